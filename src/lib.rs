@@ -1,0 +1,64 @@
+//! An embeddable distributed lock service: fair, fenced, crash-proof locks between peer processes, with no server to
+//! run.
+//!
+//! Each process that uses elderlock is a [`Member`] of a cluster. The members find each other, agree who belongs to
+//! the cluster, and the first to ask for a lock of a [`LockService`] grants the locks of that service. When any of them
+//! dies, the others go on: what it granted is granted by another, what it held is given to the next in line.
+//!
+//! ```
+//! # use std::time::Duration;
+//! # struct Store;
+//! # impl Store {
+//! #     // Refuses tokens lower than the highest it has seen.
+//! #     async fn update(&self, _token: elderlock::Token, _stock: u32) -> std::io::Result<()> { Ok(()) }
+//! # }
+//! # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # use elderlock::Member;
+//! # let store = Store;
+//! # // As "127.0.0.1:7400", on a port that is free here.
+//! # let addr = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.to_string();
+//! let member = Member::builder("shop").bind(&addr).seeds([&addr]).join().await?;
+//! let stock = member.lock_service("inventory").await?;
+//! let guard = stock.lock("sku-42").wait(Duration::from_secs(2)).lease(Duration::from_secs(10)).await?;
+//! store.update(guard.fence()?, 41).await?;
+//! guard.release().await?;
+//! member.leave().await?;
+//! # Ok(()) }
+//! ```
+//!
+//! - **[`Guard::fence`]** gives a token that rises from grant to grant. A resource that refuses tokens lower than the
+//!   highest it has seen is never written by a stale holder after a newer one, whatever clocks and networks do. Call it
+//!   before each side effect: it is an error as soon as the lock is lost.
+//! - **[`Member::local`]** gives the same in one process without sockets, for tests.
+//! - **[`Member::events`]** and **[`Member::status`]** tell what happens and where things stand.
+//! - Every future can be dropped at any time: nothing stays held or queued.
+//!
+//! A seed list that names only the member itself founds a cluster alone, as above. Otherwise all seeds found it
+//! together, and whoever is not a seed joins: see [`MemberBuilder::seeds`].
+//!
+//! # Features
+//! `tokio` (default): everything but the pure protocol.
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
+#[doc(hidden)]
+pub mod membership;
+#[doc(hidden)]
+pub mod protocol;
+#[cfg(feature = "tokio")]
+mod runtime;
+#[cfg(feature = "tokio")]
+mod service;
+#[doc(hidden)]
+pub mod wire;
+
+pub use protocol::view::Member as ViewMember;
+pub use protocol::{
+    Epoch, GrantorState, HolderInfo, Host, InvalidName, InvalidTiming, LockName, LockStatus, LostReason, MemberInfo,
+    Metadata, ProcessId, ServiceName, ServiceStatus, Status, Timing, Token, View, ViewNumber,
+};
+#[cfg(feature = "tokio")]
+#[cfg_attr(docsrs, doc(cfg(feature = "tokio")))]
+pub use {
+    runtime::{QueryError, query_status},
+    service::*,
+};

@@ -1,0 +1,139 @@
+//! Deciding the next view: single-decree consensus, one instance for each view.
+//!
+//! ```text
+//! elder      ->[Accept 0] council   council ->[Accepted] elder      elder ->[Install] everyone
+//! candidate  ->[Canvass] council    council ->[Canvassed] candidate
+//!            ->[Prepare] council    council ->[Promise]  candidate
+//!            ->[Accept]  council    council ->[Accepted] candidate  candidate ->[Install] everyone
+//! ```
+//! The acceptors of instance n+1 are the council of view n; a quorum is more than half of its weight. The canvass
+//! binds nobody: it keeps a member that alone cannot hear the elder from spoiling the elder's ballot.
+
+use super::id::{ProcessId, ViewNumber};
+use super::message::{Ballot, Notice};
+use super::time::Time;
+use super::view::{Change, View};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// One member's vote in the open instance. It is dropped only when a later view is installed.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
+pub(crate) struct Acceptor {
+    /// The highest ballot promised or accepted.
+    pub(crate) promised: Option<Ballot>,
+    /// What was accepted under the highest ballot.
+    pub(crate) accepted: Option<(Ballot, Change)>,
+    /// Somebody other than the elder had this vote once. From then on, and whatever comes later in this instance, the
+    /// member stands by no pulse of the elder: another view may already be decided of which the elder does not know.
+    pub(crate) is_bound: bool,
+}
+
+impl Acceptor {
+    pub(crate) fn on_prepare(&mut self, elder: ProcessId, instance: ViewNumber, ballot: Ballot) -> Notice {
+        match self.promised {
+            Some(promised) if promised > ballot => Notice::Nack { instance, promised },
+            _ => {
+                self.promised = Some(ballot);
+                self.is_bound |= ballot.process != elder;
+                Notice::Promise { instance, ballot, accepted: self.accepted.clone() }
+            }
+        }
+    }
+
+    pub(crate) fn on_accept(
+        &mut self,
+        elder: ProcessId,
+        instance: ViewNumber,
+        ballot: Ballot,
+        change: &Change,
+    ) -> Notice {
+        match self.promised {
+            Some(promised) if promised > ballot => Notice::Nack { instance, promised },
+            _ => {
+                self.promised = Some(ballot);
+                self.is_bound |= ballot.process != elder;
+                self.accepted = Some((ballot, change.clone()));
+                Notice::Accepted { instance, ballot }
+            }
+        }
+    }
+}
+
+/// How far a proposal has come.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub(crate) enum Step {
+    /// Asked who would be willing.
+    Canvassing {
+        /// Those who are.
+        willing: BTreeSet<ProcessId>,
+    },
+    /// Asked for promises.
+    Preparing {
+        /// Those who promised, with what they had accepted.
+        promises: BTreeMap<ProcessId, Option<(Ballot, Change)>>,
+        /// When a quorum had promised: the rest gets a short grace to be heard.
+        quorum_at: Option<Time>,
+    },
+    /// Asked to accept.
+    Accepting {
+        /// The proposed change.
+        change: Change,
+        /// Those who accepted.
+        accepted: BTreeSet<ProcessId>,
+    },
+}
+
+/// A proposal of this member for the next view.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct Proposal {
+    /// Its ballot.
+    pub(crate) ballot: Ballot,
+    /// How far it has come.
+    pub(crate) step: Step,
+    /// When its question is asked again.
+    pub(crate) again_at: Time,
+}
+
+impl Proposal {
+    /// The question to put to the council.
+    pub(crate) fn question(&self, instance: ViewNumber, dead: &BTreeSet<ProcessId>) -> Notice {
+        let ballot = self.ballot;
+        match &self.step {
+            Step::Canvassing { .. } => Notice::Canvass { instance, ballot, dead: dead.clone() },
+            Step::Preparing { .. } => Notice::Prepare { instance, ballot, dead: dead.clone() },
+            Step::Accepting { change, .. } => Notice::Accept { instance, ballot, change: change.clone() },
+        }
+    }
+
+    /// The members of the council that have not answered yet.
+    pub(crate) fn silent(&self, view: &View) -> Vec<ProcessId> {
+        let answered = |process: &ProcessId| match &self.step {
+            Step::Canvassing { willing } => willing.contains(process),
+            Step::Preparing { promises, .. } => promises.contains_key(process),
+            Step::Accepting { accepted, .. } => accepted.contains(process),
+        };
+        view.council().map(|info| info.process).filter(|process| !answered(process)).collect()
+    }
+}
+
+/// What a candidate with these promises must or may propose.
+///
+/// If anyone accepted something it must be finished. Otherwise: members of the council that did not answer become
+/// ghosts, those known to be dead go. So whoever heads the next view has answered in this very round.
+pub(crate) fn choose(
+    view: &View,
+    promises: &BTreeMap<ProcessId, Option<(Ballot, Change)>>,
+    dead: &BTreeSet<ProcessId>,
+) -> Change {
+    let accepted = promises.values().flatten().max_by_key(|(ballot, _)| *ballot);
+    if let Some((_, change)) = accepted {
+        return change.clone();
+    }
+    let remove: BTreeSet<ProcessId> =
+        dead.iter().copied().filter(|process| view.contains(*process) && !promises.contains_key(process)).collect();
+    let ghost = view
+        .council()
+        .map(|info| info.process)
+        .filter(|process| !promises.contains_key(process) && !remove.contains(process))
+        .collect();
+    Change { remove, ghost, ..Change::default() }
+}

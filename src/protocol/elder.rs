@@ -1,0 +1,311 @@
+//! The elder's duties: renew leases, change the view, keep the registry.
+//!
+//! - It renews only while a quorum of the council stands by it (its *authority*), so before another elder can be
+//!   chosen it has stopped.
+//! - It removes a member only when that said goodbye, its lease is surely over, or its death is vouched for.
+
+use super::id::{MemberInfo, ProcessId, ViewNumber};
+use super::lease::{Pulses, Seat};
+use super::message::Notice;
+use super::registry::Registry;
+use super::time::Time;
+use super::timing::Timing;
+use super::view::{Change, View};
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
+
+/// Processes taken in with one view. More wait for the next one, so that a crowd that arrives together and dies
+/// together cannot outvote those who were there.
+const MAX_JOINS: usize = 64;
+
+/// What the elder keeps about the cluster.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct Elder {
+    /// All other members, ghosts included.
+    seats: BTreeMap<ProcessId, Seat>,
+    /// When each other member's lease is surely over.
+    lease_ends: BTreeSet<(Time, ProcessId)>,
+    /// Members that do not have the present view yet, and when they are told again.
+    behind: BTreeMap<ProcessId, Time>,
+    pulses: Pulses,
+    /// Since when a quorum stands by this elder; `Time::MAX`: it is a quorum by itself.
+    backed: Option<Time>,
+    /// Nobody else can have taken over before one elder lease after this: see [`Elder::step_down_from_alone`].
+    floor: Option<Time>,
+    /// This elder promised its vote to another candidate: it renews nobody any more.
+    pub(crate) deposed: bool,
+    joins: BTreeMap<ProcessId, (MemberInfo, Time)>,
+    leaves: BTreeSet<ProcessId>,
+    revives: BTreeSet<ProcessId>,
+    /// Members that a proposed view is without. It may be decided at any time, so they get no renewal any more, not
+    /// even if they are heard again.
+    condemned: BTreeSet<ProcessId>,
+    /// When the council is asked again while the quorum is missing.
+    rally_at: Time,
+    /// When those who wait for an answer are looked at again.
+    answer_at: Time,
+    /// When this elder last looked; a long gap means that it slept, and that beats may lie unread.
+    looked_at: Time,
+    /// Nobody is removed for a lease that ended, before those beats had a chance to be read.
+    patient_until: Time,
+    pub(crate) registry: Registry,
+}
+
+impl Elder {
+    pub(crate) fn new(now: Time, me: ProcessId, view: &View, registry: Registry, last_pulse: u64) -> Elder {
+        let mut elder = Elder {
+            seats: BTreeMap::new(),
+            lease_ends: BTreeSet::new(),
+            behind: BTreeMap::new(),
+            pulses: Pulses::after(last_pulse),
+            backed: None,
+            floor: None,
+            deposed: false,
+            joins: BTreeMap::new(),
+            leaves: BTreeSet::new(),
+            revives: BTreeSet::new(),
+            condemned: BTreeSet::new(),
+            rally_at: now,
+            answer_at: now,
+            looked_at: now,
+            patient_until: now,
+            registry,
+        };
+        elder.seat_members(now, me, view);
+        elder.recount(me, view);
+        elder
+    }
+
+    /// The same elder has a new view.
+    pub(crate) fn on_view(&mut self, now: Time, me: ProcessId, view: &View) {
+        self.deposed = false;
+        self.rally_at = now;
+        self.joins.retain(|process, (info, _)| !view.contains(*process) && view.admits(info, view.number));
+        self.leaves.retain(|process| view.contains(*process));
+        self.revives.clear();
+        self.condemned.clear();
+        self.registry.on_view(view);
+        self.seats.retain(|process, _| view.contains(*process));
+        self.lease_ends.retain(|(_, process)| view.contains(*process));
+        self.behind.clear();
+        self.seat_members(now, me, view);
+        self.recount(me, view);
+    }
+
+    /// Since when a quorum stands by this elder, at the latest count. `None` if none does.
+    pub(crate) fn backed_since(&self, now: Time) -> Option<Time> {
+        if self.deposed { None } else { self.backed.max(self.floor).map(|since| since.min(now)) }
+    }
+
+    /// Whether this elder may renew and name at `now`.
+    pub(crate) fn has_authority(&self, now: Time, timing: &Timing) -> bool {
+        self.backed_since(now).is_some_and(|since| now < since + timing.elder_lease)
+    }
+
+    fn recount(&mut self, me: ProcessId, view: &View) {
+        let mut asked: BTreeMap<ProcessId, Time> =
+            self.seats.iter().filter_map(|(process, seat)| seat.acked.map(|sent| (*process, sent))).collect();
+        asked.insert(me, Time::MAX);
+        self.backed = view.quorum_value(&asked);
+    }
+
+    /// An elder that is a quorum by itself needs no renewal. When it lets others in (or votes for another), that
+    /// ends; but nobody can have been chosen before now, so it is as if a quorum had answered now.
+    pub(crate) fn step_down_from_alone(&mut self, now: Time) {
+        self.floor = Some(now);
+    }
+
+    /// A member shows itself. Returns the answer.
+    #[allow(clippy::too_many_arguments)]
+    pub(crate) fn on_beat(
+        &mut self,
+        now: Time,
+        me: ProcessId,
+        view: &View,
+        from: ProcessId,
+        (theirs, beat, pulse, confirmed): (ViewNumber, u64, u64, u64),
+        dead: &BTreeSet<ProcessId>,
+    ) -> Option<Notice> {
+        let sent_at = self.pulses.sent_at(pulse);
+        let seat = self.seats.get_mut(&from)?;
+        seat.view = seat.view.max(theirs);
+        seat.heard_at = now;
+        seat.confirmed = seat.confirmed.max(confirmed);
+        if theirs == view.number {
+            self.behind.remove(&from);
+        }
+        if dead.contains(&from) {
+            return None;
+        }
+        if sent_at > seat.acked {
+            seat.acked = sent_at;
+            let had = self.has_authority(now, &view.timing);
+            self.recount(me, view);
+            if !had {
+                // Those who beat meanwhile in vain get their renewal before anyone is missed.
+                self.patient_until = now + view.timing.slow_beat() * 2;
+            }
+        }
+        let is_going = self.leaves.contains(&from) || self.condemned.contains(&from);
+        let may_renew = self.has_authority(now, &view.timing) && !is_going;
+        let seat = self.seats.get_mut(&from)?;
+        if view.member(from).is_some_and(|member| member.ghost) {
+            self.revives.insert(from);
+            return None;
+        }
+        // Only who knows of its last renewal gets another: a member that cannot hear us must not stay for ever.
+        if may_renew && beat > seat.renewed && (seat.renewed == 0 || confirmed >= seat.renewed) {
+            self.lease_ends.remove(&(lease_end(seat, &view.timing), from));
+            seat.renewed = beat;
+            seat.renewed_at = now;
+            self.lease_ends.insert((lease_end(seat, &view.timing), from));
+        }
+        let renews = if may_renew { seat.renewed } else { 0 };
+        let pulse = self.pulses.next(now, &view.timing);
+        Some(Notice::Pulse { view: view.number, pulse, renews, again: false })
+    }
+
+    /// Pulses to the council, when the quorum is missing or about to be.
+    pub(crate) fn rally(&mut self, now: Time, me: ProcessId, view: &View) -> Vec<(ProcessId, Notice)> {
+        if self.looked_at + view.timing.retry * 3 < now {
+            self.patient_until = now + view.timing.slow_beat() * 2;
+        }
+        self.looked_at = now;
+        if now < self.rally_at {
+            return Vec::new();
+        }
+        self.rally_at = now + view.timing.retry;
+        if self.deposed {
+            return Vec::new();
+        }
+        let margin = view.timing.elder_lease / 2;
+        if self.backed_since(now).is_some_and(|since| now + margin < since + view.timing.elder_lease) {
+            return Vec::new();
+        }
+        let others: Vec<ProcessId> = view.council().map(|info| info.process).filter(|process| *process != me).collect();
+        let pulse = |process: ProcessId| {
+            let renews = self.seats.get(&process).map_or(0, |seat| seat.renewed);
+            let pulse = self.pulses.next(now, &view.timing);
+            (process, Notice::Pulse { view: view.number, pulse, renews, again: true })
+        };
+        others.into_iter().map(pulse).collect()
+    }
+
+    pub(crate) fn on_join(&mut self, now: Time, info: MemberInfo) {
+        if self.joins.len() < 4 * MAX_JOINS || self.joins.contains_key(&info.process) {
+            self.joins.insert(info.process, (info, now));
+        }
+    }
+
+    /// Whether those who wait for an answer are to be looked at again: what changes for them is mostly seen at once.
+    pub(crate) fn is_time_to_answer(&mut self, now: Time, timing: &Timing) -> bool {
+        let due = self.registry.has_parked() && now >= self.answer_at;
+        if due {
+            self.answer_at = now + timing.retry;
+        }
+        due
+    }
+
+    /// A member said goodbye. Returns whether that is news.
+    pub(crate) fn on_leave(&mut self, process: ProcessId) -> bool {
+        self.leaves.insert(process)
+    }
+
+    pub(crate) fn last_pulse(&self) -> u64 {
+        self.pulses.last()
+    }
+
+    /// Members that have to be told of the present view now.
+    pub(crate) fn take_behind(&mut self, now: Time, timing: &Timing) -> Vec<(ProcessId, ViewNumber)> {
+        let mut due = Vec::new();
+        for (process, at) in &mut self.behind {
+            if *at <= now {
+                *at = now + timing.retry;
+                due.push((*process, self.seats.get(process).map_or(ViewNumber(0), |seat| seat.view)));
+            }
+        }
+        due
+    }
+
+    /// A view without these members is proposed.
+    pub(crate) fn condemn(&mut self, members: &BTreeSet<ProcessId>) {
+        self.condemned.extend(members);
+    }
+
+    /// What the next view should change; empty if nothing.
+    pub(crate) fn wanted_change(
+        &mut self,
+        now: Time,
+        me: ProcessId,
+        view: &View,
+        dead: &BTreeSet<ProcessId>,
+    ) -> Change {
+        let patience = view.timing.retry * 4;
+        self.joins.retain(|process, (_, heard)| *heard + patience > now && !dead.contains(process));
+        let mut change = Change::default();
+        change.remove.extend(dead.iter().copied().filter(|process| view.contains(*process) && *process != me));
+        change.remove.extend(self.leaves.iter().copied().filter(|process| view.contains(*process)));
+        if now >= self.patient_until && self.has_authority(now, &view.timing) {
+            let over = self.lease_ends.iter().take_while(|(at, _)| *at <= now).map(|(_, process)| *process);
+            change.remove.extend(over.filter(|process| self.is_lost(*process, now, &view.timing)));
+        }
+        change.revive.extend(self.revives.iter().copied().filter(|process| !change.remove.contains(process)));
+        change.join.extend(self.joins.values().map(|(info, _)| info.clone()).take(MAX_JOINS));
+        // Who decides a view without itself needs the word of a quorum of that view, and only the present council is
+        // asked. So the elder goes with a view whose council is known to be there: first without those who come, and
+        // if others go at the same time, after them. (A view also has a living member, if all go at once.)
+        if change.remove.contains(&me) {
+            let can_go = |change: &Change| {
+                let next = view.next(change);
+                let present: Vec<ProcessId> = view.council().map(|info| info.process).collect();
+                next.living().next().is_some() && next.is_quorum(present.iter())
+            };
+            if !can_go(&change) {
+                change.join.clear();
+            }
+            if !can_go(&change) {
+                change.remove.remove(&me);
+            }
+        }
+        change
+    }
+
+    /// Whether a member whose lease is over is to go: it is silent, or it cannot hear. One that beats, and knows of its
+    /// last renewal, only waits for this elder to have its quorum again.
+    fn is_lost(&self, process: ProcessId, now: Time, timing: &Timing) -> bool {
+        let Some(seat) = self.seats.get(&process) else { return false };
+        seat.heard_at + timing.slow_beat() * 2 <= now || seat.confirmed < seat.renewed
+    }
+
+    /// The earliest time at which something is due. `idle`: no proposal is under way.
+    pub(crate) fn deadline(&self, idle: bool) -> Time {
+        let mut due = self.rally_at;
+        // Those that were over when last looked at are looked at again with the next rally.
+        let ahead = self.lease_ends.range((Bound::Excluded((self.looked_at, ProcessId(u128::MAX))), Bound::Unbounded));
+        if let Some((at, _)) = ahead.into_iter().next().filter(|_| idle && !self.deposed) {
+            due = due.min(*at);
+        }
+        if let Some(at) = self.behind.values().min() {
+            due = due.min(*at);
+        }
+        due
+    }
+
+    fn seat_members(&mut self, now: Time, me: ProcessId, view: &View) {
+        for member in view.members.iter().filter(|member| member.info.process != me) {
+            let process = member.info.process;
+            let seat = self.seats.entry(process).or_insert_with(|| {
+                let seat = Seat::new(now);
+                self.lease_ends.insert((lease_end(&seat, &view.timing), process));
+                seat
+            });
+            if seat.view < view.number {
+                self.behind.insert(process, now + view.timing.retry / 2);
+            }
+        }
+    }
+}
+
+fn lease_end(seat: &Seat, timing: &Timing) -> Time {
+    seat.renewed_at + timing.surely(timing.member_lease)
+}

@@ -1,0 +1,322 @@
+//! The core's one way in and its ways out, as data.
+
+use super::id::{Epoch, LockName, MemberInfo, Metadata, ProcessId, RequestId, ServiceName, Token, ViewNumber};
+use super::message::{HolderInfo, Packet};
+use super::timing::Timing;
+use super::view::View;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+/// What a [`Node`](super::Node) is started with.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Config {
+    /// Who this process is.
+    pub me: MemberInfo,
+    /// Times to found with; a joiner adopts the cluster's.
+    pub timing: Timing,
+    /// Council size to found with; a joiner adopts the cluster's.
+    pub council_size: u8,
+    /// Every address of every seed. Members whose own address is among them found the cluster together.
+    pub seeds: BTreeSet<SocketAddr>,
+    /// Found alone, now, whatever the seeds.
+    pub found_alone: bool,
+    /// The number that a view founded by this process gets: seconds since 2026-01-01.
+    pub founding_number: ViewNumber,
+    /// The view that expelled this process in its life before, if it had one: it may be the last who knows of it, and
+    /// tells those members of it who do not.
+    pub remembered: Option<View>,
+    /// The operator vouches that a refused connection means a dead process.
+    pub trust_refused: bool,
+    /// A deliberate break, to prove that the checks can fail.
+    #[cfg(elderlock_mutants)]
+    pub mutant: Option<super::mutant::Mutant>,
+}
+
+/// What happens to a node.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "nearly all of them are packets: a box for each would cost more than it saves"
+)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub enum Input {
+    /// A packet arrived from a process at the other end of a connection.
+    Received {
+        /// The process that the handshake named.
+        from: ProcessId,
+        /// Where answers reach it.
+        addr: SocketAddr,
+        /// What it sent.
+        packet: Packet,
+    },
+    /// The application wants something.
+    Command(Command),
+    /// Something was noticed outside the protocol; starts or speeds a decision, never is one (but for `Dead`).
+    Hint(Hint),
+    /// The deadline was reached, or may have been.
+    Timer,
+}
+
+/// What the application wants.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub enum Command {
+    /// Get a lock. Exactly one [`Output::Answer`] follows, unless `Release` comes first.
+    Lock {
+        /// A number never used before in this process.
+        request: RequestId,
+        /// The service.
+        service: ServiceName,
+        /// The lock.
+        name: LockName,
+        /// How to wait.
+        wait: Wait,
+        /// How long the hold lasts unless extended, from receipt of the grant; `None`: until released or lost.
+        lease: Option<Duration>,
+        /// What the holder says of itself.
+        metadata: Metadata,
+    },
+    /// The request is over, whether it waits or holds. Unknown requests are ignored. No answer follows.
+    Release {
+        /// The request.
+        request: RequestId,
+    },
+    /// Let the hold end no earlier than `lease` from now. Answered `Extended` or `NotHeld`.
+    Extend {
+        /// The request that holds.
+        request: RequestId,
+        /// From now.
+        lease: Duration,
+    },
+    /// New addresses of the seeds, as names were resolved again.
+    Seeds(BTreeSet<SocketAddr>),
+    /// Say goodbye. All holds and waits end; [`Event::Left`] follows.
+    Leave,
+}
+
+/// How long to wait for a lock.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Wait {
+    /// Do not queue; do not wait for recovery or an elder either.
+    Try,
+    /// At most this long.
+    AtMost(Duration),
+    /// For ever.
+    Forever,
+}
+
+/// Noticed outside the protocol.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub enum Hint {
+    /// Gossip or an operator knows somebody at this address: worth a hello while seeking.
+    Contact(SocketAddr),
+    /// Gossip calls the process down, or a stream to it broke or cannot be opened.
+    Unreachable(ProcessId),
+    /// Its address refuses connections, or somebody else answers there.
+    Refused(ProcessId),
+    /// It shared this process's kernel and has ended: certain.
+    Dead(ProcessId),
+    /// A connection to the process was opened (again).
+    Connected(ProcessId),
+}
+
+/// What a node wants done, in order.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub enum Output {
+    /// Send a packet. Best effort.
+    Send {
+        /// Where.
+        to: SocketAddr,
+        /// Drop it if another process answers there; `None`: whoever it is.
+        process: Option<ProcessId>,
+        /// What.
+        packet: Packet,
+    },
+    /// The answer to a `Lock` or `Extend`.
+    Answer {
+        /// The request.
+        request: RequestId,
+        /// The answer.
+        outcome: Outcome,
+    },
+    /// A hold that was answered `Granted` is over, and not by `Release`.
+    Lost {
+        /// The request that held.
+        request: RequestId,
+        /// Why.
+        reason: LostReason,
+    },
+    /// Something for the application to know.
+    Event(Event),
+}
+
+/// How a request ends, or that it holds.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub enum Outcome {
+    /// Granted. The hold ends at `until` by this member's clock unless extended.
+    Granted {
+        /// The fencing token.
+        token: Token,
+        /// The end of its lease; [`Time::MAX`](super::Time::MAX) without one.
+        until: super::Time,
+    },
+    /// The wait limit was reached.
+    TimedOut,
+    /// `Try`: somebody has it.
+    Held(HolderInfo),
+    /// `Try`: nobody can say at the moment.
+    Undecided,
+    /// Too much is waiting already: nothing was asked.
+    Busy,
+    /// The member was expelled or left.
+    Closed(LostReason),
+    /// Extended: the hold ends then.
+    Extended {
+        /// By this member's clock.
+        until: super::Time,
+    },
+    /// Not held (any more).
+    NotHeld,
+}
+
+/// Why a hold ended.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+#[non_exhaustive]
+pub enum LostReason {
+    /// The lease of the lock ran out.
+    LeaseEnded,
+    /// The lease of the member ran out: no elder with a quorum renewed it in time.
+    Suspended,
+    /// The cluster went on without this member.
+    Expelled,
+    /// Another hold of the same lock has a higher token.
+    Superseded,
+    /// The member left.
+    Left,
+}
+
+/// What a member goes through.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub enum Event {
+    /// A new view.
+    ViewInstalled(View),
+    /// This member is the elder of the view, and its predecessor is not.
+    BecameElder(ViewNumber),
+    /// This member grants the locks of the service from now on.
+    BecameGrantor {
+        /// The service.
+        service: ServiceName,
+        /// Its term.
+        epoch: Epoch,
+    },
+    /// This member no longer grants the locks of the service.
+    LostGrantor {
+        /// The service.
+        service: ServiceName,
+        /// The term that ended.
+        epoch: Epoch,
+    },
+    /// The member lease ran out: every hold is lost and nothing is granted here.
+    Suspended,
+    /// The member lease runs (again).
+    Resumed,
+    /// A later view is without this process. It must draw a new process id and start again.
+    Expelled,
+    /// Goodbye was heard, or nobody is left to hear it.
+    Left,
+    /// The founding came to nothing. It must draw a new process id and start again.
+    Abandoned,
+}
+
+/// What a node sees, for people and tools.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Status {
+    /// This process.
+    pub me: MemberInfo,
+    /// The view, if it is in one.
+    pub view: Option<View>,
+    /// The elder of that view.
+    pub elder: Option<ProcessId>,
+    /// Whether its member lease runs.
+    pub leased: bool,
+    /// Services it uses or grants.
+    pub services: Vec<ServiceStatus>,
+    /// Members that some hint calls unreachable.
+    pub suspected: Vec<ProcessId>,
+}
+
+#[cfg(feature = "tokio")]
+impl Status {
+    /// With at most `most` locks in all, and what is left out counted in
+    /// [`more_locks`](ServiceStatus::more_locks).
+    pub(crate) fn cut(mut self, most: usize) -> Status {
+        let mut left = most;
+        for service in &mut self.services {
+            service.more_locks += service.locks.len().saturating_sub(left);
+            service.locks.truncate(left);
+            left -= service.locks.len();
+        }
+        self
+    }
+}
+
+/// One service as one member sees it.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct ServiceStatus {
+    /// The service.
+    pub service: ServiceName,
+    /// The grantor it knows.
+    pub grantor: Option<ProcessId>,
+    /// That grantor's term.
+    pub epoch: Option<Epoch>,
+    /// What the grantor does, if it is this member.
+    pub granting: Option<GrantorState>,
+    /// Locks that are held or waited for (only at the grantor).
+    pub locks: Vec<LockStatus>,
+    /// Further locks that are not listed: an answer to somebody outside is cut.
+    pub more_locks: usize,
+    /// Requests of this member that wait.
+    pub waiting_here: usize,
+    /// Holds of this member.
+    pub held_here: usize,
+}
+
+impl ServiceStatus {
+    /// Of a service of which nothing is known yet.
+    pub(crate) fn new(service: &ServiceName) -> ServiceStatus {
+        ServiceStatus {
+            service: service.clone(),
+            grantor: None,
+            epoch: None,
+            granting: None,
+            locks: Vec::new(),
+            more_locks: 0,
+            waiting_here: 0,
+            held_here: 0,
+        }
+    }
+}
+
+/// What a grantor does.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+#[non_exhaustive]
+pub enum GrantorState {
+    /// Asks everyone before it grants.
+    Recovering,
+    /// Grants.
+    Acting,
+}
+
+/// One lock as its grantor sees it.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct LockStatus {
+    /// The lock.
+    pub name: LockName,
+    /// Who has it.
+    pub holder: Option<HolderInfo>,
+    /// How many wait.
+    pub waiters: usize,
+}

@@ -1,0 +1,301 @@
+//! Seeking a cluster: joining one that is there, or founding it together with all other seeds.
+//!
+//! Nobody founds alone unless told to. Otherwise the first view takes *every* seed: each one agrees to one founding
+//! only, and the one with the lowest address proposes it. So two foundings would need one process to agree twice.
+//! Before that it listens for a while ([`Timing::listen`](super::timing::Timing)): members of a cluster greet the seeds
+//! all the time, so that seeds which all start again at once find the cluster that lives on without them.
+//! A process in no view holds nothing; whenever it cannot know how a founding ended it may give itself up and
+//! start again as somebody new ([`Event::Abandoned`](super::Event::Abandoned)), which is as safe as a crash.
+
+use super::event::{Config, Output};
+use super::id::{MemberInfo, ProcessId, ViewNumber};
+use super::message::{Notice, Packet, Standing};
+use super::time::Time;
+use super::view::View;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+
+/// Addresses learned from gossip are kept up to this number: more do not make a cluster easier to find.
+const MAX_CONTACTS: usize = 64;
+
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+struct Heard {
+    me: MemberInfo,
+    standing: Standing,
+    at: Time,
+}
+
+/// A founding that this process agreed to.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+struct Bound {
+    coordinator: MemberInfo,
+    attempt: u32,
+    since: Time,
+}
+
+/// A founding that this process proposes.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+struct Attempt {
+    view: View,
+    agreed: BTreeSet<ProcessId>,
+    started: Time,
+}
+
+/// A process that is in no view.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct Seeking {
+    /// Nothing is founded before.
+    listens_until: Time,
+    started: Time,
+    seeds: BTreeSet<SocketAddr>,
+    contacts: BTreeSet<SocketAddr>,
+    /// The contact that was said hello to last.
+    greeted: Option<SocketAddr>,
+    heard: BTreeMap<SocketAddr, Heard>,
+    next_hello: Time,
+    bound: Option<Bound>,
+    attempt: Option<Attempt>,
+    attempts: u32,
+}
+
+/// What came of it.
+pub(crate) enum Found {
+    /// Nothing yet.
+    Seeking,
+    /// The first view is decided.
+    Founded(View),
+    /// The founding cannot be followed any further.
+    Abandoned,
+}
+
+impl Seeking {
+    pub(crate) fn new(config: &Config, now: Time) -> Seeking {
+        Seeking {
+            listens_until: now + config.timing.listen(),
+            started: now,
+            seeds: config.seeds.clone(),
+            contacts: config.remembered.iter().flat_map(|view| &view.members).map(|member| member.info.addr).collect(),
+            greeted: None,
+            heard: BTreeMap::new(),
+            next_hello: now,
+            bound: None,
+            attempt: None,
+            attempts: 0,
+        }
+    }
+
+    pub(crate) fn deadline(&self) -> Time {
+        self.next_hello
+    }
+
+    pub(crate) fn set_seeds(&mut self, seeds: BTreeSet<SocketAddr>) {
+        self.seeds = seeds;
+    }
+
+    pub(crate) fn add_contact(&mut self, addr: SocketAddr) {
+        if self.contacts.len() < MAX_CONTACTS {
+            self.contacts.insert(addr);
+        }
+    }
+
+    pub(crate) fn standing(&self) -> Standing {
+        Standing::Seeking { seeds: self.seeds.clone(), bound: self.bound.is_some() }
+    }
+
+    /// Says hello to everybody, asks to be taken in where there is a cluster, and pursues a founding.
+    pub(crate) fn on_timer(&mut self, config: &Config, now: Time, out: &mut Vec<Output>) -> Found {
+        let alone = self.seeds.iter().eq([&config.me.addr]) && self.may_found(now);
+        if config.found_alone || alone {
+            return Found::Founded(self.first_view(config, now, vec![config.me.clone()]));
+        }
+        if now < self.next_hello {
+            return Found::Seeking;
+        }
+        self.next_hello = now + config.timing.retry;
+        let stale = config.timing.retry * 4;
+        self.heard.retain(|_, heard| heard.at + stale > now);
+        if self.bound.as_ref().is_some_and(|bound| bound.since + config.timing.member_lease <= now) {
+            return Found::Abandoned;
+        }
+        if self.attempt.as_ref().is_some_and(|attempt| attempt.started + config.timing.member_lease / 2 <= now) {
+            self.attempt = None;
+        }
+        // The seeds each time, of the others only one, in turn: in a crowd that seeks, gossip tells everyone of everyone.
+        let others = self.contacts.difference(&self.seeds).filter(|addr| **addr != config.me.addr);
+        let next = others.clone().find(|addr| self.greeted.is_none_or(|greeted| **addr > greeted));
+        self.greeted = next.or_else(|| others.clone().next()).copied();
+        let seeds = self.seeds.iter().filter(|addr| **addr != config.me.addr);
+        for &addr in seeds.chain(&self.greeted) {
+            let hello = Notice::Hello { me: config.me.clone(), asked: addr, standing: self.standing() };
+            out.push(Output::Send { to: addr, process: None, packet: Packet::Notice(hello) });
+        }
+        self.ask_to_join(config, out);
+        if let Some(attempt) = &self.attempt {
+            self.propose(attempt, config, out);
+        }
+        self.try_to_found(config, now, out)
+    }
+
+    /// Somebody said hello, or answered ours. `asked` is the address that we dialled, if it is an answer.
+    pub(crate) fn on_heard(
+        &mut self,
+        config: &Config,
+        now: Time,
+        me: MemberInfo,
+        asked: Option<SocketAddr>,
+        standing: Standing,
+        out: &mut Vec<Output>,
+    ) -> Found {
+        if let Some(bound) = &self.bound
+            && bound.coordinator.addr == me.addr
+            && bound.coordinator.process != me.process
+        {
+            return Found::Abandoned;
+        }
+        let is_member = matches!(standing, Standing::Member { .. });
+        // Who says hello from a seed's own address is that seed; an alias is known only by its answer.
+        let addr = asked.unwrap_or(me.addr);
+        let known = self.heard.get(&addr).is_some_and(|heard| heard.standing == standing && heard.me == me);
+        let matters = asked.is_some() || self.seeds.contains(&addr) || is_member;
+        let has_room = self.heard.len() < MAX_CONTACTS + self.seeds.len() || self.heard.contains_key(&addr);
+        if matters && has_room {
+            self.heard.insert(addr, Heard { me, standing, at: now });
+        }
+        if known {
+            return Found::Seeking;
+        }
+        if is_member {
+            self.ask_to_join(config, out);
+        }
+        self.try_to_found(config, now, out)
+    }
+
+    /// Another seed proposes a founding.
+    pub(crate) fn on_found(
+        &mut self,
+        config: &Config,
+        now: Time,
+        from: ProcessId,
+        attempt: u32,
+        view: &View,
+        out: &mut Vec<Output>,
+    ) {
+        let Some(first) = view.members.first() else { return };
+        let in_it = view.contains(config.me.process) && view.is_sound();
+        let known = self.knows_a_cluster();
+        if first.info.process != from || view.lineage != from || !in_it || known || self.attempt.is_some() {
+            return;
+        }
+        let agreed = match &self.bound {
+            None => true,
+            Some(bound) => bound.coordinator.process == from && bound.attempt <= attempt,
+        };
+        if agreed {
+            let since = self.bound.as_ref().map_or(now, |bound| bound.since);
+            self.bound = Some(Bound { coordinator: first.info.clone(), attempt, since });
+            let packet = Packet::Notice(Notice::FoundOk { attempt });
+            out.push(Output::Send { to: first.info.addr, process: Some(from), packet });
+        }
+    }
+
+    /// A seed agreed to ours.
+    pub(crate) fn on_found_ok(&mut self, from: ProcessId, number: u32) -> Found {
+        let Some(attempt) = &mut self.attempt else { return Found::Seeking };
+        if number != self.attempts || !attempt.view.contains(from) {
+            return Found::Seeking;
+        }
+        attempt.agreed.insert(from);
+        if attempt.agreed.len() == attempt.view.members.len() {
+            return Found::Founded(attempt.view.clone());
+        }
+        Found::Seeking
+    }
+
+    /// What answered at each seed, for people.
+    pub(crate) fn report(&self, me: &MemberInfo) -> Vec<(SocketAddr, Option<String>)> {
+        let describe = |heard: &Heard| match &heard.standing {
+            Standing::Seeking { seeds, .. } if *seeds != self.seeds => "seeks too, but with other seeds".to_string(),
+            Standing::Seeking { bound: true, .. } => "is about to be founded with others".to_string(),
+            Standing::Seeking { .. } => "seeks too".to_string(),
+            Standing::Member { view, elder, led: true, .. } => format!("is in view {view} of elder {}", elder.addr),
+            Standing::Member { view, .. } => format!("is in view {view}, but no elder has a quorum there"),
+        };
+        let answer = |addr: &SocketAddr| {
+            if *addr == me.addr { Some("this member".to_string()) } else { self.heard.get(addr).map(describe) }
+        };
+        self.seeds.iter().map(|addr| (*addr, answer(addr))).collect()
+    }
+
+    fn ask_to_join(&self, config: &Config, out: &mut Vec<Output>) {
+        let best = self.heard.values().filter_map(|heard| match &heard.standing {
+            Standing::Member { view, elder, led, .. } => Some((*led, *view, elder, &heard.me)),
+            Standing::Seeking { .. } => None,
+        });
+        if let Some((_, heard, elder, via)) = best.max_by_key(|(led, view, _, _)| (*led, *view)) {
+            // Also through who told us: perhaps the elder is out of our reach but not of its.
+            for info in BTreeSet::from([elder, via]) {
+                let packet = Packet::Notice(Notice::Join { me: config.me.clone(), heard });
+                out.push(Output::Send { to: info.addr, process: Some(info.process), packet });
+            }
+        }
+    }
+
+    fn try_to_found(&mut self, config: &Config, now: Time, out: &mut Vec<Output>) -> Found {
+        let busy = self.bound.is_some() || self.attempt.is_some();
+        if !self.seeds.contains(&config.me.addr) || busy || !self.may_found(now) {
+            return Found::Seeking;
+        }
+        let mut founders = BTreeMap::from([(config.me.process, config.me.clone())]);
+        for addr in self.seeds.iter().filter(|addr| **addr != config.me.addr) {
+            match self.heard.get(addr) {
+                Some(Heard { me, standing: Standing::Seeking { seeds, .. }, .. }) if *seeds == self.seeds => {
+                    founders.insert(me.process, me.clone());
+                }
+                _ => return Found::Seeking,
+            }
+        }
+        let mut founders: Vec<MemberInfo> = founders.into_values().collect();
+        founders.sort_by_key(|info| (info.addr, info.process));
+        if founders[0].process != config.me.process {
+            return Found::Seeking;
+        }
+        self.attempts += 1;
+        let attempt = Attempt {
+            view: self.first_view(config, now, founders),
+            agreed: BTreeSet::from([config.me.process]),
+            started: now,
+        };
+        if attempt.agreed.len() == attempt.view.members.len() {
+            return Found::Founded(attempt.view);
+        }
+        self.propose(&attempt, config, out);
+        self.attempt = Some(attempt);
+        Found::Seeking
+    }
+
+    fn may_found(&self, now: Time) -> bool {
+        now >= self.listens_until && !self.knows_a_cluster()
+    }
+
+    /// Whether there is a cluster with an elder. One that lost its quorum is over, as soon as its leases are.
+    fn knows_a_cluster(&self) -> bool {
+        self.heard.values().any(|heard| matches!(heard.standing, Standing::Member { led: true, .. }))
+    }
+
+    fn propose(&self, attempt: &Attempt, config: &Config, out: &mut Vec<Output>) {
+        for member in &attempt.view.members {
+            let info = &member.info;
+            if info.process != config.me.process && !attempt.agreed.contains(&info.process) {
+                let found = Notice::Found { attempt: self.attempts, view: attempt.view.clone() };
+                out.push(Output::Send { to: info.addr, process: Some(info.process), packet: Packet::Notice(found) });
+            }
+        }
+    }
+
+    /// The number is that of the founding, not of the day this process began to seek.
+    fn first_view(&self, config: &Config, now: Time, founders: Vec<MemberInfo>) -> View {
+        let sought = u32::try_from(now.since(self.started).as_secs()).unwrap_or(u32::MAX);
+        let number = ViewNumber(config.founding_number.0.saturating_add(sought));
+        View::first(number, founders, config.timing, config.council_size)
+    }
+}

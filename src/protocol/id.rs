@@ -1,0 +1,332 @@
+//! The names of things: processes, services, locks, requests, views, epochs, tokens.
+
+use serde::de::{Error as _, Visitor};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+/// The longest service name, in bytes.
+pub const MAX_SERVICE_NAME: usize = 255;
+/// The longest lock name, in bytes.
+pub const MAX_LOCK_NAME: usize = 4096;
+/// The longest metadata that a holder may attach, in bytes.
+pub const MAX_METADATA: usize = 4096;
+
+/// One run of one process: 128 random bits drawn at its start and never used again.
+///
+/// Everything that matters (votes, leases, holds) is keyed by this and by nothing else, so a restart at the
+/// same address is somebody new.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct ProcessId(pub u128);
+
+impl fmt::Display for ProcessId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:08x}", (self.0 >> 96) as u32)
+    }
+}
+
+impl fmt::Debug for ProcessId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// What tells whether two processes share a kernel, and whether one of them is gone: see vouched death in DESIGN.md.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+pub struct Host {
+    /// The kernel's boot id.
+    pub boot: u128,
+    /// Inode of the process namespace.
+    pub namespace: u64,
+    /// Process number in that namespace.
+    pub pid: u32,
+    /// Start time of the process in clock ticks since boot.
+    pub started: u64,
+}
+
+/// Who a process is and where it is reached.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+pub struct MemberInfo {
+    /// Identity of this run.
+    pub process: ProcessId,
+    /// The advertised address; TCP and UDP use the same port.
+    pub addr: SocketAddr,
+    /// Present where the platform can tell (Linux).
+    pub host: Option<Host>,
+}
+
+/// The number of a view; positive and at most 31 bits, so that a [`Token`] fits a signed 64-bit column.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
+pub struct ViewNumber(pub u32);
+
+impl ViewNumber {
+    /// The number after this one.
+    pub fn next(self) -> ViewNumber {
+        ViewNumber(self.0 + 1)
+    }
+}
+
+impl fmt::Display for ViewNumber {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0)
+    }
+}
+
+impl fmt::Debug for ViewNumber {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "v{}", self.0)
+    }
+}
+
+/// A fencing token: positive, fits a SQL `BIGINT`, never given out twice in the life of a cluster, and higher
+/// than the token of every grant that this one could know of.
+///
+/// The high part is the number of the view in which the elder dealt it, the low 32 bits a sequence in that view.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Token(u64);
+
+impl Token {
+    /// The token with sequence number `sequence` in view `view`.
+    pub const fn new(view: ViewNumber, sequence: u32) -> Self {
+        Token((view.0 as u64) << 32 | sequence as u64)
+    }
+
+    /// The token as an unsigned integer.
+    pub const fn get(self) -> u64 {
+        self.0
+    }
+
+    /// The token as a signed integer, for SQL `BIGINT` columns. Always positive.
+    pub const fn as_i64(self) -> i64 {
+        self.0 as i64
+    }
+
+    /// The view in which it was dealt.
+    pub const fn view(self) -> ViewNumber {
+        ViewNumber((self.0 >> 32) as u32)
+    }
+
+    /// Its sequence number in that view.
+    pub const fn sequence(self) -> u32 {
+        self.0 as u32
+    }
+}
+
+impl fmt::Display for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0)
+    }
+}
+
+impl fmt::Debug for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "t{}.{}", self.view().0, self.sequence())
+    }
+}
+
+/// One term of one grantor: the start of the first range of tokens that the elder dealt to it.
+///
+/// Epochs of a service rise, and one that has ended is never named again.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Epoch(pub Token);
+
+impl fmt::Display for Epoch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.0.view().0, self.0.sequence())
+    }
+}
+
+impl fmt::Debug for Epoch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "e{self}")
+    }
+}
+
+/// A request for a lock, numbered by the member that makes it. Never reused in one process.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct RequestId(pub u64);
+
+impl fmt::Debug for RequestId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "r{}", self.0)
+    }
+}
+
+/// A waiter's place: tickets of one service are served in this order, also by later grantors.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Ticket {
+    /// The epoch in which the place was acknowledged.
+    pub epoch: Epoch,
+    /// Order of arrival in that epoch.
+    pub number: u64,
+}
+
+impl fmt::Debug for Ticket {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}#{}", self.epoch, self.number)
+    }
+}
+
+/// A name that is empty or too long.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("a {what} has 1 to {limit} bytes, this one has {length}")]
+pub struct InvalidName {
+    /// What it names: "service name" or "lock name".
+    pub what: &'static str,
+    /// Its length in bytes.
+    pub length: usize,
+    /// The longest allowed, in bytes.
+    pub limit: usize,
+}
+
+/// The name of a lock service: 1 to [`MAX_SERVICE_NAME`] bytes of text.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize)]
+pub struct ServiceName(Arc<str>);
+
+impl ServiceName {
+    /// Checks the length.
+    pub fn new(name: &str) -> Result<Self, InvalidName> {
+        check("service name", name.len(), MAX_SERVICE_NAME)?;
+        Ok(ServiceName(name.into()))
+    }
+
+    /// The text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for ServiceName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl<'de> Deserialize<'de> for ServiceName {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Text;
+        impl Visitor<'_> for Text {
+            type Value = ServiceName;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a service name")
+            }
+            fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<ServiceName, E> {
+                ServiceName::new(text).map_err(E::custom)
+            }
+        }
+        deserializer.deserialize_str(Text)
+    }
+}
+
+/// The name of a lock: 1 to [`MAX_LOCK_NAME`] bytes of any value.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LockName(Arc<[u8]>);
+
+impl LockName {
+    /// Checks the length.
+    pub fn new(name: &[u8]) -> Result<Self, InvalidName> {
+        check("lock name", name.len(), MAX_LOCK_NAME)?;
+        Ok(LockName(name.into()))
+    }
+
+    /// The bytes.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl fmt::Display for LockName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0.escape_ascii())
+    }
+}
+
+impl fmt::Debug for LockName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self}")
+    }
+}
+
+impl Serialize for LockName {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        if serializer.is_human_readable() {
+            return serializer.collect_str(self);
+        }
+        serializer.serialize_bytes(&self.0)
+    }
+}
+
+impl<'de> Deserialize<'de> for LockName {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_bytes(BytesVisitor).and_then(|bytes| LockName::new(&bytes).map_err(D::Error::custom))
+    }
+}
+
+/// What a holder says of itself: up to [`MAX_METADATA`] bytes that others can read. Empty costs nothing.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Metadata(Option<Arc<[u8]>>);
+
+impl Metadata {
+    /// Checks the length; empty is allowed.
+    pub fn new(bytes: &[u8]) -> Result<Self, InvalidName> {
+        if bytes.is_empty() {
+            return Ok(Metadata(None));
+        }
+        check("metadata", bytes.len(), MAX_METADATA)?;
+        Ok(Metadata(Some(bytes.into())))
+    }
+
+    /// The bytes.
+    pub fn as_bytes(&self) -> &[u8] {
+        self.0.as_deref().unwrap_or_default()
+    }
+}
+
+impl fmt::Debug for Metadata {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.as_bytes().escape_ascii())
+    }
+}
+
+impl Serialize for Metadata {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        if serializer.is_human_readable() {
+            return serializer.collect_str(&self.as_bytes().escape_ascii());
+        }
+        serializer.serialize_bytes(self.as_bytes())
+    }
+}
+
+impl<'de> Deserialize<'de> for Metadata {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_bytes(BytesVisitor).and_then(|bytes| Metadata::new(&bytes).map_err(D::Error::custom))
+    }
+}
+
+/// Bytes as any serde format may hand them over. The text form is for people to read, not to be read back.
+struct BytesVisitor;
+
+impl Visitor<'_> for BytesVisitor {
+    type Value = Vec<u8>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("bytes")
+    }
+
+    fn visit_bytes<E: serde::de::Error>(self, bytes: &[u8]) -> Result<Vec<u8>, E> {
+        Ok(bytes.to_vec())
+    }
+
+    fn visit_byte_buf<E: serde::de::Error>(self, bytes: Vec<u8>) -> Result<Vec<u8>, E> {
+        Ok(bytes)
+    }
+
+    fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Vec<u8>, E> {
+        Ok(text.as_bytes().to_vec())
+    }
+}
+
+fn check(what: &'static str, length: usize, limit: usize) -> Result<(), InvalidName> {
+    if length == 0 || length > limit { Err(InvalidName { what, length, limit }) } else { Ok(()) }
+}

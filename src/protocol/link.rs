@@ -1,0 +1,343 @@
+//! Links: what makes lossy, doubling, reordering connections deliver each [`Message`] exactly once and in order.
+//!
+//! A link joins two *processes*, not two addresses, and lives as long as both are in the view: messages are
+//! numbered, kept until acknowledged and sent again after a while, so the roles above never ask "did it arrive".
+//! That is what removes the traces of lost grants and of releases that overtake tables from the design.
+//!
+//! When the straight way to a process seems broken the same packets also go through a member of the council;
+//! since whatever arrives twice is dropped, nobody needs to know for sure.
+
+use super::event::Output;
+use super::id::{MemberInfo, ProcessId};
+use super::message::{Message, Packet};
+use super::time::Time;
+use super::timing::Timing;
+use super::view::View;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+/// Messages that arrived ahead of their turn are kept up to this number: as many as a reordering network may
+/// plausibly swap. More are dropped and sent again by the other side.
+const MAX_EARLY: usize = 256;
+/// Messages sent again in one go. The rest follows when these are acknowledged.
+const MAX_BURST: usize = 1024;
+/// An acknowledgement is sent at once after so many messages, so that the other side need not keep more.
+const ACK_EVERY: u32 = 64;
+
+/// One direction each way between this process and another.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
+struct Link {
+    /// Number of the last message sent.
+    sent: u64,
+    /// Sent and not acknowledged; the last one has number `sent`.
+    kept: VecDeque<Message>,
+    /// All messages up to this one have been received and handed on.
+    received: u64,
+    /// Received ahead of their turn.
+    early: BTreeMap<u64, Message>,
+    /// Messages received since the last acknowledgement went out.
+    unacked: u32,
+    /// When an acknowledgement is due at the latest.
+    ack_at: Option<Time>,
+    /// When the kept messages are sent again.
+    resend_at: Option<Time>,
+    /// How often they were sent again without an answer.
+    tries: u32,
+    /// Since when messages arrive again that had arrived, and nothing new.
+    stuck_since: Option<Time>,
+    /// When the kept messages were last sent again, and when the other side was last asked to do so. Both are done
+    /// at most once in a quarter of `retry`: answers that double questions that double answers would be a storm.
+    resent_at: Option<Time>,
+    asked_at: Option<Time>,
+    /// Something came that needed a newer view, and was dropped.
+    missed: bool,
+}
+
+impl Link {
+    fn deadline(&self) -> Option<Time> {
+        [self.ack_at, self.resend_at].into_iter().flatten().min()
+    }
+
+    fn take_ack(&mut self) -> u64 {
+        self.ack_at = None;
+        self.unacked = 0;
+        self.received
+    }
+
+    fn on_ack(&mut self, now: Time, ack: u64, timing: &Timing) {
+        let first_kept = self.sent - self.kept.len() as u64 + 1;
+        if ack < first_kept || ack > self.sent {
+            return;
+        }
+        self.kept.drain(..(ack - first_kept + 1) as usize);
+        self.tries = 0;
+        self.stuck_since = None;
+        self.resend_at = if self.kept.is_empty() { None } else { Some(now + timing.retry) };
+    }
+}
+
+/// Trouble on the straight way to a process.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+struct Detour {
+    /// Until then packets go both ways.
+    until: Time,
+    /// Turns through the council.
+    turn: u32,
+}
+
+/// All links of a member, and the ways to the other members.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
+pub(crate) struct Post {
+    links: BTreeMap<ProcessId, Link>,
+    /// Link deadlines, so that a thousand quiet links cost nothing.
+    agenda: BTreeSet<(Time, ProcessId)>,
+    detours: BTreeMap<ProcessId, Detour>,
+}
+
+impl Post {
+    /// Sends a message on the link to `to`, a member of `view`.
+    pub(crate) fn send(
+        &mut self,
+        now: Time,
+        me: &MemberInfo,
+        view: &View,
+        to: ProcessId,
+        message: Message,
+        out: &mut Vec<Output>,
+    ) {
+        let before = self.links.get(&to).and_then(Link::deadline);
+        let link = self.links.entry(to).or_default();
+        link.sent += 1;
+        link.kept.push_back(message.clone());
+        link.resend_at.get_or_insert(now + view.timing.retry);
+        let packet = Packet::Linked { view: view.number, seq: link.sent, ack: link.take_ack(), message };
+        self.reschedule(to, before);
+        self.dispatch(now, me, view, to, packet, out);
+    }
+
+    /// Sends a packet to a member of `view`: straight, and also through the council while there is trouble.
+    pub(crate) fn dispatch(
+        &mut self,
+        now: Time,
+        me: &MemberInfo,
+        view: &View,
+        to: ProcessId,
+        packet: Packet,
+        out: &mut Vec<Output>,
+    ) {
+        let Some(member) = view.member(to) else { return };
+        if let Some(detour) = self.detours.get_mut(&to) {
+            if detour.until <= now {
+                self.detours.remove(&to);
+            } else {
+                let relays: Vec<_> =
+                    view.council().filter(|info| info.process != me.process && info.process != to).collect();
+                if !relays.is_empty() {
+                    let relay = relays[detour.turn as usize % relays.len()];
+                    detour.turn = detour.turn.wrapping_add(1);
+                    let packet = Packet::Relay { from: me.clone(), to, packet: Box::new(packet.clone()) };
+                    out.push(Output::Send { to: relay.addr, process: Some(relay.process), packet });
+                }
+            }
+        }
+        out.push(Output::Send { to: member.info.addr, process: Some(to), packet });
+    }
+
+    /// The straight way to `to` seems broken: use others too for a while.
+    pub(crate) fn trouble(&mut self, now: Time, to: ProcessId, timing: &Timing) {
+        open_detour(&mut self.detours, now, to, timing);
+    }
+
+    /// A numbered message arrived. Returns what is now in turn, in order.
+    #[allow(clippy::too_many_arguments)]
+    pub(crate) fn on_linked(
+        &mut self,
+        now: Time,
+        me: &MemberInfo,
+        view: &View,
+        from: ProcessId,
+        (seq, ack): (u64, u64),
+        message: Message,
+        out: &mut Vec<Output>,
+    ) -> VecDeque<Message> {
+        let timing = &view.timing;
+        let mut ready = VecDeque::new();
+        let before = self.links.get(&from).and_then(Link::deadline);
+        let link = self.links.entry(from).or_default();
+        link.on_ack(now, ack, timing);
+        let mut again = false;
+        let mut at_once = false;
+        if seq <= link.received {
+            // Sent again although it arrived: our acknowledgement was lost or late. If that goes on, our way back
+            // is cut.
+            at_once = true;
+            if *link.stuck_since.get_or_insert(now) + timing.retry * 2 <= now {
+                open_detour(&mut self.detours, now, from, timing);
+            }
+        } else if seq == link.received + 1 {
+            link.received = seq;
+            link.stuck_since = None;
+            ready.push_back(message);
+            while let Some(message) = link.early.remove(&(link.received + 1)) {
+                link.received += 1;
+                ready.push_back(message);
+            }
+        } else {
+            if link.early.len() < MAX_EARLY {
+                link.early.insert(seq, message);
+            }
+            // Ask for the gap when it opens; after that the other side's own timer is enough.
+            again = link.early.len() == 1 && is_time(&mut link.asked_at, now, timing);
+        }
+        link.unacked += 1;
+        if at_once || again || link.unacked >= ACK_EVERY {
+            let packet = Packet::Ack { view: view.number, ack: link.take_ack(), again };
+            self.reschedule(from, before);
+            self.dispatch(now, me, view, from, packet, out);
+        } else {
+            link.ack_at.get_or_insert(now + timing.retry / 4);
+            self.reschedule(from, before);
+        }
+        ready
+    }
+
+    /// An acknowledgement arrived alone.
+    #[allow(clippy::too_many_arguments)]
+    pub(crate) fn on_ack(
+        &mut self,
+        now: Time,
+        me: &MemberInfo,
+        view: &View,
+        from: ProcessId,
+        ack: u64,
+        again: bool,
+        out: &mut Vec<Output>,
+    ) {
+        let Some(link) = self.links.get_mut(&from) else { return };
+        let before = link.deadline();
+        link.on_ack(now, ack, &view.timing);
+        let resend = again && is_time(&mut link.resent_at, now, &view.timing);
+        self.reschedule(from, before);
+        if resend {
+            self.resend(now, me, view, from, out);
+        }
+    }
+
+    /// A packet of a newer view was dropped: ask for it again once that view is installed.
+    pub(crate) fn note_missed(&mut self, from: ProcessId) {
+        self.links.entry(from).or_default().missed = true;
+    }
+
+    /// A connection to `to` was opened. After a broken one, what it may have swallowed is sent again.
+    pub(crate) fn on_connected(
+        &mut self,
+        now: Time,
+        me: &MemberInfo,
+        view: &View,
+        to: ProcessId,
+        was_broken: bool,
+        out: &mut Vec<Output>,
+    ) {
+        if was_broken || self.links.get(&to).is_some_and(|link| link.tries > 0) {
+            self.resend(now, me, view, to, out);
+        }
+    }
+
+    /// Sends again what is kept for `to`.
+    pub(crate) fn resend(&mut self, now: Time, me: &MemberInfo, view: &View, to: ProcessId, out: &mut Vec<Output>) {
+        let Some(link) = self.links.get_mut(&to) else { return };
+        if link.kept.is_empty() {
+            return;
+        }
+        let before = link.deadline();
+        let wait = view.timing.retry * (1 << link.tries.min(6));
+        link.resend_at = Some(now + wait.min(view.timing.elder_lease));
+        let ack = link.take_ack();
+        let first = link.sent - link.kept.len() as u64 + 1;
+        let packets: Vec<Packet> = (first..)
+            .zip(link.kept.iter().take(MAX_BURST))
+            .map(|(seq, message)| Packet::Linked { view: view.number, seq, ack, message: message.clone() })
+            .collect();
+        self.reschedule(to, before);
+        for packet in packets {
+            self.dispatch(now, me, view, to, packet, out);
+        }
+    }
+
+    /// Does what is due: acknowledgements, and sending again.
+    pub(crate) fn on_timer(&mut self, now: Time, me: &MemberInfo, view: &View, out: &mut Vec<Output>) {
+        while let Some(&(at, process)) = self.agenda.first() {
+            if at > now {
+                break;
+            }
+            let Some(link) = self.links.get_mut(&process) else {
+                self.agenda.remove(&(at, process));
+                continue;
+            };
+            if link.resend_at.is_some_and(|at| at <= now) {
+                link.tries += 1;
+                if link.tries >= 2 {
+                    self.trouble(now, process, &view.timing);
+                }
+                self.resend(now, me, view, process, out);
+            } else {
+                let before = link.deadline();
+                let packet = Packet::Ack { view: view.number, ack: link.take_ack(), again: false };
+                self.reschedule(process, before);
+                self.dispatch(now, me, view, process, packet, out);
+            }
+        }
+    }
+
+    /// A new view: forgets who is gone, and asks for what came too early.
+    pub(crate) fn on_view(&mut self, now: Time, me: &MemberInfo, view: &View, out: &mut Vec<Output>) {
+        self.links.retain(|process, _| view.contains(*process));
+        self.agenda.retain(|(_, process)| view.contains(*process));
+        self.detours.retain(|process, _| view.contains(*process));
+        let mut missed = Vec::new();
+        for (process, link) in &mut self.links {
+            if std::mem::take(&mut link.missed) {
+                missed.push((*process, link.received));
+            }
+        }
+        for (process, ack) in missed {
+            self.dispatch(now, me, view, process, Packet::Ack { view: view.number, ack, again: true }, out);
+        }
+    }
+
+    /// How many messages wait for an acknowledgement of `to`.
+    pub(crate) fn backlog(&self, to: ProcessId) -> usize {
+        self.links.get(&to).map_or(0, |link| link.kept.len())
+    }
+
+    /// When `on_timer` is due.
+    pub(crate) fn deadline(&self) -> Option<Time> {
+        self.agenda.first().map(|(at, _)| *at)
+    }
+
+    fn reschedule(&mut self, process: ProcessId, before: Option<Time>) {
+        let after = self.links.get(&process).and_then(Link::deadline);
+        if before != after {
+            if let Some(at) = before {
+                self.agenda.remove(&(at, process));
+            }
+            if let Some(at) = after {
+                self.agenda.insert((at, process));
+            }
+        }
+    }
+}
+
+/// For one member lease packets to `to` also go through the council.
+fn open_detour(detours: &mut BTreeMap<ProcessId, Detour>, now: Time, to: ProcessId, timing: &Timing) {
+    let until = now + timing.member_lease;
+    detours.entry(to).or_insert(Detour { until, turn: 0 }).until = until;
+}
+
+/// Whether a quarter of `retry` has passed since it last was time; notes that it is now.
+fn is_time(last: &mut Option<Time>, now: Time, timing: &Timing) -> bool {
+    let due = last.is_none_or(|last| last + timing.retry / 4 <= now);
+    if due {
+        *last = Some(now);
+    }
+    due
+}

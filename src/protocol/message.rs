@@ -1,0 +1,455 @@
+//! The table of contents of the protocol: everything that members say to each other.
+//!
+//! Two kinds. A [`Notice`] is sent once, may be lost, doubled or late, and its sender has a timer of its own that
+//! says it again: everything about membership. A [`Message`] travels on a link (`link.rs`), which delivers it
+//! exactly once and in order as long as both processes live: everything about locks.
+
+use super::id::{Epoch, LockName, MemberInfo, Metadata, ProcessId, RequestId, ServiceName, Ticket, Token, ViewNumber};
+use super::view::{Change, View};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+
+/// What goes over a connection in one frame.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+pub enum Packet {
+    /// Unreliable.
+    Notice(Notice),
+    /// The `seq`-th message of the sender to the receiver.
+    Linked {
+        /// The sender's view: the receiver fetches it first if it is newer than its own.
+        view: ViewNumber,
+        /// Counts from 1 for each pair of processes.
+        seq: u64,
+        /// All messages of the other direction up to this one have arrived.
+        ack: u64,
+        /// The message.
+        message: Message,
+    },
+    /// An acknowledgement alone.
+    Ack {
+        /// The sender's view.
+        view: ViewNumber,
+        /// All messages up to this one have arrived.
+        ack: u64,
+        /// Send the rest again now: something was missed.
+        again: bool,
+    },
+    /// From `from` to `to` through the receiver, for pairs that cannot reach each other.
+    Relay {
+        /// Who speaks.
+        from: MemberInfo,
+        /// To whom.
+        to: ProcessId,
+        /// What. Never itself a relay.
+        packet: Box<Packet>,
+    },
+}
+
+/// A proposal number: a round, then the proposer. Round 0 belongs to the elder of the view.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+pub struct Ballot {
+    /// 0 for the elder's first proposal, which needs no question first.
+    pub round: u32,
+    /// Who proposes.
+    pub process: ProcessId,
+}
+
+/// How a process stands towards a cluster, as it tells whoever says hello.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+pub enum Standing {
+    /// In no view yet. `bound`: it has agreed to be founded with others.
+    Seeking {
+        /// The seed addresses it was configured with.
+        seeds: BTreeSet<SocketAddr>,
+        /// Whether it has already agreed to a founding.
+        bound: bool,
+    },
+    /// In a view.
+    Member {
+        /// The lineage of that view.
+        lineage: ProcessId,
+        /// Its number.
+        view: ViewNumber,
+        /// Its elder.
+        elder: MemberInfo,
+        /// Whether the answering member's lease is running: somebody leads.
+        led: bool,
+    },
+}
+
+/// Said of membership; lost ones are said again by their sender's own timers.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+pub enum Notice {
+    /// Who is there? `asked` is the address that the sender dialled.
+    Hello {
+        /// The sender.
+        me: MemberInfo,
+        /// The address it dialled.
+        asked: SocketAddr,
+        /// The sender's standing.
+        standing: Standing,
+    },
+    /// The answer.
+    HelloIs {
+        /// The sender.
+        me: MemberInfo,
+        /// As in the question.
+        asked: SocketAddr,
+        /// The sender's standing.
+        standing: Standing,
+    },
+    /// Founding: shall this be the first view?
+    ///
+    /// ```text
+    /// coordinator ->[Found] every seed     every seed ->[FoundOk] coordinator     coordinator ->[ViewIs] every seed
+    /// ```
+    Found {
+        /// Rises with each attempt of one coordinator.
+        attempt: u32,
+        /// The proposed first view. Its first member is the coordinator.
+        view: View,
+    },
+    /// Yes: the sender will not be founded with anybody else.
+    FoundOk {
+        /// The attempt it answers.
+        attempt: u32,
+    },
+    /// A process that is in no view asks the elder to be taken in.
+    Join {
+        /// The process.
+        me: MemberInfo,
+        /// The view it has heard of: a request that is much older is worth nothing.
+        heard: ViewNumber,
+    },
+    /// A member says goodbye: it holds nothing, grants nothing and will not vote again.
+    Leave,
+    /// A member shows itself to the elder and asks for a renewal.
+    ///
+    /// ```text
+    /// M ->[Beat k] E          E ->[Pulse p, renews k] M          (and again)
+    /// ```
+    Beat {
+        /// The sender's view.
+        view: ViewNumber,
+        /// Counts up; the lease runs from the sending of the beat that is renewed.
+        beat: u64,
+        /// The latest pulse it has from this elder: a promise not to vote for another for one elder lease.
+        pulse: u64,
+        /// The latest of its beats of which it knows that it was renewed.
+        confirmed: u64,
+    },
+    /// The elder answers.
+    Pulse {
+        /// The elder's view.
+        view: ViewNumber,
+        /// Counts up over all members and views of this elder.
+        pulse: u64,
+        /// The beat of the receiver from which its lease runs; 0 for none.
+        renews: u64,
+        /// Beat again at once: the elder waits for its quorum.
+        again: bool,
+    },
+    /// The process is dead for sure: a member on the same host saw it end.
+    Vouch {
+        /// The dead process.
+        dead: ProcessId,
+    },
+    /// Would you promise this ballot? Binds nobody.
+    Canvass {
+        /// The view to be decided.
+        instance: ViewNumber,
+        /// The ballot that would follow.
+        ballot: Ballot,
+        /// Whom the sender knows to be dead for sure.
+        dead: BTreeSet<ProcessId>,
+    },
+    /// The answer to a canvass.
+    Canvassed {
+        /// As asked.
+        instance: ViewNumber,
+        /// As asked.
+        ballot: Ballot,
+        /// Whether it would.
+        willing: bool,
+    },
+    /// Promise this ballot, and say what you accepted before.
+    Prepare {
+        /// The view to be decided.
+        instance: ViewNumber,
+        /// The ballot to promise.
+        ballot: Ballot,
+        /// Whom the sender knows to be dead for sure.
+        dead: BTreeSet<ProcessId>,
+    },
+    /// Promised.
+    Promise {
+        /// As asked.
+        instance: ViewNumber,
+        /// As asked.
+        ballot: Ballot,
+        /// What the sender accepted under the highest earlier ballot.
+        accepted: Option<(Ballot, Change)>,
+    },
+    /// Refused: a higher ballot is promised.
+    Nack {
+        /// The view to be decided.
+        instance: ViewNumber,
+        /// The ballot promised.
+        promised: Ballot,
+    },
+    /// Accept this as the next view.
+    Accept {
+        /// The view to be decided.
+        instance: ViewNumber,
+        /// Under this ballot.
+        ballot: Ballot,
+        /// The change to the view before it.
+        change: Change,
+    },
+    /// Accepted.
+    Accepted {
+        /// As asked.
+        instance: ViewNumber,
+        /// As asked.
+        ballot: Ballot,
+    },
+    /// Decided, for those who have the view before it.
+    Install {
+        /// The lineage.
+        lineage: ProcessId,
+        /// The decided view.
+        instance: ViewNumber,
+        /// The change that makes it.
+        change: Change,
+    },
+    /// Decided, whole.
+    ViewIs(View),
+    /// Send me your view; mine is this.
+    Fetch {
+        /// The lineage of the asker's view.
+        lineage: ProcessId,
+        /// Its number.
+        have: ViewNumber,
+    },
+}
+
+/// A range of tokens dealt by the elder, ends included. Both ends are of one view.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+pub struct TokenRange {
+    /// The first token.
+    pub first: Token,
+    /// The last token.
+    pub last: Token,
+}
+
+impl TokenRange {
+    /// What every range must be; checked on those that come from outside.
+    pub fn is_sound(&self) -> bool {
+        self.first.view() == self.last.view()
+            && self.first.sequence() <= self.last.sequence()
+            && self.first.view().0 >= 1
+    }
+}
+
+/// A hold as its member reports it to a recovering grantor.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+pub struct HoldReport {
+    /// The request that was granted.
+    pub request: RequestId,
+    /// The lock.
+    pub name: LockName,
+    /// The token of the grant.
+    pub token: Token,
+    /// What the holder says of itself.
+    pub metadata: Metadata,
+}
+
+/// A wait as its member reports it to a recovering grantor.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+pub struct WaitReport {
+    /// The request.
+    pub request: RequestId,
+    /// The lock.
+    pub name: LockName,
+    /// Its place, if one was acknowledged.
+    pub ticket: Option<Ticket>,
+    /// What the holder-to-be says of itself.
+    pub metadata: Metadata,
+}
+
+/// Who holds a lock, for those who are refused it.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct HolderInfo {
+    /// The holder's process.
+    pub process: ProcessId,
+    /// Its token.
+    pub token: Token,
+    /// What it says of itself.
+    pub metadata: Metadata,
+}
+
+/// Said of locks; delivered exactly once and in order while both processes live.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+pub enum Message {
+    /// Who grants this service? Whoever asks first becomes the grantor.
+    ///
+    /// ```text
+    /// M ->[WhoGrants] E        E ->[GrantorIs] M         or, to the new grantor: E ->[Name] M
+    /// ```
+    WhoGrants {
+        /// The service.
+        service: ServiceName,
+    },
+    /// That member, in that epoch.
+    GrantorIs {
+        /// The service.
+        service: ServiceName,
+        /// The grantor.
+        grantor: ProcessId,
+        /// Its term.
+        epoch: Epoch,
+    },
+    /// You are the grantor. The epoch is the first token of the range.
+    Name {
+        /// The service.
+        service: ServiceName,
+        /// Tokens to grant with.
+        range: TokenRange,
+        /// Somebody may hold locks of this service: ask everyone first.
+        recover: bool,
+    },
+    /// The grantor's tokens run low.
+    MoreTokens {
+        /// The service.
+        service: ServiceName,
+        /// The grantor's term.
+        epoch: Epoch,
+    },
+    /// More tokens.
+    Tokens {
+        /// The service.
+        service: ServiceName,
+        /// The grantor's term.
+        epoch: Epoch,
+        /// The range; higher than every one dealt before.
+        range: TokenRange,
+    },
+    /// A new elder asks everyone: which grantors do you host, and of which have you heard?
+    Inventory {
+        /// The view in which the elder asks.
+        view: ViewNumber,
+    },
+    /// The answer, in parts.
+    InventoryIs {
+        /// As asked.
+        view: ViewNumber,
+        /// Services with the grantor known to the sender and its term.
+        known: Vec<(ServiceName, ProcessId, Epoch)>,
+        /// No more parts.
+        last: bool,
+    },
+    /// May I have this lock?
+    ///
+    /// ```text
+    /// H ->[Ask] G     G ->[Grant] H                     H ->[Done] G      (free)
+    /// H ->[Ask] G     G ->[Queued] H   G ->[Grant] H    H ->[Done] G      (held by another)
+    /// ```
+    Ask {
+        /// The service.
+        service: ServiceName,
+        /// The grantor's term as the asker knows it.
+        epoch: Epoch,
+        /// The asker's number for it; asked twice, it is granted once.
+        request: RequestId,
+        /// The lock.
+        name: LockName,
+        /// Do not queue: refuse unless free.
+        only_if_free: bool,
+        /// What the asker says of itself.
+        metadata: Metadata,
+    },
+    /// Your place in the queue.
+    Queued {
+        /// The service.
+        service: ServiceName,
+        /// The grantor's term.
+        epoch: Epoch,
+        /// The request.
+        request: RequestId,
+        /// The place.
+        ticket: Ticket,
+    },
+    /// It is yours.
+    Grant {
+        /// The service.
+        service: ServiceName,
+        /// The grantor's term.
+        epoch: Epoch,
+        /// The request.
+        request: RequestId,
+        /// The fencing token.
+        token: Token,
+    },
+    /// Not free, and you did not want to wait.
+    Refuse {
+        /// The service.
+        service: ServiceName,
+        /// The grantor's term.
+        epoch: Epoch,
+        /// The request.
+        request: RequestId,
+        /// Who has it; `None` if the grantor cannot say yet.
+        holder: Option<HolderInfo>,
+    },
+    /// I do not grant this service, or no longer in that epoch.
+    NotGrantor {
+        /// The service.
+        service: ServiceName,
+        /// The epoch that was asked for.
+        epoch: Epoch,
+        /// The request.
+        request: RequestId,
+    },
+    /// The request is over: released, cancelled, or an unwanted grant given back.
+    Done {
+        /// The service.
+        service: ServiceName,
+        /// The request.
+        request: RequestId,
+    },
+    /// A new grantor asks everyone for holds and waits. Answering ends every older epoch at the answerer.
+    ///
+    /// ```text
+    /// G ->[Recover e] everyone        everyone ->[Report e, in parts] G
+    /// ```
+    Recover {
+        /// The service.
+        service: ServiceName,
+        /// The new grantor's term.
+        epoch: Epoch,
+    },
+    /// The answer, in parts.
+    Report {
+        /// The service.
+        service: ServiceName,
+        /// As asked.
+        epoch: Epoch,
+        /// Holds of the sender.
+        holds: Vec<HoldReport>,
+        /// Waits of the sender.
+        waits: Vec<WaitReport>,
+        /// No more parts.
+        last: bool,
+    },
+    /// Your hold lost against another of the same lock with a higher token.
+    Revoke {
+        /// The service.
+        service: ServiceName,
+        /// The grantor's term.
+        epoch: Epoch,
+        /// The request whose hold is over.
+        request: RequestId,
+    },
+}

@@ -1,0 +1,36 @@
+//! The protocol as a pure state machine. DESIGN.md tells it; this room does it.
+#![deny(clippy::disallowed_methods, clippy::disallowed_types)]
+
+mod decision;
+mod elder;
+pub mod event;
+mod founding;
+mod grantor;
+mod holder;
+pub mod id;
+mod lease;
+mod link;
+pub mod message;
+#[cfg(elderlock_mutants)]
+pub mod mutant;
+pub mod node;
+mod registry;
+mod table;
+pub mod time;
+pub mod timing;
+mod turn;
+pub mod view;
+
+pub use event::{
+    Command, Config, Event, GrantorState, Hint, Input, LockStatus, LostReason, Outcome, Output, ServiceStatus, Status,
+    Wait,
+};
+pub use id::{
+    Epoch, Host, InvalidName, LockName, MemberInfo, Metadata, ProcessId, RequestId, ServiceName, Ticket, Token,
+    ViewNumber,
+};
+pub use message::{HolderInfo, Message, Notice, Packet, Standing};
+pub use node::Node;
+pub use time::Time;
+pub use timing::{InvalidTiming, Timing};
+pub use view::{Change, Member, View};

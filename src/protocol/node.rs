@@ -1,0 +1,735 @@
+//! `Node`: one member's whole protocol. It routes; the roles decide.
+
+mod belonging;
+mod granting;
+mod leasing;
+mod voting;
+
+use super::decision::{Acceptor, Proposal, Step, choose};
+use super::elder::Elder;
+use super::event::{Command, Config, Event, Hint, Input, LostReason, Outcome, Output, ServiceStatus, Status};
+use super::founding::{Found, Seeking};
+use super::grantor::{Asked, Grantor};
+use super::holder::{Holder, Wish, lost_grantor};
+use super::id::{Epoch, MemberInfo, ProcessId, RequestId, ServiceName, Token, ViewNumber};
+use super::lease::{Lease, rank};
+use super::link::Post;
+use super::message::{Ballot, Message, Notice, Packet, Standing, TokenRange};
+#[cfg(elderlock_mutants)]
+use super::mutant::Mutant;
+use super::registry::Registry;
+use super::time::Time;
+use super::turn::Turn;
+use super::view::{Change, View};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+/// Messages on their way to one member beyond which new requests are answered [`Outcome::Busy`]: a member that
+/// does not answer must not fill our memory until its lease is over.
+const MAX_BACKLOG: usize = 1 << 16;
+/// Requests kept for an epoch that this member has not heard of yet; later ones are told to ask the elder.
+const MAX_EARLY: usize = 1 << 16;
+/// Deaths remembered of processes that are in no view yet.
+const MAX_DEAD: usize = 256;
+/// Entries in one part of an inventory.
+const INVENTORY_PART: usize = 512;
+
+/// Where a process stands in the life of a member.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+enum Stage {
+    /// In no view yet.
+    Seeking(Box<Seeking>),
+    /// In a view.
+    Member,
+    /// Said goodbye, or is about to: holds and grants nothing. Still votes, so that its leaving costs no quorum.
+    Leaving {
+        /// When goodbye is said again.
+        again_at: Time,
+        /// When nobody is waited for any longer.
+        until: Time,
+    },
+    /// Decided a view without itself, and stays until that view's members know of it.
+    Parting {
+        /// When they are told again.
+        again_at: Time,
+        /// When nobody is waited for any longer.
+        until: Time,
+        /// Those who know.
+        informed: BTreeSet<ProcessId>,
+        /// Whether it said goodbye before.
+        left: bool,
+    },
+    /// Out for good.
+    Gone,
+}
+
+/// One member's whole protocol, as a plain value.
+///
+/// Nothing happens but in [`step`](Node::step); between steps it can be copied, compared, hashed and printed.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Node {
+    config: Config,
+    stage: Stage,
+    /// Stays after the end, for the record.
+    view: Option<Arc<View>>,
+    /// This member is the elder of the view and a quorum of its council by itself.
+    sole_quorum: bool,
+    /// The change that made the view, for members that have the one before it.
+    last_change: Option<Change>,
+    post: Post,
+    lease: Lease,
+    acceptor: Acceptor,
+    proposal: Option<Proposal>,
+    /// No takeover is tried before: somebody else's higher ballot goes first.
+    yield_until: Time,
+    /// The highest round heard of in this instance.
+    rounds: u32,
+    elder: Option<Elder>,
+    /// Number of the last pulse sent in earlier terms as elder: a number never means two pulses.
+    last_pulse: u64,
+    holder: Holder,
+    grantors: BTreeMap<ServiceName, Grantor>,
+    /// Requests for epochs that this member has not heard of yet.
+    early: BTreeMap<ServiceName, Vec<(Epoch, Asked)>>,
+    /// Processes known to be dead for sure.
+    dead: BTreeSet<ProcessId>,
+    /// When this member learned that the elder of the view is dead.
+    elder_dead_at: Option<Time>,
+    /// Processes that some hint calls unreachable.
+    suspected: BTreeSet<ProcessId>,
+    /// When the council is told of the dead again.
+    vouch_at: Time,
+    /// When a newer view was last asked for.
+    fetched_at: Time,
+    /// When this process became a member: one that never gets a lease gives up.
+    member_since: Time,
+    /// When seeds, and while suspended everybody, are greeted again.
+    greet_at: Time,
+}
+
+impl Node {
+    /// A node that seeks its cluster from `now` on. Call [`step`](Node::step) with [`Input::Timer`] to set it going.
+    pub fn new(config: Config, now: Time) -> Node {
+        let seeking = Seeking::new(&config, now);
+        Node {
+            config,
+            stage: Stage::Seeking(Box::new(seeking)),
+            view: None,
+            sole_quorum: false,
+            last_change: None,
+            post: Post::default(),
+            lease: Lease::default(),
+            acceptor: Acceptor::default(),
+            proposal: None,
+            yield_until: Time::ZERO,
+            rounds: 0,
+            elder: None,
+            last_pulse: 0,
+            holder: Holder::default(),
+            grantors: BTreeMap::new(),
+            early: BTreeMap::new(),
+            dead: BTreeSet::new(),
+            elder_dead_at: None,
+            suspected: BTreeSet::new(),
+            vouch_at: Time::MAX,
+            fetched_at: Time::ZERO,
+            member_since: Time::MAX,
+            greet_at: Time::ZERO,
+        }
+    }
+
+    /// What to start the next life of this process with, after [`Event::Expelled`] or [`Event::Abandoned`].
+    ///
+    /// Who was expelled knows that the cluster lives on without it: from then on it joins and never founds.
+    pub fn next_life(&self, process: ProcessId, founding_number: ViewNumber) -> Config {
+        let mut config = self.config.clone();
+        config.me.process = process;
+        config.founding_number = founding_number;
+        if let Some(view) = self.view.as_ref().filter(|view| !view.contains(self.config.me.process)) {
+            config.remembered = Some(View::clone(view));
+        }
+        if config.remembered.is_some() {
+            config.found_alone = false;
+            config.seeds.remove(&config.me.addr);
+        }
+        config
+    }
+
+    /// The one way in. Appends what is to be done to `out`, in order.
+    pub fn step(&mut self, now: Time, input: Input, out: &mut Vec<Output>) {
+        if self.stage == Stage::Gone {
+            if let Input::Command(Command::Lock { request, .. } | Command::Extend { request, .. }) = input {
+                out.push(Output::Answer { request, outcome: Outcome::Closed(LostReason::Left) });
+            }
+            return;
+        }
+        self.look_at_lease(now, out);
+        match input {
+            Input::Received { from, addr, packet } => self.on_packet(now, from, addr, packet, out),
+            Input::Command(command) => self.on_command(now, command, out),
+            Input::Hint(hint) => self.on_hint(now, hint, out),
+            Input::Timer => {}
+        }
+        self.on_timer(now, out);
+        self.look_at_lease(now, out);
+    }
+
+    /// When [`Input::Timer`] is due next; `None`: never.
+    pub fn deadline(&self) -> Option<Time> {
+        let mut due = Time::MAX;
+        match &self.stage {
+            Stage::Gone => return None,
+            Stage::Seeking(seeking) => due = due.min(seeking.deadline()),
+            Stage::Leaving { again_at, until } | Stage::Parting { again_at, until, .. } => {
+                due = due.min(*again_at).min(*until);
+            }
+            Stage::Member => {}
+        }
+        due = due.min(self.holder.deadline().unwrap_or(Time::MAX));
+        if let Some(view) = self.view.as_ref().filter(|_| !matches!(self.stage, Stage::Parting { .. })) {
+            due = due.min(self.post.deadline().unwrap_or(Time::MAX)).min(self.vouch_at);
+            if self.stage == Stage::Member {
+                let end = if self.lease.running { self.lease_end() } else { self.give_up_at(view) };
+                due = due.min(end).min(self.greet_at);
+            }
+            match &self.elder {
+                Some(elder) => due = due.min(elder.deadline(self.proposal.is_none())),
+                None => due = due.min(self.lease.next_beat),
+            }
+            match &self.proposal {
+                Some(proposal) => due = due.min(self.proposal_due(view, proposal)),
+                None => due = due.min(self.takeover_at(view)),
+            }
+        }
+        (due != Time::MAX).then_some(due)
+    }
+
+    /// Who this process is.
+    pub fn process(&self) -> ProcessId {
+        self.config.me.process
+    }
+
+    /// The view it is in, or was in last.
+    pub fn view(&self) -> Option<&View> {
+        self.view.as_deref()
+    }
+
+    /// The end of this member's lease: before it, and only before it, this member may hold and grant.
+    /// [`Time::MAX`] while no one else could take over. [`Time::ZERO`] before the first renewal.
+    pub fn lease_end(&self) -> Time {
+        match (&self.stage, &self.view) {
+            (Stage::Member, Some(_)) if self.is_alone() => Time::MAX,
+            (Stage::Member, Some(_)) => self.lease.until,
+            _ => Time::ZERO,
+        }
+    }
+
+    /// Whether it is in a view and its lease runs: joined, and able to hold locks.
+    pub fn is_ready(&self, now: Time) -> bool {
+        now < self.lease_end()
+    }
+
+    /// Whether it is the elder of its view.
+    pub fn is_elder(&self) -> bool {
+        self.elder.is_some()
+    }
+
+    /// What a guard of `request` may claim at `now`: its token, while the lock's lease and the member's lease run.
+    pub fn fence(&self, request: RequestId, now: Time) -> Option<Token> {
+        if self.is_ready(now) { self.holder.holds(request, now) } else { None }
+    }
+
+    /// While seeking: each seed address, with what answered there, for the error of a join that took too long.
+    pub fn seeking(&self) -> Vec<(SocketAddr, Option<String>)> {
+        match &self.stage {
+            Stage::Seeking(seeking) => seeking.report(&self.config.me),
+            _ => Vec::new(),
+        }
+    }
+
+    /// What it sees.
+    pub fn status(&self, now: Time) -> Status {
+        let mut services: BTreeMap<ServiceName, ServiceStatus> = BTreeMap::new();
+        for (service, grantor, waiting_here, held_here) in self.holder.status() {
+            let (grantor, epoch) = grantor.unzip();
+            let status = ServiceStatus { grantor, epoch, waiting_here, held_here, ..ServiceStatus::new(service) };
+            services.insert(service.clone(), status);
+        }
+        for (service, grantor) in &self.grantors {
+            let status = services.entry(service.clone()).or_insert_with(|| ServiceStatus::new(service));
+            status.grantor = Some(self.config.me.process);
+            status.epoch = Some(grantor.epoch());
+            status.granting = Some(grantor.state());
+            status.locks = grantor.status();
+        }
+        Status {
+            me: self.config.me.clone(),
+            view: self.view.as_deref().cloned(),
+            elder: self.view.as_ref().map(|view| view.elder().process),
+            leased: self.is_ready(now),
+            services: services.into_values().collect(),
+            suspected: self.suspected.iter().copied().collect(),
+        }
+    }
+
+    fn on_command(&mut self, now: Time, command: Command, out: &mut Vec<Output>) {
+        match command {
+            Command::Lock { request, service, name, wait, lease, metadata } => {
+                if let Stage::Leaving { .. } | Stage::Parting { .. } = self.stage {
+                    out.push(Output::Answer { request, outcome: Outcome::Closed(LostReason::Left) });
+                    return;
+                }
+                let answer = self.view.as_ref().map_or(self.config.timing, |view| view.timing).answer;
+                let wish = Wish { request, service, name, wait, lease, metadata };
+                let post = std::mem::take(&mut self.post);
+                let crowded = |process| post.backlog(process) > MAX_BACKLOG;
+                let mail = self.turn(now, out, |node, turn| node.holder.lock(wish, answer, crowded, turn));
+                self.post = post;
+                self.deliver(now, mail, out);
+            }
+            Command::Release { request } => self.act(now, out, |node, turn| node.holder.release(request, turn)),
+            Command::Extend { request, lease } => {
+                self.act(now, out, |node, turn| node.holder.extend(request, lease, turn));
+            }
+            Command::Seeds(mut seeds) => {
+                if self.config.remembered.is_some() {
+                    seeds.remove(&self.config.me.addr);
+                }
+                self.config.seeds = seeds.clone();
+                if let Stage::Seeking(seeking) = &mut self.stage {
+                    seeking.set_seeds(seeds);
+                }
+            }
+            Command::Leave => self.leave(now, out),
+        }
+    }
+
+    fn on_hint(&mut self, now: Time, hint: Hint, out: &mut Vec<Output>) {
+        match hint {
+            Hint::Contact(addr) => {
+                if let Stage::Seeking(seeking) = &mut self.stage {
+                    seeking.add_contact(addr);
+                }
+            }
+            Hint::Unreachable(process) => self.on_suspected(now, process),
+            Hint::Refused(process) => {
+                self.on_suspected(now, process);
+                if self.config.trust_refused && self.view.as_ref().is_some_and(|view| view.contains(process)) {
+                    self.on_dead(now, process, out);
+                }
+            }
+            Hint::Dead(process) => self.on_dead(now, process, out),
+            Hint::Connected(process) => {
+                let was_broken = self.suspected.remove(&process);
+                if let Some(view) = &self.view {
+                    self.post.on_connected(now, &self.config.me, view, process, was_broken, out);
+                }
+            }
+        }
+    }
+
+    /// A verdict starts nothing but detours: leases decide.
+    fn on_suspected(&mut self, now: Time, process: ProcessId) {
+        if let Some(view) = &self.view
+            && view.contains(process)
+            && process != self.config.me.process
+        {
+            self.suspected.insert(process);
+            #[cfg(elderlock_mutants)]
+            if self.config.mutant == Some(Mutant::FreeOnHint) {
+                self.grantors.values_mut().for_each(|grantor| grantor.forget(process));
+            }
+            self.post.trouble(now, process, &view.timing);
+        }
+    }
+
+    fn on_dead(&mut self, now: Time, process: ProcessId, out: &mut Vec<Output>) {
+        if process == self.config.me.process || !self.dead.insert(process) {
+            return;
+        }
+        if self.dead.len() > MAX_DEAD
+            && let Some(view) = &self.view
+        {
+            self.dead.retain(|process| view.contains(*process));
+        }
+        if self.view.as_ref().is_some_and(|view| view.elder().process == process) {
+            self.elder_dead_at = Some(now);
+        }
+        self.vouch_at = now;
+        self.vouch(now, out);
+    }
+
+    fn on_packet(&mut self, now: Time, from: ProcessId, addr: SocketAddr, packet: Packet, out: &mut Vec<Output>) {
+        match packet {
+            Packet::Notice(notice) => self.on_notice(now, from, addr, notice, out),
+            Packet::Linked { view: theirs, seq, ack, message } => {
+                if let Some(view) = self.known_sender(now, from, addr, theirs, out) {
+                    let me = &self.config.me;
+                    for message in self.post.on_linked(now, me, &view, from, (seq, ack), message, out) {
+                        self.on_message(now, from, message, out);
+                    }
+                }
+            }
+            Packet::Ack { view: theirs, ack, again } => {
+                if let Some(view) = self.known_sender(now, from, addr, theirs, out) {
+                    self.post.on_ack(now, &self.config.me, &view, from, ack, again, out);
+                }
+            }
+            Packet::Relay { from: origin, to, packet } => self.on_relay(now, origin, to, *packet, out),
+        }
+    }
+
+    /// A packet that goes through us, or came to us through another. What came on a detour shows that its sender
+    /// has trouble with the straight way; so do our answers.
+    fn on_relay(&mut self, now: Time, origin: MemberInfo, to: ProcessId, packet: Packet, out: &mut Vec<Output>) {
+        if matches!(packet, Packet::Relay { .. }) || origin.process == self.config.me.process {
+            return;
+        }
+        if to == self.config.me.process {
+            if let Some(view) = &self.view
+                && view.contains(origin.process)
+            {
+                self.post.trouble(now, origin.process, &view.timing);
+            }
+            self.on_packet(now, origin.process, origin.addr, packet, out);
+        } else if let Some(member) = self.view.as_ref().and_then(|view| view.member(to)) {
+            let packet = Packet::Relay { from: origin, to, packet: Box::new(packet) };
+            out.push(Output::Send { to: member.info.addr, process: Some(to), packet });
+        }
+    }
+
+    /// The view to use a linked packet with, if its sender is in it and has no newer one.
+    fn known_sender(
+        &mut self,
+        now: Time,
+        from: ProcessId,
+        addr: SocketAddr,
+        theirs: ViewNumber,
+        out: &mut Vec<Output>,
+    ) -> Option<Arc<View>> {
+        let view = self.view.clone()?;
+        if theirs > view.number {
+            if view.contains(from) {
+                self.post.note_missed(from);
+            }
+            self.fetch(now, from, addr, out);
+            return None;
+        }
+        if !view.contains(from) {
+            send(addr, from, Notice::ViewIs(View::clone(&view)), out);
+            return None;
+        }
+        Some(view)
+    }
+
+    fn fetch(&mut self, now: Time, from: ProcessId, addr: SocketAddr, out: &mut Vec<Output>) {
+        let Some(view) = &self.view else { return };
+        if self.fetched_at == Time::ZERO || self.fetched_at + view.timing.retry / 8 <= now {
+            self.fetched_at = now;
+            let fetch = Notice::Fetch { lineage: view.lineage, have: view.number };
+            self.reply(now, addr, from, fetch, out);
+        }
+    }
+
+    fn on_notice(&mut self, now: Time, from: ProcessId, addr: SocketAddr, notice: Notice, out: &mut Vec<Output>) {
+        match notice {
+            Notice::Hello { me, asked, standing } => {
+                let answer = Notice::HelloIs { me: self.config.me.clone(), asked, standing: self.standing(now) };
+                send(addr, from, answer, out);
+                self.on_heard(now, me, None, standing, out);
+            }
+            Notice::HelloIs { me, asked, standing } => self.on_heard(now, me, Some(asked), standing, out),
+            Notice::Found { attempt, view } => {
+                if let Stage::Seeking(seeking) = &mut self.stage {
+                    seeking.on_found(&self.config, now, from, attempt, &view, out);
+                } else if let Some(view) = &self.view {
+                    send(addr, from, Notice::ViewIs(View::clone(view)), out);
+                }
+            }
+            Notice::FoundOk { attempt } => {
+                if let Stage::Seeking(seeking) = &mut self.stage {
+                    let found = seeking.on_found_ok(from, attempt);
+                    self.on_found(now, found, out);
+                }
+            }
+            Notice::Join { me, heard } => self.on_join(now, me, heard, out),
+            Notice::Leave => self.on_leave(now, from, out),
+            Notice::Vouch { dead } => self.believe(now, from, BTreeSet::from([dead]), out),
+            Notice::Beat { view, beat, pulse, confirmed } => {
+                self.on_beat(now, from, addr, (view, beat, pulse, confirmed), out);
+            }
+            Notice::Pulse { view, pulse, renews, again } => {
+                self.on_pulse(now, from, addr, (view, pulse, renews, again), out)
+            }
+            Notice::Install { lineage, instance, change } => {
+                let Some(view) = &self.view else { return };
+                if view.lineage == lineage && view.number.next() == instance {
+                    let next = view.next(&change);
+                    if matches!(self.stage, Stage::Parting { .. }) {
+                        self.end_parting(now, out);
+                    } else if next.is_sound() {
+                        self.last_change = Some(change);
+                        self.install(now, next, out);
+                    }
+                } else if view.lineage == lineage && view.number.next() < instance {
+                    self.fetch(now, from, addr, out);
+                }
+            }
+            Notice::ViewIs(view) => self.on_view_is(now, view, out),
+            Notice::Fetch { lineage, have } => {
+                if let Some(view) = &self.view
+                    && view.lineage == lineage
+                    && view.number > have
+                {
+                    self.catch_up(now, addr, from, have, out);
+                }
+            }
+            Notice::Canvass { instance, ballot, dead } => {
+                self.believe(now, from, dead, out);
+                if let Some(willing) = self.on_canvass(now, from, addr, instance, ballot, out) {
+                    self.reply(now, addr, from, Notice::Canvassed { instance, ballot, willing }, out);
+                }
+            }
+            Notice::Prepare { instance, ballot, dead } => {
+                self.believe(now, from, dead, out);
+                if self.on_canvass(now, from, addr, instance, ballot, out) == Some(true) {
+                    self.stand_down(now, ballot);
+                    if let Some(view) = &self.view {
+                        self.yield_until = self.yield_until.max(now + view.timing.retry * 4);
+                        let answer = self.acceptor.on_prepare(view.elder().process, instance, ballot);
+                        #[cfg(elderlock_mutants)]
+                        let answer = match answer {
+                            Notice::Promise { .. } if self.config.mutant == Some(Mutant::ForgetAccepted) => {
+                                Notice::Promise { instance, ballot, accepted: None }
+                            }
+                            answer => answer,
+                        };
+                        self.reply(now, addr, from, answer, out);
+                    }
+                } else if let Some(promised) = self.acceptor.promised
+                    && self.is_open(instance)
+                    && promised > ballot
+                {
+                    self.reply(now, addr, from, Notice::Nack { instance, promised }, out);
+                }
+            }
+            Notice::Accept { instance, ballot, change } => {
+                let is_sound = self.view.as_ref().is_some_and(|view| view.next(&change).is_sound());
+                if self.is_voter(now, from, addr, instance, out) && is_sound {
+                    if self.acceptor.promised.is_none_or(|promised| promised <= ballot) {
+                        self.stand_down(now, ballot);
+                    }
+                    if let Some(view) = &self.view {
+                        let answer = self.acceptor.on_accept(view.elder().process, instance, ballot, &change);
+                        self.reply(now, addr, from, answer, out);
+                    }
+                }
+            }
+            Notice::Canvassed { instance, ballot, willing } => {
+                if willing && self.is_open(instance) {
+                    self.on_vote(now, from, ballot, None, out);
+                }
+            }
+            Notice::Promise { instance, ballot, accepted } => {
+                if self.is_open(instance) {
+                    self.on_vote(now, from, ballot, Some(accepted), out);
+                }
+            }
+            Notice::Accepted { instance, ballot } => {
+                if self.is_open(instance) {
+                    self.on_accepted(now, from, ballot, out);
+                }
+            }
+            Notice::Nack { instance, promised } => {
+                if self.is_open(instance) {
+                    self.on_nack(now, promised, out);
+                }
+            }
+        }
+    }
+
+    fn on_message(&mut self, now: Time, from: ProcessId, message: Message, out: &mut Vec<Output>) {
+        match message {
+            Message::WhoGrants { service } => self.act(now, out, |node, turn| {
+                let may_name = node.has_authority(turn.now);
+                if let Some(elder) = &mut node.elder {
+                    elder.registry.on_who_grants(from, service, may_name, turn);
+                }
+            }),
+            // What an earlier elder said counts for nothing: the present one has asked everybody, and must not be
+            // contradicted by a word that was slow.
+            Message::GrantorIs { .. } | Message::Name { .. } | Message::Tokens { .. }
+                if self.view.as_ref().is_none_or(|view| view.elder().process != from) => {}
+            Message::GrantorIs { service, grantor, epoch } => self.act(now, out, |node, turn| {
+                if node.view.as_ref().is_some_and(|view| view.contains(grantor)) {
+                    node.send_on_early(&service, grantor, epoch, turn);
+                    node.holder.on_grantor(&service, grantor, epoch, turn);
+                }
+            }),
+            Message::Name { service, range, recover } => {
+                self.act(now, out, |node, turn| node.become_grantor(service, range, recover, turn));
+            }
+            Message::MoreTokens { service, epoch } => self.act(now, out, |node, turn| {
+                let may_name = node.has_authority(turn.now);
+                if let Some(elder) = &mut node.elder {
+                    elder.registry.on_more_tokens(from, service, epoch, may_name, turn);
+                }
+            }),
+            Message::Tokens { service, epoch, range } => self.act(now, out, |node, turn| {
+                if let Some(grantor) = node.grantors.get_mut(&service)
+                    && grantor.epoch() == epoch
+                {
+                    grantor.on_tokens(range, turn);
+                }
+            }),
+            Message::Inventory { view } => self.act(now, out, |node, turn| node.on_inventory_wanted(from, view, turn)),
+            Message::InventoryIs { view, known, last } => self.act(now, out, |node, turn| {
+                let may_name = node.has_authority(turn.now);
+                if let Some(elder) = &mut node.elder {
+                    elder.registry.on_inventory(from, view, known, last, turn);
+                    elder.registry.answer(may_name, turn);
+                }
+            }),
+            Message::Ask { service, epoch, request, name, only_if_free, metadata } => {
+                self.act(now, out, |node, turn| {
+                    let asked = Asked { from, request, name, only_if_free, metadata };
+                    node.on_ask(service, epoch, asked, turn);
+                })
+            }
+            Message::Queued { service, epoch, request, ticket } => {
+                self.holder.on_queued(&service, epoch, request, ticket);
+            }
+            Message::Grant { service, epoch, request, token } => self.act(now, out, |node, turn| {
+                node.holder.on_grant(from, &service, epoch, request, token, turn);
+            }),
+            Message::Refuse { request, holder, .. } => {
+                self.act(now, out, |node, turn| node.holder.on_refuse(request, holder, turn));
+            }
+            Message::NotGrantor { service, epoch, request } => self.act(now, out, |node, turn| {
+                node.holder.on_not_grantor(&service, epoch, request, turn);
+            }),
+            Message::Done { service, request } => self.act(now, out, |node, turn| {
+                if let Some(early) = node.early.get_mut(&service) {
+                    early.retain(|(_, asked)| (asked.from, asked.request) != (from, request));
+                }
+                if let Some(grantor) = node.grantors.get_mut(&service) {
+                    grantor.on_done(from, request, turn);
+                }
+            }),
+            Message::Recover { service, epoch } => self.act(now, out, |node, turn| {
+                if node.holder.on_recover(from, &service, epoch, turn) {
+                    node.end_grantor_below(&service, epoch, turn);
+                    node.send_on_early(&service, from, epoch, turn);
+                }
+            }),
+            Message::Report { service, epoch, holds, waits, last } => self.act(now, out, |node, turn| {
+                if let Some(grantor) = node.grantors.get_mut(&service)
+                    && grantor.epoch() == epoch
+                    && grantor.on_report(from, holds, waits, last, turn)
+                {
+                    turn.out.push(Output::Event(Event::BecameGrantor { service, epoch }));
+                }
+            }),
+            Message::Revoke { service, epoch, request } => self.act(now, out, |node, turn| {
+                if node.holder.newest(&service).is_none_or(|newest| newest <= epoch) {
+                    node.holder.on_revoke(request, turn);
+                }
+            }),
+        }
+    }
+
+    fn on_timer(&mut self, now: Time, out: &mut Vec<Output>) {
+        if let Stage::Seeking(seeking) = &mut self.stage {
+            let found = seeking.on_timer(&self.config, now, out);
+            self.on_found(now, found, out);
+        }
+        if self.holder.deadline().is_some_and(|at| at <= now) {
+            self.act(now, out, |node, turn| node.holder.on_timer(turn));
+        }
+        let Some(view) = self.view.clone() else { return };
+        if self.stage == Stage::Gone {
+            return;
+        }
+        if self.stage == Stage::Member && now >= self.give_up_at(&view) {
+            self.end(now, Event::Abandoned, out);
+            return;
+        }
+        self.keep_leaving(now, out);
+        self.keep_parting(now, out);
+        if matches!(self.stage, Stage::Parting { .. } | Stage::Gone) {
+            return;
+        }
+        self.beat(now, out);
+        self.greet(now, out);
+        self.vouch(now, out);
+        if let Some(elder) = &mut self.elder {
+            for (process, pulse) in elder.rally(now, self.config.me.process, &view) {
+                self.post.dispatch(now, &self.config.me, &view, process, Packet::Notice(pulse), out);
+            }
+            let behind = self.elder.as_mut().map(|elder| elder.take_behind(now, &view.timing)).unwrap_or_default();
+            for (process, have) in behind {
+                if let Some(member) = view.member(process) {
+                    self.catch_up(now, member.info.addr, process, have, out);
+                }
+            }
+            let is_due = self.elder.as_mut().is_some_and(|elder| elder.is_time_to_answer(now, &view.timing));
+            if is_due && self.has_authority(now) {
+                self.on_authority(now, out);
+            }
+        }
+        self.decide(now, out);
+        if let Some(view) = &self.view {
+            self.post.on_timer(now, &self.config.me, view, out);
+        }
+    }
+
+    /// Lets a role act, then delivers what it said.
+    fn act(&mut self, now: Time, out: &mut Vec<Output>, role: impl FnOnce(&mut Node, &mut Turn)) {
+        let mail = self.turn(now, out, role);
+        self.deliver(now, mail, out);
+    }
+
+    fn turn(
+        &mut self,
+        now: Time,
+        out: &mut Vec<Output>,
+        role: impl FnOnce(&mut Node, &mut Turn),
+    ) -> VecDeque<(ProcessId, Message)> {
+        let me = self.config.me.process;
+        let elder =
+            self.view.as_ref().filter(|_| !matches!(self.stage, Stage::Seeking(_))).map(|view| view.elder().process);
+        let leased = self.is_ready(now);
+        let mut turn = Turn {
+            now,
+            me,
+            elder,
+            retry: self.view.as_ref().map_or(self.config.timing, |view| view.timing).retry,
+            leased,
+            #[cfg(elderlock_mutants)]
+            mutant: self.config.mutant,
+            out,
+            mail: VecDeque::new(),
+        };
+        role(self, &mut turn);
+        turn.mail
+    }
+
+    /// What was said to others goes on its link; what was said to ourselves is heard at once, in order.
+    fn deliver(&mut self, now: Time, mail: VecDeque<(ProcessId, Message)>, out: &mut Vec<Output>) {
+        let me = self.config.me.process;
+        for (to, message) in mail {
+            if to == me {
+                self.on_message(now, me, message, out);
+            } else if let Some(view) = &self.view
+                && view.contains(to)
+            {
+                self.post.send(now, &self.config.me, view, to, message, out);
+            }
+        }
+    }
+}
+
+fn send(to: SocketAddr, process: ProcessId, notice: Notice, out: &mut Vec<Output>) {
+    out.push(Output::Send { to, process: Some(process), packet: Packet::Notice(notice) });
+}

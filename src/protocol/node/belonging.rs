@@ -1,0 +1,376 @@
+//! How a process comes to belong to a cluster and leaves it, and what a new view changes for it.
+
+use super::*;
+
+impl Node {
+    pub(super) fn standing(&self, now: Time) -> Standing {
+        match (&self.stage, &self.view) {
+            (Stage::Seeking(seeking), _) => seeking.standing(),
+            (_, Some(view)) => Standing::Member {
+                lineage: view.lineage,
+                view: view.number,
+                elder: view.elder().clone(),
+                led: self.is_ready(now),
+            },
+            (_, None) => Standing::Seeking { seeds: BTreeSet::new(), bound: true },
+        }
+    }
+
+    pub(super) fn on_heard(
+        &mut self,
+        now: Time,
+        me: MemberInfo,
+        asked: Option<SocketAddr>,
+        standing: Standing,
+        out: &mut Vec<Output>,
+    ) {
+        if let Stage::Parting { informed, .. } = &mut self.stage {
+            let current = self.view.as_ref().map(|view| (view.lineage, view.number));
+            if let Standing::Member { lineage, view, .. } = standing
+                && Some((lineage, view)) >= current
+                && current.is_some_and(|current| current.0 == lineage)
+            {
+                informed.insert(me.process);
+                self.keep_parting(now, out);
+            }
+            return;
+        }
+        if let (Some(mine), Standing::Member { lineage, view, .. }) = (&self.view, &standing)
+            && mine.lineage == *lineage
+            && mine.number < *view
+        {
+            send(me.addr, me.process, Notice::Fetch { lineage: *lineage, have: mine.number }, out);
+        }
+        if let Some(remembered) = &self.config.remembered
+            && let Stage::Seeking(_) = self.stage
+            && let Standing::Member { lineage, view, .. } = &standing
+            && *lineage == remembered.lineage
+            && *view < remembered.number
+        {
+            send(me.addr, me.process, Notice::ViewIs(remembered.clone()), out);
+        }
+        if let Stage::Seeking(seeking) = &mut self.stage {
+            let found = seeking.on_heard(&self.config, now, me, asked, standing, out);
+            self.on_found(now, found, out);
+        }
+    }
+
+    pub(super) fn on_found(&mut self, now: Time, found: Found, out: &mut Vec<Output>) {
+        match found {
+            Found::Seeking => {}
+            Found::Founded(view) => {
+                for info in view.members.iter().map(|member| &member.info).filter(|info| **info != self.config.me) {
+                    send(info.addr, info.process, Notice::ViewIs(view.clone()), out);
+                }
+                self.install(now, view, out);
+            }
+            Found::Abandoned => self.end(now, Event::Abandoned, out),
+        }
+    }
+
+    pub(super) fn on_join(&mut self, now: Time, info: MemberInfo, heard: ViewNumber, out: &mut Vec<Output>) {
+        let Some(view) = &self.view else { return };
+        if view.contains(info.process) || !view.admits(&info, heard) {
+            send(info.addr, info.process, Notice::ViewIs(View::clone(view)), out);
+        } else if let Some(elder) = &mut self.elder {
+            elder.on_join(now, info);
+        } else {
+            // The joiner may not reach the elder yet, or not know the present one.
+            let elder = view.elder();
+            send(elder.addr, elder.process, Notice::Join { me: info, heard }, out);
+        }
+    }
+
+    pub(super) fn on_leave(&mut self, now: Time, from: ProcessId, out: &mut Vec<Output>) {
+        if !self.view.as_ref().is_some_and(|view| view.contains(from)) {
+            return;
+        }
+        self.act(now, out, |node, turn| {
+            let may_name = node.has_authority(turn.now);
+            if let Some(elder) = &mut node.elder
+                && elder.on_leave(from)
+            {
+                elder.registry.on_leave(from);
+                elder.registry.answer(may_name, turn);
+            }
+        });
+    }
+
+    pub(super) fn leave(&mut self, now: Time, out: &mut Vec<Output>) {
+        match &mut self.stage {
+            Stage::Seeking(_) => self.end(now, Event::Left, out),
+            Stage::Parting { left, .. } => *left = true,
+            Stage::Member => {
+                let member_lease = self.view.as_ref().map_or(self.config.timing, |view| view.timing).member_lease;
+                self.act(now, out, |node, turn| node.give_everything_up(LostReason::Left, turn));
+                self.stage = Stage::Leaving { again_at: now, until: now + member_lease };
+            }
+            Stage::Leaving { .. } | Stage::Gone => {}
+        }
+    }
+
+    /// Says goodbye, again and again, until a view without this process is there.
+    pub(super) fn keep_leaving(&mut self, now: Time, out: &mut Vec<Output>) {
+        let Stage::Leaving { again_at, until } = &mut self.stage else { return };
+        let Some(view) = &self.view else { return };
+        let me = self.config.me.process;
+        if view.members.iter().all(|member| member.info.process == me) || now >= *until {
+            self.end(now, Event::Left, out);
+        } else if now >= *again_at {
+            *again_at = now + view.timing.retry;
+            let elder = view.elder().process;
+            if self.elder.is_some() {
+                self.on_leave(now, me, out);
+            } else {
+                self.post.dispatch(now, &self.config.me, view, elder, Packet::Notice(Notice::Leave), out);
+            }
+        }
+    }
+
+    /// This member decided a view without itself. If it went at once, and what it said were lost, nobody might know.
+    pub(super) fn part(&mut self, now: Time, next: View, out: &mut Vec<Output>) {
+        let left = matches!(self.stage, Stage::Leaving { .. });
+        let reason = if left { LostReason::Left } else { LostReason::Expelled };
+        self.act(now, out, |node, turn| node.give_everything_up(reason, turn));
+        let until = now + next.timing.member_lease * 2;
+        out.push(Output::Event(Event::ViewInstalled(next.clone())));
+        self.view = Some(Arc::new(next));
+        self.elder = None;
+        self.proposal = None;
+        self.sole_quorum = false;
+        self.stage = Stage::Parting { again_at: now, until, informed: BTreeSet::new(), left };
+        self.keep_parting(now, out);
+    }
+
+    pub(super) fn keep_parting(&mut self, now: Time, out: &mut Vec<Output>) {
+        let standing = self.standing(now);
+        let Stage::Parting { again_at, until, informed, .. } = &mut self.stage else { return };
+        let Some(view) = &self.view else { return };
+        if view.is_quorum(informed.iter()) || now >= *until {
+            self.end_parting(now, out);
+        } else if now >= *again_at {
+            *again_at = now + view.timing.retry;
+            for info in view.council().filter(|info| !informed.contains(&info.process)) {
+                send(info.addr, info.process, Notice::ViewIs(View::clone(view)), out);
+                let hello = Notice::Hello { me: self.config.me.clone(), asked: info.addr, standing: standing.clone() };
+                send(info.addr, info.process, hello, out);
+            }
+        }
+    }
+
+    pub(super) fn end_parting(&mut self, now: Time, out: &mut Vec<Output>) {
+        let left = matches!(self.stage, Stage::Parting { left: true, .. });
+        self.end(now, if left { Event::Left } else { Event::Expelled }, out);
+    }
+
+    /// The council greets the seeds all the time, so that seeds which start again find the cluster instead of founding
+    /// another. A member that nobody renews asks everybody whom it knows whether the cluster went on: those whom it
+    /// knew there may all be gone.
+    pub(super) fn greet(&mut self, now: Time, out: &mut Vec<Output>) {
+        let Some(view) = &self.view else { return };
+        if self.stage != Stage::Member || now < self.greet_at {
+            return;
+        }
+        self.greet_at = now + view.timing.slow_beat();
+        let mut addrs = BTreeSet::new();
+        if !self.lease.running {
+            addrs.extend(view.members.iter().map(|member| member.info.addr));
+        }
+        if !self.lease.running || view.has_vote(self.config.me.process) {
+            addrs.extend(&self.config.seeds);
+        }
+        for addr in addrs.into_iter().filter(|addr| *addr != self.config.me.addr) {
+            let hello = Notice::Hello { me: self.config.me.clone(), asked: addr, standing: self.standing(now) };
+            out.push(Output::Send { to: addr, process: None, packet: Packet::Notice(hello) });
+        }
+    }
+
+    /// Ends all holds, waits and grantors of this member.
+    fn give_everything_up(&mut self, reason: LostReason, turn: &mut Turn) {
+        self.holder.close(reason, turn);
+        self.end_grantors(turn);
+    }
+
+    /// The end of this process as a member, told by `event`.
+    pub(super) fn end(&mut self, now: Time, event: Event, out: &mut Vec<Output>) {
+        let reason = if event == Event::Left { LostReason::Left } else { LostReason::Expelled };
+        // Nobody is left to tell, so no mail: everything was given up with the membership.
+        let _ = self.turn(now, out, |node, turn| node.give_everything_up(reason, turn));
+        self.stage = Stage::Gone;
+        self.elder = None;
+        self.proposal = None;
+        self.early.clear();
+        self.post = Post::default();
+        out.push(Output::Event(event));
+    }
+
+    pub(super) fn on_view_is(&mut self, now: Time, view: View, out: &mut Vec<Output>) {
+        if !view.is_sound() {
+            return;
+        }
+        let burnt = view.departed.iter().any(|(process, _)| *process == self.config.me.process);
+        if burnt && matches!(self.stage, Stage::Seeking(_)) {
+            // Taken in and let go again before it knew: this id is used up.
+            self.end(now, Event::Abandoned, out);
+            return;
+        }
+        let acceptable = match (&self.stage, &self.view) {
+            (Stage::Seeking(_), _) => view.contains(self.config.me.process),
+            (_, Some(mine)) => view.lineage == mine.lineage && view.number > mine.number,
+            (_, None) => false,
+        };
+        if acceptable && matches!(self.stage, Stage::Parting { .. }) {
+            self.end_parting(now, out); // they went on: they know
+        } else if acceptable {
+            self.last_change = None;
+            self.install(now, view, out);
+        }
+    }
+
+    /// Tells `to`, which has view `have`, of ours.
+    pub(super) fn catch_up(
+        &mut self,
+        now: Time,
+        addr: SocketAddr,
+        to: ProcessId,
+        have: ViewNumber,
+        out: &mut Vec<Output>,
+    ) {
+        let Some(view) = &self.view else { return };
+        let notice = match &self.last_change {
+            Some(change) if have.next() == view.number => {
+                Notice::Install { lineage: view.lineage, instance: view.number, change: change.clone() }
+            }
+            _ => Notice::ViewIs(View::clone(view)),
+        };
+        self.reply(now, addr, to, notice, out);
+    }
+
+    /// Sends a notice to a member, on detours if need be, or to a stranger.
+    pub(super) fn reply(&mut self, now: Time, addr: SocketAddr, to: ProcessId, notice: Notice, out: &mut Vec<Output>) {
+        match &self.view {
+            Some(view) if view.contains(to) => {
+                self.post.dispatch(now, &self.config.me, view, to, Packet::Notice(notice), out);
+            }
+            _ => send(addr, to, notice, out),
+        }
+    }
+
+    /// A decided view. Everything that hangs on the view is brought in line with it here and only here.
+    pub(super) fn install(&mut self, now: Time, view: View, out: &mut Vec<Output>) {
+        let me = self.config.me.process;
+        let view = Arc::new(view);
+        let before = self.view.replace(Arc::clone(&view));
+        self.sole_quorum = view.elder().process == me && view.is_quorum([&me]);
+        self.elder_dead_at = self.dead.contains(&view.elder().process).then_some(now);
+        self.acceptor = Acceptor::default();
+        self.proposal = None;
+        self.yield_until = Time::ZERO;
+        self.rounds = 0;
+        let follows = before.as_ref().is_some_and(|before| before.number.next() == view.number);
+        if !view.contains(me) {
+            if follows && before.as_ref().is_some_and(|before| before.has_vote(me)) {
+                // Perhaps none but those who go have it: they may not forget it before those who stay know.
+                self.part(now, View::clone(&view), out);
+                return;
+            }
+            let left = matches!(self.stage, Stage::Leaving { .. });
+            out.push(Output::Event(Event::ViewInstalled(View::clone(&view))));
+            self.end(now, if left { Event::Left } else { Event::Expelled }, out);
+            return;
+        }
+        if let Stage::Seeking(_) = self.stage {
+            self.stage = Stage::Member;
+            self.member_since = now;
+            self.greet_at = now + view.timing.slow_beat();
+        }
+        // Over a view that this member did not see, another may have been elder meanwhile.
+        let same_elder =
+            follows && before.as_ref().is_some_and(|before| before.elder().process == view.elder().process);
+        self.lease.on_view(now, &view.timing, same_elder);
+        self.suspected.retain(|process| view.contains(*process));
+        self.vouch_at = if self.dead.iter().any(|process| view.contains(*process)) { now } else { Time::MAX };
+        out.push(Output::Event(Event::ViewInstalled(View::clone(&view))));
+        let departed: Vec<ProcessId> = match &before {
+            Some(before) => {
+                let gone = before.members.iter().filter(|member| !view.contains(member.info.process));
+                gone.map(|member| member.info.process).collect()
+            }
+            None => Vec::new(),
+        };
+        self.post.on_view(now, &self.config.me, &view, out);
+        self.act(now, out, |node, turn| {
+            if !same_elder && let Some(elder) = node.elder.take() {
+                node.last_pulse = elder.last_pulse();
+            }
+            if view.elder().process == me {
+                // Only the founder of a lineage knows that there was no elder before it.
+                let ask = before.is_some() || view.number != view.members[0].joined || view.lineage != me;
+                match &mut node.elder {
+                    Some(elder) => {
+                        elder.on_view(turn.now, me, &view);
+                        let may_name = elder.has_authority(turn.now, &view.timing);
+                        elder.registry.answer(may_name, turn);
+                    }
+                    None => {
+                        let registry = Registry::new(&view, ask, turn);
+                        node.elder = Some(Elder::new(turn.now, me, &view, registry, node.last_pulse));
+                        turn.out.push(Output::Event(Event::BecameElder(view.number)));
+                    }
+                }
+            }
+            let mut recovered = Vec::new();
+            for (service, grantor) in &mut node.grantors {
+                let was = grantor.state();
+                grantor.on_view(&view, &departed, turn);
+                if was != grantor.state() {
+                    recovered.push((service.clone(), grantor.epoch()));
+                }
+                if !same_elder {
+                    grantor.on_new_elder(turn);
+                }
+            }
+            for (service, epoch) in recovered {
+                turn.out.push(Output::Event(Event::BecameGrantor { service, epoch }));
+            }
+            for (service, early) in &mut node.early {
+                early.retain(|(_, asked)| view.contains(asked.from));
+                if !early.is_empty() {
+                    turn.say_elder(Message::WhoGrants { service: service.clone() });
+                }
+            }
+            node.early.retain(|_, early| !early.is_empty());
+            node.holder.on_view(&view, turn);
+        });
+    }
+
+    pub(super) fn is_open(&self, instance: ViewNumber) -> bool {
+        self.view.as_ref().is_some_and(|view| view.number.next() == instance)
+    }
+
+    /// Whether this member is the elder and a quorum by itself, with nothing under way that could end that.
+    pub(super) fn is_alone(&self) -> bool {
+        self.sole_quorum && self.proposal.is_none() && self.elder.as_ref().is_some_and(|elder| !elder.deposed)
+    }
+
+    /// Before this member's vote may help to choose a view that others can go on with, its own elder's claim to be
+    /// alone ends.
+    pub(super) fn stand_down(&mut self, now: Time, ballot: Ballot) {
+        let Some(view) = self.view.clone() else { return };
+        if self.is_alone() {
+            self.lease.until = self.lease.until.max(now + view.timing.member_lease);
+            if let Some(elder) = &mut self.elder {
+                elder.step_down_from_alone(now);
+            }
+        }
+        if ballot.process != self.config.me.process
+            && let Some(elder) = &mut self.elder
+        {
+            elder.deposed = true;
+            self.yield_until = now + view.timing.elder_lease;
+        }
+        if self.proposal.as_ref().is_some_and(|proposal| proposal.ballot < ballot) {
+            self.proposal = None;
+        }
+    }
+}

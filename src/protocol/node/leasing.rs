@@ -1,0 +1,172 @@
+//! The member's part in leases, the elder's answers, and deaths that are vouched for.
+
+use super::*;
+
+impl Node {
+    pub(super) fn has_authority(&self, now: Time) -> bool {
+        match (&self.elder, &self.view) {
+            (Some(elder), Some(view)) => elder.has_authority(now, &view.timing),
+            _ => false,
+        }
+    }
+
+    /// Brings the elder's own lease up to date, and tells when the member's lease began or ended.
+    pub(super) fn look_at_lease(&mut self, now: Time, out: &mut Vec<Output>) {
+        if self.stage != Stage::Member {
+            return;
+        }
+        let Some(view) = &self.view else { return };
+        if let Some(elder) = &self.elder
+            && let Some(since) = elder.backed_since(now)
+        {
+            self.lease.until = self.lease.until.max(since + view.timing.member_lease);
+        }
+        let running = self.is_ready(now);
+        if running == self.lease.running {
+            return;
+        }
+        self.lease.running = running;
+        if running {
+            self.lease.ever = true;
+            out.push(Output::Event(Event::Resumed));
+            self.act(now, out, |node, turn| {
+                node.holder.on_resumed(turn);
+                for grantor in node.grantors.values_mut() {
+                    grantor.grant(turn);
+                }
+            });
+        } else {
+            out.push(Output::Event(Event::Suspended));
+            self.act(now, out, |node, turn| node.holder.on_suspended(turn));
+        }
+    }
+
+    pub(super) fn on_beat(
+        &mut self,
+        now: Time,
+        from: ProcessId,
+        addr: SocketAddr,
+        (theirs, beat, pulse, confirmed): (ViewNumber, u64, u64, u64),
+        out: &mut Vec<Output>,
+    ) {
+        let Some(view) = self.view.clone() else { return };
+        if theirs > view.number {
+            self.fetch(now, from, addr, out);
+        } else if !view.contains(from) {
+            send(addr, from, Notice::ViewIs(View::clone(&view)), out);
+        } else if let Some(elder) = &mut self.elder {
+            let had = elder.has_authority(now, &view.timing);
+            #[cfg(elderlock_mutants)]
+            if self.config.mutant == Some(Mutant::RenewWithoutQuorum) {
+                elder.step_down_from_alone(now);
+            }
+            let answer =
+                elder.on_beat(now, self.config.me.process, &view, from, (theirs, beat, pulse, confirmed), &self.dead);
+            if theirs < view.number {
+                self.catch_up(now, addr, from, theirs, out);
+            } else if let Some(answer) = answer {
+                self.post.dispatch(now, &self.config.me, &view, from, Packet::Notice(answer), out);
+            }
+            if !had && self.has_authority(now) {
+                self.on_authority(now, out);
+            }
+        } else if theirs < view.number {
+            self.catch_up(now, addr, from, theirs, out);
+        }
+    }
+
+    /// The elder has its quorum (again): renewals that waited are sent, and so are answers.
+    pub(super) fn on_authority(&mut self, now: Time, out: &mut Vec<Output>) {
+        self.act(now, out, |node, turn| {
+            if let Some(elder) = &mut node.elder {
+                elder.registry.answer(true, turn);
+            }
+        });
+    }
+
+    pub(super) fn on_pulse(
+        &mut self,
+        now: Time,
+        from: ProcessId,
+        addr: SocketAddr,
+        (theirs, pulse, renews, again): (ViewNumber, u64, u64, bool),
+        out: &mut Vec<Output>,
+    ) {
+        let Some(view) = self.view.clone() else { return };
+        if theirs > view.number {
+            self.fetch(now, from, addr, out);
+        } else if theirs < view.number {
+            self.catch_up(now, addr, from, theirs, out);
+        } else if from == view.elder().process {
+            let free = !self.acceptor.is_bound;
+            if let Some(promised) = self.acceptor.promised.filter(|_| !free) {
+                // The elder is back, but our vote is bound: a view decided in a later round sets it free.
+                self.reply(now, addr, from, Notice::Nack { instance: view.number.next(), promised }, out);
+            } else if matches!(self.proposal, Some(Proposal { step: Step::Canvassing { .. }, .. })) {
+                self.proposal = None;
+            }
+            let first = self.lease.until == Time::ZERO;
+            self.lease.on_pulse(now, pulse, renews, free, &view.timing);
+            #[cfg(elderlock_mutants)]
+            if renews > 0 && self.config.mutant == Some(Mutant::LeaseFromReceipt) {
+                self.lease.until = now + view.timing.member_lease;
+            }
+            // The first answer of an elder cannot renew what it has not confirmed yet: do not wait a whole beat.
+            if again || (first && self.lease.until == Time::ZERO && self.lease.next_beat > now + view.timing.stagger) {
+                self.lease.next_beat = if again { now } else { now + view.timing.stagger };
+            }
+        }
+    }
+
+    pub(super) fn beat(&mut self, now: Time, out: &mut Vec<Output>) {
+        let Some(view) = &self.view else { return };
+        if self.elder.is_some() || now < self.lease.next_beat {
+            return;
+        }
+        let elder = view.elder().process;
+        let votes = view.has_vote(self.config.me.process);
+        let period = if votes { view.timing.beat } else { view.timing.slow_beat() };
+        if self.lease.unanswered >= 2 {
+            self.post.trouble(now, elder, &view.timing);
+        }
+        let beat = self.lease.beat(now, view.number, period);
+        self.post.dispatch(now, &self.config.me, view, elder, Packet::Notice(beat), out);
+    }
+
+    /// A process that became a member and never got a lease gives itself up: it holds nothing, and its cluster may
+    /// never have come about.
+    pub(super) fn give_up_at(&self, view: &View) -> Time {
+        if self.member_since == Time::MAX || self.lease.ever {
+            Time::MAX
+        } else {
+            self.member_since + view.timing.member_lease * 3
+        }
+    }
+
+    pub(super) fn vouch(&mut self, now: Time, out: &mut Vec<Output>) {
+        let Some(view) = &self.view else { return };
+        if now < self.vouch_at {
+            return;
+        }
+        let dead: Vec<ProcessId> = self.dead.iter().copied().filter(|process| view.contains(*process)).collect();
+        self.vouch_at = if dead.is_empty() { Time::MAX } else { now + view.timing.retry };
+        let me = self.config.me.process;
+        for process in dead {
+            for info in view.council().filter(|info| info.process != me && !self.dead.contains(&info.process)) {
+                send(info.addr, info.process, Notice::Vouch { dead: process }, out);
+            }
+        }
+    }
+
+    /// Members are not malicious: what one vouches for is so.
+    pub(super) fn believe(&mut self, now: Time, from: ProcessId, dead: BTreeSet<ProcessId>, out: &mut Vec<Output>) {
+        let Some(view) = &self.view else { return };
+        if !view.contains(from) {
+            return;
+        }
+        let known: Vec<ProcessId> = dead.into_iter().filter(|process| view.contains(*process)).collect();
+        for process in known {
+            self.on_dead(now, process, out);
+        }
+    }
+}

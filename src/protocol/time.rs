@@ -1,0 +1,54 @@
+//! Time as the core sees it: an integer that the caller passes in.
+
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::ops::Add;
+use std::time::Duration;
+
+/// An instant on one member's own clock, in nanoseconds since an origin that means nothing to anyone else.
+///
+/// In production the clock is `CLOCK_BOOTTIME`, which goes on while the machine sleeps. Instants of two
+/// members are never compared; only the *rates* of their clocks are assumed to agree (DESIGN.md, assumptions).
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
+pub struct Time(u64);
+
+impl Time {
+    /// The origin of the clock.
+    pub const ZERO: Time = Time(0);
+    /// Later than every instant: a deadline that never comes.
+    pub const MAX: Time = Time(u64::MAX);
+
+    /// The instant `nanos` nanoseconds after the origin.
+    pub const fn from_nanos(nanos: u64) -> Self {
+        Time(nanos)
+    }
+
+    /// Nanoseconds since the origin.
+    pub const fn as_nanos(self) -> u64 {
+        self.0
+    }
+
+    /// How long after `earlier` this instant is; zero if it is not after it.
+    pub const fn since(self, earlier: Time) -> Duration {
+        Duration::from_nanos(self.0.saturating_sub(earlier.0))
+    }
+}
+
+impl Add<Duration> for Time {
+    type Output = Time;
+
+    /// Saturates at [`Time::MAX`], so "for ever" plus anything stays "for ever".
+    fn add(self, span: Duration) -> Time {
+        let nanos = u64::try_from(span.as_nanos()).unwrap_or(u64::MAX);
+        Time(self.0.saturating_add(nanos))
+    }
+}
+
+impl fmt::Debug for Time {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if *self == Time::MAX {
+            return f.write_str("never");
+        }
+        write!(f, "{}.{:06}s", self.0 / 1_000_000_000, self.0 % 1_000_000_000 / 1_000)
+    }
+}

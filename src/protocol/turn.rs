@@ -1,0 +1,43 @@
+//! What a role may use and leave behind during one step.
+
+use super::event::Output;
+use super::id::ProcessId;
+use super::message::Message;
+use super::time::Time;
+use std::collections::VecDeque;
+use std::time::Duration;
+
+/// One step of a node, as its roles see it.
+pub(crate) struct Turn<'a> {
+    /// The member's clock.
+    pub(crate) now: Time,
+    /// This member.
+    pub(crate) me: ProcessId,
+    /// The elder of the view, once there is one.
+    pub(crate) elder: Option<ProcessId>,
+    /// How long to wait before what was refused is asked again.
+    pub(crate) retry: Duration,
+    /// Whether the member's lease runs: may it hold and grant?
+    pub(crate) leased: bool,
+    /// A deliberate break.
+    #[cfg(elderlock_mutants)]
+    pub(crate) mutant: Option<super::mutant::Mutant>,
+    /// What is to be done outside.
+    pub(crate) out: &'a mut Vec<Output>,
+    /// Messages to members, this one included; the node delivers or sends them after the role is done.
+    pub(crate) mail: VecDeque<(ProcessId, Message)>,
+}
+
+impl Turn<'_> {
+    /// Says `message` to `to`, which may be this very member.
+    pub(crate) fn say(&mut self, to: ProcessId, message: Message) {
+        self.mail.push_back((to, message));
+    }
+
+    /// Says `message` to the elder, if there is one.
+    pub(crate) fn say_elder(&mut self, message: Message) {
+        if let Some(elder) = self.elder {
+            self.say(elder, message);
+        }
+    }
+}

@@ -1,0 +1,172 @@
+//! Views: who is a member, oldest first, and how one view becomes the next.
+
+use super::id::{MemberInfo, ProcessId, ViewNumber};
+use super::timing::Timing;
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// A member as a view knows it.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Member {
+    /// Who and where it is.
+    pub info: MemberInfo,
+    /// The view in which it joined: its age.
+    pub joined: ViewNumber,
+    /// Unreachable at a takeover: no vote and no renewal, but it may still hold locks.
+    pub ghost: bool,
+}
+
+/// An agreed list of members, oldest first.
+///
+/// - `one_lineage`: view n+1 is chosen by a quorum of the council of view n, so no number names two views.
+/// - The order of those who stay never changes; who joins is put at the end.
+/// - In the view means "may still hold": a process leaves it only when it said goodbye, its lease has surely run
+///   out, or its death is vouched for.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct View {
+    /// The process that proposed the first view. Views of different lineages have nothing to do with each other.
+    pub lineage: ProcessId,
+    /// Rises by one with each view.
+    pub number: ViewNumber,
+    /// Oldest first.
+    pub members: Vec<Member>,
+    /// The times that all members keep.
+    pub timing: Timing,
+    /// At most so many of the oldest members decide the next view.
+    pub council_size: u8,
+    /// Who left in one of the last [`ENTRY_WINDOW`] views, and with which. A request to join may be that old; who is
+    /// named here is not taken in again.
+    pub departed: Vec<(ProcessId, ViewNumber)>,
+}
+
+/// A request to join counts for so many views after the one that its sender had heard of.
+pub const ENTRY_WINDOW: u32 = 16;
+
+/// The difference between a view and the next one.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Default, Serialize, Deserialize)]
+pub struct Change {
+    /// Appended, in this order.
+    pub join: Vec<MemberInfo>,
+    /// Gone: said goodbye, lease surely over, or death vouched for.
+    pub remove: BTreeSet<ProcessId>,
+    /// Members that become ghosts.
+    pub ghost: BTreeSet<ProcessId>,
+    /// Ghosts that were heard again.
+    pub revive: BTreeSet<ProcessId>,
+}
+
+impl Change {
+    /// Whether the next view would differ in nothing but its number.
+    pub fn is_empty(&self) -> bool {
+        self.join.is_empty() && self.remove.is_empty() && self.ghost.is_empty() && self.revive.is_empty()
+    }
+}
+
+impl View {
+    /// The first view of a lineage.
+    pub fn first(number: ViewNumber, founders: Vec<MemberInfo>, timing: Timing, council_size: u8) -> View {
+        let lineage = founders[0].process;
+        let members = founders.into_iter().map(|info| Member { info, joined: number, ghost: false }).collect();
+        View { lineage, number, members, timing, council_size, departed: Vec::new() }
+    }
+
+    /// The next view after `change`.
+    pub fn next(&self, change: &Change) -> View {
+        let number = self.number.next();
+        let mut members: Vec<Member> = self.members.clone();
+        members.retain(|member| !change.remove.contains(&member.info.process));
+        for member in &mut members {
+            let process = member.info.process;
+            member.ghost = (member.ghost || change.ghost.contains(&process)) && !change.revive.contains(&process);
+        }
+        for info in &change.join {
+            if !members.iter().any(|member| member.info.process == info.process) {
+                members.push(Member { info: info.clone(), joined: number, ghost: false });
+            }
+        }
+        let mut departed = self.departed.clone();
+        departed.retain(|(_, left)| left.0.saturating_add(ENTRY_WINDOW) > number.0);
+        let gone = self.members.iter().filter(|member| change.remove.contains(&member.info.process));
+        departed.extend(gone.map(|member| (member.info.process, number)));
+        View { number, members, departed, ..self.clone() }
+    }
+
+    /// The entry of `process`.
+    pub fn member(&self, process: ProcessId) -> Option<&Member> {
+        self.members.iter().find(|member| member.info.process == process)
+    }
+
+    /// Whether `info`, which asks to join and had heard of view `heard`, may be taken in: an id never comes back.
+    pub fn admits(&self, info: &MemberInfo, heard: ViewNumber) -> bool {
+        let process = info.process;
+        heard.0.saturating_add(ENTRY_WINDOW) > self.number.0
+            && !self.departed.iter().any(|(departed, _)| *departed == process)
+    }
+
+    /// Whether `process` is in the view, ghosts included.
+    pub fn contains(&self, process: ProcessId) -> bool {
+        self.member(process).is_some()
+    }
+
+    /// The members that are no ghosts, oldest first.
+    pub fn living(&self) -> impl Iterator<Item = &Member> {
+        self.members.iter().filter(|member| !member.ghost)
+    }
+
+    /// The oldest member that is no ghost. A view always has one (see [`View::is_sound`]).
+    pub fn elder(&self) -> &MemberInfo {
+        &self.living().next().expect("a view has a living member").info
+    }
+
+    /// The members that decide the next view: the oldest living ones.
+    pub fn council(&self) -> impl Iterator<Item = &MemberInfo> {
+        self.living().take(usize::from(self.council_size.max(1))).map(|member| &member.info)
+    }
+
+    /// Whether `process` has a vote on the next view.
+    pub fn has_vote(&self, process: ProcessId) -> bool {
+        self.council().any(|info| info.process == process)
+    }
+
+    /// The vote of a member of the council: 3 for the elder, 2 for everybody else.
+    fn weight(&self, process: ProcessId) -> u32 {
+        if self.elder().process == process { 3 } else { 2 }
+    }
+
+    /// Whether `voters` are a quorum: more than half of the council's weight.
+    pub fn is_quorum<'a>(&self, voters: impl IntoIterator<Item = &'a ProcessId>) -> bool {
+        let voters: BTreeSet<_> = voters.into_iter().copied().collect();
+        let all: u32 = self.council().map(|info| self.weight(info.process)).sum();
+        let for_it: u32 =
+            self.council().filter(|info| voters.contains(&info.process)).map(|info| self.weight(info.process)).sum();
+        for_it * 2 > all
+    }
+
+    /// The latest instant such that a quorum has a value of at least it; `None` stands for a member without one.
+    pub fn quorum_value<T: Ord + Copy>(&self, values: &BTreeMap<ProcessId, T>) -> Option<T> {
+        let mut sorted: Vec<(T, ProcessId)> =
+            self.council().filter_map(|info| values.get(&info.process).map(|value| (*value, info.process))).collect();
+        sorted.sort_unstable_by(|a, b| b.cmp(a));
+        let mut voters = BTreeSet::new();
+        for (value, process) in sorted {
+            voters.insert(process);
+            if self.is_quorum(&voters) {
+                return Some(value);
+            }
+        }
+        None
+    }
+
+    /// What every view must be; checked on views that come from outside.
+    pub fn is_sound(&self) -> bool {
+        let ids: BTreeSet<_> = self.members.iter().map(|member| member.info.process).collect();
+        ids.len() == self.members.len()
+            && self.living().next().is_some()
+            && self.council_size >= 1
+            && self.number.0 >= 1
+            && self.number.0 < 1 << 31
+            && self.timing.check().is_ok()
+    }
+}
