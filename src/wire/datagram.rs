@@ -1,0 +1,112 @@
+//! What is put around each datagram of gossip, since gossip itself knows no cluster.
+//!
+//! ```text
+//! magic 4 | version 2 | length of cluster name 1 | cluster name | payload
+//! ```
+
+use super::PROTOCOL_VERSION;
+
+/// The longest gossip payload.
+pub const MAX_PAYLOAD: usize = 1400;
+/// The longest datagram, with the longest cluster name.
+pub const MAX_DATAGRAM: usize = MAX_PAYLOAD + HEAD + super::MAX_CLUSTER;
+
+/// First bytes of every datagram.
+const MAGIC: [u8; 4] = *b"EldG";
+const HEAD: usize = MAGIC.len() + 2 + 1;
+
+/// A datagram that is not for this member.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum DatagramError {
+    /// Not one of ours.
+    #[error("no datagram of elderlock")]
+    Garbage,
+    /// Longer than any of ours.
+    #[error("too long")]
+    Oversized,
+    /// Of another protocol version.
+    #[error("protocol version {0}, here {PROTOCOL_VERSION}")]
+    Version(u16),
+    /// Of another cluster.
+    #[error("of another cluster")]
+    ForeignCluster,
+}
+
+/// Writes a datagram into `out`, replacing what is there. `false` if the payload is too long: nothing is written.
+pub fn seal(cluster: &str, payload: &[u8], out: &mut Vec<u8>) -> bool {
+    out.clear();
+    let Ok(length) = u8::try_from(cluster.len()) else { return false };
+    if payload.len() > MAX_PAYLOAD {
+        return false;
+    }
+    out.extend_from_slice(&MAGIC);
+    out.extend_from_slice(&PROTOCOL_VERSION.to_be_bytes());
+    out.push(length);
+    out.extend_from_slice(cluster.as_bytes());
+    out.extend_from_slice(payload);
+    true
+}
+
+/// The payload of a datagram of this cluster.
+pub fn open<'a>(cluster: &str, datagram: &'a [u8]) -> Result<&'a [u8], DatagramError> {
+    if datagram.len() > MAX_DATAGRAM {
+        return Err(DatagramError::Oversized);
+    }
+    let rest = datagram.strip_prefix(&MAGIC).ok_or(DatagramError::Garbage)?;
+    let (version, rest) = rest.split_first_chunk::<2>().ok_or(DatagramError::Garbage)?;
+    let version = u16::from_be_bytes(*version);
+    if version != PROTOCOL_VERSION {
+        return Err(DatagramError::Version(version));
+    }
+    let (length, rest) = rest.split_first().ok_or(DatagramError::Garbage)?;
+    let (name, payload) = rest.split_at_checked(usize::from(*length)).ok_or(DatagramError::Garbage)?;
+    if name != cluster.as_bytes() {
+        return Err(DatagramError::ForeignCluster);
+    }
+    if payload.len() > MAX_PAYLOAD { Err(DatagramError::Oversized) } else { Ok(payload) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sealed(cluster: &str, payload: &[u8]) -> Vec<u8> {
+        let mut out = vec![1, 2, 3];
+        assert!(seal(cluster, payload, &mut out));
+        out
+    }
+
+    #[test]
+    fn a_payload_comes_out_as_it_went_in() {
+        for payload in [&b""[..], b"x", &[7; MAX_PAYLOAD]] {
+            let datagram = sealed("shop", payload);
+            assert!(datagram.len() <= MAX_DATAGRAM);
+            assert_eq!(open("shop", &datagram), Ok(payload));
+        }
+        assert!(!seal("shop", &[0; MAX_PAYLOAD + 1], &mut Vec::new()));
+    }
+
+    #[test]
+    fn foreign_magic_version_and_cluster_are_told_apart() {
+        let datagram = sealed("shop", b"payload");
+        assert_eq!(open("shed", &datagram), Err(DatagramError::ForeignCluster));
+        assert_eq!(open("shop2", &datagram), Err(DatagramError::ForeignCluster));
+        let mut other = datagram.clone();
+        other[0] ^= 1;
+        assert_eq!(open("shop", &other), Err(DatagramError::Garbage));
+        let mut other = datagram.clone();
+        other[5] ^= 2;
+        assert_eq!(open("shop", &other), Err(DatagramError::Version(PROTOCOL_VERSION ^ 2)));
+        assert_eq!(open("shop", &[0; MAX_DATAGRAM + 1]), Err(DatagramError::Oversized));
+        let short = sealed("s", &[0; MAX_PAYLOAD]);
+        assert_eq!(open("s", &[short, vec![0]].concat()), Err(DatagramError::Oversized));
+    }
+
+    #[test]
+    fn a_truncated_head_is_garbage() {
+        let datagram = sealed("shop", b"");
+        for cut in 0..datagram.len() {
+            assert_eq!(open("shop", &datagram[..cut]), Err(DatagramError::Garbage), "{cut}");
+        }
+    }
+}

@@ -1,0 +1,235 @@
+//! Frames: what a connection carries, and how they are cut out of a stream of bytes.
+//!
+//! ```text
+//! length 4 (of what follows) | kind 1 | body
+//! ```
+
+use super::buffer::ByteQueue;
+use super::handshake::{Handshake, HandshakeError, Question, Refusal};
+use super::{codec, packet};
+use crate::protocol::{Packet, Status};
+
+/// The longest frame, without its length. The largest packets are parts of a report, cut far below this.
+pub const MAX_FRAME: usize = 4 * 1024 * 1024;
+/// The longest frame before the handshake is done, without its length.
+pub const MAX_HELLO: usize = 4096;
+
+/// Bytes of the length in front.
+const LENGTH: usize = 4;
+
+/// What a connection carries.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Frame {
+    /// The dialler says who it is.
+    Hello(Handshake),
+    /// The listener accepts, and says who it is.
+    Welcome(Handshake),
+    /// The listener does not accept.
+    Refused(Refusal),
+    /// Instead of a hello: somebody who does not join asks what the listener sees.
+    Question(Question),
+    /// The answer to a question; the connection ends with it.
+    StatusIs(Box<Status>),
+    /// The protocol's.
+    Packet(Packet),
+    /// Send me all that gossip knows.
+    GossipWanted,
+    /// All that gossip knows.
+    Gossip(Vec<u8>),
+}
+
+const HELLO: u8 = 0;
+const WELCOME: u8 = 1;
+const REFUSED: u8 = 2;
+const FLAT: u8 = 3;
+const RELAY: u8 = 4;
+const GOSSIP_WANTED: u8 = 5;
+const GOSSIP: u8 = 6;
+const QUESTION: u8 = 7;
+const STATUS_IS: u8 = 8;
+
+/// Why bytes are no frame, or a frame cannot become bytes.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum FrameError {
+    /// Longer than allowed at this point.
+    #[error("a frame of {0} bytes is too long")]
+    Oversized(usize),
+    /// A handshake of another version of the protocol.
+    #[error("protocol version {0}")]
+    Version(u16),
+    /// Anything else.
+    #[error("not a frame of elderlock")]
+    Garbage,
+}
+
+impl From<HandshakeError> for FrameError {
+    fn from(error: HandshakeError) -> Self {
+        match error {
+            HandshakeError::Garbage => FrameError::Garbage,
+            HandshakeError::Version(version) => FrameError::Version(version),
+        }
+    }
+}
+
+/// Appends `frame` to `out`. On error (too long, a relay in a relay) `out` is as before.
+pub fn encode(frame: &Frame, out: &mut Vec<u8>) -> Result<(), FrameError> {
+    let before = out.len();
+    out.extend_from_slice(&[0; LENGTH]);
+    if !write_body(frame, out) {
+        out.truncate(before);
+        return Err(FrameError::Garbage);
+    }
+    let length = out.len() - before - LENGTH;
+    if length > MAX_FRAME {
+        out.truncate(before);
+        return Err(FrameError::Oversized(length));
+    }
+    // MAX_FRAME fits in 32 bits.
+    out[before..before + LENGTH].copy_from_slice(&(length as u32).to_be_bytes());
+    Ok(())
+}
+
+fn write_body(frame: &Frame, out: &mut Vec<u8>) -> bool {
+    let kind = match frame {
+        Frame::Hello(_) => HELLO,
+        Frame::Welcome(_) => WELCOME,
+        Frame::Refused(_) => REFUSED,
+        Frame::Question(_) => QUESTION,
+        Frame::StatusIs(_) => STATUS_IS,
+        Frame::Packet(Packet::Relay { .. }) => RELAY,
+        Frame::Packet(_) => FLAT,
+        Frame::GossipWanted => GOSSIP_WANTED,
+        Frame::Gossip(_) => GOSSIP,
+    };
+    out.push(kind);
+    match frame {
+        Frame::Hello(handshake) | Frame::Welcome(handshake) => handshake.write(out).is_ok(),
+        Frame::Refused(refusal) => refusal.write(out).is_ok(),
+        Frame::Question(question) => question.write(out).is_ok(),
+        Frame::StatusIs(status) => codec::write(status, out).is_ok(),
+        Frame::Packet(Packet::Relay { from, to, packet }) => {
+            packet::write_relay(from, *to, packet, out).is_some_and(|written| written.is_ok())
+        }
+        Frame::Packet(packet) => packet::write_flat(packet, out).is_some_and(|written| written.is_ok()),
+        Frame::GossipWanted => true,
+        Frame::Gossip(state) => {
+            out.extend_from_slice(state);
+            true
+        }
+    }
+}
+
+/// The bytes that the first frame of `bytes` takes, its length included; `None` if the length is not all there.
+pub fn frame_length(bytes: &[u8]) -> Option<usize> {
+    let (length, _) = bytes.split_first_chunk::<LENGTH>()?;
+    Some(LENGTH + u32::from_be_bytes(*length) as usize)
+}
+
+/// Cuts frames out of a stream.
+///
+/// Never holds more than one frame of the allowed length and what was read with it: the length is judged as soon as
+/// its four bytes are there. After an error the stream is out of step and nothing more can be read from it.
+#[derive(Debug, Default)]
+pub struct Decoder {
+    buffer: ByteQueue,
+    stage: Stage,
+}
+
+/// What a connection may carry next.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+enum Stage {
+    /// A short frame of a handshake, or a question.
+    #[default]
+    Closed,
+    /// Anything but those.
+    Open,
+    /// The answer to a question.
+    Asked,
+}
+
+impl Stage {
+    fn allows(self, frame: &Frame) -> bool {
+        let opening = matches!(frame, Frame::Hello(_) | Frame::Welcome(_) | Frame::Refused(_) | Frame::Question(_));
+        match self {
+            Stage::Closed => opening,
+            Stage::Open => !opening && !matches!(frame, Frame::StatusIs(_)),
+            Stage::Asked => matches!(frame, Frame::StatusIs(_) | Frame::Refused(_)),
+        }
+    }
+}
+
+impl Decoder {
+    /// A decoder that takes nothing longer than [`MAX_HELLO`] until it is opened.
+    pub fn new() -> Self {
+        Decoder::default()
+    }
+
+    /// A decoder of the answer to a question.
+    pub fn for_answer() -> Self {
+        Decoder { stage: Stage::Asked, ..Decoder::default() }
+    }
+
+    /// The handshake is done: from now on frames may be as long as [`MAX_FRAME`], and must not be handshakes.
+    pub fn open(&mut self) {
+        self.stage = Stage::Open;
+    }
+
+    /// Where to append what was read.
+    pub fn back(&mut self) -> &mut Vec<u8> {
+        self.buffer.back()
+    }
+
+    /// How many bytes wait.
+    pub fn len(&self) -> usize {
+        self.buffer.len()
+    }
+
+    /// Whether no bytes wait.
+    pub fn is_empty(&self) -> bool {
+        self.buffer.is_empty()
+    }
+
+    /// How many bytes may be appended before the handshake is done: a listener reads no more of a stranger.
+    pub fn hello_room(&self) -> usize {
+        (LENGTH + MAX_HELLO).saturating_sub(self.buffer.len())
+    }
+
+    /// The next whole frame; `None` if more bytes are needed.
+    // Not an iterator: `None` is not the end.
+    #[allow(clippy::should_implement_trait)]
+    pub fn next(&mut self) -> Result<Option<Frame>, FrameError> {
+        let Some(whole) = frame_length(self.buffer.as_slice()) else { return Ok(None) };
+        let limit = if self.stage == Stage::Closed { MAX_HELLO } else { MAX_FRAME };
+        if whole > LENGTH + limit {
+            return Err(FrameError::Oversized(whole - LENGTH));
+        }
+        let Some(body) = self.buffer.as_slice().get(LENGTH..whole) else { return Ok(None) };
+        let frame = read_body(body)?;
+        if !self.stage.allows(&frame) {
+            return Err(FrameError::Garbage);
+        }
+        self.buffer.advance(whole);
+        Ok(Some(frame))
+    }
+}
+
+fn read_body(body: &[u8]) -> Result<Frame, FrameError> {
+    let (kind, body) = body.split_first().ok_or(FrameError::Garbage)?;
+    Ok(match *kind {
+        HELLO => Frame::Hello(Handshake::read(body)?),
+        WELCOME => Frame::Welcome(Handshake::read(body)?),
+        REFUSED => Frame::Refused(Refusal::read(body)?),
+        FLAT => Frame::Packet(packet::read_flat(body).ok_or(FrameError::Garbage)?),
+        RELAY => Frame::Packet(packet::read_relay(body).ok_or(FrameError::Garbage)?),
+        QUESTION => Frame::Question(Question::read(body)?),
+        STATUS_IS => {
+            Frame::StatusIs(Box::new(codec::read::<Status, MAX_FRAME>(body).map_err(|_| FrameError::Garbage)?))
+        }
+        GOSSIP_WANTED if body.is_empty() => Frame::GossipWanted,
+        GOSSIP => Frame::Gossip(body.to_vec()),
+        _ => return Err(FrameError::Garbage),
+    })
+}
+
+#[cfg(test)]
+mod tests;

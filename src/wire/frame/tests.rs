@@ -1,0 +1,325 @@
+use super::*;
+use crate::protocol::message::{Ballot, HoldReport, TokenRange, WaitReport};
+use crate::protocol::{
+    Change, Epoch, HolderInfo, Host, LockName, MemberInfo, Message, Metadata, Notice, ProcessId, RequestId,
+    ServiceName, Standing, Ticket, Timing, Token, View, ViewNumber,
+};
+use crate::wire::{MAX_CLUSTER, MAX_RESERVED, PROTOCOL_VERSION};
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+
+fn info(process: u128) -> MemberInfo {
+    let host = Host { boot: u128::MAX - process, namespace: 4_026_531_836, pid: 77, started: 1 << 40 };
+    let addr = if process.is_multiple_of(2) { "10.0.0.5:7400" } else { "[2001:db8::5]:7400" };
+    MemberInfo { process: ProcessId(process), addr: addr.parse().unwrap(), host: Some(host) }
+}
+
+fn notices() -> Vec<Notice> {
+    let addr: SocketAddr = "127.0.0.1:7400".parse().unwrap();
+    let view = View::first(ViewNumber(900), vec![info(1), info(2)], Timing::lan(), 7);
+    let change = Change {
+        join: vec![info(3)],
+        remove: [ProcessId(1)].into(),
+        ghost: [ProcessId(2)].into(),
+        revive: BTreeSet::new(),
+    };
+    let instance = ViewNumber(901);
+    let ballot = Ballot { round: 3, process: ProcessId(2) };
+    let dead: BTreeSet<_> = [ProcessId(9)].into();
+    let standing = Standing::Member { lineage: ProcessId(1), view: instance, elder: info(1), led: true };
+    let me = info(4);
+    vec![
+        Notice::Hello {
+            me: me.clone(),
+            asked: addr,
+            standing: Standing::Seeking { seeds: [addr].into(), bound: true },
+        },
+        Notice::HelloIs { me: me.clone(), asked: addr, standing },
+        Notice::Found { attempt: 2, view: view.clone() },
+        Notice::FoundOk { attempt: 2 },
+        Notice::Join { me, heard: ViewNumber(3) },
+        Notice::Leave,
+        Notice::Beat { view: instance, beat: 5, pulse: 6, confirmed: 4 },
+        Notice::Pulse { view: instance, pulse: 7, renews: 5, again: true },
+        Notice::Vouch { dead: ProcessId(9) },
+        Notice::Canvass { instance, ballot, dead: dead.clone() },
+        Notice::Canvassed { instance, ballot, willing: true },
+        Notice::Prepare { instance, ballot, dead },
+        Notice::Promise { instance, ballot, accepted: Some((ballot, change.clone())) },
+        Notice::Nack { instance, promised: ballot },
+        Notice::Accept { instance, ballot, change: change.clone() },
+        Notice::Accepted { instance, ballot },
+        Notice::Install { lineage: ProcessId(1), instance, change },
+        Notice::ViewIs(view),
+        Notice::Fetch { lineage: ProcessId(1), have: instance },
+    ]
+}
+
+fn messages() -> Vec<Message> {
+    let service = ServiceName::new("inventory").unwrap();
+    let token = Token::new(ViewNumber(900), 17);
+    let epoch = Epoch(token);
+    let request = RequestId(8);
+    let name = LockName::new(&[0xff; 4096]).unwrap();
+    let metadata = Metadata::new(b"till 3").unwrap();
+    let ticket = Ticket { epoch, number: 3 };
+    let range = TokenRange { first: token, last: Token::new(ViewNumber(900), u32::MAX) };
+    let holder = HolderInfo { process: ProcessId(2), token, metadata: metadata.clone() };
+    let hold = HoldReport { request, name: name.clone(), token, metadata: Metadata::default() };
+    let wait = WaitReport { request, name: name.clone(), ticket: Some(ticket), metadata: metadata.clone() };
+    vec![
+        Message::WhoGrants { service: service.clone() },
+        Message::GrantorIs { service: service.clone(), grantor: ProcessId(1), epoch },
+        Message::Name { service: service.clone(), range, recover: true },
+        Message::MoreTokens { service: service.clone(), epoch },
+        Message::Tokens { service: service.clone(), epoch, range },
+        Message::Inventory { view: ViewNumber(900) },
+        Message::InventoryIs { view: ViewNumber(900), known: vec![(service.clone(), ProcessId(1), epoch)], last: true },
+        Message::Ask { service: service.clone(), epoch, request, name, only_if_free: true, metadata },
+        Message::Queued { service: service.clone(), epoch, request, ticket },
+        Message::Grant { service: service.clone(), epoch, request, token },
+        Message::Refuse { service: service.clone(), epoch, request, holder: Some(holder) },
+        Message::NotGrantor { service: service.clone(), epoch, request },
+        Message::Done { service: service.clone(), request },
+        Message::Recover { service: service.clone(), epoch },
+        Message::Report { service: service.clone(), epoch, holds: vec![hold], waits: vec![wait], last: false },
+        Message::Revoke { service, epoch, request },
+    ]
+}
+
+fn packets() -> Vec<Packet> {
+    let view = ViewNumber(900);
+    let mut packets: Vec<_> = notices().into_iter().map(Packet::Notice).collect();
+    packets.extend(messages().into_iter().map(|message| Packet::Linked { view, seq: 1 << 50, ack: 12, message }));
+    packets.push(Packet::Ack { view, ack: 12, again: true });
+    let relays: Vec<_> = packets
+        .iter()
+        .map(|packet| Packet::Relay { from: info(5), to: ProcessId(6), packet: Box::new(packet.clone()) })
+        .collect();
+    packets.extend(relays);
+    packets
+}
+
+fn handshake() -> Handshake {
+    Handshake { cluster: "shop".into(), me: info(1), reserved: vec![1, 2, 3] }
+}
+
+fn hellos() -> Vec<Frame> {
+    vec![
+        Frame::Hello(handshake()),
+        Frame::Welcome(handshake()),
+        Frame::Refused(Refusal::Version(3)),
+        Frame::Refused(Refusal::ForeignCluster("shed".into())),
+        Frame::Refused(Refusal::Garbage),
+        Frame::Refused(Refusal::Busy),
+    ]
+}
+
+fn frames() -> Vec<Frame> {
+    let mut frames: Vec<_> = packets().into_iter().map(Frame::Packet).collect();
+    frames.extend([Frame::GossipWanted, Frame::Gossip(vec![7; 3000]), Frame::Gossip(vec![])]);
+    frames
+}
+
+fn bytes_of(frame: &Frame) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    encode(frame, &mut bytes).unwrap();
+    bytes
+}
+
+fn decoder(opened: bool, bytes: &[u8]) -> Decoder {
+    let mut decoder = Decoder::new();
+    if opened {
+        decoder.open();
+    }
+    decoder.back().extend_from_slice(bytes);
+    decoder
+}
+
+#[test]
+fn every_frame_comes_out_as_it_went_in() {
+    for (opened, frames) in [(true, frames()), (false, hellos())] {
+        for frame in frames {
+            let mut decoder = decoder(opened, &bytes_of(&frame));
+            assert_eq!(decoder.next(), Ok(Some(frame)));
+            assert_eq!(decoder.next(), Ok(None));
+            assert!(decoder.is_empty());
+        }
+    }
+}
+
+#[test]
+fn frames_come_out_of_a_stream_that_arrives_byte_by_byte() {
+    let frames = frames();
+    let stream: Vec<u8> = frames.iter().flat_map(bytes_of).collect();
+    let mut decoder = decoder(true, &[]);
+    let mut out = Vec::new();
+    for byte in stream {
+        decoder.back().push(byte);
+        out.extend(decoder.next().unwrap());
+    }
+    assert_eq!(out, frames);
+}
+
+#[test]
+fn a_body_cut_at_any_byte_is_an_error() {
+    for (opened, frames) in [(true, packets().into_iter().map(Frame::Packet).collect()), (false, hellos())] {
+        for frame in frames {
+            let whole = bytes_of(&frame);
+            for cut in LENGTH..whole.len() {
+                // The names of 4096 equal bytes would take minutes in a debug build and tell nothing new.
+                if cut > 300 && cut + 300 < whole.len() && cut % 64 != 0 {
+                    continue;
+                }
+                let mut bytes = whole[..cut].to_vec();
+                // Unfinished: more is needed.
+                assert_eq!(decoder(opened, &bytes).next(), Ok(None));
+                // Finished, as its length says, but short.
+                bytes[..LENGTH].copy_from_slice(&((cut - LENGTH) as u32).to_be_bytes());
+                let result = decoder(opened, &bytes).next();
+                assert!(result.is_err(), "{frame:?} cut to {cut} bytes: {result:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn an_oversized_length_is_refused_before_its_body_is_there() {
+    let over = |limit: usize| ((limit + 1) as u32).to_be_bytes();
+    assert_eq!(decoder(false, &over(MAX_HELLO)).next(), Err(FrameError::Oversized(MAX_HELLO + 1)));
+    assert_eq!(decoder(true, &over(MAX_FRAME)).next(), Err(FrameError::Oversized(MAX_FRAME + 1)));
+    assert_eq!(decoder(true, &over(MAX_HELLO)).next(), Ok(None));
+    assert_eq!(decoder(false, b"GET / HTTP/1.1\r\n").next(), Err(FrameError::Oversized(0x4745_5420)));
+    let mut out = vec![1, 2, 3];
+    let state = Frame::Gossip(vec![0; MAX_FRAME]);
+    assert_eq!(encode(&state, &mut out), Err(FrameError::Oversized(MAX_FRAME + 1)));
+    assert_eq!(out, [1, 2, 3]);
+}
+
+#[test]
+fn a_stranger_is_read_no_further_than_one_hello() {
+    let mut decoder = decoder(false, &[0; 1000]);
+    assert_eq!(decoder.hello_room(), LENGTH + MAX_HELLO - 1000);
+    decoder.back().resize(LENGTH + MAX_HELLO, 0);
+    assert_eq!(decoder.hello_room(), 0);
+}
+
+#[test]
+fn a_handshake_is_refused_after_the_handshake_and_everything_else_before_it() {
+    for hello in hellos() {
+        assert_eq!(decoder(true, &bytes_of(&hello)).next(), Err(FrameError::Garbage));
+    }
+    for frame in frames() {
+        assert!(decoder(false, &bytes_of(&frame)).next().is_err());
+    }
+}
+
+#[test]
+fn another_version_is_told_apart_from_garbage() {
+    let version = LENGTH + 1 + 4;
+    for hello in hellos() {
+        let mut bytes = bytes_of(&hello);
+        bytes[version + 1] ^= 2;
+        let other = PROTOCOL_VERSION ^ 2;
+        // Whatever follows is of the other version and must not matter.
+        bytes[version + 2..].fill(0xff);
+        let expected = match hello {
+            Frame::Refused(_) => Ok(Some(Frame::Refused(Refusal::Version(other)))),
+            _ => Err(FrameError::Version(other)),
+        };
+        assert_eq!(decoder(false, &bytes).next(), expected);
+        bytes[LENGTH + 1] ^= 1;
+        assert_eq!(decoder(false, &bytes).next(), Err(FrameError::Garbage));
+    }
+}
+
+#[test]
+fn a_handshake_without_cluster_or_with_an_address_that_cannot_be_dialled_is_garbage() {
+    let port_zero = MemberInfo { addr: "10.0.0.5:0".parse().unwrap(), ..info(1) };
+    let nowhere = MemberInfo { addr: "0.0.0.0:7400".parse().unwrap(), ..info(1) };
+    for wrong in [
+        Handshake { cluster: String::new(), ..handshake() },
+        Handshake { cluster: "x".repeat(MAX_CLUSTER + 1), ..handshake() },
+        Handshake { reserved: vec![0; MAX_RESERVED + 1], ..handshake() },
+        Handshake { me: port_zero, ..handshake() },
+        Handshake { me: nowhere, ..handshake() },
+    ] {
+        assert_eq!(decoder(false, &bytes_of(&Frame::Hello(wrong))).next(), Err(FrameError::Garbage));
+    }
+    let full = Handshake { cluster: "x".repeat(MAX_CLUSTER), me: info(1), reserved: vec![0; MAX_RESERVED] };
+    assert!(decoder(false, &bytes_of(&Frame::Hello(full))).next().is_ok());
+}
+
+#[test]
+fn a_relay_in_a_relay_is_neither_written_nor_read() {
+    let inner = Packet::Relay { from: info(1), to: ProcessId(2), packet: Box::new(Packet::Notice(Notice::Leave)) };
+    let outer = Packet::Relay { from: info(1), to: ProcessId(2), packet: Box::new(inner.clone()) };
+    let mut out = vec![9];
+    assert_eq!(encode(&Frame::Packet(outer), &mut out), Err(FrameError::Garbage));
+    assert_eq!(out, [9]);
+    // A relay whose body claims the fourth kind of packet, as often as fits.
+    let head = bytes_of(&Frame::Packet(inner));
+    let mut body = head[LENGTH..head.len() - 2].to_vec();
+    let level: Vec<u8> = [&[3][..], &head[LENGTH + 1..head.len() - 2]].concat();
+    while body.len() + level.len() < MAX_FRAME {
+        body.extend_from_slice(&level);
+    }
+    let bytes = [&(body.len() as u32).to_be_bytes()[..], &body].concat();
+    assert_eq!(decoder(true, &bytes).next(), Err(FrameError::Garbage));
+}
+
+#[test]
+fn an_unsound_view_is_garbage() {
+    let mut view = View::first(ViewNumber(1), vec![info(1)], Timing::lan(), 7);
+    view.members[0].ghost = true;
+    for notice in [Notice::ViewIs(view.clone()), Notice::Found { attempt: 1, view }] {
+        let bytes = bytes_of(&Frame::Packet(Packet::Notice(notice)));
+        assert_eq!(decoder(true, &bytes).next(), Err(FrameError::Garbage));
+    }
+}
+
+/// xorshift64*: enough chance for garbage, the same in every run.
+struct Chance(u64);
+
+impl Chance {
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
+    }
+
+    fn below(&mut self, bound: usize) -> usize {
+        (self.next() % bound as u64) as usize
+    }
+}
+
+#[test]
+fn garbage_never_panics() {
+    let mut chance = Chance(0x5eed);
+    let whole: Vec<Vec<u8>> = frames().iter().chain(&hellos()).map(bytes_of).filter(|b| b.len() < 600).collect();
+    let (mut refused, mut taken) = (0, 0);
+    for round in 0..100_000 {
+        let mut bytes = if round % 2 == 0 {
+            // Noise with a kind in front, so that the decoders behind it are reached.
+            let length = 1 + chance.below(64);
+            let mut body: Vec<u8> = (0..length).map(|_| chance.next() as u8).collect();
+            body[0] %= 8;
+            [&(length as u32).to_be_bytes()[..], &body].concat()
+        } else {
+            whole[chance.below(whole.len())].clone()
+        };
+        if round % 2 == 1 {
+            for _ in 0..1 + chance.below(4) {
+                let at = LENGTH + chance.below(bytes.len() - LENGTH);
+                bytes[at] = chance.next() as u8;
+            }
+        }
+        match decoder(round % 3 != 0, &bytes).next() {
+            Ok(_) => taken += 1,
+            Err(_) => refused += 1,
+        }
+    }
+    // Both ways were really taken.
+    assert!(refused > 10_000 && taken > 1_000, "{refused} refused, {taken} taken");
+}

@@ -1,0 +1,129 @@
+//! How a connection begins: each side says who it is, before anything else is accepted.
+//!
+//! ```text
+//! dialler ->[Hello] listener        listener ->[Welcome] dialler       or        listener ->[Refused] dialler
+//! ```
+//!
+//! Magic and version stand in front in a form that no later version may change, so that members of different
+//! versions can tell each other why they do not speak.
+
+use super::codec;
+use super::{MAX_HELLO, PROTOCOL_VERSION};
+use crate::protocol::MemberInfo;
+use serde::{Deserialize, Serialize};
+
+/// The longest cluster name, in bytes.
+pub const MAX_CLUSTER: usize = 64;
+/// The longest `reserved` part of a handshake, in bytes.
+pub const MAX_RESERVED: usize = 1024;
+
+/// First bytes of every handshake.
+const MAGIC: [u8; 4] = *b"EldT";
+
+/// What each side says of itself.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Handshake {
+    /// The name of its cluster.
+    pub cluster: String,
+    /// Who it is.
+    pub me: MemberInfo,
+    /// Room for authentication. Empty in this version, and ignored.
+    pub reserved: Vec<u8>,
+}
+
+/// What somebody says who does not join, but asks what a member sees.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Question {
+    /// The cluster that is meant.
+    pub cluster: String,
+    /// Room for authentication. Empty in this version, and ignored.
+    pub reserved: Vec<u8>,
+}
+
+/// Why a connection is not accepted.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, thiserror::Error)]
+pub enum Refusal {
+    /// The listener speaks another version of the protocol.
+    #[error("it speaks protocol version {0}, this member {PROTOCOL_VERSION}")]
+    Version(u16),
+    /// The listener belongs to another cluster.
+    #[error("it belongs to cluster '{0}'")]
+    ForeignCluster(String),
+    /// What was said is no handshake.
+    #[error("it did not understand the handshake")]
+    Garbage,
+    /// The listener has as many connections as it takes.
+    #[error("it has too many connections")]
+    Busy,
+}
+
+/// What a handshake is not.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum HandshakeError {
+    Garbage,
+    Version(u16),
+}
+
+fn write<T: Serialize>(value: &T, out: &mut Vec<u8>) -> Result<(), codec::CodecError> {
+    out.extend_from_slice(&MAGIC);
+    out.extend_from_slice(&PROTOCOL_VERSION.to_be_bytes());
+    codec::write(value, out)
+}
+
+fn read<T: serde::de::DeserializeOwned>(bytes: &[u8]) -> Result<T, HandshakeError> {
+    let rest = bytes.strip_prefix(&MAGIC).ok_or(HandshakeError::Garbage)?;
+    let (version, rest) = rest.split_first_chunk::<2>().ok_or(HandshakeError::Garbage)?;
+    let version = u16::from_be_bytes(*version);
+    if version != PROTOCOL_VERSION {
+        return Err(HandshakeError::Version(version));
+    }
+    codec::read::<T, MAX_HELLO>(rest).map_err(|_| HandshakeError::Garbage)
+}
+
+impl Handshake {
+    pub(super) fn write(&self, out: &mut Vec<u8>) -> Result<(), codec::CodecError> {
+        write(self, out)
+    }
+
+    pub(super) fn read(bytes: &[u8]) -> Result<Self, HandshakeError> {
+        let handshake: Handshake = read(bytes)?;
+        let fits = (1..=MAX_CLUSTER).contains(&handshake.cluster.len()) && handshake.reserved.len() <= MAX_RESERVED;
+        // An address that cannot be dialled would make every answer fail.
+        let addr = handshake.me.addr;
+        if fits && addr.port() != 0 && !addr.ip().is_unspecified() {
+            Ok(handshake)
+        } else {
+            Err(HandshakeError::Garbage)
+        }
+    }
+}
+
+impl Question {
+    pub(super) fn write(&self, out: &mut Vec<u8>) -> Result<(), codec::CodecError> {
+        write(self, out)
+    }
+
+    pub(super) fn read(bytes: &[u8]) -> Result<Self, HandshakeError> {
+        let question: Question = read(bytes)?;
+        let fits = (1..=MAX_CLUSTER).contains(&question.cluster.len()) && question.reserved.len() <= MAX_RESERVED;
+        if fits { Ok(question) } else { Err(HandshakeError::Garbage) }
+    }
+}
+
+impl Refusal {
+    pub(super) fn write(&self, out: &mut Vec<u8>) -> Result<(), codec::CodecError> {
+        write(self, out)
+    }
+
+    /// A refusal by another version says nothing but its version, as far as this one can read.
+    pub(super) fn read(bytes: &[u8]) -> Result<Self, HandshakeError> {
+        let refusal = match read::<Refusal>(bytes) {
+            Err(HandshakeError::Version(version)) => return Ok(Refusal::Version(version)),
+            other => other?,
+        };
+        match &refusal {
+            Refusal::ForeignCluster(name) if name.len() > MAX_CLUSTER => Err(HandshakeError::Garbage),
+            _ => Ok(refusal),
+        }
+    }
+}

@@ -1,0 +1,25 @@
+//! Bytes to values and back: the only room that knows how elderlock looks on a network.
+//!
+//! - A **frame** is what travels over a connection: its length, its kind, its body. A connection begins with a
+//!   handshake, in which each side says who it is and nothing is accepted but a small hello.
+//! - A **datagram** is what travels over UDP: gossip with magic, version and cluster name in front.
+//!
+//! Whatever arrives is checked here, once: behind this room values cannot be wrong in form. What is wrong is an
+//! ordinary error that the runtime counts; nothing here panics on input, or allocates more than a frame may be long.
+#![deny(clippy::disallowed_methods, clippy::disallowed_types)]
+
+mod buffer;
+mod codec;
+mod datagram;
+mod frame;
+mod handshake;
+mod packet;
+
+pub use buffer::ByteQueue;
+pub use codec::{CodecError, GossipCodec};
+pub use datagram::{DatagramError, MAX_DATAGRAM, MAX_PAYLOAD, open, seal};
+pub use frame::{Decoder, Frame, FrameError, MAX_FRAME, MAX_HELLO, encode, frame_length};
+pub use handshake::{Handshake, MAX_CLUSTER, MAX_RESERVED, Question, Refusal};
+
+/// The version of everything in this room. Members of different versions do not speak to each other.
+pub const PROTOCOL_VERSION: u16 = 1;

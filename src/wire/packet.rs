@@ -1,0 +1,73 @@
+//! Packets as bytes. [`Packet`] may contain itself (a relay), and a decoder that follows such nesting can be sent
+//! into the ground by a few kilobytes. So on the wire there is a flat packet, and a relay of one flat packet.
+
+use super::MAX_FRAME;
+use super::codec::{self, CodecError};
+use crate::protocol::{MemberInfo, Message, Notice, Packet, ProcessId, ViewNumber};
+use serde::{Deserialize, Serialize};
+
+#[derive(Serialize)]
+enum FlatRef<'a> {
+    Notice(&'a Notice),
+    Linked { view: ViewNumber, seq: u64, ack: u64, message: &'a Message },
+    Ack { view: ViewNumber, ack: u64, again: bool },
+}
+
+/// Reads what [`FlatRef`] writes: same order, same fields.
+#[derive(Deserialize)]
+enum Flat {
+    Notice(Notice),
+    Linked { view: ViewNumber, seq: u64, ack: u64, message: Message },
+    Ack { view: ViewNumber, ack: u64, again: bool },
+}
+
+impl Flat {
+    /// The packet, if what is in it is sound by itself.
+    fn into_packet(self) -> Option<Packet> {
+        match self {
+            Flat::Notice(Notice::Found { view, .. } | Notice::ViewIs(view)) if !view.is_sound() => None,
+            Flat::Notice(notice) => Some(Packet::Notice(notice)),
+            Flat::Linked { message: Message::Name { range, .. } | Message::Tokens { range, .. }, .. }
+                if !range.is_sound() =>
+            {
+                None
+            }
+            Flat::Linked { view, seq, ack, message } => Some(Packet::Linked { view, seq, ack, message }),
+            Flat::Ack { view, ack, again } => Some(Packet::Ack { view, ack, again }),
+        }
+    }
+}
+
+/// The flat form; `None` for a relay.
+fn flat(packet: &Packet) -> Option<FlatRef<'_>> {
+    Some(match packet {
+        Packet::Notice(notice) => FlatRef::Notice(notice),
+        Packet::Linked { view, seq, ack, message } => FlatRef::Linked { view: *view, seq: *seq, ack: *ack, message },
+        Packet::Ack { view, ack, again } => FlatRef::Ack { view: *view, ack: *ack, again: *again },
+        Packet::Relay { .. } => return None,
+    })
+}
+
+/// Appends a packet that is no relay. `None`: it is one.
+pub(super) fn write_flat(packet: &Packet, out: &mut Vec<u8>) -> Option<Result<(), CodecError>> {
+    Some(codec::write(&flat(packet)?, out))
+}
+
+/// Appends a relay. `None`: the packet in it is a relay.
+pub(super) fn write_relay(
+    from: &MemberInfo,
+    to: ProcessId,
+    packet: &Packet,
+    out: &mut Vec<u8>,
+) -> Option<Result<(), CodecError>> {
+    Some(codec::write(&(from, to, flat(packet)?), out))
+}
+
+pub(super) fn read_flat(bytes: &[u8]) -> Option<Packet> {
+    codec::read::<Flat, MAX_FRAME>(bytes).ok()?.into_packet()
+}
+
+pub(super) fn read_relay(bytes: &[u8]) -> Option<Packet> {
+    let (from, to, flat) = codec::read::<(MemberInfo, ProcessId, Flat), MAX_FRAME>(bytes).ok()?;
+    Some(Packet::Relay { from, to, packet: Box::new(flat.into_packet()?) })
+}
