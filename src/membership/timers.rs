@@ -1,0 +1,85 @@
+//! foca's timers, none of which may be lost.
+
+use super::identity::SwimId;
+use crate::protocol::Time;
+use foca::Timer;
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+
+/// Timers by the time at which they are due.
+///
+/// Bounded without losing any that could still do something: foca ignores a periodic timer whose token is not its
+/// present one, and starts the next only after the last has fired or its token has ended, so of each periodic kind
+/// only the latest counts. It ignores the removal of an identity that a higher one has replaced, and an identity goes
+/// down once, so of each address only the latest removal counts. What remains are the two timers of a probe, and
+/// there is one probe a second.
+#[derive(Default)]
+pub(super) struct Timers {
+    due: BTreeMap<Key, Timer<SwimId>>,
+    latest: BTreeMap<Slot, Key>,
+    sequence: u64,
+}
+
+/// When it is due, and the order in which it was started.
+type Key = (Time, u64);
+
+/// What only one timer at a time is of use for.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Slot {
+    Probe,
+    Announce,
+    AnnounceDown,
+    Gossip,
+    Remove(SocketAddr),
+}
+
+impl Timers {
+    /// Starts a timer.
+    pub(super) fn start(&mut self, at: Time, timer: Timer<SwimId>) {
+        let key = (at, self.sequence);
+        self.sequence += 1;
+        if let Some(superseded) = slot(&timer).and_then(|slot| self.latest.insert(slot, key)) {
+            self.due.remove(&superseded);
+        }
+        self.due.insert(key, timer);
+    }
+
+    /// When the first is due.
+    pub(super) fn next(&self) -> Option<Time> {
+        self.due.first_key_value().map(|(&(at, _), _)| at)
+    }
+
+    /// Takes all that are due, in the order in which foca wants those that are late: a probe's second stage before
+    /// the next probe, whatever their times, and otherwise by time.
+    pub(super) fn take_due(&mut self, now: Time) -> Vec<Timer<SwimId>> {
+        let later = self.due.split_off(&(now, u64::MAX));
+        let due = std::mem::replace(&mut self.due, later);
+        for (key, timer) in &due {
+            if let Some(slot) = slot(timer)
+                && self.latest.get(&slot) == Some(key)
+            {
+                self.latest.remove(&slot);
+            }
+        }
+        let mut batch: Vec<_> = due.into_values().collect();
+        batch.sort();
+        batch
+    }
+
+    /// How many wait.
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.due.len()
+    }
+}
+
+fn slot(timer: &Timer<SwimId>) -> Option<Slot> {
+    match timer {
+        Timer::ProbeRandomMember(_) => Some(Slot::Probe),
+        Timer::PeriodicAnnounce(_) => Some(Slot::Announce),
+        Timer::PeriodicAnnounceDown(_) => Some(Slot::AnnounceDown),
+        Timer::PeriodicGossip(_) => Some(Slot::Gossip),
+        Timer::RemoveDown(id) => Some(Slot::Remove(id.addr)),
+        Timer::SendIndirectProbe { .. } | Timer::ChangeSuspectToDown { .. } => None,
+    }
+}
