@@ -1,0 +1,99 @@
+//! What the network counts.
+
+use crate::wire::{DatagramError, FrameError};
+use serde::Serialize;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// What the network has counted since it was bound. Totals only rise.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
+#[non_exhaustive]
+pub struct Counters {
+    /// Frames taken in after the handshake.
+    pub frames_in: u64,
+    /// Frames written to a connection.
+    pub frames_out: u64,
+    /// Bytes read from connections.
+    pub bytes_in: u64,
+    /// Bytes written to connections.
+    pub bytes_out: u64,
+    /// Datagrams of this cluster.
+    pub datagrams_in: u64,
+    /// Datagrams sent.
+    pub datagrams_out: u64,
+    /// Refused: no frame, handshake or datagram of elderlock.
+    pub garbage: u64,
+    /// Refused: of another cluster.
+    pub foreign_cluster: u64,
+    /// Refused: of another protocol version.
+    pub other_version: u64,
+    /// Refused: longer than allowed.
+    pub oversized: u64,
+    /// Refused: more connections than this member takes.
+    pub busy: u64,
+    /// Refused: a stranger that did not finish its handshake in time.
+    pub silent: u64,
+    /// Not sent: the queue of the peer was full, or there are too many peers.
+    pub overflowed: u64,
+    /// Not sent: the peer could not be reached, or somebody else answered there.
+    pub undelivered: u64,
+}
+
+macro_rules! tally {
+    ($($field:ident),* $(,)?) => {
+        /// [`Counters`] that many tasks count in.
+        #[derive(Debug, Default)]
+        pub(super) struct Tally {
+            $(pub(super) $field: AtomicU64,)*
+        }
+
+        impl Tally {
+            /// As of now; the counters are read one by one.
+            pub(super) fn read(&self) -> Counters {
+                Counters { $($field: self.$field.load(Relaxed),)* }
+            }
+        }
+    };
+}
+
+tally!(
+    frames_in,
+    frames_out,
+    bytes_in,
+    bytes_out,
+    datagrams_in,
+    datagrams_out,
+    garbage,
+    foreign_cluster,
+    other_version,
+    oversized,
+    busy,
+    silent,
+    overflowed,
+    undelivered,
+);
+
+impl Tally {
+    /// Counts something refused.
+    pub(super) fn refuse_frame(&self, error: &FrameError) {
+        match error {
+            FrameError::Oversized(_) => add(&self.oversized, 1),
+            FrameError::Version(_) => add(&self.other_version, 1),
+            FrameError::Garbage => add(&self.garbage, 1),
+        }
+    }
+
+    /// Counts a datagram refused.
+    pub(super) fn refuse_datagram(&self, error: &DatagramError) {
+        match error {
+            DatagramError::Oversized => add(&self.oversized, 1),
+            DatagramError::Version(_) => add(&self.other_version, 1),
+            DatagramError::ForeignCluster => add(&self.foreign_cluster, 1),
+            DatagramError::Garbage => add(&self.garbage, 1),
+        }
+    }
+}
+
+/// Counts; nothing else depends on it, so no order with other memory is asked for.
+pub(super) fn add(counter: &AtomicU64, amount: usize) {
+    counter.fetch_add(amount as u64, Relaxed);
+}

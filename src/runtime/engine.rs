@@ -1,0 +1,692 @@
+//! `Engine`: the core behind a mutex. Everything that happens to a member is one turn of it.
+//!
+//! A turn locks, steps the core, carries out what the core says in order, unlocks, and only then wakes whoever waits
+//! for an answer. No user code runs under the lock. A call that the core can answer at once is answered in the turn of
+//! the caller: no message, no task switch.
+//!
+//! Two queues are emptied by whoever is there (the side queue of commands from `Drop`, the events to announce). Both
+//! follow one rule: put in first, then *try* to take the right to empty it; whoever has that right looks again after
+//! giving it up. So nothing stays behind, and nobody blocks.
+
+use super::hold::HoldCell;
+use super::{Inbox, Network, clock};
+use crate::protocol::{
+    Command, Config, Event, Input, LockName, LostReason, MemberInfo, Metadata, Node, Outcome, Output, ProcessId,
+    RequestId, ServiceName, Status, Time, Wait,
+};
+use rand::TryRng as _;
+use rand::rngs::{SysError, SysRng};
+use std::collections::{HashMap, VecDeque};
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::task::Waker;
+use std::time::Duration;
+use tokio::sync::{Notify, broadcast, watch};
+
+/// Events kept for a slow reader. A member goes through a handful at a time; a thousand is a reader that stopped.
+const EVENT_RING: usize = 1024;
+
+/// The timer task looks at the clock at least so often while it waits for a deadline: tokio's clock stands still while
+/// the machine sleeps, the core's goes on.
+const LONGEST_SLEEP: Duration = Duration::from_secs(5);
+
+/// A process id never used before.
+pub(crate) fn draw_process() -> Result<ProcessId, SysError> {
+    let mut bytes = [0; 16];
+    SysRng.try_fill_bytes(&mut bytes)?;
+    Ok(ProcessId(u128::from_le_bytes(bytes)))
+}
+
+/// What became of a request for a lock: the hold, or why not.
+pub(crate) type Answer = Result<Arc<HoldCell>, Outcome>;
+
+/// What the engine tells the application.
+#[derive(Clone, Debug)]
+pub(crate) enum Announcement {
+    /// The core said so.
+    Event(Event),
+    /// Expelled: the incarnation is over.
+    Lost,
+    /// A new incarnation is ready.
+    Rejoined(ProcessId),
+}
+
+/// What an engine is started with.
+pub(crate) struct EngineOptions {
+    pub(crate) config: Config,
+    pub(crate) network: Arc<dyn Network>,
+}
+
+/// The core behind a mutex. See the head of the module.
+pub(crate) struct Engine {
+    shell: Mutex<Shell>,
+    /// Commands from `Drop`, which must not wait for the shell. Holds no more than there are guards and futures.
+    side: Mutex<Vec<Command>>,
+    /// Events on their way to the readers, in order; put in under the shell's lock.
+    announcements: Mutex<VecDeque<Announcement>>,
+    /// The readers; `None` when no event will follow.
+    readers: Mutex<Option<broadcast::Sender<Announcement>>>,
+    /// The present incarnation.
+    me: Mutex<MemberInfo>,
+    next_request: AtomicU64,
+    /// Tells the timer task that its deadline has come nearer.
+    rearm: Notify,
+    phase: watch::Sender<Phase>,
+}
+
+/// How far the engine is, as those see it who wait for it to join or to leave.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Phase {
+    /// In a view, with a running lease, at least once in this incarnation.
+    pub(crate) ready: bool,
+    /// Set when it has left, by whatever way.
+    pub(crate) closed: Option<Closed>,
+    /// The network is shut down, too: the port is free.
+    pub(crate) stopped: bool,
+    /// How often it has changed.
+    changes: u64,
+}
+
+/// How it left.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Closed {
+    /// The others know, or there are none.
+    Heard,
+    /// Nobody confirmed it; the others wait for the member's lease to end.
+    Unheard,
+    /// The runtime under it ended, or the core broke.
+    Broken,
+}
+
+/// What the lock protects.
+struct Shell {
+    node: Node,
+    config: Config,
+    network: Arc<dyn Network>,
+    /// Reused from turn to turn.
+    outputs: Vec<Output>,
+    slots: HashMap<RequestId, Slot>,
+    holds: HashMap<RequestId, Arc<HoldCell>>,
+    /// The end of the member lease of this incarnation, shared with its holds.
+    lease_end: Arc<AtomicU64>,
+    /// What the timer task sleeps towards.
+    armed: Time,
+    /// When leaving: until when to wait for somebody to hear it.
+    leaving: Option<Time>,
+    /// In the first incarnation nobody has lost anything by its being abandoned.
+    joined_before: bool,
+    phase: Phase,
+}
+
+/// A request whose future has been told to wait.
+enum Slot {
+    Waiting(Option<Waker>),
+    Answered(Answer),
+}
+
+/// What is left to do after unlocking.
+#[derive(Default)]
+struct After {
+    wakers: Vec<Waker>,
+    lost: Vec<Arc<HoldCell>>,
+    /// Values whose destructors may be the user's.
+    trash: Vec<Slot>,
+    announcements: Vec<Announcement>,
+    rearm: bool,
+    phase: bool,
+}
+
+/// The request that the present turn was made for, and its answer.
+struct Own {
+    request: RequestId,
+    answer: Option<Answer>,
+}
+
+impl Engine {
+    pub(crate) fn new(options: EngineOptions) -> Arc<Engine> {
+        let EngineOptions { config, network } = options;
+        let phase = Phase { ready: false, closed: None, stopped: false, changes: 0 };
+        let me = config.me.clone();
+        let shell = Shell {
+            node: Node::new(config.clone(), clock::now()),
+            config,
+            network,
+            outputs: Vec::new(),
+            slots: HashMap::new(),
+            holds: HashMap::new(),
+            lease_end: Arc::new(AtomicU64::new(0)),
+            armed: Time::ZERO,
+            leaving: None,
+            joined_before: false,
+            phase,
+        };
+        Arc::new(Engine {
+            shell: Mutex::new(shell),
+            side: Mutex::default(),
+            announcements: Mutex::default(),
+            readers: Mutex::new(Some(broadcast::Sender::new(EVENT_RING))),
+            me: Mutex::new(me),
+            next_request: AtomicU64::new(1),
+            rearm: Notify::new(),
+            phase: watch::Sender::new(phase),
+        })
+    }
+
+    /// Sets the core going and spawns the timer task on `runtime`. `shutdown` is run when the member has left.
+    pub(crate) fn start<F>(self: &Arc<Self>, runtime: &tokio::runtime::Handle, shutdown: F)
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        // Made before the task, so that a runtime that drops the task without ever polling it closes the engine too.
+        let guard = TimerGuard(self.clone());
+        self.input(Input::Timer);
+        runtime.spawn(async move {
+            guard.0.keep_time().await;
+            shutdown.await;
+            guard.0.phase.send_modify(|phase| phase.stopped = true);
+        });
+    }
+
+    /// Who this process is, in its present incarnation.
+    pub(crate) fn process(&self) -> ProcessId {
+        lock(&self.me).process
+    }
+
+    /// The address that others reach it at.
+    pub(crate) fn addr(&self) -> SocketAddr {
+        lock(&self.me).addr
+    }
+
+    /// What the core sees.
+    pub(crate) fn status(&self) -> Status {
+        self.turn(|shell, _| shell.node.status(clock::now()))
+    }
+
+    /// Whether it has left, or is about to.
+    pub(crate) fn is_over(&self) -> bool {
+        self.turn(|shell, _| shell.is_over())
+    }
+
+    /// Whether it is the elder of its view.
+    pub(crate) fn is_elder(&self) -> bool {
+        self.turn(|shell, _| {
+            let process = shell.node.process();
+            shell.phase.closed.is_none() && shell.node.view().is_some_and(|view| view.elder().process == process)
+        })
+    }
+
+    /// While joining: each seed address, with what answered there.
+    pub(crate) fn seeking(&self) -> Vec<(SocketAddr, Option<String>)> {
+        self.turn(|shell, _| shell.node.seeking())
+    }
+
+    /// How far it is, to be waited for.
+    pub(crate) fn phase(&self) -> watch::Receiver<Phase> {
+        self.phase.subscribe()
+    }
+
+    /// Events from now on.
+    pub(crate) fn subscribe(&self) -> broadcast::Receiver<Announcement> {
+        let receiver = match &*lock(&self.readers) {
+            Some(readers) => readers.subscribe(),
+            // A channel without a sender: its end is what comes next.
+            None => broadcast::channel(1).1,
+        };
+        self.announce();
+        receiver
+    }
+
+    /// A number for a request, never used before by this member, in any of its incarnations.
+    pub(crate) fn next_request(&self) -> RequestId {
+        RequestId(self.next_request.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// Asks for a lock. `None`: wait, by way of [`poll`](Self::poll). Whatever is answered,
+    /// [`give_back`](Self::give_back) ends it.
+    pub(crate) fn ask(
+        &self,
+        request: RequestId,
+        service: ServiceName,
+        name: LockName,
+        wait: Wait,
+        lease: Option<Duration>,
+        metadata: Metadata,
+    ) -> Option<Answer> {
+        self.turn(|shell, after| {
+            if shell.is_over() {
+                return Some(Err(Outcome::Closed(LostReason::Left)));
+            }
+            let command = Command::Lock { request, service, name, wait, lease, metadata };
+            let answer = shell.step(Input::Command(command), Some(request), after);
+            if answer.is_none() {
+                shell.slots.insert(request, Slot::Waiting(None));
+            }
+            answer
+        })
+    }
+
+    /// The answer to a request that was told to wait, once; until then `waker` is kept to be woken.
+    pub(crate) fn poll(&self, request: RequestId, waker: &Waker) -> Option<Answer> {
+        // Cloned before locking: a waker is user code.
+        let waker = waker.clone();
+        self.turn(|shell, after| match shell.slots.get_mut(&request) {
+            Some(Slot::Waiting(kept)) => {
+                after.trash.push(Slot::Waiting(kept.replace(waker)));
+                None
+            }
+            Some(Slot::Answered(_)) => match shell.slots.remove(&request) {
+                Some(Slot::Answered(answer)) => Some(answer),
+                _ => None,
+            },
+            // Asked for and not given back, so there is a slot; were there none, nobody would ever answer.
+            None => Some(Err(Outcome::Closed(LostReason::Left))),
+        })
+    }
+
+    /// Lets a hold end no earlier than `lease` from now; says whether it is still held.
+    pub(crate) fn extend(&self, request: RequestId, lease: Duration) -> bool {
+        self.turn(|shell, after| {
+            if shell.phase.closed.is_some() {
+                return false;
+            }
+            let answer = shell.step(Input::Command(Command::Extend { request, lease }), Some(request), after);
+            matches!(answer, Some(Err(Outcome::Extended { .. })))
+        })
+    }
+
+    /// The request is over, whether it waits or holds. Never blocks, whoever calls it and wherever.
+    pub(crate) fn give_back(&self, request: RequestId) {
+        lock(&self.side).push(Command::Release { request });
+        self.empty_side();
+    }
+
+    /// Begins to leave. Never blocks. Follow [`phase`](Self::phase) to see the end.
+    pub(crate) fn leave(&self) {
+        lock(&self.side).push(Command::Leave);
+        self.empty_side();
+    }
+
+    /// Ends it here and now, without a word to the others.
+    pub(crate) fn close(&self, closed: Closed) {
+        self.turn(|shell, after| shell.close(closed, after));
+    }
+
+    /// Runs the core's timers until the member has left.
+    async fn keep_time(&self) {
+        loop {
+            let deadline = self.turn(|shell, _| {
+                shell.armed = shell.deadline();
+                shell.phase.closed.is_none().then_some(shell.armed)
+            });
+            let Some(deadline) = deadline else { return };
+            let now = clock::now();
+            if now >= deadline {
+                self.input(Input::Timer);
+                // A core that always has something due must not keep the thread for itself.
+                tokio::task::yield_now().await;
+                continue;
+            }
+            let sleep = async {
+                if deadline == Time::MAX {
+                    std::future::pending::<()>().await;
+                }
+                tokio::time::sleep(deadline.since(now).min(LONGEST_SLEEP)).await;
+            };
+            tokio::select! {
+                () = self.rearm.notified() => {}
+                () = sleep => {}
+            }
+        }
+    }
+
+    /// One turn: under the lock `work`, after it whatever has to be told.
+    fn turn<R>(&self, work: impl FnOnce(&mut Shell, &mut After) -> R) -> R {
+        let result = self.turn_with(self.enter(), work);
+        self.empty_side();
+        result
+    }
+
+    fn turn_with<R>(&self, mut shell: MutexGuard<'_, Shell>, work: impl FnOnce(&mut Shell, &mut After) -> R) -> R {
+        let mut after = After::default();
+        if self.shell.is_poisoned() {
+            // The core panicked in an earlier turn and cannot be believed any more.
+            shell.close(Closed::Broken, &mut after);
+        }
+        // First: whoever has dropped a guard and asks for its lock again must not meet himself.
+        let commands = std::mem::take(&mut *lock(&self.side));
+        for command in commands {
+            shell.obey(command, &mut after);
+        }
+        let result = work(&mut shell, &mut after);
+        shell.settle(&mut after);
+        if after.phase {
+            shell.phase.changes += 1;
+            *lock(&self.me) = shell.config.me.clone();
+        }
+        let announced = !after.announcements.is_empty();
+        if announced {
+            lock(&self.announcements).extend(after.announcements.drain(..));
+        }
+        let phase = shell.phase;
+        drop(shell);
+
+        if after.phase {
+            self.phase.send_modify(|seen| {
+                // Two turns may arrive here in either order.
+                if seen.changes < phase.changes {
+                    *seen = Phase { stopped: seen.stopped, ..phase };
+                }
+            });
+        }
+        for waker in after.wakers {
+            waker.wake();
+        }
+        for hold in after.lost {
+            hold.tell();
+        }
+        if after.rearm {
+            self.rearm.notify_one();
+        }
+        if announced || phase.closed.is_some() {
+            self.announce();
+        }
+        result
+    }
+
+    /// Empties the side queue, unless somebody has the shell: then that one does it after unlocking.
+    fn empty_side(&self) {
+        while !lock(&self.side).is_empty() {
+            let shell = match self.shell.try_lock() {
+                Ok(shell) => shell,
+                Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+                Err(TryLockError::WouldBlock) => return,
+            };
+            self.turn_with(shell, |_, _| ());
+        }
+    }
+
+    /// Hands events to the readers, unless somebody is at it: then that one looks again.
+    fn announce(&self) {
+        while !lock(&self.announcements).is_empty() || self.has_ended_unsaid() {
+            let Ok(mut readers) = self.readers.try_lock() else { return };
+            let batch = std::mem::take(&mut *lock(&self.announcements));
+            for announcement in batch {
+                if let Some(readers) = &*readers {
+                    // Fails without readers, which is no fault.
+                    let _ = readers.send(announcement);
+                }
+            }
+            if self.phase.borrow().closed.is_some() && lock(&self.announcements).is_empty() {
+                *readers = None;
+            }
+        }
+    }
+
+    fn has_ended_unsaid(&self) -> bool {
+        self.phase.borrow().closed.is_some() && self.readers.try_lock().is_ok_and(|readers| readers.is_some())
+    }
+
+    fn enter(&self) -> MutexGuard<'_, Shell> {
+        // Whether it is poisoned is asked in the turn.
+        self.shell.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Inbox for Engine {
+    fn status(&self) -> Option<Status> {
+        Some(Engine::status(self))
+    }
+
+    fn input(&self, input: Input) {
+        self.turn(|shell, after| {
+            if shell.phase.closed.is_some() {
+                return;
+            }
+            if let (Input::Timer, Some(until)) = (&input, shell.leaving)
+                && clock::now() >= until
+            {
+                return shell.close(Closed::Unheard, after);
+            }
+            shell.step(input, None, after);
+        });
+    }
+}
+
+impl Shell {
+    /// Neither locks nor waits are taken any more.
+    fn is_over(&self) -> bool {
+        self.leaving.is_some() || self.phase.closed.is_some()
+    }
+
+    /// When the timer is due: [`Time::MAX`] for never.
+    fn deadline(&self) -> Time {
+        let deadline = self.node.deadline().unwrap_or(Time::MAX);
+        self.leaving.map_or(deadline, |until| until.min(deadline))
+    }
+
+    /// A command from the side queue.
+    fn obey(&mut self, command: Command, after: &mut After) {
+        match command {
+            Command::Release { request } => {
+                after.trash.extend(self.slots.remove(&request));
+                self.holds.remove(&request);
+                if self.phase.closed.is_none() {
+                    self.step(Input::Command(command), None, after);
+                }
+            }
+            Command::Leave if !self.is_over() => {
+                // Longer than that nobody needs to be told: this member's lease is over everywhere.
+                let timing = self.node.view().map_or(self.config.timing, |view| view.timing);
+                self.leaving = Some(clock::now() + timing.member_lease);
+                self.step(Input::Command(command), None, after);
+            }
+            _ => {}
+        }
+    }
+
+    /// Steps the core and does what it says, in order. The answer to `own` is returned instead of kept.
+    fn step(&mut self, input: Input, own: Option<RequestId>, after: &mut After) -> Option<Answer> {
+        let mut own = own.map(|request| Own { request, answer: None });
+        let mut inputs = VecDeque::new();
+        let mut next = Some(input);
+        while let Some(input) = next.take() {
+            let mut outputs = std::mem::take(&mut self.outputs);
+            self.node.step(clock::now(), input, &mut outputs);
+            let mut over = None;
+            for output in outputs.drain(..) {
+                match output {
+                    Output::Send { to, process, packet } => self.network.send(to, process, packet),
+                    Output::Answer { request, outcome } => {
+                        if let Some(unwanted) = self.on_answer(request, outcome, &mut own, after) {
+                            inputs.push_back(unwanted);
+                        }
+                    }
+                    Output::Lost { request, reason } => self.on_lost(request, reason, after),
+                    Output::Event(event) => self.on_event(event, &mut over, after),
+                }
+            }
+            self.outputs = outputs;
+            match over {
+                None => {}
+                Some(Over::Left) => {
+                    self.close(Closed::Heard, after);
+                    break;
+                }
+                Some(Over::Reborn { expelled }) => {
+                    self.give_birth(expelled, &mut own, after);
+                    inputs.clear();
+                    if self.phase.closed.is_some() {
+                        break;
+                    }
+                    inputs.push_back(Input::Timer);
+                }
+            }
+            next = inputs.pop_front();
+        }
+        own.and_then(|own| own.answer)
+    }
+
+    /// Fills the slot of `request`. Returns what to tell the core about a grant that nobody waits for.
+    fn on_answer(
+        &mut self,
+        request: RequestId,
+        outcome: Outcome,
+        own: &mut Option<Own>,
+        after: &mut After,
+    ) -> Option<Input> {
+        let answer = match outcome {
+            Outcome::Granted { token, until } => {
+                let hold = Arc::new(HoldCell::new(request, token, until, self.lease_end.clone()));
+                self.holds.insert(request, hold.clone());
+                Ok(hold)
+            }
+            outcome => {
+                if let (Outcome::Extended { until }, Some(hold)) = (&outcome, self.holds.get(&request)) {
+                    hold.extend(*until);
+                }
+                Err(outcome)
+            }
+        };
+        if let Some(own) = own
+            && own.request == request
+        {
+            own.answer = Some(answer);
+            return None;
+        }
+        match self.slots.get_mut(&request) {
+            Some(slot) => {
+                if let Slot::Waiting(waker) = std::mem::replace(slot, Slot::Answered(answer)) {
+                    after.wakers.extend(waker);
+                }
+                None
+            }
+            // Given back before: the core should have known. It is told again rather than left with a hold of nobody's.
+            None => answer.is_ok().then(|| {
+                self.holds.remove(&request);
+                Input::Command(Command::Release { request })
+            }),
+        }
+    }
+
+    fn on_lost(&mut self, request: RequestId, reason: LostReason, after: &mut After) {
+        if let Some(hold) = self.holds.remove(&request) {
+            hold.mark_lost(reason);
+            after.lost.push(hold);
+        }
+    }
+
+    fn on_event(&mut self, event: Event, over: &mut Option<Over>, after: &mut After) {
+        match event {
+            Event::Expelled => *over = Some(Over::Reborn { expelled: true }),
+            Event::Abandoned => *over = Some(Over::Reborn { expelled: false }),
+            Event::Left => *over = Some(Over::Left),
+            event => after.announcements.push(Announcement::Event(event)),
+        }
+    }
+
+    /// The incarnation is over: all that it held and waited for ends, and a new one begins.
+    fn give_birth(&mut self, expelled: bool, own: &mut Option<Own>, after: &mut After) {
+        let reason = LostReason::Expelled;
+        if let Some(own) = own {
+            own.answer.get_or_insert(Err(Outcome::Closed(reason)));
+        }
+        self.end_all(reason, after);
+        if self.phase.ready {
+            self.joined_before = true;
+            self.phase.ready = false;
+            after.announcements.push(Announcement::Lost);
+        }
+        after.phase = true;
+        if self.leaving.is_some() {
+            return self.close(Closed::Heard, after);
+        }
+        let process = match draw_process() {
+            Ok(process) => process,
+            Err(error) => {
+                tracing::error!(%error, "no randomness for a new process id: this member leaves");
+                return self.close(Closed::Broken, after);
+            }
+        };
+        self.config = self.node.next_life(process, clock::founding_number());
+        tracing::info!(%process, expelled, "starting again as a new process");
+        self.lease_end = Arc::new(AtomicU64::new(0));
+        // Before the first packet of the new incarnation.
+        self.network.reborn(self.config.me.clone());
+        self.node = Node::new(self.config.clone(), clock::now());
+    }
+
+    /// The member is gone, for good.
+    fn close(&mut self, closed: Closed, after: &mut After) {
+        if self.phase.closed.is_some() {
+            return;
+        }
+        self.end_all(LostReason::Left, after);
+        self.phase.ready = false;
+        self.phase.closed = Some(closed);
+        after.phase = true;
+        after.rearm = true;
+        after.announcements.push(Announcement::Event(Event::Left));
+    }
+
+    /// Ends every hold and every wait that the core has not ended already.
+    fn end_all(&mut self, reason: LostReason, after: &mut After) {
+        for (_, hold) in self.holds.drain() {
+            hold.mark_lost(reason);
+            after.lost.push(hold);
+        }
+        // After the marks: a guard that sees no lease any more must find its reason.
+        self.lease_end.store(0, Ordering::Release);
+        for slot in self.slots.values_mut() {
+            if let Slot::Waiting(waker) = slot {
+                after.wakers.extend(waker.take());
+                *slot = Slot::Answered(Err(Outcome::Closed(reason)));
+            }
+        }
+    }
+
+    /// At the end of each turn: what the core says without being asked.
+    fn settle(&mut self, after: &mut After) {
+        if self.phase.closed.is_some() {
+            return;
+        }
+        self.lease_end.store(self.node.lease_end().as_nanos(), Ordering::Release);
+        if !self.phase.ready && self.node.is_ready(clock::now()) {
+            self.phase.ready = true;
+            after.phase = true;
+            self.network.joined();
+            if self.joined_before {
+                after.announcements.push(Announcement::Rejoined(self.config.me.process));
+            }
+        }
+        let deadline = self.deadline();
+        if deadline < self.armed {
+            self.armed = deadline;
+            after.rearm = true;
+        }
+    }
+}
+
+/// How an incarnation ended.
+enum Over {
+    Left,
+    Reborn { expelled: bool },
+}
+
+/// Closes the engine when its timer task ends, or is dropped with its runtime: nobody would renew anything any more.
+struct TimerGuard(Arc<Engine>);
+
+impl Drop for TimerGuard {
+    fn drop(&mut self) {
+        self.0.close(Closed::Broken);
+        self.0.phase.send_modify(|phase| phase.stopped = true);
+    }
+}
+
+/// For mutexes whose holders cannot panic half-way: what they protect is whole even if somebody did.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests;

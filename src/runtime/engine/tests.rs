@@ -1,0 +1,91 @@
+//! What the public API cannot show: the engine between two turns.
+
+use super::super::Outbox;
+use super::*;
+use crate::protocol::{Packet, Timing};
+use std::collections::BTreeSet;
+use std::net::Ipv4Addr;
+use std::pin::pin;
+use std::task::{Context, Poll};
+
+struct Nowhere;
+
+impl Outbox for Nowhere {
+    fn send(&self, _to: SocketAddr, _process: Option<ProcessId>, _packet: Packet) {}
+}
+
+impl Network for Nowhere {}
+
+/// A member alone, without a timer task.
+fn engine() -> Arc<Engine> {
+    let me = MemberInfo { process: ProcessId(7), addr: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), host: None };
+    let config = Config {
+        me,
+        timing: Timing::lan(),
+        council_size: 7,
+        seeds: BTreeSet::new(),
+        found_alone: true,
+        founding_number: clock::founding_number(),
+        remembered: None,
+        #[cfg(elderlock_mutants)]
+        mutant: None,
+        trust_refused: false,
+    };
+    let engine = Engine::new(EngineOptions { config, network: Arc::new(Nowhere) });
+    engine.input(Input::Timer);
+    assert!(engine.phase().borrow().ready);
+    engine
+}
+
+fn ask(engine: &Engine, wait: Wait) -> (RequestId, Option<Answer>) {
+    let request = engine.next_request();
+    let service = ServiceName::new("inventory").unwrap();
+    let name = LockName::new(b"a").unwrap();
+    (request, engine.ask(request, service, name, wait, None, Metadata::default()))
+}
+
+#[test]
+fn what_is_given_back_while_somebody_has_the_lock_is_done_when_he_lets_go() {
+    let engine = engine();
+    let (request, answer) = ask(&engine, Wait::Forever);
+    assert!(matches!(answer, Some(Ok(_))));
+    engine.turn(|shell, _| {
+        std::thread::scope(|scope| scope.spawn(|| engine.give_back(request)).join().unwrap());
+        assert_eq!(shell.holds.len(), 1, "it neither waited nor went ahead");
+    });
+    assert!(lock(&engine.side).is_empty());
+    assert!(lock(&engine.shell).holds.is_empty());
+}
+
+#[test]
+fn the_timer_task_is_woken_when_its_deadline_comes_nearer() {
+    let engine = engine();
+    let (_held, answer) = ask(&engine, Wait::Forever);
+    assert!(matches!(answer, Some(Ok(_))));
+    lock(&engine.shell).armed = Time::MAX;
+    let (_waits, answer) = ask(&engine, Wait::AtMost(Duration::from_millis(1)));
+    assert!(answer.is_none());
+    let mut rearmed = pin!(engine.rearm.notified());
+    assert!(rearmed.as_mut().poll(&mut Context::from_waker(Waker::noop())) == Poll::Ready(()));
+    let shell = lock(&engine.shell);
+    assert_eq!(shell.armed, shell.deadline());
+}
+
+#[test]
+fn a_core_that_panics_ends_every_hold_and_every_wait() {
+    let engine = engine();
+    let (_held, answer) = ask(&engine, Wait::Forever);
+    let Some(Ok(hold)) = answer else { panic!("not granted") };
+    let (waits, answer) = ask(&engine, Wait::Forever);
+    assert!(answer.is_none());
+    let broken = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        engine.turn(|_, _| panic!("on purpose: the core breaks"));
+    }));
+    assert!(broken.is_err());
+    // Whatever comes next finds it out.
+    engine.input(Input::Timer);
+    assert_eq!(hold.fence(), Err(LostReason::Left));
+    assert!(matches!(engine.poll(waits, Waker::noop()), Some(Err(Outcome::Closed(LostReason::Left)))));
+    assert_eq!(engine.phase().borrow().closed, Some(Closed::Broken));
+    engine.give_back(waits);
+}

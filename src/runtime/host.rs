@@ -1,0 +1,207 @@
+//! Vouched death: a member that shares the kernel of another sees for certain that it has ended.
+//!
+//! A process number alone proves nothing: it may have been given to somebody else. So the process is first held by a
+//! descriptor, which stays with that one process whatever becomes of the number, and *then* the start time under the
+//! number is compared with the one from the handshake. If they are equal, the descriptor is of the very process that
+//! shook hands (if the number had been given away before it was opened, the start time would differ), and when the
+//! descriptor says "ended", it has ended. If anything of this cannot be had, nothing is said.
+
+use crate::protocol::{Host, MemberInfo};
+
+#[cfg(target_os = "linux")]
+pub(crate) use linux::{Watch, here};
+#[cfg(not(target_os = "linux"))]
+pub(crate) use nowhere::{Watch, here};
+
+/// Start time in clock ticks since boot from the text of `/proc/<pid>/stat`: field 22. The name in field 2 may contain
+/// anything, parentheses too, but no later field does.
+fn start_time(stat: &str) -> Option<u64> {
+    let (_, after_name) = stat.rsplit_once(')')?;
+    after_name.split_ascii_whitespace().nth(19)?.parse().ok()
+}
+
+/// Whether `other` is a process that `mine` can see and that is not itself.
+fn is_neighbour(mine: &Host, other: &Host) -> bool {
+    mine.boot == other.boot && mine.namespace == other.namespace && mine.pid != other.pid
+}
+
+/// Whether `info` tells of a process that can be watched from here.
+fn neighbour(mine: Option<Host>, info: &MemberInfo) -> Option<Host> {
+    info.host.filter(|other| mine.is_some_and(|mine| is_neighbour(&mine, other)))
+}
+
+#[cfg(target_os = "linux")]
+mod linux {
+    use super::super::shared::{Life, Shared};
+    use super::{neighbour, start_time};
+    use crate::protocol::{Hint, Host, Input, MemberInfo, ProcessId};
+    use rustix::process::{Pid, PidfdFlags, pidfd_open};
+    use std::collections::BTreeSet;
+    use std::fs;
+    use std::os::fd::OwnedFd;
+    use std::os::linux::fs::MetadataExt as _;
+    use std::sync::{Arc, Mutex, PoisonError};
+    use tokio::io::Interest;
+    use tokio::io::unix::AsyncFd;
+
+    /// Processes watched at one time: a descriptor and a small task each.
+    const MAX_WATCHED: usize = 1024;
+
+    /// Where this process runs; `None` where `/proc` does not tell.
+    pub(crate) fn here() -> Option<Host> {
+        let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
+        let boot = u128::from_str_radix(&boot.trim().replace('-', ""), 16).ok()?;
+        let namespace = fs::metadata("/proc/self/ns/pid").ok()?.st_ino();
+        let started = start_time(&fs::read_to_string("/proc/self/stat").ok()?)?;
+        Some(Host { boot, namespace, pid: std::process::id(), started })
+    }
+
+    /// A descriptor of the process that `host` tells of, if it is surely that one.
+    pub(super) fn hold(host: &Host) -> Option<OwnedFd> {
+        let pid = Pid::from_raw(i32::try_from(host.pid).ok()?)?;
+        let held = pidfd_open(pid, PidfdFlags::empty()).ok()?;
+        // Only after it is held: see above.
+        let stat = fs::read_to_string(format!("/proc/{}/stat", host.pid)).ok()?;
+        (start_time(&stat)? == host.started).then_some(held)
+    }
+
+    /// Returns when the held process has ended; an error tells nothing.
+    pub(super) async fn ended(held: OwnedFd) -> std::io::Result<()> {
+        // Deprecated for descriptors that may change under its feet, in favour of an unsafe function. This one is owned
+        // and stays what it is.
+        #[allow(deprecated)]
+        let held = AsyncFd::with_interest(held, Interest::READABLE)?;
+        held.readable().await?.retain_ready();
+        Ok(())
+    }
+
+    /// The neighbours that are watched in one incarnation.
+    pub(crate) struct Watch {
+        mine: Option<Host>,
+        watched: Mutex<BTreeSet<ProcessId>>,
+    }
+
+    impl Watch {
+        pub(crate) fn new(mine: Option<Host>) -> Self {
+            Watch { mine, watched: Mutex::default() }
+        }
+
+        /// A process has said who it is: watches it if it lives under this kernel. Its end is told exactly once.
+        pub(in super::super) fn see(&self, shared: &Shared, life: &Arc<Life>, info: &MemberInfo) {
+            let Some(host) = neighbour(self.mine, info) else { return };
+            let process = info.process;
+            let mut watched = self.watched.lock().unwrap_or_else(PoisonError::into_inner);
+            if watched.len() >= MAX_WATCHED || watched.contains(&process) {
+                return;
+            }
+            let Some(held) = hold(&host) else { return };
+            watched.insert(process);
+            drop(watched);
+            let this = life.clone();
+            let closing = shared.closing.clone();
+            shared.spawn(life, async move {
+                // Whoever closes waits for tasks that still deliver something, and this one does not.
+                let told = tokio::select! {
+                    told = ended(held) => told,
+                    () = closing.cancelled() => return,
+                };
+                // It cannot come back: nobody can show its start time again.
+                this.watch.watched.lock().unwrap_or_else(PoisonError::into_inner).remove(&process);
+                match told {
+                    Ok(()) => this.inbox.input(Input::Hint(Hint::Dead(process))),
+                    Err(error) => tracing::warn!(%process, %error, "cannot watch a process of this host"),
+                }
+            });
+        }
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+mod nowhere {
+    use super::super::shared::{Life, Shared};
+    use crate::protocol::{Host, MemberInfo};
+    use std::sync::Arc;
+
+    /// Nothing on this platform is known to tell.
+    pub(crate) fn here() -> Option<Host> {
+        None
+    }
+
+    /// Watches nobody.
+    pub(crate) struct Watch;
+
+    impl Watch {
+        pub(crate) fn new(_mine: Option<Host>) -> Self {
+            Watch
+        }
+
+        pub(in super::super) fn see(&self, _shared: &Shared, _life: &Arc<Life>, _info: &MemberInfo) {}
+    }
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use super::linux::{ended, hold};
+    use super::*;
+    use std::process::{Child, Command};
+    use std::time::Duration;
+
+    fn sleeper() -> (Child, Host) {
+        let child = Command::new("sleep").arg("60").spawn().expect("sleep runs");
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", child.id())).expect("/proc tells of a child");
+        let started = start_time(&stat).expect("its start time");
+        let host = Host { pid: child.id(), started, ..here().expect("/proc tells") };
+        (child, host)
+    }
+
+    #[test]
+    fn the_start_time_is_found_behind_any_name() {
+        let fields: Vec<String> = (4..=52).map(|field| field.to_string()).collect();
+        for name in ["cat", "a b", "x) S 1 (y", ")) ("] {
+            let stat = format!("7 ({name}) S {}\n", fields.join(" "));
+            assert_eq!(start_time(&stat), Some(22), "{name}");
+        }
+        assert_eq!(start_time("7 (cat) S 1 2"), None);
+        assert_eq!(start_time(""), None);
+    }
+
+    #[test]
+    fn this_process_knows_where_it_is() {
+        let host = here().expect("/proc tells");
+        assert_eq!(host.pid, std::process::id());
+        assert_eq!(here(), Some(host));
+        assert!(host.boot != 0 && host.namespace != 0 && host.started != 0);
+    }
+
+    #[test]
+    fn only_others_under_the_same_kernel_are_neighbours() {
+        let mine = here().expect("/proc tells");
+        let other = Host { pid: mine.pid + 1, ..mine };
+        assert!(is_neighbour(&mine, &other));
+        assert!(!is_neighbour(&mine, &mine));
+        assert!(!is_neighbour(&mine, &Host { boot: 0, ..other }));
+        assert!(!is_neighbour(&mine, &Host { namespace: 0, ..other }));
+    }
+
+    #[tokio::test]
+    async fn a_killed_process_is_seen_to_end() {
+        let (mut child, host) = sleeper();
+        let held = hold(&host).expect("it lives");
+        let mut end = tokio::spawn(ended(held));
+        assert!(tokio::time::timeout(Duration::from_millis(50), &mut end).await.is_err(), "it still lives");
+        child.kill().expect("it can be killed");
+        // Not even waited for by its parent yet.
+        tokio::time::timeout(Duration::from_secs(10), end).await.expect("in time").expect("no panic").expect("told");
+        child.wait().expect("it has ended");
+        assert!(hold(&host).is_none(), "nobody vouches for what is gone already");
+    }
+
+    #[tokio::test]
+    async fn another_process_under_the_same_number_is_not_taken_for_it() {
+        let (mut child, host) = sleeper();
+        assert!(hold(&Host { started: host.started + 1, ..host }).is_none());
+        assert!(hold(&Host { pid: 0, ..host }).is_none());
+        assert!(hold(&Host { pid: u32::MAX, ..host }).is_none());
+        child.kill().and_then(|()| child.wait()).expect("it can be killed");
+    }
+}

@@ -1,0 +1,46 @@
+//! The shell around the core: sockets, clock, tasks. It waits, steps the core and carries out what the core says.
+
+pub(crate) mod clock;
+pub(crate) mod counters;
+pub(crate) mod engine;
+pub(crate) mod hold;
+pub(crate) mod host;
+mod peer;
+mod query;
+mod resolve;
+mod shared;
+mod tcp;
+pub(crate) mod transport;
+mod udp;
+
+pub use query::{QueryError, query_status};
+
+use crate::protocol::{Input, MemberInfo, Packet, ProcessId, Status};
+use std::net::SocketAddr;
+
+/// Where the engine pushes packets. Must not block and must not call back into the engine: it is called under the
+/// engine's lock, so that packets leave in the order in which the core said them.
+pub(crate) trait Outbox: Send + Sync {
+    /// Queues `packet` for `to`, to be dropped if another process than `process` answers there.
+    fn send(&self, to: SocketAddr, process: Option<ProcessId>, packet: Packet);
+}
+
+/// A network as the engine knows it. Everything here is called under the engine's lock, as [`Outbox::send`].
+pub(crate) trait Network: Outbox {
+    /// This process is somebody new. Called before the first packet of the new incarnation.
+    fn reborn(&self, me: MemberInfo) {
+        let _ = me;
+    }
+
+    /// The incarnation is in a view, with a running lease.
+    fn joined(&self) {}
+}
+
+/// Where the network puts what it heard. Implemented by the engine.
+pub(crate) trait Inbox: Send + Sync {
+    /// From any thread, at any time; never blocks but for a short mutex.
+    fn input(&self, input: Input);
+
+    /// What the member sees, for somebody who asks from outside; `None` once it is gone.
+    fn status(&self) -> Option<Status>;
+}

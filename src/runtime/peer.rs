@@ -1,0 +1,405 @@
+//! `Peer`: everything on its way to one address, and the task that brings it there.
+//!
+//! A peer is an address; which process lives there is known only once somebody answered. So what is queued is sorted by
+//! the process it is meant for, and goes out on any live connection with that process, whoever opened it. Without one,
+//! the address is dialled, and the handshake tells the truth:
+//!
+//! - the wanted process answers: its queue goes out;
+//! - another one answers, or the connection is refused: the queue is dropped and the core gets a hint;
+//! - nobody answers in time: likewise, with a weaker hint.
+//!
+//! Dropping is right, since whatever still matters is sent again by the core, and nothing stale floods a peer that comes
+//! back. Two connections that cross are both kept; each side sends on the newest.
+
+use super::counters::add;
+use super::shared::{Life, Shared};
+use super::tcp::{self, DialError};
+use crate::protocol::{Hint, Input, Packet, ProcessId};
+use crate::wire::{self, ByteQueue, Frame};
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::io::AsyncWriteExt as _;
+use tokio::net::tcp::OwnedWriteHalf;
+use tokio::sync::Notify;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+/// Membership: a handful per second and peer. Thousands mean that the peer has not read for long.
+const NOTICES: Bound = Bound { frames: 4 * 1024, bytes: 4 * 1024 * 1024 };
+/// Locks: what a busy member says in about a second; more is late anyway.
+const BULK: Bound = Bound { frames: 64 * 1024, bytes: 16 * 1024 * 1024 };
+/// Bulk in one write: a notice waits for no more than this.
+const BATCH: usize = 256 * 1024;
+/// An unused peer without connection is forgotten after this.
+const IDLE: Duration = Duration::from_secs(30);
+const FIRST_BACKOFF: Duration = Duration::from_millis(50);
+const LONGEST_BACKOFF: Duration = Duration::from_secs(1);
+
+struct Bound {
+    frames: usize,
+    bytes: usize,
+}
+
+/// The sending half of a connection.
+pub(super) struct Link {
+    /// Who the handshake said is at the other end.
+    pub(super) process: ProcessId,
+    pub(super) writer: OwnedWriteHalf,
+    /// Cancelled when either half has ended; ends the other.
+    pub(super) closed: CancellationToken,
+    /// Cancelled to close a connection that is not needed, with which nothing is wrong.
+    pub(super) redundant: CancellationToken,
+    /// The handshake's dialler was this member.
+    pub(super) dialled: bool,
+}
+
+pub(super) struct Peer {
+    pub(super) addr: SocketAddr,
+    queue: Mutex<Queue>,
+    wake: Notify,
+}
+
+#[derive(Default)]
+struct Queue {
+    /// By the process they are meant for; `None`: whoever is there.
+    wants: BTreeMap<Option<ProcessId>, Lanes>,
+    notices: Load,
+    bulk: Load,
+    /// New connections, for the task to take over.
+    offered: Vec<Link>,
+    /// How the dial that was under way has ended.
+    dialled: Option<Result<ProcessId, DialError>>,
+}
+
+#[derive(Default)]
+struct Lanes {
+    notices: ByteQueue,
+    bulk: ByteQueue,
+}
+
+/// What waits in one kind of lane, over all processes.
+#[derive(Default)]
+struct Load {
+    frames: usize,
+    bytes: usize,
+}
+
+impl Lanes {
+    fn is_empty(&self) -> bool {
+        self.notices.is_empty() && self.bulk.is_empty()
+    }
+}
+
+impl Load {
+    /// Appends `frame` to `lane` if the bound allows.
+    fn push(&mut self, lane: &mut ByteQueue, frame: &Frame, bound: &Bound) -> bool {
+        if self.frames >= bound.frames || self.bytes >= bound.bytes {
+            return false;
+        }
+        let before = lane.len();
+        if let Err(error) = wire::encode(frame, lane.back()) {
+            tracing::error!(%error, "a frame cannot be written");
+            return false;
+        }
+        self.frames += 1;
+        self.bytes += lane.len() - before;
+        true
+    }
+
+    /// Moves whole frames of about `budget` bytes, at least one, to `batch`; says how many.
+    fn take(&mut self, lane: &mut ByteQueue, budget: usize, batch: &mut Vec<u8>) -> usize {
+        let bytes = lane.as_slice();
+        let (mut end, mut frames) = (0, 0);
+        while end < budget.min(bytes.len()) {
+            // Only whole frames were put in.
+            let Some(length) = wire::frame_length(&bytes[end..]) else { break };
+            end += length;
+            frames += 1;
+        }
+        batch.extend_from_slice(&bytes[..end]);
+        lane.advance(end);
+        self.frames -= frames;
+        self.bytes -= end;
+        frames
+    }
+
+    /// Forgets what is in `lane`; says how many frames that were.
+    fn drop_all(&mut self, lane: &mut ByteQueue) -> usize {
+        let mut frames = 0;
+        while let Some(length) = wire::frame_length(lane.as_slice()) {
+            lane.advance(length);
+            self.bytes -= length;
+            frames += 1;
+        }
+        self.frames -= frames;
+        frames
+    }
+}
+
+/// What the task is to do next.
+struct Plan {
+    /// The batch is for this link.
+    write: Option<usize>,
+    /// Frames in the batch.
+    frames: usize,
+    /// Something waits for a process that no link leads to.
+    dial: bool,
+}
+
+impl Queue {
+    fn plan(&mut self, links: &[Link], batch: &mut Vec<u8>) -> Plan {
+        let mut plan = Plan { write: None, frames: 0, dial: false };
+        // What nothing leads to and nothing waits for is not kept.
+        self.wants.retain(|want, lanes| !lanes.is_empty() || route(links, *want).is_some());
+        for (want, lanes) in &mut self.wants {
+            if lanes.is_empty() {
+                continue;
+            }
+            match route(links, *want) {
+                None => plan.dial = true,
+                Some(link) if plan.write.is_none_or(|chosen| chosen == link) => {
+                    plan.write = Some(link);
+                    plan.frames += self.notices.take(&mut lanes.notices, usize::MAX, batch);
+                    plan.frames += self.bulk.take(&mut lanes.bulk, BATCH.saturating_sub(batch.len()), batch);
+                }
+                // Its turn comes with the next batch.
+                Some(_) => {}
+            }
+        }
+        plan
+    }
+
+    /// Drops what waits for processes that no link leads to; says for which, and how many frames.
+    fn give_up(&mut self, links: &[Link]) -> (Vec<ProcessId>, usize) {
+        let (mut processes, mut frames) = (Vec::new(), 0);
+        for (want, lanes) in &mut self.wants {
+            if !lanes.is_empty() && route(links, *want).is_none() {
+                frames += self.notices.drop_all(&mut lanes.notices) + self.bulk.drop_all(&mut lanes.bulk);
+                processes.extend(*want);
+            }
+        }
+        (processes, frames)
+    }
+}
+
+/// The newest live link with the wanted process.
+fn route(links: &[Link], want: Option<ProcessId>) -> Option<usize> {
+    links.iter().rposition(|link| !link.closed.is_cancelled() && want.is_none_or(|process| process == link.process))
+}
+
+impl Peer {
+    pub(super) fn new(addr: SocketAddr) -> Self {
+        Peer { addr, queue: Mutex::default(), wake: Notify::new() }
+    }
+
+    fn queue(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Queues a frame; `false`: dropped.
+    pub(super) fn push(&self, want: Option<ProcessId>, frame: &Frame) -> bool {
+        let mut queue = self.queue();
+        let Queue { wants, notices, bulk, .. } = &mut *queue;
+        let lanes = wants.entry(want).or_default();
+        let pushed = if is_notice(frame) {
+            notices.push(&mut lanes.notices, frame, &NOTICES)
+        } else {
+            bulk.push(&mut lanes.bulk, frame, &BULK)
+        };
+        drop(queue);
+        self.wake.notify_one();
+        pushed
+    }
+
+    /// A connection that may carry frames to this peer.
+    pub(super) fn offer(&self, link: Link) {
+        let mut queue = self.queue();
+        if link.dialled {
+            queue.dialled = Some(Ok(link.process));
+        }
+        queue.offered.push(link);
+        drop(queue);
+        self.wake.notify_one();
+    }
+
+    /// The dial that was under way has failed.
+    pub(super) fn dial_failed(&self, error: DialError) {
+        self.queue().dialled = Some(Err(error));
+        self.wake.notify_one();
+    }
+
+    /// Lets the task look at its links again.
+    pub(super) fn wake(&self) {
+        self.wake.notify_one();
+    }
+
+    /// Whether nothing waits here.
+    pub(super) fn is_idle(&self) -> bool {
+        let queue = self.queue();
+        queue.offered.is_empty() && queue.dialled.is_none() && queue.wants.values().all(Lanes::is_empty)
+    }
+}
+
+/// A relayed notice is one too: it is a sign of life for somebody.
+fn is_notice(frame: &Frame) -> bool {
+    match frame {
+        Frame::Packet(Packet::Notice(_)) => true,
+        Frame::Packet(Packet::Relay { packet, .. }) => matches!(**packet, Packet::Notice(_)),
+        _ => false,
+    }
+}
+
+/// A dial that is under way.
+struct Dialling {
+    /// Processes to which links led when it began.
+    known: BTreeSet<ProcessId>,
+}
+
+/// Brings to its address what is queued at `peer`, until the peer has long been unused or all ends.
+pub(super) async fn drive(shared: Arc<Shared>, life: Arc<Life>, peer: Arc<Peer>) {
+    let mut links: Vec<Link> = Vec::new();
+    let mut batch = Vec::new();
+    let mut dialling: Option<Dialling> = None;
+    let mut backoff = Duration::ZERO;
+    let mut not_before = Instant::now();
+    loop {
+        let (offered, dialled) = {
+            let mut queue = peer.queue();
+            (std::mem::take(&mut queue.offered), queue.dialled.take())
+        };
+        links.retain(|link| !link.closed.is_cancelled());
+        for link in offered {
+            // Dialled to reach another process, and the same one as before answered: one link is enough. Connections
+            // that merely crossed are kept, or both sides might close the other's.
+            let known = dialling.as_ref().is_some_and(|dial| dial.known.contains(&link.process));
+            if link.dialled && known {
+                link.redundant.cancel();
+            } else {
+                links.push(link);
+            }
+        }
+        if let Some(result) = dialled {
+            dialling = None;
+            let (given_up, frames) = peer.queue().give_up(&links);
+            add(&shared.tally.undelivered, frames);
+            if result.is_ok() && given_up.is_empty() {
+                backoff = Duration::ZERO;
+            } else {
+                backoff = (backoff * 2).clamp(FIRST_BACKOFF, LONGEST_BACKOFF);
+                not_before = Instant::now() + backoff;
+            }
+            for process in given_up {
+                let gone = !matches!(result, Err(DialError::Unreachable(_)));
+                life.inbox.input(Input::Hint(if gone { Hint::Refused(process) } else { Hint::Unreachable(process) }));
+            }
+        }
+
+        batch.clear();
+        let plan = peer.queue().plan(&links, &mut batch);
+        let now = Instant::now();
+        if plan.dial && dialling.is_none() && now >= not_before {
+            dialling = Some(Dialling { known: links.iter().map(|link| link.process).collect() });
+            // A connection that ends as soon as it begins is not opened again at once.
+            not_before = now + FIRST_BACKOFF;
+            let dial = tcp::dial(shared.clone(), life.clone(), peer.clone());
+            shared.spawn(&life, dial);
+        }
+        if let Some(index) = plan.write {
+            let link = &mut links[index];
+            let written = tokio::select! {
+                written = link.writer.write_all(&batch) => written.is_ok(),
+                () = link.closed.cancelled() => false,
+            };
+            if written {
+                add(&shared.tally.frames_out, plan.frames);
+                add(&shared.tally.bytes_out, batch.len());
+            } else {
+                add(&shared.tally.undelivered, plan.frames);
+                links.remove(index).closed.cancel();
+            }
+            batch.shrink_to(BATCH);
+            continue;
+        }
+
+        let closing = shared.closing.is_cancelled();
+        if closing && !plan.dial && dialling.is_none() && peer.is_idle() {
+            for mut link in links {
+                // The reading half goes on until the other side has seen the end, so that nothing written is lost.
+                let _ = link.writer.shutdown().await;
+            }
+            return;
+        }
+        let due = if plan.dial && dialling.is_none() { not_before } else { now + IDLE };
+        tokio::select! {
+            () = peer.wake.notified() => {}
+            () = shared.closing.cancelled(), if !closing => {}
+            () = tokio::time::sleep_until(due) => {
+                if links.is_empty() && dialling.is_none() && shared.retire(&life, &peer) {
+                    return;
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::protocol::{Notice, ViewNumber};
+
+    fn ack(ack: u64) -> Frame {
+        Frame::Packet(Packet::Ack { view: ViewNumber(1), ack, again: false })
+    }
+
+    fn peer() -> Peer {
+        Peer::new("127.0.0.1:7400".parse().unwrap())
+    }
+
+    #[test]
+    fn each_lane_is_bounded_for_itself() {
+        let peer = peer();
+        for number in 0..BULK.frames as u64 {
+            assert!(peer.push(Some(ProcessId(u128::from(number % 3))), &ack(number)));
+        }
+        assert!(!peer.push(Some(ProcessId(9)), &ack(0)));
+        assert!(!peer.push(None, &ack(0)));
+        // Signs of life still pass.
+        assert!(peer.push(None, &Frame::Packet(Packet::Notice(Notice::Leave))));
+        let (processes, frames) = peer.queue().give_up(&[]);
+        assert_eq!(processes, [ProcessId(0), ProcessId(1), ProcessId(2)]);
+        assert_eq!(frames, BULK.frames + 1);
+        assert!(peer.is_idle());
+        let queue = peer.queue();
+        assert_eq!([queue.bulk.frames, queue.bulk.bytes, queue.notices.frames, queue.notices.bytes], [0; 4]);
+    }
+
+    #[test]
+    fn bytes_are_bounded_too() {
+        let peer = peer();
+        let frame = Frame::Gossip(vec![0; 1024 * 1024]);
+        let taken = (0..100).filter(|_| peer.push(None, &frame)).count();
+        assert_eq!(taken, BULK.bytes / (1024 * 1024));
+    }
+
+    #[test]
+    fn whole_frames_are_taken_in_order() {
+        let (mut load, mut lane) = (Load::default(), ByteQueue::default());
+        for number in 0..1000 {
+            assert!(load.push(&mut lane, &ack(number), &BULK));
+        }
+        let mut decoder = wire::Decoder::new();
+        decoder.open();
+        let mut frames = 0;
+        while !lane.is_empty() {
+            let mut batch = Vec::new();
+            frames += load.take(&mut lane, 100, &mut batch);
+            decoder.back().extend_from_slice(&batch);
+        }
+        assert_eq!((frames, load.frames, load.bytes), (1000, 0, 0));
+        for number in 0..1000 {
+            assert_eq!(decoder.next(), Ok(Some(ack(number))));
+        }
+    }
+}

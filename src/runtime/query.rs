@@ -1,0 +1,89 @@
+//! Asking a running member what it sees, without joining.
+
+use crate::protocol::Status;
+use crate::wire::{self, Decoder, Frame, FrameError, MAX_CLUSTER, Question, Refusal};
+use std::io;
+use std::time::Duration;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+
+/// How long a query takes at most, resolution of the name included.
+const LIMIT: Duration = Duration::from_secs(5);
+
+/// Asks the member at `addr` (`host:port`) of cluster `cluster` what it sees. Joins nothing and changes nothing; the
+/// answer lists at most 256 locks and counts the rest. Ends within five seconds.
+///
+/// # Errors
+/// See [`QueryError`]; nothing changes in any case.
+///
+/// # Cancel safety
+/// May be dropped at any time.
+pub async fn query_status(addr: &str, cluster: &str) -> Result<Status, QueryError> {
+    if !(1..=MAX_CLUSTER).contains(&cluster.len()) {
+        let reason = format!("a cluster name has 1 to {MAX_CLUSTER} bytes, this one has {}", cluster.len());
+        return Err(QueryError::Refused { addr: addr.to_owned(), reason });
+    }
+    tokio::time::timeout(LIMIT, ask(addr, cluster)).await.unwrap_or(Err(QueryError::TimedOut { limit: LIMIT }))
+}
+
+async fn ask(addr: &str, cluster: &str) -> Result<Status, QueryError> {
+    let unreachable = |source| QueryError::Unreachable { addr: addr.to_owned(), source };
+    let garbled = |reason: String| QueryError::Garbled { reason };
+    let mut stream = TcpStream::connect(addr).await.map_err(unreachable)?;
+    let mut question = Vec::new();
+    let frame = Frame::Question(Question { cluster: cluster.to_owned(), reserved: Vec::new() });
+    wire::encode(&frame, &mut question).map_err(|error| garbled(error.to_string()))?;
+    stream.write_all(&question).await.map_err(unreachable)?;
+    let mut decoder = Decoder::for_answer();
+    loop {
+        match decoder.next() {
+            Ok(Some(Frame::StatusIs(status))) => return Ok(*status),
+            Ok(Some(Frame::Refused(refusal))) => return Err(refused(addr, refusal)),
+            Ok(Some(_)) => return Err(garbled("it answered something else".into())),
+            Ok(None) => {}
+            Err(FrameError::Version(version)) => return Err(refused(addr, Refusal::Version(version))),
+            Err(error) => return Err(garbled(error.to_string())),
+        }
+        if stream.read_buf(decoder.back()).await.map_err(unreachable)? == 0 {
+            return Err(garbled("it closed the connection without an answer".into()));
+        }
+    }
+}
+
+fn refused(addr: &str, refusal: Refusal) -> QueryError {
+    QueryError::Refused { addr: addr.to_owned(), reason: refusal.to_string() }
+}
+
+/// Why a member could not be asked. Nothing changed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum QueryError {
+    /// Nobody could be reached there.
+    #[error("nobody could be reached at {addr}: {source}")]
+    Unreachable {
+        /// Where.
+        addr: String,
+        /// Why.
+        source: io::Error,
+    },
+    /// Whoever answers there refuses to talk: another cluster, or another protocol version.
+    #[error("the member at {addr} refused to answer: {reason}")]
+    Refused {
+        /// Where.
+        addr: String,
+        /// Its reason.
+        reason: String,
+    },
+    /// What came back is no status.
+    #[error("what answers there does not speak elderlock's protocol: {reason}")]
+    Garbled {
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// No answer in time.
+    #[error("no answer within {limit:?}")]
+    TimedOut {
+        /// The limit.
+        limit: Duration,
+    },
+}

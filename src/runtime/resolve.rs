@@ -1,0 +1,126 @@
+//! Seeds: addresses and host names, and what the names mean at the moment.
+
+use super::shared::Shared;
+use crate::protocol::{Command, Input};
+use std::collections::BTreeSet;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
+use tokio::time::timeout;
+
+/// Between two looks while the member has no cluster.
+const WHILE_SEEKING: Duration = Duration::from_secs(5);
+/// And after that.
+const LATER: Duration = Duration::from_secs(30);
+/// For one name; a name server that does not answer must not hold up the others.
+const LOOKUP: Duration = Duration::from_secs(2);
+
+/// What the seeds mean at the moment.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Resolved {
+    /// All addresses of all names, as far as this member can reach their family.
+    pub(super) addrs: BTreeSet<SocketAddr>,
+    /// Names without such an address, and why.
+    pub(super) unresolved: Vec<(String, String)>,
+}
+
+/// All addresses of `host:port`.
+pub(super) async fn lookup(name: &str) -> io::Result<Vec<SocketAddr>> {
+    match timeout(LOOKUP, tokio::net::lookup_host(name)).await {
+        Ok(found) => Ok(found?.collect()),
+        Err(_) => Err(io::Error::new(io::ErrorKind::TimedOut, "the name server does not answer")),
+    }
+}
+
+/// Resolves every seed, for a member bound to an address of the given family.
+pub(super) async fn resolve(seeds: &[String], ipv4: bool) -> Resolved {
+    let mut resolved = Resolved::default();
+    for seed in seeds {
+        match lookup(seed).await {
+            Ok(found) => {
+                let before = resolved.addrs.len();
+                let mut fitting = found.iter().filter(|addr| addr.is_ipv4() == ipv4 && addr.port() != 0).peekable();
+                if fitting.peek().is_none() && before == resolved.addrs.len() {
+                    let family = if ipv4 { "IPv4" } else { "IPv6" };
+                    resolved.unresolved.push((seed.clone(), format!("has no {family} address with a port")));
+                }
+                resolved.addrs.extend(fitting);
+            }
+            Err(error) => resolved.unresolved.push((seed.clone(), error.to_string())),
+        }
+    }
+    resolved
+}
+
+/// Resolves the seeds again and again, and tells engine and gossip what has changed.
+pub(super) async fn keep_resolving(shared: Arc<Shared>, seeds: Vec<String>) {
+    // Addresses mean themselves for ever.
+    if seeds.iter().all(|seed| seed.parse::<SocketAddr>().is_ok()) {
+        return;
+    }
+    let mut seeking = shared.seeking.subscribe();
+    loop {
+        let pause = if *seeking.borrow_and_update() { WHILE_SEEKING } else { LATER };
+        tokio::select! {
+            () = tokio::time::sleep(pause) => {}
+            // Whoever loses its cluster looks at once; whoever found one waits anew.
+            changed = seeking.changed() => {
+                if changed.is_err() {
+                    return;
+                }
+                if !*seeking.borrow() {
+                    continue;
+                }
+            }
+            () = shared.closing.cancelled() => return,
+        }
+        let found = tokio::select! {
+            found = resolve(&seeds, shared.bound.is_ipv4()) => found,
+            () = shared.closing.cancelled() => return,
+        };
+        *shared.unresolved.lock().unwrap_or_else(PoisonError::into_inner) = found.unresolved;
+        // A name server that is away for a while must not make anybody forget the seeds.
+        if found.addrs.is_empty() || *shared.seeds.borrow() == found.addrs {
+            continue;
+        }
+        shared.seeds.send_replace(found.addrs.clone());
+        if let Some(life) = shared.life() {
+            life.inbox.input(Input::Command(Command::Seeds(found.addrs)));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(seeds: &[&str]) -> Vec<String> {
+        seeds.iter().map(|seed| seed.to_string()).collect()
+    }
+
+    #[tokio::test]
+    async fn addresses_of_the_other_family_are_left_out() {
+        let seeds = names(&["127.0.0.1:7400", "[::1]:7400"]);
+        let four = resolve(&seeds, true).await;
+        assert_eq!(four.addrs, ["127.0.0.1:7400".parse().unwrap()].into());
+        assert_eq!(four.unresolved, [("[::1]:7400".to_string(), "has no IPv4 address with a port".to_string())]);
+        let six = resolve(&seeds, false).await;
+        assert_eq!(six.addrs, ["[::1]:7400".parse().unwrap()].into());
+    }
+
+    #[tokio::test]
+    async fn a_name_that_cannot_be_resolved_is_kept_for_the_error() {
+        let seeds = names(&["no port at all", "127.0.0.1:0", "127.0.0.1:7400"]);
+        let found = resolve(&seeds, true).await;
+        assert_eq!(found.addrs.len(), 1);
+        let unresolved: Vec<_> = found.unresolved.iter().map(|(name, _)| name.as_str()).collect();
+        assert_eq!(unresolved, ["no port at all", "127.0.0.1:0"]);
+    }
+
+    #[tokio::test]
+    async fn localhost_is_a_name_like_any_other() {
+        let found = resolve(&names(&["localhost:7400"]), true).await;
+        assert!(found.addrs.contains(&"127.0.0.1:7400".parse().unwrap()), "{found:?}");
+    }
+}

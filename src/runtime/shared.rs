@@ -1,0 +1,231 @@
+//! `Shared`: what all tasks of one member's network have in common.
+//!
+//! Two locks, taken in this order: the living (who this process is, and its peers), then the queue of one peer. The
+//! engine may send while it holds its own lock, so no task calls the engine while it holds one of these.
+
+use super::counters::{Tally, add};
+use super::host::Watch;
+use super::peer::{self, Peer};
+use super::udp::News;
+use super::{Inbox, transport::Limits};
+use crate::protocol::{MemberInfo, Packet, ProcessId};
+use crate::wire::{Frame, Handshake};
+use std::collections::{BTreeMap, BTreeSet};
+use std::future::Future;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tokio::runtime::Handle;
+use tokio::sync::{mpsc, watch};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+/// Addresses that may be sent to at one time: many times the largest cluster.
+const MAX_PEERS: usize = 4096;
+/// Addresses whose last dial error is remembered.
+const MAX_ERRORS: usize = 1024;
+
+/// One incarnation: it ends as a whole.
+pub(super) struct Life {
+    pub(super) me: MemberInfo,
+    pub(super) inbox: Arc<dyn Inbox>,
+    pub(super) token: CancellationToken,
+    pub(super) watch: Watch,
+}
+
+struct Living {
+    life: Arc<Life>,
+    peers: BTreeMap<SocketAddr, Arc<Peer>>,
+    /// Connections of each process.
+    open: BTreeMap<ProcessId, usize>,
+}
+
+pub(super) struct Shared {
+    pub(super) cluster: String,
+    pub(super) bound: SocketAddr,
+    pub(super) advertised: SocketAddr,
+    pub(super) limits: Limits,
+    pub(super) tally: Tally,
+    /// Flush and end.
+    pub(super) closing: CancellationToken,
+    /// End now.
+    pub(super) ended: CancellationToken,
+    pub(super) tasks: TaskTracker,
+    pub(super) handle: Handle,
+    /// To the gossip task.
+    pub(super) news: mpsc::Sender<News>,
+    /// All addresses of all seeds.
+    pub(super) seeds: watch::Sender<BTreeSet<SocketAddr>>,
+    /// Names of seeds that do not resolve, with the reason.
+    pub(super) unresolved: Mutex<Vec<(String, String)>>,
+    /// Whether the member has no cluster yet.
+    pub(super) seeking: watch::Sender<bool>,
+    /// Who this process is, for tasks that outlive an incarnation.
+    pub(super) me: watch::Sender<Option<MemberInfo>>,
+    living: Mutex<Option<Living>>,
+    errors: Mutex<BTreeMap<SocketAddr, String>>,
+}
+
+/// What a [`Shared`] is made from.
+pub(super) struct Parts {
+    pub(super) cluster: String,
+    pub(super) bound: SocketAddr,
+    pub(super) advertised: SocketAddr,
+    pub(super) limits: Limits,
+    pub(super) news: mpsc::Sender<News>,
+    pub(super) seeds: BTreeSet<SocketAddr>,
+    pub(super) unresolved: Vec<(String, String)>,
+}
+
+impl Shared {
+    pub(super) fn new(parts: Parts) -> Self {
+        Shared {
+            cluster: parts.cluster,
+            bound: parts.bound,
+            advertised: parts.advertised,
+            limits: parts.limits,
+            tally: Tally::default(),
+            closing: CancellationToken::new(),
+            ended: CancellationToken::new(),
+            tasks: TaskTracker::new(),
+            handle: Handle::current(),
+            news: parts.news,
+            seeds: watch::Sender::new(parts.seeds),
+            unresolved: Mutex::new(parts.unresolved),
+            seeking: watch::Sender::new(true),
+            me: watch::Sender::new(None),
+            living: Mutex::new(None),
+            errors: Mutex::default(),
+        }
+    }
+
+    fn living(&self) -> MutexGuard<'_, Option<Living>> {
+        self.living.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The present incarnation.
+    pub(super) fn life(&self) -> Option<Arc<Life>> {
+        self.living().as_ref().map(|living| living.life.clone())
+    }
+
+    /// Begins an incarnation, and ends the one before.
+    pub(super) fn begin(&self, inbox: Arc<dyn Inbox>, me: MemberInfo) {
+        if self.closing.is_cancelled() {
+            return;
+        }
+        let token = self.ended.child_token();
+        let watch = Watch::new(me.host);
+        let life = Arc::new(Life { me: me.clone(), inbox, token, watch });
+        let before = self.living().replace(Living { life, peers: BTreeMap::new(), open: BTreeMap::new() });
+        if let Some(before) = before {
+            before.life.token.cancel();
+        }
+        self.me.send_replace(Some(me));
+    }
+
+    /// Ends the present incarnation and lets go of its inbox.
+    pub(super) fn end(&self) {
+        self.ended.cancel();
+        // The inbox may be dropped with it, and must not find the lock taken.
+        let before = self.living().take();
+        drop(before);
+    }
+
+    /// Runs `task` until it or the incarnation ends.
+    pub(super) fn spawn<F: Future<Output = ()> + Send + 'static>(&self, life: &Life, task: F) {
+        let token = life.token.clone();
+        let task = async move {
+            tokio::select! {
+                () = task => {}
+                () = token.cancelled() => {}
+            }
+        };
+        self.tasks.spawn_on(task, &self.handle);
+    }
+
+    /// The handshake of this process.
+    pub(super) fn handshake(&self, life: &Life) -> Handshake {
+        Handshake { cluster: self.cluster.clone(), me: life.me.clone(), reserved: Vec::new() }
+    }
+
+    pub(super) fn send(self: &Arc<Self>, to: SocketAddr, process: Option<ProcessId>, packet: Packet) {
+        self.send_frame(to, process, &Frame::Packet(packet));
+    }
+
+    pub(super) fn send_frame(self: &Arc<Self>, to: SocketAddr, process: Option<ProcessId>, frame: &Frame) {
+        // Held while the frame is queued, so that the peer is not retired in between.
+        let mut living = self.living();
+        let Some(living) = living.as_mut() else { return };
+        let pushed = self.peer_in(living, to).is_some_and(|peer| peer.push(process, frame));
+        if !pushed {
+            add(&self.tally.overflowed, 1);
+        }
+    }
+
+    /// The peer at `addr`, with its task running; `None` if there are too many.
+    fn peer_in(self: &Arc<Self>, living: &mut Living, addr: SocketAddr) -> Option<Arc<Peer>> {
+        if let Some(peer) = living.peers.get(&addr) {
+            return Some(peer.clone());
+        }
+        if living.peers.len() >= MAX_PEERS || self.closing.is_cancelled() {
+            return None;
+        }
+        let peer = Arc::new(Peer::new(addr));
+        living.peers.insert(addr, peer.clone());
+        self.spawn(&living.life, peer::drive(self.clone(), living.life.clone(), peer.clone()));
+        Some(peer)
+    }
+
+    /// Gives a new connection to the peer at `addr`. `None`: the incarnation is over, or there are too many peers.
+    pub(super) fn adopt(self: &Arc<Self>, life: &Arc<Life>, addr: SocketAddr, link: peer::Link) -> Option<Arc<Peer>> {
+        let mut living = self.living();
+        let living = living.as_mut().filter(|living| Arc::ptr_eq(&living.life, life))?;
+        let peer = self.peer_in(living, addr)?;
+        *living.open.entry(link.process).or_default() += 1;
+        peer.offer(link);
+        Some(peer)
+    }
+
+    /// A connection with `process` has ended; says how many are left.
+    pub(super) fn closed(&self, life: &Arc<Life>, process: ProcessId) -> usize {
+        let mut living = self.living();
+        let Some(living) = living.as_mut().filter(|living| Arc::ptr_eq(&living.life, life)) else { return 0 };
+        let Some(open) = living.open.get_mut(&process) else { return 0 };
+        *open -= 1;
+        let left = *open;
+        if left == 0 {
+            living.open.remove(&process);
+        }
+        left
+    }
+
+    /// Forgets an unused peer; `false` if it is used after all.
+    pub(super) fn retire(&self, life: &Arc<Life>, peer: &Arc<Peer>) -> bool {
+        let mut living = self.living();
+        let Some(living) = living.as_mut().filter(|living| Arc::ptr_eq(&living.life, life)) else { return true };
+        let idle = peer.is_idle();
+        if idle {
+            living.peers.remove(&peer.addr);
+        }
+        idle
+    }
+
+    /// Remembers why the last dial of `addr` failed; `None`: it did not.
+    pub(super) fn note_dial(&self, addr: SocketAddr, error: Option<String>) {
+        let mut errors = self.errors.lock().unwrap_or_else(PoisonError::into_inner);
+        match error {
+            Some(error) => {
+                if errors.len() >= MAX_ERRORS && !errors.contains_key(&addr) {
+                    errors.pop_first();
+                }
+                errors.insert(addr, error);
+            }
+            None => {
+                errors.remove(&addr);
+            }
+        }
+    }
+
+    pub(super) fn last_error(&self, addr: SocketAddr) -> Option<String> {
+        self.errors.lock().unwrap_or_else(PoisonError::into_inner).get(&addr).cloned()
+    }
+}

@@ -1,0 +1,347 @@
+//! `Transport`: one member's network, from binding to closing.
+
+use super::counters::Counters;
+use super::shared::{Parts, Shared};
+use super::udp::{self, News};
+use super::{Inbox, Network, Outbox, resolve, tcp};
+use crate::protocol::{MemberInfo, Packet, ProcessId};
+use crate::wire::MAX_CLUSTER;
+use socket2::{Domain, Protocol, Socket, Type};
+use std::collections::BTreeSet;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tokio::net::{TcpListener, UdpSocket};
+use tokio::sync::mpsc;
+
+/// Connections that wait to be accepted: all members of a large cluster at once.
+const BACKLOG: i32 = 1024;
+/// Free ports tried until one is free for both protocols.
+const PORT_TRIES: usize = 64;
+/// How long a closing member tries to deliver what is queued.
+const FLUSH: Duration = Duration::from_millis(500);
+
+/// How a transport is made.
+#[derive(Clone, Debug)]
+pub(crate) struct TransportOptions {
+    /// The cluster's name, 1 to 64 bytes.
+    pub(crate) cluster: String,
+    /// `host:port`; port 0 takes a free one.
+    pub(crate) bind: String,
+    /// `host:port` that others dial; `None`: the bound address.
+    pub(crate) advertise: Option<String>,
+    /// `host:port` each.
+    pub(crate) seeds: Vec<String>,
+    /// Allow an address outside loopback, where anybody may come in.
+    pub(crate) insecure: bool,
+    /// Times.
+    pub(crate) limits: Limits,
+}
+
+impl TransportOptions {
+    /// Usual limits, no seeds.
+    #[cfg(test)]
+    pub(crate) fn new(cluster: impl Into<String>, bind: impl Into<String>) -> Self {
+        TransportOptions {
+            cluster: cluster.into(),
+            bind: bind.into(),
+            advertise: None,
+            seeds: Vec::new(),
+            insecure: false,
+            limits: Limits::default(),
+        }
+    }
+}
+
+/// How long connections may take for what they do.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    /// Written and not acknowledged for so long: the connection has ended. To be below the member lease.
+    pub(crate) user_timeout: Duration,
+    /// To open a connection.
+    pub(crate) connect: Duration,
+    /// To shake hands on it.
+    pub(crate) handshake: Duration,
+}
+
+impl Default for Limits {
+    /// Fits a member lease of 5 s.
+    fn default() -> Self {
+        Limits::for_lease(Duration::from_secs(5))
+    }
+}
+
+impl Limits {
+    /// Fits the given member lease: a broken connection is noticed and dialled again well within it.
+    pub(crate) fn for_lease(member_lease: Duration) -> Self {
+        let at_least = Duration::from_millis(200);
+        Limits {
+            user_timeout: (member_lease * 3 / 5).max(at_least),
+            connect: (member_lease / 4).max(at_least),
+            handshake: (member_lease / 2).max(at_least),
+        }
+    }
+}
+
+/// Why a transport could not be bound. Nothing is left open.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum BindError {
+    /// The cluster's name does not fit.
+    #[error("a cluster name has 1 to {MAX_CLUSTER} bytes, this one has {0}")]
+    ClusterName(usize),
+    /// Not `host:port`, or the host is not known.
+    #[error("'{addr}' is no address to {what}: {source}")]
+    Address {
+        /// As it was given.
+        addr: String,
+        /// "bind" or "advertise".
+        what: &'static str,
+        /// What is wrong.
+        source: io::Error,
+    },
+    /// Anybody could come in.
+    #[error("{0} is reachable from outside this host and the cluster has no secret: bind loopback, or allow insecure")]
+    NotLoopback(SocketAddr),
+    /// Nobody can dial such an address.
+    #[error("{0} cannot be dialled by others: give an address to advertise, such as 10.0.0.5:7400")]
+    NotDialable(SocketAddr),
+    /// Somebody has the port.
+    #[error("{protocol} port {addr} is taken")]
+    Taken {
+        /// The address.
+        addr: SocketAddr,
+        /// "TCP" or "UDP".
+        protocol: &'static str,
+    },
+    /// The system refuses.
+    #[error("cannot bind {protocol} {addr}: {source}")]
+    Io {
+        /// The address.
+        addr: SocketAddr,
+        /// "TCP" or "UDP".
+        protocol: &'static str,
+        /// Why.
+        source: io::Error,
+    },
+}
+
+/// What waits between binding and starting.
+struct Unstarted {
+    listener: TcpListener,
+    socket: UdpSocket,
+    news: mpsc::Receiver<News>,
+    seeds: Vec<String>,
+}
+
+/// One member's network. Dropped, it ends without flushing.
+pub(crate) struct Transport {
+    shared: Arc<Shared>,
+    unstarted: Mutex<Option<Unstarted>>,
+}
+
+impl Transport {
+    /// Binds TCP and UDP on the same port and resolves the seeds once. To be called in a tokio runtime, on which all
+    /// of its tasks run.
+    pub(crate) async fn bind(options: TransportOptions) -> Result<Transport, BindError> {
+        let TransportOptions { cluster, bind, advertise, seeds, insecure, limits } = options;
+        if !(1..=MAX_CLUSTER).contains(&cluster.len()) {
+            return Err(BindError::ClusterName(cluster.len()));
+        }
+        let wanted = first_address(&bind, "bind", |_| true).await?;
+        if !wanted.ip().is_loopback() && !insecure {
+            return Err(BindError::NotLoopback(wanted));
+        }
+        let given = match &advertise {
+            Some(advertise) => Some(first_address(advertise, "advertise", |a| a.is_ipv4() == wanted.is_ipv4()).await?),
+            None if wanted.ip().is_unspecified() => return Err(BindError::NotDialable(wanted)),
+            None => None,
+        };
+        let (listener, socket, bound) = bind_both(wanted)?;
+        let mut advertised = given.unwrap_or(bound);
+        if advertised.port() == 0 {
+            advertised.set_port(bound.port());
+        }
+        if advertised.ip().is_unspecified() {
+            return Err(BindError::NotDialable(advertised));
+        }
+        let resolved = resolve::resolve(&seeds, bound.is_ipv4()).await;
+        let (sender, news) = mpsc::channel(udp::NEWS);
+        let shared = Arc::new(Shared::new(Parts {
+            cluster,
+            bound,
+            advertised,
+            limits,
+            news: sender,
+            seeds: resolved.addrs,
+            unresolved: resolved.unresolved,
+        }));
+        Ok(Transport { shared, unstarted: Mutex::new(Some(Unstarted { listener, socket, news, seeds })) })
+    }
+
+    /// What others dial.
+    pub(crate) fn advertised(&self) -> SocketAddr {
+        self.shared.advertised
+    }
+
+    /// What was bound.
+    #[cfg(test)]
+    pub(crate) fn bound(&self) -> SocketAddr {
+        self.shared.bound
+    }
+
+    /// All addresses of all seeds, as last resolved. Changes come as [`Command::Seeds`](crate::protocol::Command).
+    pub(crate) fn seeds(&self) -> BTreeSet<SocketAddr> {
+        self.shared.seeds.borrow().clone()
+    }
+
+    /// Seeds that did not resolve to an address that can be reached from here, and why.
+    pub(crate) fn unresolved(&self) -> Vec<(String, String)> {
+        self.shared.unresolved.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Begins to accept, to gossip and to send. What was sent before is lost. A second call does nothing.
+    pub(crate) fn start(self: &Arc<Self>, inbox: Arc<dyn Inbox>, me: MemberInfo) {
+        let unstarted = self.unstarted.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let Some(Unstarted { listener, socket, news, seeds }) = unstarted else { return };
+        let shared = &self.shared;
+        shared.begin(inbox, me);
+        let spawn = |task: std::pin::Pin<Box<dyn Future<Output = ()> + Send>>| {
+            let ended = shared.ended.clone();
+            let task = async move {
+                tokio::select! {
+                    () = task => {}
+                    () = ended.cancelled() => {}
+                }
+            };
+            shared.tasks.spawn_on(task, &shared.handle);
+        };
+        spawn(Box::pin(tcp::accept(shared.clone(), listener)));
+        spawn(Box::pin(udp::gossip(shared.clone(), socket, news)));
+        spawn(Box::pin(resolve::keep_resolving(shared.clone(), seeds)));
+    }
+
+    /// This process is somebody new: closes all connections, drops what is queued, shakes hands and gossips under the
+    /// new name. May be called under the engine's lock.
+    pub(crate) fn reborn(&self, me: MemberInfo) {
+        if let Some(life) = self.shared.life() {
+            self.shared.begin(life.inbox.clone(), me);
+        }
+        self.set_seeking(true);
+    }
+
+    /// Whether the member has no cluster yet: names of seeds are then resolved more often. At first it has none.
+    fn set_seeking(&self, seeking: bool) {
+        self.shared.seeking.send_replace(seeking);
+    }
+
+    /// Why the last dial of `addr` failed; `None` if it did not.
+    pub(crate) fn last_error(&self, addr: SocketAddr) -> Option<String> {
+        self.shared.last_error(addr)
+    }
+
+    /// What has been counted.
+    pub(crate) fn counters(&self) -> Counters {
+        self.shared.tally.read()
+    }
+
+    /// Stops accepting, delivers what is queued as far as half a second allows, closes and ends every task.
+    pub(crate) async fn shutdown(&self) {
+        let shared = &self.shared;
+        shared.closing.cancel();
+        drop(self.unstarted.lock().unwrap_or_else(PoisonError::into_inner).take());
+        shared.tasks.close();
+        let _ = tokio::time::timeout(FLUSH, shared.tasks.wait()).await;
+        shared.end();
+        shared.tasks.wait().await;
+    }
+}
+
+impl Outbox for Transport {
+    fn send(&self, to: SocketAddr, process: Option<ProcessId>, packet: Packet) {
+        self.shared.send(to, process, packet);
+    }
+}
+
+impl Network for Transport {
+    fn reborn(&self, me: MemberInfo) {
+        Transport::reborn(self, me);
+    }
+
+    fn joined(&self) {
+        self.set_seeking(false);
+    }
+}
+
+impl Drop for Transport {
+    fn drop(&mut self) {
+        self.shared.closing.cancel();
+        self.shared.end();
+    }
+}
+
+async fn first_address(
+    addr: &str,
+    what: &'static str,
+    fits: impl Fn(&SocketAddr) -> bool,
+) -> Result<SocketAddr, BindError> {
+    let error = |source| BindError::Address { addr: addr.into(), what, source };
+    let found = resolve::lookup(addr).await.map_err(error)?;
+    found
+        .into_iter()
+        .find(fits)
+        .ok_or_else(|| error(io::Error::new(io::ErrorKind::NotFound, "it has no address of the family that is bound")))
+}
+
+/// Both sockets on one port.
+fn bind_both(wanted: SocketAddr) -> Result<(TcpListener, UdpSocket, SocketAddr), BindError> {
+    let mut tries = if wanted.port() == 0 { PORT_TRIES } else { 1 };
+    loop {
+        let listener = bind_tcp(wanted).map_err(|source| failure(wanted, "TCP", source))?;
+        let bound = listener.local_addr().map_err(|source| failure(wanted, "TCP", source))?;
+        tries -= 1;
+        match bind_udp(bound) {
+            Ok(socket) => return Ok((listener, socket, bound)),
+            // Free for one protocol only: another free port may do.
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse && tries > 0 => {}
+            Err(error) => return Err(failure(bound, "UDP", error)),
+        }
+    }
+}
+
+fn failure(addr: SocketAddr, protocol: &'static str, source: io::Error) -> BindError {
+    match source.kind() {
+        io::ErrorKind::AddrInUse => BindError::Taken { addr, protocol },
+        _ => BindError::Io { addr, protocol, source },
+    }
+}
+
+fn bind_tcp(addr: SocketAddr) -> io::Result<TcpListener> {
+    let socket = Socket::new(Domain::for_address(addr), Type::STREAM, Some(Protocol::TCP))?;
+    // A restart in place finds connections of its predecessor still waiting to be forgotten. On Windows the option
+    // would let two processes listen on one port.
+    #[cfg(not(windows))]
+    socket.set_reuse_address(true)?;
+    bind_to(&socket, addr)?;
+    socket.listen(BACKLOG)?;
+    TcpListener::from_std(socket.into())
+}
+
+fn bind_udp(addr: SocketAddr) -> io::Result<UdpSocket> {
+    let socket = Socket::new(Domain::for_address(addr), Type::DGRAM, Some(Protocol::UDP))?;
+    bind_to(&socket, addr)?;
+    UdpSocket::from_std(socket.into())
+}
+
+fn bind_to(socket: &Socket, addr: SocketAddr) -> io::Result<()> {
+    if addr.is_ipv6() {
+        // One family each: a member of both would be two addresses to everybody else.
+        socket.set_only_v6(true)?;
+    }
+    socket.set_nonblocking(true)?;
+    socket.bind(&addr.into())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,530 @@
+use super::*;
+use crate::protocol::{Hint, Input, Message, Notice, ServiceName, Status, ViewNumber};
+use crate::runtime::host;
+use crate::runtime::{QueryError, query_status};
+use crate::wire::{self, Decoder, Frame, Handshake, Refusal};
+use std::io::ErrorKind;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio::sync::Notify;
+
+/// Hang guard: far above anything that is waited for.
+const GUARD: Duration = Duration::from_secs(20);
+
+/// An inbox that keeps everything.
+#[derive(Default)]
+struct Letters {
+    inputs: Mutex<Vec<Input>>,
+    arrived: Notify,
+}
+
+impl Inbox for Letters {
+    fn input(&self, input: Input) {
+        self.inputs.lock().unwrap().push(input);
+        self.arrived.notify_waiters();
+    }
+
+    fn status(&self) -> Option<Status> {
+        Some(Status {
+            me: MemberInfo { process: ProcessId(7), addr: ([127, 0, 0, 1], 7).into(), host: None },
+            view: None,
+            elder: None,
+            leased: true,
+            services: Vec::new(),
+            suspected: Vec::new(),
+        })
+    }
+}
+
+impl Letters {
+    /// Waits until `found` finds something.
+    async fn until<T>(&self, found: impl Fn(&[Input]) -> Option<T>) -> T {
+        let search = async {
+            loop {
+                let arrived = self.arrived.notified();
+                tokio::pin!(arrived);
+                arrived.as_mut().enable();
+                if let Some(value) = found(&self.inputs.lock().unwrap()) {
+                    return value;
+                }
+                arrived.await;
+            }
+        };
+        match tokio::time::timeout(GUARD, search).await {
+            Ok(value) => value,
+            Err(_) => panic!("did not come: {:?}", self.inputs.lock().unwrap()),
+        }
+    }
+
+    async fn hint(&self, hint: Hint) {
+        self.until(|inputs| inputs.contains(&Input::Hint(hint.clone())).then_some(())).await;
+    }
+
+    fn count(&self, wanted: &Input) -> usize {
+        self.inputs.lock().unwrap().iter().filter(|input| *input == wanted).count()
+    }
+}
+
+fn numbers(inputs: &[Input], from: ProcessId) -> Vec<u64> {
+    let number = |input: &Input| match input {
+        Input::Received { from: sender, packet: Packet::Linked { seq, .. }, .. } if *sender == from => Some(*seq),
+        _ => None,
+    };
+    inputs.iter().filter_map(number).collect()
+}
+
+struct Peer {
+    transport: Arc<Transport>,
+    letters: Arc<Letters>,
+    me: MemberInfo,
+}
+
+impl Peer {
+    async fn with(process: u128, options: TransportOptions) -> Peer {
+        let transport = Arc::new(Transport::bind(options).await.expect("it can be bound"));
+        let me = MemberInfo { process: ProcessId(process), addr: transport.advertised(), host: host::here() };
+        let letters = Arc::new(Letters::default());
+        transport.start(letters.clone(), me.clone());
+        Peer { transport, letters, me }
+    }
+
+    async fn new(process: u128) -> Peer {
+        Peer::with(process, TransportOptions::new("shop", "127.0.0.1:0")).await
+    }
+
+    fn send(&self, to: &Peer, packet: Packet) {
+        self.transport.send(to.me.addr, Some(to.me.process), packet);
+    }
+
+    /// Both have heard of each other.
+    async fn meet(&self, other: &Peer) {
+        self.send(other, numbered(0));
+        other.letters.until(|inputs| (!numbers(inputs, self.me.process).is_empty()).then_some(())).await;
+    }
+}
+
+fn numbered(seq: u64) -> Packet {
+    let message = Message::WhoGrants { service: ServiceName::new("inventory").unwrap() };
+    Packet::Linked { view: ViewNumber(1), seq, ack: 0, message }
+}
+
+async fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let wait = async {
+        while !holds() {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    };
+    tokio::time::timeout(GUARD, wait).await.unwrap_or_else(|_| panic!("never: {what}"));
+}
+
+async fn thousands_both_ways() {
+    let (a, b) = (Peer::new(1).await, Peer::new(2).await);
+    a.meet(&b).await;
+    let many = 20_000;
+    for number in 1..=many {
+        a.send(&b, numbered(number));
+        b.send(&a, numbered(number));
+        if number % 64 == 0 {
+            tokio::task::yield_now().await;
+        }
+    }
+    let expected: Vec<u64> = (1..=many).collect();
+    for (to, from) in [(&b, &a), (&a, &b)] {
+        let got = to
+            .letters
+            .until(|inputs| {
+                let got = numbers(inputs, from.me.process);
+                (got.last() == Some(&many)).then_some(got)
+            })
+            .await;
+        assert_eq!(got[got.len() - expected.len()..], expected);
+    }
+    let addr = b.letters.until(|inputs| {
+        inputs.iter().find_map(|input| match input {
+            Input::Received { addr, .. } => Some(*addr),
+            _ => None,
+        })
+    });
+    assert_eq!(addr.await, a.me.addr, "answers go to the advertised address");
+    let counters = b.transport.counters();
+    assert!(counters.frames_in > many && counters.bytes_in > many * 10 && counters.frames_out >= many);
+    a.transport.shutdown().await;
+    b.transport.shutdown().await;
+}
+
+#[tokio::test]
+async fn packets_pass_both_ways_in_order_on_one_thread() {
+    thousands_both_ways().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn packets_pass_both_ways_in_order_on_several_threads() {
+    thousands_both_ways().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn connections_that_cross_lose_nothing() {
+    for _ in 0..20 {
+        let (a, b) = (Peer::new(1).await, Peer::new(2).await);
+        let many = 500;
+        for number in 0..many {
+            a.send(&b, numbered(number));
+            b.send(&a, numbered(number));
+        }
+        for (to, from) in [(&b, &a), (&a, &b)] {
+            let mut got = to
+                .letters
+                .until(|inputs| {
+                    let got = numbers(inputs, from.me.process);
+                    (got.len() as u64 >= many).then_some(got)
+                })
+                .await;
+            // The order may change once, when one connection takes over from the other.
+            got.sort_unstable();
+            assert_eq!(got, (0..many).collect::<Vec<_>>());
+            assert_eq!(to.letters.count(&Input::Hint(Hint::Unreachable(from.me.process))), 0);
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_accepted_connection_carries_answers_to_a_member_that_cannot_be_dialled() {
+    let b = Peer::new(2).await;
+    // Nobody listens where it says it is.
+    let hidden =
+        TransportOptions { advertise: Some("127.0.0.1:9".into()), ..TransportOptions::new("shop", "127.0.0.1:0") };
+    let a = Peer::with(1, hidden).await;
+    a.meet(&b).await;
+    b.send(&a, numbered(7));
+    a.letters.until(|inputs| (numbers(inputs, b.me.process) == [7]).then_some(())).await;
+}
+
+#[tokio::test]
+async fn a_packet_for_whoever_is_there_arrives() {
+    let (a, b) = (Peer::new(1).await, Peer::new(2).await);
+    a.transport.send(b.me.addr, None, Packet::Notice(Notice::Leave));
+    let received = Input::Received { from: a.me.process, addr: a.me.addr, packet: Packet::Notice(Notice::Leave) };
+    b.letters.until(|inputs| inputs.contains(&received).then_some(())).await;
+    a.letters.hint(Hint::Connected(b.me.process)).await;
+}
+
+#[tokio::test]
+async fn a_restart_at_the_same_address_is_told_as_refused() {
+    let (a, b) = (Peer::new(1).await, Peer::new(2).await);
+    a.meet(&b).await;
+    let addr = b.me.addr;
+    b.transport.shutdown().await;
+    a.letters.hint(Hint::Unreachable(b.me.process)).await;
+    let c = Peer::with(3, TransportOptions::new("shop", addr.to_string())).await;
+    a.send(&b, numbered(1));
+    a.letters.hint(Hint::Refused(b.me.process)).await;
+    // The new one is reached, and never saw what was meant for the old one.
+    a.send(&c, numbered(2));
+    c.letters.until(|inputs| (numbers(inputs, a.me.process) == [2]).then_some(())).await;
+    // Also while a connection with the new one is open.
+    let refused = Input::Hint(Hint::Refused(b.me.process));
+    let before = a.letters.count(&refused);
+    a.send(&b, numbered(3));
+    until("told again", || a.letters.count(&refused) > before).await;
+    assert_eq!(a.letters.count(&Input::Hint(Hint::Unreachable(c.me.process))), 0);
+    assert_eq!(c.letters.count(&Input::Hint(Hint::Unreachable(a.me.process))), 0, "a probe is no loss");
+}
+
+#[tokio::test]
+async fn a_refused_connection_is_told_and_remembered() {
+    let (a, b) = (Peer::new(1).await, Peer::new(2).await);
+    b.transport.shutdown().await;
+    a.send(&b, numbered(1));
+    a.letters.hint(Hint::Refused(b.me.process)).await;
+    assert_eq!(a.transport.last_error(b.me.addr).as_deref(), Some("connection refused"));
+    assert_eq!(a.transport.counters().undelivered, 1);
+    // It is dialled again for the next packet, and the error is forgotten.
+    let b = Peer::with(2, TransportOptions::new("shop", b.me.addr.to_string())).await;
+    a.meet(&b).await;
+    assert_eq!(a.transport.last_error(b.me.addr), None);
+}
+
+#[tokio::test]
+async fn a_foreign_cluster_is_refused_by_name() {
+    let a = Peer::new(1).await;
+    let b = Peer::with(2, TransportOptions::new("shed", "127.0.0.1:0")).await;
+    a.send(&b, numbered(1));
+    a.letters.hint(Hint::Refused(b.me.process)).await;
+    assert_eq!(a.transport.last_error(b.me.addr).as_deref(), Some("it belongs to cluster 'shed'"));
+    assert_eq!(b.transport.counters().foreign_cluster, 1);
+    assert!(b.letters.inputs.lock().unwrap().is_empty());
+}
+
+/// What the listener at `addr` answers to `bytes`, until it closes.
+async fn answer_to(addr: SocketAddr, bytes: &[u8]) -> Option<Frame> {
+    let mut stream = TcpStream::connect(addr).await.expect("it listens");
+    let _ = stream.write_all(bytes).await;
+    let mut answer = Vec::new();
+    let read = tokio::time::timeout(GUARD, stream.read_to_end(&mut answer)).await.expect("it closes");
+    if let Err(error) = read {
+        assert_eq!(error.kind(), ErrorKind::ConnectionReset);
+    }
+    let mut decoder = Decoder::new();
+    decoder.back().extend_from_slice(&answer);
+    decoder.next().expect("a frame or nothing")
+}
+
+#[tokio::test]
+async fn garbage_on_a_connection_is_counted_and_harmless() {
+    let (a, b) = (Peer::new(1).await, Peer::new(2).await);
+    let addr = b.me.addr;
+    let hello = Frame::Hello(Handshake { cluster: "shop".into(), me: a.me.clone(), reserved: vec![] });
+    let mut greeting = Vec::new();
+    wire::encode(&hello, &mut greeting).unwrap();
+
+    let refused = |reason| Some(Frame::Refused(reason));
+    assert_eq!(
+        answer_to(addr, b"GET / HTTP/1.1\r\n\r\n").await.or(refused(Refusal::Garbage)),
+        refused(Refusal::Garbage)
+    );
+    assert_eq!(b.transport.counters().oversized, 1);
+    let mut garbage = greeting.clone();
+    garbage[5] ^= 0xff;
+    assert_eq!(answer_to(addr, &garbage).await, refused(Refusal::Garbage));
+    assert_eq!(b.transport.counters().garbage, 1);
+    let mut version = greeting.clone();
+    version[10] ^= 0xff;
+    assert_eq!(answer_to(addr, &version).await, refused(Refusal::Version(wire::PROTOCOL_VERSION)));
+    assert_eq!(b.transport.counters().other_version, 1);
+
+    // After the handshake as well.
+    let nonsense = [&greeting[..], &[0, 0, 0, 2, 99, 99]].concat();
+    assert!(matches!(answer_to(addr, &nonsense).await, Some(Frame::Welcome(_))));
+    let endless = [&greeting[..], &[0xff; 8]].concat();
+    assert!(matches!(answer_to(addr, &endless).await, Some(Frame::Welcome(_))));
+    until("counted", || {
+        let counters = b.transport.counters();
+        (counters.garbage, counters.oversized) == (2, 2)
+    })
+    .await;
+    // And it still works.
+    a.meet(&b).await;
+}
+
+#[tokio::test]
+async fn a_stranger_that_says_nothing_is_closed() {
+    let limits = Limits { handshake: Duration::from_millis(30), ..Limits::default() };
+    let b = Peer::with(2, TransportOptions { limits, ..TransportOptions::new("shop", "127.0.0.1:0") }).await;
+    assert_eq!(answer_to(b.me.addr, b"\0\0").await, None);
+    assert_eq!(b.transport.counters().silent, 1);
+}
+
+#[tokio::test]
+async fn garbage_in_datagrams_is_counted_and_harmless() {
+    let b = Peer::new(2).await;
+    let socket = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+    let mut foreign = Vec::new();
+    assert!(wire::seal("shed", b"hello", &mut foreign));
+    let mut version = foreign.clone();
+    version[4] ^= 0xff;
+    let mut noise = Vec::new();
+    assert!(wire::seal("shop", b"no gossip at all", &mut noise));
+    for datagram in [&b""[..], b"garbage", &foreign, &version, &vec![0; 9000], &noise] {
+        socket.send_to(datagram, b.me.addr).await.unwrap();
+    }
+    until("counted", || {
+        let counters = b.transport.counters();
+        (counters.garbage, counters.foreign_cluster, counters.other_version, counters.oversized, counters.datagrams_in)
+            == (2, 1, 1, 1, 1)
+    })
+    .await;
+    let a = Peer::new(1).await;
+    a.meet(&b).await;
+}
+
+#[tokio::test]
+async fn members_that_share_a_seed_learn_of_each_other_by_gossip() {
+    let seed = Peer::new(1).await;
+    let options =
+        || TransportOptions { seeds: vec![seed.me.addr.to_string()], ..TransportOptions::new("shop", "127.0.0.1:0") };
+    let (a, b) = (Peer::with(2, options()).await, Peer::with(3, options()).await);
+    assert_eq!(a.transport.seeds(), [seed.me.addr].into());
+    a.letters.hint(Hint::Contact(b.me.addr)).await;
+    b.letters.hint(Hint::Contact(a.me.addr)).await;
+    seed.letters.hint(Hint::Contact(a.me.addr)).await;
+}
+
+#[tokio::test]
+async fn a_dialled_seed_is_asked_for_all_that_gossip_knows() {
+    let seed = Peer::new(1).await;
+    let options =
+        TransportOptions { seeds: vec![seed.me.addr.to_string()], ..TransportOptions::new("shop", "127.0.0.1:0") };
+    let a = Peer::with(2, options).await;
+    a.send(&seed, numbered(1));
+    // The packet and the question there; the state back.
+    until("asked", || seed.transport.counters().frames_in == 2).await;
+    until("told", || a.transport.counters().frames_in == 1).await;
+}
+
+#[tokio::test]
+async fn a_reborn_process_shakes_hands_anew() {
+    let (a, b) = (Peer::new(1).await, Peer::new(2).await);
+    a.meet(&b).await;
+    let again = MemberInfo { process: ProcessId(11), ..a.me.clone() };
+    a.transport.reborn(again.clone());
+    b.letters.hint(Hint::Unreachable(a.me.process)).await;
+    a.send(&b, numbered(5));
+    b.letters.until(|inputs| (numbers(inputs, again.process) == [5]).then_some(())).await;
+    // Who still means the old one is told so.
+    b.send(&a, numbered(6));
+    b.letters.hint(Hint::Refused(a.me.process)).await;
+}
+
+#[tokio::test]
+async fn shutdown_delivers_what_is_queued() {
+    let (a, b) = (Peer::new(1).await, Peer::new(2).await);
+    let many = 5_000;
+    for number in 1..=many {
+        a.send(&b, numbered(number));
+    }
+    a.transport.shutdown().await;
+    let got = b.letters.until(|inputs| {
+        let got = numbers(inputs, a.me.process);
+        (got.len() as u64 == many).then_some(got)
+    });
+    assert!(got.await.is_sorted());
+    assert_eq!(Arc::strong_count(&a.letters), 1, "nothing of it lives on");
+    assert!(Transport::bind(TransportOptions::new("shop", a.me.addr.to_string())).await.is_ok(), "the port is free");
+}
+
+#[tokio::test]
+async fn a_dropped_transport_ends_its_tasks() {
+    let a = Peer::new(1).await;
+    let tasks = a.transport.shared.tasks.clone();
+    let Peer { transport, letters, me } = a;
+    drop(transport);
+    tasks.close();
+    tokio::time::timeout(GUARD, tasks.wait()).await.expect("they end");
+    assert_eq!(Arc::strong_count(&letters), 1);
+    assert!(Transport::bind(TransportOptions::new("shop", me.addr.to_string())).await.is_ok());
+}
+
+#[tokio::test]
+async fn the_death_of_a_neighbour_is_told_once() {
+    let b = Peer::new(2).await;
+    let mut child = std::process::Command::new("sleep").arg("60").spawn().expect("sleep runs");
+    let Some(here) = host::here() else {
+        child.kill().and_then(|()| child.wait()).expect("it can be killed");
+        return;
+    };
+    let stat = std::fs::read_to_string(format!("/proc/{}/stat", child.id())).expect("/proc tells of a child");
+    let (_, after) = stat.rsplit_once(')').expect("a name");
+    let started = after.split_whitespace().nth(19).expect("22 fields").parse().expect("a number");
+    // A member that would live in the child, and says hello twice.
+    let host = Some(crate::protocol::Host { pid: child.id(), started, ..here });
+    let info = MemberInfo { process: ProcessId(7), addr: "127.0.0.1:9".parse().unwrap(), host };
+    let mut greeting = Vec::new();
+    let hello = Frame::Hello(Handshake { cluster: "shop".into(), me: info.clone(), reserved: vec![] });
+    wire::encode(&hello, &mut greeting).unwrap();
+    let mut streams = Vec::new();
+    for count in 1..=2 {
+        let mut stream = TcpStream::connect(b.me.addr).await.unwrap();
+        stream.write_all(&greeting).await.unwrap();
+        let connected = Input::Hint(Hint::Connected(info.process));
+        until("greeted", || b.letters.count(&connected) == count).await;
+        streams.push(stream);
+    }
+    let dead = Input::Hint(Hint::Dead(info.process));
+    assert_eq!(b.letters.count(&dead), 0);
+    child.kill().expect("it can be killed");
+    b.letters.hint(Hint::Dead(info.process)).await;
+    child.wait().expect("it has ended");
+    drop(streams);
+    b.letters.hint(Hint::Unreachable(info.process)).await;
+    assert_eq!(b.letters.count(&dead), 1);
+}
+
+#[tokio::test]
+async fn addresses_that_do_not_fit_are_refused_with_the_reason() {
+    let taken = Peer::new(1).await;
+    let addr = taken.me.addr;
+    let error = |options| async { Transport::bind(options).await.err().expect("an error").to_string() };
+    let options = |bind: &str| TransportOptions::new("shop", bind);
+    assert_eq!(error(options(&addr.to_string())).await, format!("TCP port {addr} is taken"));
+    assert!(error(options("0.0.0.0:0")).await.contains("no secret"));
+    assert!(error(TransportOptions { insecure: true, ..options("0.0.0.0:0") }).await.contains("advertise"));
+    assert!(error(options("nonsense")).await.contains("'nonsense' is no address to bind"));
+    assert!(error(TransportOptions::new("", "127.0.0.1:0")).await.contains("1 to 64 bytes"));
+    assert!(error(TransportOptions::new("x".repeat(65), "127.0.0.1:0")).await.contains("1 to 64 bytes"));
+    let other = TransportOptions { advertise: Some("[::1]:7400".into()), ..options("127.0.0.1:0") };
+    assert!(error(other).await.contains("family"));
+    let everywhere = TransportOptions { insecure: true, advertise: Some("127.0.0.1:0".into()), ..options("0.0.0.0:0") };
+    let bound = Transport::bind(everywhere).await.expect("it can be bound");
+    assert_eq!(bound.advertised().port(), bound.bound().port());
+}
+
+#[tokio::test]
+async fn a_port_taken_for_datagrams_only_is_told_so() {
+    let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    let addr = socket.local_addr().unwrap();
+    match Transport::bind(TransportOptions::new("shop", addr.to_string())).await {
+        Err(BindError::Taken { protocol, addr: told }) => assert_eq!((protocol, told), ("UDP", addr)),
+        Err(other) => panic!("{other}"),
+        Ok(_) => panic!("bound twice"),
+    }
+}
+
+#[tokio::test]
+async fn members_meet_over_ipv6() {
+    if std::net::TcpListener::bind("[::1]:0").is_err() {
+        println!("skipped: no IPv6 here");
+        return;
+    }
+    let options = || TransportOptions::new("shop", "[::1]:0");
+    let (a, b) = (Peer::with(1, options()).await, Peer::with(2, options()).await);
+    assert!(a.me.addr.is_ipv6());
+    a.meet(&b).await;
+}
+
+#[tokio::test]
+async fn who_asks_from_outside_is_told_the_status_and_a_stranger_why_not() {
+    let a = Peer::new(1).await;
+    let addr = a.me.addr.to_string();
+    let status = query_status(&addr, "shop").await.expect("an answer");
+    assert!(status.leased && status.me.process == ProcessId(7));
+    match query_status(&addr, "shed").await {
+        Err(QueryError::Refused { reason, .. }) => assert!(reason.contains("shop"), "{reason}"),
+        other => panic!("{other:?}"),
+    }
+    assert!(matches!(query_status(&addr, "").await, Err(QueryError::Refused { .. })));
+    a.transport.shutdown().await;
+    assert!(matches!(query_status(&addr, "shop").await, Err(QueryError::Unreachable { .. })));
+}
+
+#[tokio::test]
+async fn a_question_dropped_at_any_poll_leaves_no_task_behind() {
+    let a = Peer::new(1).await;
+    let addr = a.me.addr.to_string();
+    let tasks = &a.transport.shared.tasks;
+    // It listens and gossips; there are no seeds to resolve.
+    until("at rest", || tasks.len() == 2).await;
+    let before = tasks.len();
+    let mut done = false;
+    for k in 0.. {
+        let mut query = Box::pin(query_status(&addr, "shop"));
+        for _ in 0..k {
+            let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+            if let std::task::Poll::Ready(status) = query.as_mut().poll(&mut context) {
+                assert!(status.expect("an answer").leased);
+                done = true;
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        drop(query);
+        until("given up", || tasks.len() == before).await;
+        assert!(query_status(&addr, "shop").await.expect("an answer").leased);
+        until("given up", || tasks.len() == before).await;
+        if done {
+            assert!(k > 1, "it never had to wait");
+            break;
+        }
+    }
+    a.transport.shutdown().await;
+    assert_eq!(Arc::strong_count(&a.letters), 1, "nothing of it lives on");
+}

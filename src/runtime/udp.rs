@@ -1,0 +1,174 @@
+//! The gossip task: it alone owns the datagram socket and the gossip machine, and brings it every timer.
+
+use super::clock;
+use super::counters::add;
+use super::shared::Shared;
+use crate::membership::{Swim, SwimInput, SwimOutput};
+use crate::protocol::{Input, MemberInfo, ProcessId, Time};
+use crate::wire::{self, Frame, GossipCodec, MAX_DATAGRAM};
+use rand::TryRng as _;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use tokio::net::UdpSocket;
+use tokio::sync::mpsc;
+
+/// News that wait for the task. More at one time is a crowd asking for the same.
+pub(super) const NEWS: usize = 64;
+/// From this many members on, what fits in a datagram spreads too slowly, and whole states are exchanged at random.
+const CROWD: usize = 100;
+const EXCHANGE_INTERVAL: Duration = Duration::from_secs(10);
+/// The task looks at the clock at least so often: tokio's stands still while the machine sleeps, ours goes on.
+const LONGEST_SLEEP: Duration = Duration::from_secs(1);
+/// The size to expect of a cluster of unknown size.
+const SIZE_HINT: u32 = 10;
+
+/// What connections bring for the gossip machine.
+pub(super) enum News {
+    /// All that another member knows.
+    State(Vec<u8>),
+    /// The process at the end of a connection to that address wants to know all.
+    Wanted(SocketAddr, ProcessId),
+}
+
+/// The machine of one incarnation, and what lasts longer.
+struct Gossip {
+    shared: Arc<Shared>,
+    socket: UdpSocket,
+    swim: Option<Swim<GossipCodec>>,
+    /// The last one given to a machine.
+    generation: u64,
+    out: Vec<SwimOutput>,
+    datagram: Vec<u8>,
+}
+
+/// Gossips until the end.
+pub(super) async fn gossip(shared: Arc<Shared>, socket: UdpSocket, mut news: mpsc::Receiver<News>) {
+    let mut me = shared.me.subscribe();
+    let mut seeds = shared.seeds.subscribe();
+    let mut gossip =
+        Gossip { shared: shared.clone(), socket, swim: None, generation: 0, out: Vec::new(), datagram: Vec::new() };
+    me.mark_changed();
+    // One byte more than the longest: a longer one is cut to a length that is refused.
+    let mut buffer = vec![0; MAX_DATAGRAM + 1];
+    let mut exchange = tokio::time::interval(EXCHANGE_INTERVAL);
+    exchange.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        let sleep = gossip.until_deadline();
+        tokio::select! {
+            () = shared.ended.cancelled() => return,
+            () = shared.closing.cancelled() => {
+                // One who said goodbye need not be found dead.
+                gossip.step(SwimInput::Leave).await;
+                return;
+            }
+            changed = me.changed() => {
+                if changed.is_err() {
+                    return;
+                }
+                let info = me.borrow_and_update().clone();
+                if let Some(info) = info {
+                    gossip.be_born(&info);
+                    let now = seeds.borrow_and_update().clone();
+                    gossip.step(SwimInput::Seeds(now)).await;
+                }
+            }
+            changed = seeds.changed() => {
+                if changed.is_err() {
+                    return;
+                }
+                let now = seeds.borrow_and_update().clone();
+                gossip.step(SwimInput::Seeds(now)).await;
+            }
+            () = tokio::time::sleep(sleep) => {}
+            received = gossip.socket.recv_from(&mut buffer) => match received {
+                Ok((length, _)) => gossip.receive(&buffer[..length]).await,
+                Err(error) => {
+                    // On some platforms an answer of another host to an earlier datagram shows here.
+                    tracing::debug!(%error, "no datagram");
+                    tokio::task::yield_now().await;
+                }
+            },
+            Some(news) = news.recv() => match news {
+                News::State(state) => gossip.step(SwimInput::State(&state)).await,
+                News::Wanted(addr, process) => gossip.tell(addr, process),
+            },
+            _ = exchange.tick() => gossip.exchange(),
+        }
+        // Not only when nothing else happens: a timer must not starve.
+        if gossip.swim.as_ref().and_then(Swim::deadline).is_some_and(|deadline| deadline <= clock::now()) {
+            gossip.step(SwimInput::Timer).await;
+        }
+    }
+}
+
+impl Gossip {
+    fn until_deadline(&self) -> Duration {
+        let deadline = self.swim.as_ref().and_then(Swim::deadline).unwrap_or(Time::MAX);
+        deadline.since(clock::now()).min(LONGEST_SLEEP)
+    }
+
+    /// A new identity: of two at one address, gossip believes in the higher generation.
+    fn be_born(&mut self, me: &MemberInfo) {
+        let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let unix = u64::try_from(unix.as_millis()).unwrap_or(u64::MAX);
+        self.generation = unix.max(self.generation.saturating_add(1));
+        // The process id is random already; a system without randomness could not have drawn it.
+        let seed = rand::rngs::SysRng.try_next_u64().unwrap_or(me.process.0 as u64);
+        self.swim = Some(Swim::new(me, self.generation, seed, GossipCodec, SIZE_HINT));
+    }
+
+    async fn receive(&mut self, datagram: &[u8]) {
+        let shared = self.shared.clone();
+        match wire::open(&shared.cluster, datagram) {
+            Ok(payload) => {
+                add(&shared.tally.datagrams_in, 1);
+                self.step(SwimInput::Datagram(payload)).await;
+            }
+            Err(error) => shared.tally.refuse_datagram(&error),
+        }
+    }
+
+    async fn step(&mut self, input: SwimInput<'_>) {
+        let Some(swim) = &mut self.swim else { return };
+        swim.step(clock::now(), input, &mut self.out);
+        for output in self.out.drain(..) {
+            match output {
+                SwimOutput::Send { to, data } => {
+                    if !wire::seal(&self.shared.cluster, &data, &mut self.datagram) {
+                        tracing::error!(length = data.len(), "gossip does not fit in a datagram");
+                        continue;
+                    }
+                    // Datagrams may be lost; so may this one.
+                    match self.socket.send_to(&self.datagram, to).await {
+                        Ok(_) => add(&self.shared.tally.datagrams_out, 1),
+                        Err(error) => tracing::debug!(%to, %error, "a datagram was not sent"),
+                    }
+                }
+                SwimOutput::Hint(hint) => {
+                    if let Some(life) = self.shared.life() {
+                        life.inbox.input(Input::Hint(hint));
+                    }
+                }
+            }
+        }
+    }
+
+    fn tell(&self, addr: SocketAddr, process: ProcessId) {
+        if let Some(swim) = &self.swim {
+            self.shared.send_frame(addr, Some(process), &Frame::Gossip(swim.state()));
+        }
+    }
+
+    /// In a crowd, asks somebody for all it knows.
+    fn exchange(&self) {
+        let Some(swim) = &self.swim else { return };
+        let contacts = swim.contacts();
+        if contacts.len() < CROWD {
+            return;
+        }
+        let chance = rand::rngs::SysRng.try_next_u64().unwrap_or(0);
+        let chosen = contacts[(chance % contacts.len() as u64) as usize];
+        self.shared.send_frame(chosen, None, &Frame::GossipWanted);
+    }
+}
