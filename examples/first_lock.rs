@@ -1,0 +1,20 @@
+//! The shortest program that takes a fenced lock: a cluster of one, here. Run it with `cargo run --example first_lock`.
+
+use elderlock::Member;
+use std::time::Duration;
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let here = "127.0.0.1:7400";
+    // Each process of the cluster names the same seeds. A seed list that names only oneself founds alone.
+    let member = Member::builder("shop").bind(here).seeds([here]).join().await?;
+    let stock = member.lock_service("inventory").await?;
+
+    let guard = stock.lock("sku-42").wait(Duration::from_secs(2)).lease(Duration::from_secs(10)).await?;
+    // Write with the token, and let the table refuse a lower one: UPDATE … WHERE id = ? AND fence <= ?
+    println!("sku-42 is mine, token {}", guard.fence()?.as_i64());
+    guard.release().await?;
+
+    member.leave().await?;
+    Ok(())
+}

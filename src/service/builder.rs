@@ -1,0 +1,528 @@
+//! `MemberBuilder`: how a member is set up, checked and joined.
+
+use super::member::Member;
+use crate::protocol::{Command, Config, Input, InvalidTiming, MemberInfo, Packet, ProcessId, Status, Timing};
+use crate::runtime::engine::{Closed, Engine, EngineOptions, draw_process};
+use crate::runtime::transport::{BindError, Limits, Transport, TransportOptions};
+use crate::runtime::{Inbox, Network, Outbox, clock, host};
+use std::collections::BTreeSet;
+use std::fmt;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+use tokio::runtime::Handle as Runtime;
+
+/// The longest cluster name, in bytes: it is in front of every datagram.
+const MAX_CLUSTER_NAME: usize = 64;
+
+/// The largest council: each of its members takes part in each decision about views.
+const MAX_COUNCIL: u8 = 31;
+
+/// The council that is large enough for three losses and small enough to ask.
+const COUNCIL: u8 = 7;
+
+/// Sets up a member, from [`Member::builder`]. Wants an address to [bind](MemberBuilder::bind) and
+/// [seeds](MemberBuilder::seeds), or the word to [found](MemberBuilder::found).
+#[derive(Clone, Debug)]
+#[must_use = "nothing happens until `join` is awaited"]
+pub struct MemberBuilder {
+    cluster: String,
+    bind: String,
+    advertise: Option<String>,
+    seeds: Vec<String>,
+    timing: Timing,
+    council: u8,
+    found: bool,
+    insecure: bool,
+    trust_refused: bool,
+    join_limit: Duration,
+}
+
+impl MemberBuilder {
+    pub(super) fn new(cluster: String) -> Self {
+        MemberBuilder {
+            cluster,
+            bind: "127.0.0.1:0".into(),
+            advertise: None,
+            seeds: Vec::new(),
+            timing: Timing::default(),
+            council: COUNCIL,
+            found: false,
+            insecure: false,
+            trust_refused: false,
+            join_limit: Duration::from_secs(30),
+        }
+    }
+
+    /// Where to listen, `host:port`, for TCP and UDP. Port 0 takes a free one (then no seed list can name this member).
+    /// Default: a free port of 127.0.0.1. Outside loopback only with [`insecure`](MemberBuilder::insecure).
+    pub fn bind(mut self, addr: impl Into<String>) -> Self {
+        self.bind = addr.into();
+        self
+    }
+
+    /// The address that others dial, `host:port`, if it is not the bound one.
+    pub fn advertise(mut self, addr: impl Into<String>) -> Self {
+        self.advertise = Some(addr.into());
+        self
+    }
+
+    /// Where to look for the cluster, `host:port` each; replaces earlier ones. Host names are resolved again each time,
+    /// and all their addresses are used.
+    ///
+    /// Seeds that name each other found the cluster together, when all of them are there. A list that names only this
+    /// member founds it alone. A member that is not among its seeds never founds.
+    pub fn seeds<S: Into<String>>(mut self, seeds: impl IntoIterator<Item = S>) -> Self {
+        self.seeds = seeds.into_iter().map(Into::into).collect();
+        self
+    }
+
+    /// The times to found with: [`Timing::lan`] unless set. Whoever joins adopts the cluster's.
+    pub fn timing(mut self, timing: Timing) -> Self {
+        self.timing = timing;
+        self
+    }
+
+    /// How many of the oldest members decide about views, 1 to 31; 7 unless set. Whoever joins adopts the cluster's.
+    pub fn council(mut self, size: u8) -> Self {
+        self.council = size;
+        self
+    }
+
+    /// Founds the cluster alone, now, whatever the seeds. Say it once in a cluster's life: said twice, it makes two
+    /// clusters.
+    pub fn found(mut self) -> Self {
+        self.found = true;
+        self
+    }
+
+    /// Allows addresses outside loopback although no secret protects the cluster: whoever reaches the port is a member.
+    pub fn insecure(mut self) -> Self {
+        self.insecure = true;
+        self
+    }
+
+    /// Vouches that a refused connection means a dead process, here and on every machine of the cluster: its locks are
+    /// then given away at once instead of after its lease. Wrong where a firewall may answer for a living process.
+    pub fn trust_refused(mut self, trust: bool) -> Self {
+        self.trust_refused = trust;
+        self
+    }
+
+    /// How long [`join`](MemberBuilder::join) tries: 30 s unless set, more than zero.
+    pub fn join_limit(mut self, limit: Duration) -> Self {
+        self.join_limit = limit;
+        self
+    }
+
+    /// Joins the cluster, or founds it with the other seeds, and completes when this member may hold locks.
+    ///
+    /// # Errors
+    /// [`JoinError`]. Nothing is left behind: the port is free again, and nobody counts this process as a member for
+    /// longer than its lease.
+    ///
+    /// # Cancel safety
+    /// Dropping the future leaves again, in the background.
+    pub async fn join(self) -> Result<Member, JoinError> {
+        let runtime = Runtime::try_current().map_err(|_| JoinError::NoRuntime)?;
+        self.check()?;
+        let started = tokio::time::Instant::now();
+        let process = draw_process().map_err(|_| JoinError::NoRandomness)?;
+        let transport = Arc::new(
+            Transport::bind(TransportOptions {
+                cluster: self.cluster.clone(),
+                bind: self.bind.clone(),
+                advertise: self.advertise.clone(),
+                seeds: self.seeds.clone(),
+                insecure: self.insecure,
+                limits: Limits::for_lease(self.timing.member_lease),
+            })
+            .await?,
+        );
+        let me = MemberInfo { process, addr: transport.advertised(), host: host::here() };
+        let engine = Engine::new(EngineOptions {
+            config: self.config(me.clone(), known_seeds(&transport, transport.seeds())),
+            network: transport.clone(),
+        });
+        let member = Member::new(self.cluster.clone(), engine.clone(), Some(transport.clone()));
+        transport.start(Arc::new(Ears { engine: Arc::downgrade(&engine), transport: Arc::downgrade(&transport) }), me);
+        engine.start(&runtime, {
+            let transport = transport.clone();
+            async move { transport.shutdown().await }
+        });
+        if until_ready(&engine, self.join_limit.saturating_sub(started.elapsed())).await {
+            return Ok(member);
+        }
+        let error = self.no_cluster(&engine, &transport);
+        engine.close(Closed::Unheard);
+        let mut phase = engine.phase();
+        // So that the port is free when the error is seen. The sender lives as long as the engine.
+        let _ = phase.wait_for(|phase| phase.stopped).await;
+        Err(error)
+    }
+
+    /// Everything that can be told to be wrong before anything is done.
+    fn check(&self) -> Result<(), JoinError> {
+        let length = self.cluster.len();
+        if length == 0 || length > MAX_CLUSTER_NAME {
+            return Err(JoinError::InvalidCluster { length });
+        }
+        address("bind", &self.bind, true)?;
+        if let Some(advertise) = &self.advertise {
+            address("advertise", advertise, false)?;
+        }
+        for seed in &self.seeds {
+            address("seed", seed, false)?;
+        }
+        if self.seeds.is_empty() && !self.found {
+            return Err(JoinError::NoSeeds);
+        }
+        self.timing.check()?;
+        if self.council == 0 || self.council > MAX_COUNCIL {
+            return Err(JoinError::InvalidCouncil { given: self.council });
+        }
+        if self.join_limit.is_zero() {
+            return Err(JoinError::ZeroLimit);
+        }
+        Ok(())
+    }
+
+    fn config(&self, me: MemberInfo, seeds: BTreeSet<SocketAddr>) -> Config {
+        Config {
+            me,
+            timing: self.timing,
+            council_size: self.council,
+            seeds,
+            found_alone: self.found,
+            founding_number: clock::founding_number(),
+            remembered: None,
+            #[cfg(elderlock_mutants)]
+            mutant: None,
+            trust_refused: self.trust_refused,
+        }
+    }
+
+    fn no_cluster(&self, engine: &Engine, transport: &Transport) -> JoinError {
+        let me = transport.advertised();
+        let mut answered = Vec::new();
+        let mut missing = Vec::new();
+        for (addr, answer) in engine.seeking() {
+            match answer {
+                Some(answer) => answered.push((addr, answer)),
+                None if addr == me => answered.push((addr, "this member".into())),
+                None => missing.push((addr, transport.last_error(addr).unwrap_or_else(|| "no answer".into()))),
+            }
+        }
+        let unresolved = transport.unresolved();
+        let founder = transport.seeds().contains(&me);
+        JoinError::NoCluster {
+            cluster: self.cluster.clone(),
+            waited: self.join_limit,
+            needed: if founder { answered.len() + missing.len() + unresolved.len() } else { 1 },
+            unresolved,
+            answered,
+            missing,
+        }
+    }
+}
+
+impl Network for Nowhere {}
+
+/// What the network hears, on its way to the engine. Keeps neither of them alive.
+struct Ears {
+    engine: Weak<Engine>,
+    transport: Weak<Transport>,
+}
+
+impl Inbox for Ears {
+    fn input(&self, input: Input) {
+        let (Some(engine), Some(transport)) = (self.engine.upgrade(), self.transport.upgrade()) else { return };
+        engine.input(match input {
+            Input::Command(Command::Seeds(seeds)) => Input::Command(Command::Seeds(known_seeds(&transport, seeds))),
+            input => input,
+        });
+    }
+
+    fn status(&self) -> Option<Status> {
+        Some(self.engine.upgrade()?.status())
+    }
+}
+
+/// The seeds to look for. While the name of one does not resolve, this member does not count itself as a seed: it
+/// would found the cluster without the missing one, or even alone.
+fn known_seeds(transport: &Transport, mut seeds: BTreeSet<SocketAddr>) -> BTreeSet<SocketAddr> {
+    if !transport.unresolved().is_empty() {
+        seeds.remove(&transport.advertised());
+    }
+    seeds
+}
+
+/// A cluster of one.
+pub(super) async fn local() -> Result<Member, JoinError> {
+    let runtime = Runtime::try_current().map_err(|_| JoinError::NoRuntime)?;
+    let process = draw_process().map_err(|_| JoinError::NoRandomness)?;
+    let builder = Member::builder("local").found();
+    // Nobody dials it: nothing listens on port 0.
+    let me = MemberInfo { process, addr: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), host: None };
+    let engine = Engine::new(EngineOptions { config: builder.config(me, BTreeSet::new()), network: Arc::new(Nowhere) });
+    let member = Member::new(builder.cluster.clone(), engine.clone(), None);
+    engine.start(&runtime, async {});
+    if until_ready(&engine, builder.join_limit).await {
+        return Ok(member);
+    }
+    engine.close(Closed::Unheard);
+    Err(JoinError::NoCluster {
+        cluster: builder.cluster,
+        waited: builder.join_limit,
+        needed: 1,
+        answered: Vec::new(),
+        missing: Vec::new(),
+        unresolved: Vec::new(),
+    })
+}
+
+/// The network of a cluster of one.
+struct Nowhere;
+
+impl Outbox for Nowhere {
+    fn send(&self, _to: SocketAddr, _process: Option<ProcessId>, _packet: Packet) {}
+}
+
+async fn until_ready(engine: &Engine, limit: Duration) -> bool {
+    let mut phase = engine.phase();
+    let ready = phase.wait_for(|phase| phase.ready || phase.closed.is_some());
+    matches!(tokio::time::timeout(limit, ready).await, Ok(Ok(phase)) if phase.ready)
+}
+
+/// `host:port`, where the host is a name or an address; IPv6 addresses in brackets.
+fn address(what: &'static str, given: &str, zero_allowed: bool) -> Result<(), JoinError> {
+    let wrong = |why| Err(JoinError::InvalidAddress { what, given: given.to_owned(), why });
+    let port = match given.parse::<SocketAddr>() {
+        Ok(addr) => addr.port(),
+        Err(_) => {
+            let Some((host, port)) = given.rsplit_once(':') else {
+                return wrong("it has no port: host:port is wanted");
+            };
+            if host.is_empty() {
+                return wrong("it has no host: host:port is wanted");
+            }
+            if host.contains(':') {
+                return wrong("an IPv6 address goes in brackets: [::1]:7400");
+            }
+            if host.contains(|c: char| c.is_whitespace() || c == '/' || c == '[' || c == ']') {
+                return wrong("this is no host name: host:port is wanted, without a scheme or a path");
+            }
+            match port.parse::<u16>() {
+                Ok(port) => port,
+                Err(_) => return wrong("the port is no number from 0 to 65535"),
+            }
+        }
+    };
+    if port == 0 && !zero_allowed {
+        return wrong("port 0 cannot be dialled");
+    }
+    Ok(())
+}
+
+/// Why [`MemberBuilder::join`] failed. This process is no member, and its port is free.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum JoinError {
+    /// The cluster's name is empty or too long. Nothing was done.
+    #[error("a cluster name has 1 to 64 bytes, this one has {length}")]
+    InvalidCluster {
+        /// Its length in bytes.
+        length: usize,
+    },
+    /// An address cannot be understood. Nothing was done.
+    #[error("{what} address {given:?}: {why}")]
+    InvalidAddress {
+        /// Which: "bind", "advertise" or "seed".
+        what: &'static str,
+        /// As given.
+        given: String,
+        /// What is wrong with it.
+        why: &'static str,
+    },
+    /// Neither seeds nor the word to found. Nothing was done.
+    #[error(
+        "no seeds: name at least one member with seeds([\"host:port\"]), or start a new cluster with found() or with a \
+         seed list that names only this member"
+    )]
+    NoSeeds,
+    /// The times do not fit together. Nothing was done.
+    #[error(transparent)]
+    InvalidTiming(#[from] InvalidTiming),
+    /// The council's size is out of range. Nothing was done.
+    #[error("a council has 1 to 31 members, not {given}")]
+    InvalidCouncil {
+        /// As given.
+        given: u8,
+    },
+    /// The join limit is zero. Nothing was done.
+    #[error("the join limit is zero")]
+    ZeroLimit,
+    /// Not called from within a tokio runtime. Nothing was done.
+    #[error("no tokio runtime here: call this from within one, with time and IO enabled")]
+    NoRuntime,
+    /// The operating system gave no random bytes to name this process by. Nothing was done.
+    #[error("the operating system gave no random bytes")]
+    NoRandomness,
+    /// The address cannot be used.
+    #[error(transparent)]
+    Bind(#[from] BindError),
+    /// No cluster took this member in within the join limit, and none could be founded.
+    #[error("{}", NoCluster { cluster, waited: *waited, needed: *needed, answered, missing, unresolved })]
+    NoCluster {
+        /// The cluster's name.
+        cluster: String,
+        /// The join limit.
+        waited: Duration,
+        /// How many seeds must be there to found: all of them if this member is a seed. Otherwise 1: any member of a
+        /// running cluster.
+        needed: usize,
+        /// Seeds that answered, and what they said.
+        answered: Vec<(SocketAddr, String)>,
+        /// Seeds that did not, and why as far as it is known.
+        missing: Vec<(SocketAddr, String)>,
+        /// Names of seeds that do not resolve, and why. While there are any, this member founds nothing.
+        unresolved: Vec<(String, String)>,
+    },
+}
+
+impl JoinError {
+    /// Whether the join limit was reached. Trying again may help.
+    pub fn is_timeout(&self) -> bool {
+        matches!(self, JoinError::NoCluster { .. })
+    }
+}
+
+/// The text of [`JoinError::NoCluster`].
+struct NoCluster<'a> {
+    cluster: &'a str,
+    waited: Duration,
+    needed: usize,
+    answered: &'a [(SocketAddr, String)],
+    missing: &'a [(SocketAddr, String)],
+    unresolved: &'a [(String, String)],
+}
+
+impl fmt::Display for NoCluster<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let all = self.answered.len() + self.missing.len() + self.unresolved.len();
+        write!(f, "no cluster '{}' within {:?}: ", self.cluster, self.waited)?;
+        if all == 0 {
+            return f.write_str("there are no seeds");
+        }
+        write!(f, "{} of {all} seeds answered", self.answered.len())?;
+        list(f, " (", self.answered)?;
+        list(f, ", missing (", self.missing)?;
+        list(f, ", unknown (", self.unresolved)?;
+        if self.needed > 1 {
+            write!(
+                f,
+                "; it takes all {} seeds to found a cluster together, or one member of a running cluster that has an \
+                 elder; found() starts one without those missing",
+                self.needed
+            )
+        } else {
+            f.write_str("; it takes one member of a running cluster that has an elder, this member is no seed itself")
+        }
+    }
+}
+
+fn list(f: &mut fmt::Formatter<'_>, open: &str, entries: &[(impl fmt::Display, String)]) -> fmt::Result {
+    for (index, (addr, text)) in entries.iter().enumerate() {
+        write!(f, "{}{addr}: {text}", if index == 0 { open } else { ", " })?;
+    }
+    if entries.is_empty() { Ok(()) } else { f.write_str(")") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn good_addresses_are_taken() {
+        for good in ["127.0.0.1:7400", "[::1]:7400", "seed.example:7400", "localhost:1"] {
+            address("seed", good, false).unwrap();
+        }
+        address("bind", "127.0.0.1:0", true).unwrap();
+    }
+
+    #[test]
+    fn bad_addresses_say_what_is_wrong() {
+        for (bad, why) in [
+            ("127.0.0.1", "no port"),
+            ("", "no port"),
+            (":7400", "no host"),
+            ("::1:7400:x", "brackets"),
+            ("http://seed:7400", "brackets"),
+            ("a b:7400", "no host name"),
+            ("seed:70000", "no number"),
+            ("seed:", "no number"),
+            ("seed:0", "port 0"),
+        ] {
+            let error = address("seed", bad, false).unwrap_err().to_string();
+            assert!(error.contains(why), "{bad}: {error}");
+        }
+    }
+
+    #[test]
+    fn the_error_of_a_join_names_who_answered_and_how_many_were_needed() {
+        let addr = |port| SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+        let error = JoinError::NoCluster {
+            cluster: "shop".into(),
+            waited: Duration::from_secs(30),
+            needed: 3,
+            answered: vec![(addr(1), "this member".into()), (addr(2), "seeking too".into())],
+            missing: vec![(addr(3), "connection refused".into())],
+            unresolved: Vec::new(),
+        };
+        let text = error.to_string();
+        assert!(text.starts_with("no cluster 'shop' within 30s: 2 of 3 seeds answered (127.0.0.1:1: this member, "));
+        assert!(text.contains("missing (127.0.0.1:3: connection refused); it takes all 3 seeds"), "{text}");
+        assert!(error.is_timeout());
+    }
+
+    #[tokio::test]
+    async fn what_is_wrong_is_said_before_anything_is_done() {
+        let good = || Member::builder("shop").bind("127.0.0.1:0").seeds(["127.0.0.1:7400"]);
+        let errors = [
+            Member::builder("").found().join().await,
+            Member::builder("x".repeat(65)).found().join().await,
+            good().bind("nowhere").join().await,
+            good().advertise("10.0.0.5:0").join().await,
+            good().seeds(["seed"]).join().await,
+            good().seeds([""; 0]).join().await,
+            good().timing(Timing { beat: Duration::ZERO, ..Timing::lan() }).join().await,
+            good().council(0).join().await,
+            good().council(32).join().await,
+            good().join_limit(Duration::ZERO).join().await,
+        ];
+        let texts: Vec<String> = errors.into_iter().map(|error| error.unwrap_err().to_string()).collect();
+        let expected = [
+            "has 0",
+            "has 65",
+            "bind address",
+            "advertise address",
+            "seed address",
+            "no seeds",
+            "beat is at least",
+            "not 0",
+            "not 32",
+            "limit is zero",
+        ];
+        for (text, expected) in texts.iter().zip(expected) {
+            assert!(text.contains(expected), "{text}");
+        }
+    }
+
+    #[test]
+    fn outside_a_runtime_there_is_an_error_and_no_panic() {
+        let mut join = Box::pin(Member::builder("shop").found().join());
+        let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+        let std::task::Poll::Ready(result) = join.as_mut().poll(&mut context) else { panic!("waits") };
+        assert!(matches!(result, Err(JoinError::NoRuntime)));
+    }
+}

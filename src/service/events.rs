@@ -1,0 +1,127 @@
+//! The stream of what a member goes through.
+
+use crate::protocol::{Epoch, Event, ProcessId, ServiceName, Status, View};
+use crate::runtime::engine::{Announcement, Engine};
+use serde::Serialize;
+use std::sync::Arc;
+use tokio::sync::broadcast::Receiver;
+use tokio::sync::broadcast::error::RecvError;
+
+/// Something that happened to a member.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[non_exhaustive]
+pub enum MemberEvent {
+    /// The members agreed on a new view, and this member is in it.
+    ViewInstalled(View),
+    /// This member is now the elder: it names grantors and renews the others' leases.
+    BecameElder,
+    /// This member now grants the locks of a service.
+    BecameGrantor {
+        /// The service.
+        service: ServiceName,
+        /// Its term.
+        epoch: Epoch,
+    },
+    /// This member no longer grants the locks of a service.
+    LostGrantor {
+        /// The service.
+        service: ServiceName,
+        /// The term that ended.
+        epoch: Epoch,
+    },
+    /// No elder with a quorum renewed this member's lease in time: every guard is lost, nothing is granted until
+    /// [`Resumed`](MemberEvent::Resumed).
+    Suspended,
+    /// The member's lease runs again.
+    Resumed,
+    /// The others went on without this member: every guard is lost. It joins again by itself, as a new process.
+    Lost,
+    /// It has joined again.
+    Rejoined {
+        /// Who it is now.
+        process: ProcessId,
+    },
+    /// It has left, for good. No event follows.
+    Left,
+    /// The reader was too slow: so many events are gone, and here is what they led to. Events that happen from now on
+    /// follow.
+    Missed {
+        /// How many.
+        count: u64,
+        /// What the member sees now.
+        status: Box<Status>,
+    },
+}
+
+/// The events of a member, in order, from [`Member::events`](crate::Member::events).
+///
+/// Keeps the latest 1024 for a slow reader; whoever falls further behind gets [`MemberEvent::Missed`]. Holding this
+/// does not keep the member from leaving.
+pub struct Events {
+    engine: Arc<Engine>,
+    receiver: Receiver<Announcement>,
+}
+
+impl Events {
+    pub(super) fn new(engine: Arc<Engine>) -> Self {
+        let receiver = engine.subscribe();
+        Events { engine, receiver }
+    }
+
+    /// The next event; `None` once the member has left and everything was read.
+    ///
+    /// # Cancel safety
+    /// Dropping the future loses no event.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use elderlock::{Member, MemberEvent};
+    /// let member = Member::local().await?;
+    /// let mut events = member.events();
+    /// member.leave().await?;
+    /// while let Some(event) = events.next().await {
+    ///     println!("{event:?}");
+    /// }
+    /// # Ok(()) }
+    /// ```
+    pub async fn next(&mut self) -> Option<MemberEvent> {
+        match self.receiver.recv().await {
+            Ok(announcement) => Some(announcement.into()),
+            Err(RecvError::Closed) => None,
+            Err(RecvError::Lagged(count)) => {
+                // What is still in the ring is older than the status, so it is skipped too; the status is taken after
+                // subscribing again, so nothing falls between the two.
+                let count = count + self.receiver.len() as u64;
+                self.receiver = self.engine.subscribe();
+                Some(MemberEvent::Missed { count, status: Box::new(self.engine.status()) })
+            }
+        }
+    }
+}
+
+impl std::fmt::Debug for Events {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Events").field("process", &self.engine.process()).finish_non_exhaustive()
+    }
+}
+
+impl From<Announcement> for MemberEvent {
+    fn from(announcement: Announcement) -> Self {
+        let event = match announcement {
+            Announcement::Lost => return MemberEvent::Lost,
+            Announcement::Rejoined(process) => return MemberEvent::Rejoined { process },
+            Announcement::Event(event) => event,
+        };
+        match event {
+            Event::ViewInstalled(view) => MemberEvent::ViewInstalled(view),
+            Event::BecameElder(_) => MemberEvent::BecameElder,
+            Event::BecameGrantor { service, epoch } => MemberEvent::BecameGrantor { service, epoch },
+            Event::LostGrantor { service, epoch } => MemberEvent::LostGrantor { service, epoch },
+            Event::Suspended => MemberEvent::Suspended,
+            Event::Resumed => MemberEvent::Resumed,
+            // The engine tells of these by `Announcement::Lost`.
+            Event::Expelled | Event::Abandoned => MemberEvent::Lost,
+            Event::Left => MemberEvent::Left,
+        }
+    }
+}

@@ -1,0 +1,255 @@
+//! `Guard`: a held lock.
+
+use super::lock_error::InvalidLease;
+use super::lock_service::Inner;
+use crate::protocol::{LockName, LostReason, Token};
+use crate::runtime::hold::HoldCell;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A held lock. Whoever has the value has the lock: any task or thread may carry it, and no other can free it.
+///
+/// Call [`fence`](Guard::fence) before each side effect and hand its token to the resource, which refuses tokens lower
+/// than the highest it has seen.
+///
+/// [`release().await`](Guard::release) is the documented way to give it back. Dropping it does the same without telling
+/// whether the lock had been lost before; `Drop` never blocks, spawns or panics, and works outside any runtime and
+/// after the member has left.
+///
+/// Geode: none; there a lock belongs to a thread. Curator: `InterProcessMutex` between `acquire` and `release`.
+#[must_use = "the lock is given back as soon as the guard is dropped"]
+#[clippy::has_significant_drop]
+pub struct Guard {
+    hold: Arc<Hold>,
+}
+
+/// What all guards of one hold share; the last one gives it back.
+struct Hold {
+    service: Arc<Inner>,
+    name: LockName,
+    cell: Arc<HoldCell>,
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        // Also if it is lost: the core may not have noticed what the clock has shown to a guard.
+        self.service.engine.give_back(self.cell.request);
+    }
+}
+
+impl Guard {
+    pub(super) fn new(service: Arc<Inner>, name: LockName, cell: Arc<HoldCell>) -> Self {
+        Guard { hold: Arc::new(Hold { service, name, cell }) }
+    }
+
+    /// The fencing token, if the lock is held at this instant. Cheap: a clock and three atomics, no message.
+    ///
+    /// Once it has failed it fails for good.
+    ///
+    /// # Errors
+    /// [`Lost`] with the reason: the lock's lease or the member's lease is over, the cluster went on without the
+    /// member, or the member has left. Nothing is changed by asking.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let member = elderlock::Member::local().await?;
+    /// let guard = member.lock_service("inventory").await?.lock("sku-42").await?;
+    /// let token = guard.fence()?;
+    /// assert!(token.as_i64() > 0);
+    /// # Ok(()) }
+    /// ```
+    pub fn fence(&self) -> Result<Token, Lost> {
+        self.hold.cell.fence().map_err(|reason| Lost { reason })
+    }
+
+    /// Completes when the lock is lost, with the reason; never while it is held.
+    ///
+    /// # Cancel safety
+    /// Dropping the future changes nothing; a loss in between is told by the next call.
+    pub async fn lost(&self) -> LostReason {
+        self.hold.cell.lost().await
+    }
+
+    /// Runs `future` until it completes or the lock is lost, whichever is first.
+    ///
+    /// It can be stopped only where it awaits: a side effect still wants [`fence`](Guard::fence) and a resource that
+    /// checks the token.
+    ///
+    /// # Errors
+    /// [`Lost`]: the lock was lost before `future` completed, and `future` was dropped where it stood.
+    ///
+    /// # Cancel safety
+    /// Dropping this drops `future`; the lock stays held.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use std::time::Duration;
+    /// let member = elderlock::Member::local().await?;
+    /// let stock = member.lock_service("inventory").await?;
+    /// let guard = stock.lock("sku-42").lease(Duration::from_millis(20)).await?;
+    /// assert_eq!(guard.protect(async { 7 }).await?, 7);
+    /// assert!(guard.protect(std::future::pending::<()>()).await.is_err());
+    /// # Ok(()) }
+    /// ```
+    pub async fn protect<F: Future>(&self, future: F) -> Result<F::Output, Lost> {
+        tokio::select! {
+            biased;
+            reason = self.lost() => Err(Lost { reason }),
+            output = future => Ok(output),
+        }
+    }
+
+    /// Lets the hold end no earlier than `lease` from now. A hold without a lease stays without one.
+    ///
+    /// # Errors
+    /// [`ExtendError::InvalidLease`]: zero or above ten years; nothing is changed. [`ExtendError::Lost`]: there is
+    /// nothing left to extend.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use std::time::Duration;
+    /// let member = elderlock::Member::local().await?;
+    /// let stock = member.lock_service("inventory").await?;
+    /// let guard = stock.lock("sku-42").lease(Duration::from_secs(10)).await?;
+    /// guard.extend(Duration::from_secs(30))?;
+    /// # Ok(()) }
+    /// ```
+    pub fn extend(&self, lease: Duration) -> Result<(), ExtendError> {
+        let lease = InvalidLease::check(lease)?;
+        // First by the clock: what a guard was told to be over stays so.
+        self.fence()?;
+        let held = self.hold.service.engine.extend(self.hold.cell.request, lease);
+        self.fence()?;
+        if held { Ok(()) } else { Err(ExtendError::Lost(Lost { reason: LostReason::LeaseEnded })) }
+    }
+
+    /// Another guard of the same hold, with the same token. The hold ends when all its guards are gone.
+    ///
+    /// # Errors
+    /// [`Lost`]: the lock is held no more.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let member = elderlock::Member::local().await?;
+    /// let stock = member.lock_service("inventory").await?;
+    /// let outer = stock.lock("sku-42").await?;
+    /// let inner = outer.reenter()?;
+    /// assert_eq!((outer.token(), outer.depth()), (inner.token(), 2));
+    /// outer.release().await?;
+    /// assert!(inner.fence().is_ok());
+    /// # Ok(()) }
+    /// ```
+    pub fn reenter(&self) -> Result<Guard, Lost> {
+        self.fence()?;
+        Ok(Guard { hold: self.hold.clone() })
+    }
+
+    /// How many guards share the hold: 1 without [`reenter`](Guard::reenter).
+    pub fn depth(&self) -> usize {
+        Arc::strong_count(&self.hold)
+    }
+
+    /// Gives the lock back and says whether it was held until now. Does not wait for the grantor: the release is
+    /// repeated until it is known there. With other guards of the same hold around, only this one ends.
+    ///
+    /// # Errors
+    /// [`ReleaseError::Lost`]: the lock had been lost before. It is given back all the same.
+    ///
+    /// # Cancel safety
+    /// Dropping the future gives the lock back too.
+    ///
+    /// Geode: `DistributedLockService.unlock`.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let member = elderlock::Member::local().await?;
+    /// let stock = member.lock_service("inventory").await?;
+    /// stock.lock("sku-42").await?.release().await?;
+    /// # Ok(()) }
+    /// ```
+    pub async fn release(self) -> Result<(), ReleaseError> {
+        let held = self.fence();
+        drop(self);
+        held.map(drop).map_err(|lost| ReleaseError::Lost(lost.reason))
+    }
+
+    /// The token as a number for logs, without a claim that the lock is still held.
+    pub fn token(&self) -> Token {
+        self.hold.cell.token
+    }
+
+    /// The lock's name.
+    pub fn name(&self) -> &[u8] {
+        self.hold.name.as_bytes()
+    }
+
+    /// The service's name.
+    pub fn service(&self) -> &str {
+        self.hold.service.name.as_str()
+    }
+}
+
+impl std::fmt::Debug for Guard {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Guard")
+            .field("service", &self.service())
+            .field("name", &self.hold.name)
+            .field("token", &self.token())
+            .field("lost", &self.hold.cell.lost_reason())
+            .finish_non_exhaustive()
+    }
+}
+
+/// A lock that was held is held no more.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("the lock is lost: {}", says(.reason))]
+#[non_exhaustive]
+pub struct Lost {
+    /// Why.
+    pub reason: LostReason,
+}
+
+/// Why [`Guard::release`] failed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ReleaseError {
+    /// The lock had been lost before it was given back: what was done last may have met another holder.
+    #[error("the lock was lost before it was released: {}", says(.0))]
+    Lost(LostReason),
+}
+
+impl ReleaseError {
+    /// Whether the lock had been lost before.
+    pub fn is_lost(&self) -> bool {
+        matches!(self, ReleaseError::Lost(_))
+    }
+}
+
+/// Why [`Guard::extend`] failed.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ExtendError {
+    /// Zero, or more than ten years. The hold and its lease are as before.
+    #[error(transparent)]
+    InvalidLease(#[from] InvalidLease),
+    /// The lock is held no more.
+    #[error(transparent)]
+    Lost(#[from] Lost),
+}
+
+impl ExtendError {
+    /// Whether the lock is held no more.
+    pub fn is_lost(&self) -> bool {
+        matches!(self, ExtendError::Lost(_))
+    }
+}
+
+fn says(reason: &LostReason) -> &'static str {
+    match reason {
+        LostReason::LeaseEnded => "its lease ran out",
+        LostReason::Suspended => "no elder with a quorum renewed the member's lease in time",
+        LostReason::Expelled => "the cluster went on without this member",
+        LostReason::Superseded => "another hold of it has a higher token",
+        LostReason::Left => "the member has left",
+    }
+}

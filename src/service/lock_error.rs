@@ -1,0 +1,123 @@
+//! Why a lock was not given.
+
+use crate::protocol::{HolderInfo, InvalidName, LostReason, Outcome};
+use std::time::Duration;
+
+/// The longest lease: ten years. Longer waits are for ever; a longer lease is a mistake.
+pub(super) const LONGEST: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
+
+/// A lease of zero, or of more than ten years.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("a lease is more than zero and at most ten years, this one is {given:?}; leave it out to hold until released")]
+pub struct InvalidLease {
+    /// What was asked for.
+    pub given: Duration,
+}
+
+impl InvalidLease {
+    pub(super) fn check(given: Duration) -> Result<Duration, InvalidLease> {
+        if given.is_zero() || given > LONGEST { Err(InvalidLease { given }) } else { Ok(given) }
+    }
+}
+
+/// Why [`lock`](crate::LockService::lock) failed. In every case nothing is held and nothing is queued any more.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum LockError {
+    /// The lock's name or the metadata is empty or too long. Nothing was asked.
+    #[error(transparent)]
+    InvalidName(#[from] InvalidName),
+    /// The lease is out of range. Nothing was asked.
+    #[error(transparent)]
+    InvalidLease(#[from] InvalidLease),
+    /// The wait limit was reached. The place in the queue is given up.
+    #[error("not granted within the wait limit")]
+    TimedOut,
+    /// Too many requests of this member wait already. Nothing was asked; try again later.
+    #[error("too many requests are waiting already")]
+    Busy,
+    /// The cluster went on without this member while the request waited. The member joins again by itself: try again.
+    #[error("the cluster went on without this member; it is joining again")]
+    Expelled,
+    /// The member has left. This will not change: join as a new member.
+    #[error("the member has left")]
+    Left,
+}
+
+impl LockError {
+    /// Whether the wait limit was reached.
+    pub fn is_timeout(&self) -> bool {
+        matches!(self, LockError::TimedOut)
+    }
+
+    /// Whether the member was lost to the cluster, by its own will or not.
+    pub fn is_lost(&self) -> bool {
+        matches!(self, LockError::Expelled | LockError::Left)
+    }
+}
+
+impl From<Outcome> for LockError {
+    fn from(outcome: Outcome) -> Self {
+        match outcome {
+            Outcome::Busy => LockError::Busy,
+            Outcome::Closed(LostReason::Left) => LockError::Left,
+            Outcome::Closed(_) => LockError::Expelled,
+            // `Held` and `Undecided` answer a wait limit of zero.
+            _ => LockError::TimedOut,
+        }
+    }
+}
+
+/// Why [`try_lock`](crate::LockService::try_lock) failed. In every case nothing is held and nothing is queued.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TryLockError {
+    /// Somebody has the lock.
+    #[error("held by process {} with token {}", .0.process, .0.token)]
+    Held(HolderInfo),
+    /// Nobody can say at the moment: the grantor does not answer, is being replaced, or this member is cut off.
+    #[error("nobody can say at the moment whether the lock is free")]
+    Undecided,
+    /// The lock's name or the metadata is empty or too long. Nothing was asked.
+    #[error(transparent)]
+    InvalidName(#[from] InvalidName),
+    /// The lease is out of range. Nothing was asked.
+    #[error(transparent)]
+    InvalidLease(#[from] InvalidLease),
+    /// Too many requests of this member wait already. Nothing was asked; try again later.
+    #[error("too many requests are waiting already")]
+    Busy,
+    /// The cluster went on without this member. It joins again by itself: try again.
+    #[error("the cluster went on without this member; it is joining again")]
+    Expelled,
+    /// The member has left. This will not change: join as a new member.
+    #[error("the member has left")]
+    Left,
+}
+
+impl TryLockError {
+    /// Who has the lock, if that is why.
+    pub fn holder(&self) -> Option<&HolderInfo> {
+        match self {
+            TryLockError::Held(holder) => Some(holder),
+            _ => None,
+        }
+    }
+
+    /// Whether the member was lost to the cluster, by its own will or not.
+    pub fn is_lost(&self) -> bool {
+        matches!(self, TryLockError::Expelled | TryLockError::Left)
+    }
+}
+
+impl From<Outcome> for TryLockError {
+    fn from(outcome: Outcome) -> Self {
+        match outcome {
+            Outcome::Held(holder) => TryLockError::Held(holder),
+            Outcome::Busy => TryLockError::Busy,
+            Outcome::Closed(LostReason::Left) => TryLockError::Left,
+            Outcome::Closed(_) => TryLockError::Expelled,
+            _ => TryLockError::Undecided,
+        }
+    }
+}

@@ -1,0 +1,220 @@
+//! `Member`: this process as a member of a cluster.
+
+use super::builder::{JoinError, MemberBuilder};
+use super::events::Events;
+use super::lock_service::LockService;
+use crate::protocol::{InvalidName, ProcessId, ServiceName, Status};
+use crate::runtime::counters::Counters;
+use crate::runtime::engine::{Closed, Engine};
+use crate::runtime::transport::Transport;
+use dashmap::DashMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+/// This process as a member of a cluster.
+///
+/// A cheap handle: clones are the same member. When the last clone is dropped, the member leaves in the background, as
+/// well as it can without blocking; [`leave().await`](Member::leave) is the documented way. Lock services, guards and
+/// events do not keep a member from leaving.
+///
+/// Several members may live in one process, each with an address of its own, on either flavour of the tokio runtime.
+/// The runtime must outlive the member: when it ends, so does the member.
+#[derive(Clone)]
+pub struct Member {
+    handle: Arc<Handle>,
+}
+
+struct Handle {
+    cluster: String,
+    engine: Arc<Engine>,
+    /// None for a local member.
+    transport: Option<Arc<Transport>>,
+    /// One handle per service name; as many as the application has named.
+    services: DashMap<ServiceName, LockService>,
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        self.engine.leave();
+    }
+}
+
+impl Member {
+    pub(super) fn new(cluster: String, engine: Arc<Engine>, transport: Option<Arc<Transport>>) -> Self {
+        Member { handle: Arc::new(Handle { cluster, engine, transport, services: DashMap::new() }) }
+    }
+
+    /// Begins to join the cluster named `cluster`: 1 to 64 bytes, the same for all members.
+    ///
+    /// Geode: `DistributedSystem.connect`.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use elderlock::{JoinError, Member};
+    /// let error = Member::builder("shop").bind("127.0.0.1:7400").join().await.unwrap_err();
+    /// assert!(matches!(error, JoinError::NoSeeds));
+    /// # Ok(()) }
+    /// ```
+    pub fn builder(cluster: impl Into<String>) -> MemberBuilder {
+        MemberBuilder::new(cluster.into())
+    }
+
+    /// A cluster of one, within this process and without sockets: for tests and for trying things out. Each call makes
+    /// a cluster of its own.
+    ///
+    /// # Errors
+    /// [`JoinError::NoRuntime`] outside a tokio runtime; [`JoinError::NoRandomness`].
+    ///
+    /// # Cancel safety
+    /// Dropping the future leaves nothing behind.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let member = elderlock::Member::local().await?;
+    /// assert!(member.is_elder());
+    /// # Ok(()) }
+    /// ```
+    pub async fn local() -> Result<Member, JoinError> {
+        super::builder::local().await
+    }
+
+    /// The lock service `name`: 1 to 255 bytes of text, the same for all members that use it. It needs not be created;
+    /// the member that first asks for a lock of it becomes its grantor.
+    ///
+    /// # Errors
+    /// [`ServiceError::InvalidName`], [`ServiceError::Left`]; nothing is changed.
+    ///
+    /// # Cancel safety
+    /// Nothing is asked of anybody: dropping the future changes nothing.
+    ///
+    /// Geode: `DistributedLockService.create` and `getServiceNamed`.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let member = elderlock::Member::local().await?;
+    /// let stock = member.lock_service("inventory").await?;
+    /// assert_eq!(stock.name(), "inventory");
+    /// # Ok(()) }
+    /// ```
+    pub async fn lock_service(&self, name: impl AsRef<str>) -> Result<LockService, ServiceError> {
+        let name = ServiceName::new(name.as_ref())?;
+        let engine = &self.handle.engine;
+        if engine.is_over() {
+            return Err(ServiceError::Left);
+        }
+        if let Some(service) = self.handle.services.get(&name) {
+            return Ok(service.clone());
+        }
+        let entry = self.handle.services.entry(name.clone());
+        Ok(entry.or_insert_with(|| LockService::new(engine.clone(), name)).clone())
+    }
+
+    /// What happens to this member from now on. Subscribe first and take [`status`](Member::status) then, to know where
+    /// the events start from.
+    pub fn events(&self) -> Events {
+        Events::new(self.handle.engine.clone())
+    }
+
+    /// What this member sees now: view, elder, grantors, and the locks granted here. Takes longer the more locks it
+    /// grants.
+    pub fn status(&self) -> Status {
+        self.handle.engine.status()
+    }
+
+    /// Who this member is. Changes when it is expelled and joins again as a new process.
+    pub fn process(&self) -> ProcessId {
+        self.handle.engine.process()
+    }
+
+    /// The address that others reach it at. Without meaning for a [local](Member::local) member.
+    pub fn addr(&self) -> SocketAddr {
+        self.handle.engine.addr()
+    }
+
+    /// What its network has counted, refused input among it. All zero for a [local](Member::local) member.
+    pub fn counters(&self) -> Counters {
+        self.handle.transport.as_ref().map(|transport| transport.counters()).unwrap_or_default()
+    }
+
+    /// The name of its cluster.
+    pub fn cluster(&self) -> &str {
+        &self.handle.cluster
+    }
+
+    /// Whether it is the elder of its view. Old news by the time it is read; see [`events`](Member::events).
+    pub fn is_elder(&self) -> bool {
+        self.handle.engine.is_elder()
+    }
+
+    /// Says goodbye and waits until it is heard: every hold and every wait of this member ends, other members take
+    /// over what it granted, and its port is free. At most one member lease, and a second to close the connections.
+    /// Leaving twice is no error.
+    ///
+    /// # Errors
+    /// [`LeaveError`]. The member has left in every case.
+    ///
+    /// # Cancel safety
+    /// Once polled, dropping the future does not stop the leaving.
+    ///
+    /// Geode: `DistributedSystem.disconnect`.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use elderlock::LockError;
+    /// let member = elderlock::Member::local().await?;
+    /// let stock = member.lock_service("inventory").await?;
+    /// let guard = stock.lock("sku-42").await?;
+    /// member.leave().await?;
+    /// assert!(guard.fence().is_err());
+    /// assert_eq!(stock.lock("sku-42").await.unwrap_err(), LockError::Left);
+    /// # Ok(()) }
+    /// ```
+    pub async fn leave(&self) -> Result<(), LeaveError> {
+        self.handle.engine.leave();
+        let mut phase = self.handle.engine.phase();
+        // The sender lives as long as the engine.
+        let closed = match phase.wait_for(|phase| phase.closed.is_some() && phase.stopped).await {
+            Ok(phase) => phase.closed,
+            Err(_) => Some(Closed::Broken),
+        };
+        match closed {
+            Some(Closed::Heard) | None => Ok(()),
+            Some(Closed::Unheard) => Err(LeaveError::Unheard),
+            Some(Closed::Broken) => Err(LeaveError::Stopped),
+        }
+    }
+}
+
+impl std::fmt::Debug for Member {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Member")
+            .field("cluster", &self.handle.cluster)
+            .field("process", &self.process())
+            .field("addr", &self.addr())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Why [`Member::leave`] failed. The member has left in every case.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum LeaveError {
+    /// Nobody confirmed the goodbye within a member lease. Others remove this member when its lease has surely run out.
+    #[error("left, but nobody confirmed it: the others go on after this member's lease")]
+    Unheard,
+    /// The runtime under the member had ended, or the member broke. Others remove it when its lease has surely run out.
+    #[error("the member had stopped before, without a goodbye")]
+    Stopped,
+}
+
+/// Why [`Member::lock_service`] failed. Nothing is changed.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ServiceError {
+    /// The name is empty or longer than 255 bytes.
+    #[error(transparent)]
+    InvalidName(#[from] InvalidName),
+    /// The member has left.
+    #[error("the member has left")]
+    Left,
+}

@@ -1,0 +1,219 @@
+//! Every await of a member that asks another over the network, polled k times and dropped for every k until it
+//! completes: nothing stays held or queued, here or at the grantor.
+
+use super::rejoin::Lan;
+use super::*;
+use crate::Timing;
+
+/// Two members over a network of queues, the first of which grants the locks of "inventory"; leases long enough for
+/// a machine that has other things to do.
+struct Pair {
+    grantor: Member,
+    other: Member,
+    here: LockService,
+    there: LockService,
+}
+
+impl Pair {
+    async fn new() -> Pair {
+        let lan = Arc::new(Lan::default());
+        let grantor = lan.start_with(1, Timing::lan());
+        let other = lan.start_with(2, Timing::lan());
+        come(|| sees(&grantor, 2) && sees(&other, 2)).await;
+        let here = grantor.lock_service("inventory").await.unwrap();
+        drop(here.lock("a").await.unwrap());
+        let there = other.lock_service("inventory").await.unwrap();
+        Pair { grantor, other, here, there }
+    }
+
+    async fn nothing(&self) {
+        come(|| left_over(&self.grantor) == NOTHING && left_over(&self.other) == NOTHING).await;
+    }
+}
+
+/// Requests in the queues of the locks that the member grants.
+fn queued(member: &Member) -> usize {
+    let services = member.status().services;
+    services.iter().flat_map(|service| &service.locks).map(|lock| lock.waiters).sum()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_release_far_from_the_grantor_dropped_at_any_poll_gives_the_lock_back() {
+    let pair = Pair::new().await;
+    poll_k_then_drop(
+        async || pair.there.lock("a").await.unwrap().release(),
+        async |_| {
+            pair.nothing().await;
+            pair.here.lock("a").await.unwrap().release().await.unwrap();
+            pair.nothing().await;
+        },
+    )
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn watching_for_a_loss_far_from_the_grantor_can_be_dropped_at_any_poll() {
+    let pair = Pair::new().await;
+    let k = poll_k_then_drop(
+        async || {
+            let guard = pair.there.lock("a").lease(10 * MS).await.unwrap();
+            async move { assert_eq!(guard.lost().await, LostReason::LeaseEnded) }
+        },
+        async |_| pair.nothing().await,
+    )
+    .await;
+    assert!(k > 1, "it never had to wait");
+
+    // The guard outlives the watching, and is as good as before.
+    let guard = pair.there.lock("a").await.unwrap();
+    for k in 0..5 {
+        let mut watching = Box::pin(guard.lost());
+        for _ in 0..k {
+            assert!(poll_once(watching.as_mut()).is_pending());
+            tokio::task::yield_now().await;
+        }
+        drop(watching);
+        assert_eq!(guard.fence(), Ok(guard.token()));
+    }
+    assert_eq!((left_over(&pair.grantor), left_over(&pair.other)), ((0, 1, 0), (1, 0, 0)));
+    guard.release().await.unwrap();
+    pair.nothing().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn protecting_far_from_the_grantor_can_be_dropped_at_any_poll() {
+    let pair = Pair::new().await;
+    let k = poll_k_then_drop(
+        async || {
+            let guard = pair.there.lock("a").lease(10 * MS).await.unwrap();
+            async move {
+                let lost = guard.protect(std::future::pending::<()>()).await.unwrap_err();
+                assert_eq!(lost.reason, LostReason::LeaseEnded);
+            }
+        },
+        async |_| pair.nothing().await,
+    )
+    .await;
+    assert!(k > 1, "it never had to wait");
+
+    let k = poll_k_then_drop(
+        async || {
+            let guard = pair.there.lock("a").await.unwrap();
+            async move { guard.protect(tokio::time::sleep(5 * MS)).await.unwrap() }
+        },
+        async |_| pair.nothing().await,
+    )
+    .await;
+    assert!(k > 1, "it never had to wait");
+
+    // A request under protection is given up with it.
+    let kept = pair.here.lock("b").await.unwrap();
+    for k in 0..5 {
+        let guard = pair.there.lock("a").await.unwrap();
+        let mut protected = Box::pin(guard.protect(pair.there.lock("b").into_future()));
+        for _ in 0..k {
+            assert!(poll_once(protected.as_mut()).is_pending());
+            tokio::time::sleep(MS).await;
+        }
+        drop(protected);
+        guard.release().await.unwrap();
+        come(|| left_over(&pair.grantor) == (1, 1, 0) && left_over(&pair.other) == NOTHING).await;
+        come(|| queued(&pair.grantor) == 0).await;
+    }
+    kept.release().await.unwrap();
+    pair.nothing().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn waiting_for_events_can_be_dropped_at_any_poll_and_loses_none() {
+    let pair = Pair::new().await;
+    let events = Arc::new(tokio::sync::Mutex::new(pair.other.events()));
+    let heard = Mutex::new(Vec::new());
+    let hear = &|event: Option<MemberEvent>| match event {
+        Some(MemberEvent::BecameGrantor { service, .. }) => heard.lock().unwrap().push(service.as_str().to_owned()),
+        other => panic!("{other:?}"),
+    };
+    let asking = Mutex::new(None);
+    let mut count = 0;
+    poll_k_then_drop(
+        async || {
+            let service = pair.other.lock_service(format!("service {count}")).await.unwrap();
+            count += 1;
+            // The elder, which is another member, has to name the grantor: the event comes at a later poll.
+            *asking.lock().unwrap() = Some(tokio::spawn(service.lock("a").into_future()));
+            let events = events.clone();
+            async move { hear(events.lock().await.next().await) }
+        },
+        async |k| {
+            let asked = asking.lock().unwrap().take().unwrap();
+            asked.await.unwrap().unwrap().release().await.unwrap();
+            while heard.lock().unwrap().len() <= k {
+                let next = async { events.lock().await.next().await };
+                hear(tokio::time::timeout(HANG, next).await.expect("an event was lost"));
+            }
+            assert_eq!(*heard.lock().unwrap(), (0..=k).map(|k| format!("service {k}")).collect::<Vec<_>>());
+            pair.nothing().await;
+        },
+    )
+    .await;
+}
+
+/// Drops `leave` after `k` polls, at the grantor and elder or at the other member. Says whether it completed.
+async fn leave_and_drop(of_grantor: bool, k: usize) -> bool {
+    let pair = Pair::new().await;
+    let (leaver, stock, stayer, of_stayer) = match of_grantor {
+        true => (&pair.grantor, &pair.here, &pair.other, &pair.there),
+        false => (&pair.other, &pair.there, &pair.grantor, &pair.here),
+    };
+    let guard = stock.lock("a").await.unwrap();
+    let kept = of_stayer.lock("b").await.unwrap();
+    let waiting = tokio::spawn(stock.lock("b").into_future());
+    come(|| left_over(leaver).2 == 1).await;
+
+    let mut leave = Box::pin(leaver.leave());
+    let mut done = false;
+    for _ in 0..k {
+        if let Poll::Ready(result) = poll_once(leave.as_mut()) {
+            result.unwrap();
+            done = true;
+            break;
+        }
+        // One turn of the runtime: finer than any timer.
+        tokio::task::yield_now().await;
+    }
+    drop(leave);
+
+    if k == 0 {
+        // Nothing has begun: it goes on.
+        assert_eq!(guard.fence(), Ok(guard.token()));
+        stock.lock("c").await.unwrap().release().await.unwrap();
+    } else {
+        assert_eq!(stock.lock("c").await.unwrap_err(), LockError::Left);
+        assert_eq!(guard.lost().await, LostReason::Left);
+    }
+    leaver.leave().await.unwrap();
+    leaver.leave().await.unwrap();
+    assert_eq!(waiting.await.unwrap().unwrap_err(), LockError::Left);
+    assert_eq!(guard.release().await, Err(ReleaseError::Lost(LostReason::Left)));
+    assert_eq!(left_over(leaver), NOTHING);
+
+    // Its lock is free for the one that stays, and its place in the queue is gone.
+    come(|| sees(stayer, 1)).await;
+    of_stayer.lock("a").wait(HANG).await.unwrap().release().await.unwrap();
+    come(|| left_over(stayer) == (1, 1, 0) && queued(stayer) == 0).await;
+    kept.release().await.unwrap();
+    come(|| left_over(stayer) == NOTHING).await;
+    done
+}
+
+// On one thread, where nothing goes on within a poll.
+#[tokio::test]
+async fn a_leave_dropped_at_any_poll_goes_on_or_has_never_begun() {
+    for of_grantor in [false, true] {
+        let mut k = 0;
+        while !tokio::time::timeout(HANG, leave_and_drop(of_grantor, k)).await.expect("it hangs") {
+            k += 1;
+        }
+        assert!(k > 1, "it never had to wait");
+    }
+}

@@ -1,0 +1,235 @@
+//! Members over a network of queues in one process: what happens to the public API when a member is cut off, expelled
+//! and comes back as a new process.
+
+use super::*;
+use crate::protocol::{Config, Input, MemberInfo, Packet, ProcessId, Timing, View, ViewNumber};
+use crate::runtime::engine::{Engine, EngineOptions, draw_process};
+use crate::runtime::{Inbox, Network, Outbox};
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+use std::sync::Weak;
+use tokio::sync::mpsc;
+
+/// Short, so that leases end within a test.
+fn timing() -> Timing {
+    let timing = Timing {
+        member_lease: 400 * MS,
+        elder_lease: 160 * MS,
+        beat: 20 * MS,
+        retry: 20 * MS,
+        stagger: 10 * MS,
+        answer: 100 * MS,
+        clock_error_ppm: 20_000,
+    };
+    timing.check().unwrap();
+    timing
+}
+
+struct Parcel {
+    from: MemberInfo,
+    to: SocketAddr,
+    process: Option<ProcessId>,
+    packet: Packet,
+}
+
+#[derive(Default)]
+pub(super) struct Lan {
+    engines: Mutex<BTreeMap<SocketAddr, Weak<Engine>>>,
+    cut: Mutex<BTreeSet<SocketAddr>>,
+}
+
+/// One member's way out.
+struct Cable {
+    me: Mutex<MemberInfo>,
+    parcels: mpsc::UnboundedSender<Parcel>,
+}
+
+impl Outbox for Cable {
+    fn send(&self, to: SocketAddr, process: Option<ProcessId>, packet: Packet) {
+        let from = self.me.lock().unwrap().clone();
+        let _ = self.parcels.send(Parcel { from, to, process, packet });
+    }
+}
+
+impl Network for Cable {
+    fn reborn(&self, me: MemberInfo) {
+        *self.me.lock().unwrap() = me;
+    }
+}
+
+impl Lan {
+    fn deliver(&self, Parcel { from, to, process, packet }: Parcel) {
+        let cut = self.cut.lock().unwrap();
+        if cut.contains(&to) != cut.contains(&from.addr) {
+            return;
+        }
+        drop(cut);
+        let engine = self.engines.lock().unwrap().get(&to).and_then(Weak::upgrade);
+        if let Some(engine) = engine
+            && process.is_none_or(|process| process == engine.process())
+        {
+            engine.input(Input::Received { from: from.process, addr: from.addr, packet });
+        }
+    }
+
+    fn start(self: &Arc<Self>, number: u16) -> Member {
+        self.start_with(number, timing())
+    }
+
+    /// Member number `number`, not joined yet; number 1 founds alone, the others seek it.
+    pub(super) fn start_with(self: &Arc<Self>, number: u16, timing: Timing) -> Member {
+        let addr = |number| SocketAddr::from(([10, 0, 0, 1], number));
+        let me = MemberInfo { process: draw_process().unwrap(), addr: addr(number), host: None };
+        let (sender, mut parcels) = mpsc::unbounded_channel();
+        let cable = Arc::new(Cable { me: Mutex::new(me.clone()), parcels: sender });
+        let config = Config {
+            me,
+            timing,
+            council_size: 7,
+            seeds: BTreeSet::from([addr(1)]),
+            found_alone: false,
+            founding_number: ViewNumber(1),
+            remembered: None,
+            #[cfg(elderlock_mutants)]
+            mutant: None,
+            trust_refused: false,
+        };
+        let engine = Engine::new(EngineOptions { config, network: cable });
+        self.engines.lock().unwrap().insert(addr(number), Arc::downgrade(&engine));
+        let lan = self.clone();
+        tokio::spawn(async move {
+            while let Some(parcel) = parcels.recv().await {
+                lan.deliver(parcel);
+            }
+        });
+        let member = Member::new("test".into(), engine.clone(), None);
+        engine.start(&tokio::runtime::Handle::current(), async {});
+        member
+    }
+
+    fn cut(&self, member: &Member) {
+        self.cut.lock().unwrap().insert(member.addr());
+    }
+
+    fn heal(&self) {
+        self.cut.lock().unwrap().clear();
+    }
+}
+
+async fn happens(events: &mut Events, mut wanted: impl FnMut(&MemberEvent) -> bool) -> MemberEvent {
+    loop {
+        let event = tokio::time::timeout(HANG, events.next()).await.expect("it never came").expect("the member lives");
+        if wanted(&event) {
+            return event;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_expelled_member_loses_its_guards_and_comes_back_as_a_new_process() {
+    let lan = Arc::new(Lan::default());
+    let elder = lan.start(1);
+    let other = lan.start(2);
+    come(|| sees(&elder, 2) && sees(&other, 2)).await;
+    let mut events = other.events();
+    let stock = other.lock_service("inventory").await.unwrap();
+    let of_elder = elder.lock_service("inventory").await.unwrap();
+    let guard = stock.lock("a").await.unwrap();
+    let before = other.process();
+
+    lan.cut(&other);
+    assert_eq!(guard.lost().await, LostReason::Suspended);
+    happens(&mut events, |event| *event == MemberEvent::Suspended).await;
+    assert_eq!(stock.try_lock("b").await.unwrap_err(), TryLockError::Undecided);
+    come(|| sees(&elder, 1)).await;
+    // The waiter began to wait in the old incarnation and is told that it is over.
+    let waiting = tokio::spawn(stock.lock("a").into_future());
+    come(|| left_over(&other).2 == 1).await;
+    lan.heal();
+
+    assert_eq!(waiting.await.unwrap().unwrap_err(), LockError::Expelled);
+    happens(&mut events, |event| *event == MemberEvent::Lost).await;
+    let rejoined = happens(&mut events, |event| matches!(event, MemberEvent::Rejoined { .. })).await;
+    assert_ne!(other.process(), before);
+    assert_eq!(rejoined, MemberEvent::Rejoined { process: other.process() });
+    assert!(guard.fence().is_err(), "the new lease does not revive it");
+
+    // The same handles go on working.
+    let again = stock.lock("a").await.unwrap();
+    assert!(again.token() > guard.token());
+    assert!(of_elder.try_lock("a").await.unwrap_err().holder().is_some());
+    drop(guard);
+    again.fence().unwrap();
+    again.release().await.unwrap();
+    of_elder.lock("a").await.unwrap().release().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_expelled_founder_joins_the_others_and_founds_no_second_cluster() {
+    let lan = Arc::new(Lan::default());
+    let founder = lan.start(1);
+    come(|| sees(&founder, 1)).await;
+    let second = lan.start(2);
+    come(|| sees(&founder, 2) && sees(&second, 2)).await;
+    let third = lan.start(3);
+    come(|| [&founder, &second, &third].iter().all(|member| sees(member, 3))).await;
+    let lineage = |member: &Member| member.status().view.map(|view: View| view.lineage);
+    let first = lineage(&founder);
+
+    lan.cut(&founder);
+    come(|| sees(&second, 2) && sees(&third, 2) && second.is_elder()).await;
+    lan.heal();
+    come(|| [&founder, &second, &third].iter().all(|member| sees(member, 3))).await;
+    assert!([&founder, &second, &third].iter().all(|member| lineage(member) == first));
+    assert!(!founder.is_elder());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lock_held_by_another_member_is_waited_for_and_given_up_without_a_trace() {
+    let lan = Arc::new(Lan::default());
+    let elder = lan.start(1);
+    let other = lan.start(2);
+    come(|| sees(&elder, 2) && sees(&other, 2)).await;
+    let here = elder.lock_service("inventory").await.unwrap();
+    let there = other.lock_service("inventory").await.unwrap();
+    let nothing = || left_over(&elder) == NOTHING && left_over(&other) == NOTHING;
+
+    // Free, and from another member: the grant is on its way at some polls.
+    drop(here.lock("a").await.unwrap());
+    poll_k_then_drop(async || there.lock("a").into_future(), async |_| come(nothing).await).await;
+    poll_k_then_drop(async || there.try_lock("a").into_future(), async |_| come(nothing).await).await;
+
+    // Held for a while.
+    let k = poll_k_then_drop(
+        async || {
+            let guard = here.lock("a").lease(5 * MS).await.unwrap();
+            let waiting = there.lock("a").into_future();
+            async move {
+                let result = waiting.await;
+                drop(guard);
+                result
+            }
+        },
+        async |_| come(nothing).await,
+    )
+    .await;
+    assert!(k > 1, "it never had to wait");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whoever_leaves_is_heard_and_its_locks_go_to_the_next() {
+    let lan = Arc::new(Lan::default());
+    let elder = lan.start(1);
+    let other = lan.start(2);
+    come(|| sees(&elder, 2) && sees(&other, 2)).await;
+    let guard = elder.lock_service("inventory").await.unwrap().lock("a").await.unwrap();
+    let waiting = tokio::spawn(other.lock_service("inventory").await.unwrap().lock("a").into_future());
+    come(|| left_over(&other).2 == 1).await;
+    elder.leave().await.unwrap();
+    assert_eq!(guard.fence().unwrap_err().reason, LostReason::Left);
+    let next = waiting.await.unwrap().unwrap();
+    assert!(next.token() > guard.token());
+    assert!(other.is_elder());
+    next.release().await.unwrap();
+    other.leave().await.unwrap();
+}
