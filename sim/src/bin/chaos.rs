@@ -1,0 +1,186 @@
+//! `chaos --seeds N --from S --members 3..7 [--faults 1,4] [--trace LINES]`: runs seeds on all cores of the machine.
+//!
+//! Exit code 1 and a story on the first break, 2 on a wrong command line.
+
+use elderlock_sim::chaos::{Plan, Summary, describe, run_seed, trace_seed};
+use elderlock_sim::invariants::Break;
+use elderlock_sim::shrink::shrink;
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
+
+/// One seed in so many is run twice, and must go the same way.
+const TWICE_EVERY: u64 = 16;
+
+/// More excused runs than this mean that something loses quorums that it should not. About 6 in a hundred plans are
+/// drawn to be reckless, and a part of those is excused.
+const EXCUSED_PERCENT: u64 = 4;
+/// From so many seeds on a batch has to show every premise.
+const TELLING_SEEDS: u64 = 1_000;
+
+struct Options {
+    seeds: u64,
+    from: u64,
+    members: (usize, usize),
+    faults: Option<Vec<usize>>,
+    trace: usize,
+    keep_going: bool,
+}
+
+fn options() -> Result<Options, String> {
+    let mut options = Options { seeds: 200, from: 1, members: (3, 7), faults: None, trace: 60, keep_going: false };
+    let mut args = std::env::args().skip(1);
+    while let Some(flag) = args.next() {
+        if flag == "--keep-going" {
+            options.keep_going = true;
+            continue;
+        }
+        let value = args.next().ok_or_else(|| format!("{flag} wants a value"))?;
+        let number = |text: &str| text.parse::<u64>().map_err(|_| format!("{flag}: {text} is no number"));
+        match flag.as_str() {
+            "--seeds" => options.seeds = number(&value)?,
+            "--from" => options.from = number(&value)?,
+            "--trace" => options.trace = number(&value)? as usize,
+            "--members" => {
+                let (low, high) = value.split_once("..").unwrap_or((&value, &value));
+                options.members = (number(low)? as usize, number(high.trim_start_matches('='))? as usize);
+                if options.members.0 < 2 || options.members.1 < options.members.0 || options.members.1 > 12 {
+                    return Err("--members wants 2 to 12, as 3..7".to_string());
+                }
+            }
+            "--faults" => {
+                let numbers = value.split(',').filter(|part| !part.is_empty()).map(number);
+                options.faults = Some(numbers.map(|n| n.map(|n| n as usize)).collect::<Result<_, _>>()?);
+            }
+            _ => return Err(format!("there is no {flag}")),
+        }
+    }
+    Ok(options)
+}
+
+fn plan(options: &Options, seed: u64) -> Plan {
+    let plan = Plan::draw(seed, options.members);
+    match &options.faults {
+        Some(kept) => plan.only(kept),
+        None => plan,
+    }
+}
+
+fn main() -> ExitCode {
+    let options = match options() {
+        Ok(options) => options,
+        Err(wrong) => {
+            eprintln!(
+                "{wrong}\nusage: chaos [--seeds N] [--from S] [--members 3..7] [--faults 0,2] [--trace LINES] [--keep-going]"
+            );
+            return ExitCode::from(2);
+        }
+    };
+    // Panics of the core are caught and told as breaks, with where they happened.
+    std::panic::set_hook(Box::new(|panic| eprintln!("{panic}")));
+    let started = Instant::now();
+    let next = AtomicU64::new(options.from);
+    let end = options.from + options.seeds;
+    let total = Mutex::new(Summary::default());
+    let breaks: Mutex<Vec<(u64, Break)>> = Mutex::new(Vec::new());
+    let workers = std::thread::available_parallelism().map_or(1, usize::from);
+    std::thread::scope(|scope| {
+        for _ in 0..workers {
+            scope.spawn(|| {
+                let mut summary = Summary::default();
+                loop {
+                    let seed = next.fetch_add(1, Ordering::Relaxed);
+                    let stop = !options.keep_going && !lock(&breaks).is_empty();
+                    if seed >= end || stop {
+                        break;
+                    }
+                    if let Some(found) = one(&options, seed, &mut summary) {
+                        lock(&breaks).push((seed, found));
+                    }
+                }
+                lock(&total).merge(&summary);
+            });
+        }
+    });
+    report(&lock(&total), started.elapsed().as_secs_f64());
+    let mut breaks = std::mem::take(&mut *lock(&breaks));
+    breaks.sort_by_key(|(seed, _)| *seed);
+    if options.keep_going {
+        for (seed, found) in &breaks {
+            let what: String = found.what.chars().take(160).collect();
+            println!("seed {seed}: {}: {what}", found.invariant);
+        }
+    }
+    match breaks.first() {
+        Some((seed, found)) => {
+            tell(&options, *seed, found);
+            ExitCode::FAILURE
+        }
+        None if is_telling(&lock(&total)) => ExitCode::SUCCESS,
+        None => ExitCode::FAILURE,
+    }
+}
+
+/// Whether a batch without a break means something: few runs were excused, and every premise held somewhere. A small
+/// batch need not show that.
+fn is_telling(total: &Summary) -> bool {
+    let idle: Vec<&str> = total.premises.iter().filter(|(_, count)| **count == 0).map(|(name, _)| *name).collect();
+    let too_many = total.excused * 100 > total.seeds * EXCUSED_PERCENT;
+    if total.seeds < TELLING_SEEDS || (idle.is_empty() && !too_many) {
+        return true;
+    }
+    println!("no break, but it means little: premises that never held {idle:?}, {} runs excused", total.excused);
+    false
+}
+
+fn one(options: &Options, seed: u64, summary: &mut Summary) -> Option<Break> {
+    let plan = plan(options, seed);
+    let run = run_seed(&plan, |world| world);
+    summary.add(&run);
+    if seed.is_multiple_of(TWICE_EVERY) && run_seed(&plan, |world| world).world.digest() != run.world.digest() {
+        let what = "the same seed went another way".to_string();
+        return Some(Break { invariant: "determinism", what, at: 0 });
+    }
+    run.world.broken().cloned()
+}
+
+fn report(total: &Summary, took: f64) {
+    println!(
+        "{} seeds, {} virtual s, {} events in {took:.1} s ({:.0} events/s), {} excused",
+        total.seeds,
+        total.virtual_seconds,
+        total.events,
+        total.events as f64 / took,
+        total.excused
+    );
+    println!("{} grants, {} lost, {} stale writes refused", total.grants, total.lost, total.refused);
+    for (what, counts) in [("answers", &total.answers), ("faults", &total.faults), ("premises", &total.premises)] {
+        let counts: Vec<String> = counts.iter().map(|(name, count)| format!("{name} {count}")).collect();
+        println!("{what}: {}", counts.join(", "));
+    }
+}
+
+fn tell(options: &Options, seed: u64, found: &Break) {
+    let full = plan(options, seed);
+    let small = shrink(&full, found.invariant, |world| world);
+    let traced = trace_seed(&small, |world| world);
+    println!("\nseed {seed} breaks {}: {}", found.invariant, found.what);
+    println!("{}", describe(&small));
+    println!("(of {} faults)", full.faults.len());
+    println!("{}", traced.world.story(options.trace));
+    if let Some(found) = traced.world.broken() {
+        println!("{} at {:.6} s: {}", found.invariant, found.at as f64 / 1e9, found.what);
+    }
+    let faults: Vec<String> = small.kept.iter().map(ToString::to_string).collect();
+    println!(
+        "replay: cargo run --profile chaos -p elderlock-sim --bin chaos -- --seeds 1 --from {seed} --members {}..{} --faults {}",
+        options.members.0,
+        options.members.1,
+        if faults.is_empty() { ",".to_string() } else { faults.join(",") }
+    );
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

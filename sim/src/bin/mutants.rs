@@ -1,0 +1,72 @@
+//! Runs the chaos driver against each planted defect of the core: one that is not found means that the driver looks
+//! away. Only under `RUSTFLAGS="--cfg elderlock_mutants"`.
+
+#[cfg(not(elderlock_mutants))]
+fn main() -> std::process::ExitCode {
+    eprintln!("mutants exist only under RUSTFLAGS=\"--cfg elderlock_mutants\"");
+    std::process::ExitCode::from(2)
+}
+
+#[cfg(elderlock_mutants)]
+fn main() -> std::process::ExitCode {
+    hunt::main()
+}
+
+#[cfg(elderlock_mutants)]
+mod hunt {
+    use elderlock::protocol::mutant::Mutant;
+    use elderlock_sim::chaos::{Plan, run_seed};
+    use std::process::ExitCode;
+    use std::sync::atomic::{AtomicU64, Ordering};
+    use std::sync::{Mutex, PoisonError};
+
+    /// Seeds spent on one mutant at most.
+    const SEEDS: u64 = 2_000;
+
+    pub(super) fn main() -> ExitCode {
+        std::panic::set_hook(Box::new(|_| {}));
+        let wanted: Option<String> = std::env::args().nth(1);
+        let mut missed = 0;
+        for mutant in &Mutant::CHAOS {
+            if wanted.as_ref().is_some_and(|wanted| *wanted != format!("{mutant:?}")) {
+                continue;
+            }
+            match find(*mutant) {
+                Some((seed, invariant)) => println!("{mutant:?}: found after {seed} seeds by {invariant}"),
+                None => {
+                    println!("{mutant:?}: NOT FOUND in {SEEDS} seeds");
+                    missed += 1;
+                }
+            }
+        }
+        if missed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    }
+
+    fn find(mutant: Mutant) -> Option<(u64, &'static str)> {
+        let next = AtomicU64::new(1);
+        let found: Mutex<Option<(u64, &'static str)>> = Mutex::new(None);
+        let workers = std::thread::available_parallelism().map_or(1, usize::from);
+        std::thread::scope(|scope| {
+            for _ in 0..workers {
+                scope.spawn(|| {
+                    loop {
+                        let seed = next.fetch_add(1, Ordering::Relaxed);
+                        if seed > SEEDS || found.lock().unwrap_or_else(PoisonError::into_inner).is_some() {
+                            break;
+                        }
+                        let plan = Plan::draw(seed, (3, 7));
+                        let run = run_seed(&plan, |world| world.mutant(mutant));
+                        // A seed that breaks without it proves nothing about the mutant.
+                        if let Some(one) = run.world.broken()
+                            && run_seed(&plan, |world| world).world.broken().is_none()
+                        {
+                            let mut found = found.lock().unwrap_or_else(PoisonError::into_inner);
+                            found.get_or_insert((seed, one.invariant));
+                        }
+                    }
+                });
+            }
+        });
+        found.into_inner().unwrap_or_else(PoisonError::into_inner)
+    }
+}

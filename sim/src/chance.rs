@@ -1,0 +1,87 @@
+//! Chance without a generator: every decision is a hash of what it decides.
+//!
+//! The fate of the n-th packet from one member to another depends on the seed, the two and n, and on nothing else.
+//! So taking one fault out of a run leaves the luck of everything else as it was, and a run can be shrunk.
+
+/// Mixes numbers into one; the finalizer of splitmix64 after each.
+pub fn mix(parts: &[u64]) -> u64 {
+    parts.iter().fold(0x9e37_79b9_7f4a_7c15, |hash, part| {
+        let mut z = (hash ^ part).wrapping_add(0x9e37_79b9_7f4a_7c15);
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    })
+}
+
+/// A stream of hashes for plans that are drawn in one go.
+#[derive(Clone, Debug)]
+pub struct Dice {
+    seed: u64,
+    stream: u64,
+    rolls: u64,
+}
+
+impl Dice {
+    /// The stream `stream` of `seed`. Streams have nothing to do with each other.
+    pub fn new(seed: u64, stream: u64) -> Dice {
+        Dice { seed, stream, rolls: 0 }
+    }
+
+    /// The next number.
+    pub fn roll(&mut self) -> u64 {
+        self.rolls += 1;
+        mix(&[self.seed, self.stream, self.rolls])
+    }
+
+    /// A number below `limit`, which is not zero.
+    pub fn below(&mut self, limit: u64) -> u64 {
+        self.roll() % limit.max(1)
+    }
+
+    /// A number from `low` to `high`, ends included.
+    pub fn between(&mut self, low: u64, high: u64) -> u64 {
+        low + self.below(high.saturating_sub(low) + 1)
+    }
+
+    /// True `ppm` times in a million.
+    pub fn chance(&mut self, ppm: u32) -> bool {
+        self.below(1_000_000) < u64::from(ppm)
+    }
+
+    /// One of these; there is at least one.
+    pub fn pick<'a, T>(&mut self, these: &'a [T]) -> &'a T {
+        &these[self.below(these.len() as u64) as usize]
+    }
+}
+
+/// A running digest of a run: equal for equal seeds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Digest(pub u64);
+
+impl std::hash::Hasher for Digest {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for chunk in bytes.chunks(8) {
+            let mut word = [0; 8];
+            word[..chunk.len()].copy_from_slice(chunk);
+            self.0 = mix(&[self.0, u64::from_le_bytes(word)]);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_same_question_has_the_same_answer_and_rates_are_kept() {
+        assert_eq!(mix(&[1, 2, 3]), mix(&[1, 2, 3]));
+        assert_ne!(mix(&[1, 2, 3]), mix(&[1, 3, 2]));
+        let mut dice = Dice::new(7, 0);
+        let hits = (0..100_000).filter(|_| dice.chance(200_000)).count();
+        assert!((19_000..21_000).contains(&hits), "{hits}");
+    }
+}

@@ -1,0 +1,369 @@
+//! The chaos driver: draws a story from a seed, tells it to a World, heals, and demands that everything works.
+//!
+//! *Swarm*: each seed draws which kinds of faults there are at all, and every rate. A seed with everything at once
+//! hides more than it shows.
+
+use crate::chance::Dice;
+use crate::fault::{Active, Fault, KINDS, millis};
+use crate::history::Ask;
+use crate::network::{MS, SECOND, Weather};
+use crate::world::World;
+use elderlock::protocol::{Outcome, Timing, Token, Wait};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// The services that clients use.
+pub const SERVICES: [&str; 2] = ["stock", "till"];
+/// The locks of each.
+const NAMES: [&str; 3] = ["a", "b", "c"];
+/// Requests of one member at a time.
+const MAX_OPEN: usize = 8;
+
+/// Everything that is drawn before a run.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Plan {
+    /// The seed.
+    pub seed: u64,
+    /// Seeds that found the cluster.
+    pub founders: usize,
+    /// Members that join one after the other.
+    pub joiners: usize,
+    /// Council size.
+    pub council: u8,
+    /// Times.
+    pub timing: Timing,
+    /// Clock rate of each member in parts per million.
+    pub clocks: Vec<i32>,
+    /// Whether the clocks keep their bound.
+    pub bounded: bool,
+    /// The host of each member.
+    pub hosts: Vec<u32>,
+    /// Processes are killed without regard to the quorum.
+    pub reckless: bool,
+    /// Nobody notices broken connections.
+    pub without_hints: bool,
+    /// The weather when nothing is wrong.
+    pub weather: Weather,
+    /// How long there are faults.
+    pub span: u64,
+    /// Mean time between two deeds of clients.
+    pub pace: u64,
+    /// What goes wrong.
+    pub faults: Vec<Fault>,
+    /// The numbers of the faults in the full plan, for replay after shrinking.
+    pub kept: Vec<usize>,
+}
+
+impl Plan {
+    /// Draws the plan of a seed, with `members.0` to `members.1` members.
+    pub fn draw(seed: u64, members: (usize, usize)) -> Plan {
+        let mut dice = Dice::new(seed, 1);
+        let count = dice.between(members.0 as u64, members.1 as u64) as usize;
+        let joiners = if dice.chance(300_000) { dice.below(count as u64 - 1) as usize } else { 0 };
+        let timing = if dice.chance(250_000) { Timing::lan() } else { Timing::fast() };
+        let bounded = !dice.chance(100_000);
+        let error = if bounded { timing.clock_error_ppm as u64 - 500 } else { 300_000 };
+        let skewed = dice.chance(700_000);
+        let clocks =
+            (0..count).map(|_| if skewed { dice.between(0, 2 * error) as i32 - error as i32 } else { 0 }).collect();
+        let shared = dice.chance(300_000);
+        let hosts = (0..count).map(|place| if shared { dice.below(2) as u32 } else { place as u32 }).collect();
+        let span = dice.between(20, 26) * SECOND;
+        let kinds: Vec<usize> = (0..KINDS).filter(|_| dice.chance(350_000)).collect();
+        let many = dice.between(1, 16);
+        let mut faults: Vec<Fault> = (0..many)
+            .filter(|_| !kinds.is_empty())
+            .map(|_| {
+                let kind = *dice.pick(&kinds);
+                Fault::draw(&mut dice, kind, count, span)
+            })
+            .collect();
+        faults.sort_by_key(|fault| fault.at);
+        Plan {
+            seed,
+            founders: count - joiners,
+            joiners,
+            council: if dice.chance(800_000) { 7 } else { dice.between(1, 5) as u8 },
+            timing,
+            clocks,
+            bounded,
+            hosts,
+            reckless: dice.chance(60_000),
+            without_hints: dice.chance(200_000),
+            weather: Weather { slowest: dice.between(MS / 2, 5 * MS), ..Weather::FAIR },
+            span,
+            pace: dice.between(4, 60) * MS,
+            kept: (0..faults.len()).collect(),
+            faults,
+        }
+    }
+
+    /// The plan with only these of its faults.
+    pub fn only(&self, kept: &[usize]) -> Plan {
+        let of = |number: &usize| self.kept.iter().position(|kept| kept == number).map(|index| self.faults[index]);
+        Plan { faults: kept.iter().filter_map(of).collect(), kept: kept.to_vec(), ..self.clone() }
+    }
+
+    /// The World of this plan, before anything happens.
+    pub fn world(&self) -> World {
+        let mut world = World::new(self.seed)
+            .members(self.founders)
+            .joiners(self.joiners)
+            .council(self.council)
+            .timing(self.timing)
+            .hosts(&self.hosts)
+            .lenient();
+        for (place, ppm) in self.clocks.iter().enumerate() {
+            world = world.clock(place, *ppm);
+        }
+        if !self.bounded {
+            world = world.unbounded_clocks();
+        }
+        if self.without_hints {
+            world = world.without_hints();
+        }
+        world
+    }
+
+    /// Runs it to the end, or to the first break.
+    pub fn run(&self, world: World) -> Run {
+        let mut run = Run { world, faults: BTreeMap::new(), pending: Vec::new(), complete: false, deed: 0 };
+        // A panic of the core is a break like any other, and its trace is wanted. The World is not used further.
+        let told = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| run.tell(self)));
+        if let Err(payload) = told {
+            let text = payload.downcast_ref::<String>().cloned();
+            let text = text.or_else(|| payload.downcast_ref::<&str>().map(ToString::to_string));
+            run.world.fail("no_panic", text.unwrap_or_default());
+        }
+        run
+    }
+}
+
+/// A plan being run.
+#[derive(Debug)]
+pub struct Run {
+    /// The World.
+    pub world: World,
+    /// Faults that began, by kind.
+    pub faults: BTreeMap<&'static str, u64>,
+    /// Whether everything was demanded at the end and came about.
+    pub complete: bool,
+    /// Writes to be made later, with a token that `fence` gave before.
+    pending: Vec<(u64, Ask, Token)>,
+    deed: u64,
+}
+
+impl Run {
+    fn tell(&mut self, plan: &Plan) {
+        let mut dice = Dice::new(plan.seed, 2);
+        let mut active: Vec<Active> = Vec::new();
+        let mut coming = plan.faults.iter().peekable();
+        let mut joining: Vec<(u64, usize)> =
+            (plan.founders..plan.founders + plan.joiners).map(|place| (dice.below(plan.span / 2), place)).collect();
+        self.world.weather(plan.weather);
+        while self.world.now < plan.span && self.world.broken().is_none() {
+            self.world.run_for(Duration::from_nanos(dice.between(plan.pace / 4, plan.pace * 7 / 4)));
+            let now = self.world.now;
+            let mut changed = false;
+            while let Some(fault) = coming.next_if(|fault| fault.at <= now) {
+                if let Some(begun) = self.world.begin_fault(fault, plan.reckless) {
+                    *self.faults.entry(fault.what.name()).or_default() += 1;
+                    active.push(begun);
+                    changed = true;
+                }
+            }
+            let (over, going_on): (Vec<Active>, Vec<Active>) = active.into_iter().partition(|one| one.until <= now);
+            active = going_on;
+            for one in &over {
+                self.world.end_fault(one);
+                changed = true;
+            }
+            if changed {
+                self.world.weather_of(plan.weather, &active);
+            }
+            joining.retain(|(at, place)| {
+                if *at <= now && !self.world.is_alive(*place) {
+                    self.world.start(*place);
+                }
+                *at > now
+            });
+            self.act(plan.seed);
+        }
+        if self.world.broken().is_none() {
+            self.complete = self.world.restore_and_demand();
+        }
+    }
+
+    /// One deed of one client.
+    fn act(&mut self, seed: u64) {
+        // A stream for each deed: what happened before does not change what is wanted next.
+        self.deed += 1;
+        let mut dice = Dice::new(seed, 1_000 + self.deed);
+        let world = &mut self.world;
+        let due: Vec<_> = {
+            let (due, later) = std::mem::take(&mut self.pending).into_iter().partition(|(at, ..)| *at <= world.now);
+            self.pending = later;
+            due
+        };
+        for (_, ask, token) in due {
+            if world.is_up(world.call(ask).member) {
+                world.write_with(ask, token);
+            }
+        }
+        let place = dice.below(world.places().len() as u64) as usize;
+        let some = |dice: &mut Dice, these: Vec<Ask>| (!these.is_empty()).then(|| *dice.pick(&these));
+        let usable = |world: &World, ask: &Ask| world.is_up(world.call(*ask).member);
+        match dice.below(100) {
+            0..45 => {
+                let busy = world.history().open().chain(world.history().claims());
+                let busy = busy.filter(|ask| world.call(*ask).member == place).count();
+                if !world.is_up(place) || busy >= MAX_OPEN {
+                    return;
+                }
+                let ms = |dice: &mut Dice, high: u64| Duration::from_millis(dice.between(1, high));
+                let wait = match dice.below(10) {
+                    0..2 => Wait::Try,
+                    2..6 => Wait::AtMost(ms(&mut dice, 4_000)),
+                    _ => Wait::Forever,
+                };
+                let lease = dice.chance(400_000).then(|| ms(&mut dice, 3_000));
+                let (service, name) = (*dice.pick(&SERVICES), *dice.pick(&NAMES));
+                world.ask(place, service, name, wait, lease);
+            }
+            45..75 => {
+                let claims = world.history().claims().filter(|ask| usable(world, ask)).collect();
+                if let Some(ask) = some(&mut dice, claims) {
+                    world.release(ask);
+                }
+            }
+            75..82 => {
+                let open = world.history().open().filter(|ask| usable(world, ask)).collect();
+                if let Some(ask) = some(&mut dice, open) {
+                    world.cancel(ask);
+                }
+            }
+            82..88 => {
+                let claims = world.history().claims().filter(|ask| usable(world, ask)).collect();
+                if let Some(ask) = some(&mut dice, claims) {
+                    world.extend(ask, dice.between(1, 3_000));
+                }
+            }
+            _ => {
+                let claims = world.history().claims().filter(|ask| usable(world, ask)).collect();
+                let Some(ask) = some(&mut dice, claims) else { return };
+                if dice.chance(500_000) {
+                    world.write(ask);
+                } else if let Some(token) = world.fence(ask) {
+                    self.pending.push((world.now + dice.below(6 * SECOND), ask, token));
+                }
+            }
+        }
+    }
+}
+
+/// What came of many runs.
+#[derive(Clone, Debug, Default)]
+pub struct Summary {
+    /// Runs.
+    pub seeds: u64,
+    /// Inputs handled.
+    pub events: u64,
+    /// Virtual seconds.
+    pub virtual_seconds: u64,
+    /// Grants answered.
+    pub grants: u64,
+    /// Answers by kind.
+    pub answers: BTreeMap<&'static str, u64>,
+    /// Holds lost.
+    pub lost: u64,
+    /// Stale writes that the store refused.
+    pub refused: u64,
+    /// Faults by kind.
+    pub faults: BTreeMap<&'static str, u64>,
+    /// How often the premise of each invariant held.
+    pub premises: BTreeMap<&'static str, u64>,
+    /// Runs that lost a quorum for good, of which nothing could be demanded at the end.
+    pub excused: u64,
+}
+
+impl Summary {
+    /// Adds a run.
+    pub fn add(&mut self, run: &Run) {
+        self.seeds += 1;
+        self.events += run.world.events();
+        self.virtual_seconds += run.world.seconds();
+        self.grants += run.world.history().grants;
+        self.refused += run.world.store.refused;
+        self.excused += u64::from(!run.complete && run.world.broken().is_none());
+        for call in &run.world.history().calls {
+            self.lost += u64::from(call.lost.is_some());
+            let name = match &call.outcome {
+                Some(Outcome::Granted { .. }) => "granted",
+                Some(Outcome::TimedOut) => "timed out",
+                Some(Outcome::Held(_)) => "held",
+                Some(Outcome::Undecided) => "undecided",
+                Some(Outcome::Busy) => "busy",
+                Some(Outcome::Closed(_)) => "closed",
+                Some(Outcome::Extended { .. } | Outcome::NotHeld) | None => "none",
+            };
+            *self.answers.entry(name).or_default() += 1;
+        }
+        add_all(&mut self.faults, &run.faults);
+        add_all(&mut self.premises, &run.world.premises());
+    }
+
+    /// Adds another summary.
+    pub fn merge(&mut self, other: &Summary) {
+        self.seeds += other.seeds;
+        self.events += other.events;
+        self.virtual_seconds += other.virtual_seconds;
+        self.grants += other.grants;
+        self.lost += other.lost;
+        self.refused += other.refused;
+        self.excused += other.excused;
+        add_all(&mut self.answers, &other.answers);
+        add_all(&mut self.faults, &other.faults);
+        add_all(&mut self.premises, &other.premises);
+    }
+}
+
+fn add_all(to: &mut BTreeMap<&'static str, u64>, from: &BTreeMap<&'static str, u64>) {
+    for (name, count) in from {
+        *to.entry(name).or_default() += count;
+    }
+}
+
+/// A plan for people.
+pub fn describe(plan: &Plan) -> String {
+    let mut text = format!(
+        "{} founders, {} joiners, council {}, member lease {:?}, clocks {:?} ppm, hosts {:?}{}{}{}",
+        plan.founders,
+        plan.joiners,
+        plan.council,
+        plan.timing.member_lease,
+        plan.clocks,
+        plan.hosts,
+        if plan.bounded { "" } else { ", clocks out of bound" },
+        if plan.reckless { ", reckless" } else { "" },
+        if plan.without_hints { ", no hints" } else { "" },
+    );
+    for (number, fault) in plan.kept.iter().zip(&plan.faults) {
+        text.push_str(&format!(
+            "\n  fault {number}: at {:?} for {:?}: {:?}",
+            millis(fault.at),
+            millis(fault.lasts),
+            fault.what
+        ));
+    }
+    text
+}
+
+/// Runs a plan without a trace.
+pub fn run_seed(plan: &Plan, prepare: impl Fn(World) -> World) -> Run {
+    plan.run(prepare(plan.world().untraced()))
+}
+
+/// Runs a plan with a trace.
+pub fn trace_seed(plan: &Plan, prepare: impl Fn(World) -> World) -> Run {
+    plan.run(prepare(plan.world()))
+}

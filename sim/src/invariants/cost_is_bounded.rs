@@ -1,0 +1,43 @@
+//! `cost_is_bounded`: no storm. The members of a World together never send more packets in a virtual second than a
+//! generous limit that has nothing to do with what they are asked to do.
+
+use super::{Fact, Invariant, Verdict};
+use crate::network::SECOND;
+use crate::world::World;
+
+/// Packets a second that a World of at most a dozen members and a few hundred requests a second can need, ten times.
+const LIMIT: u64 = 60_000;
+
+/// See the module.
+#[derive(Debug, Default)]
+pub struct CostIsBounded {
+    second: u64,
+    sent: u64,
+    premises: u64,
+}
+
+impl Invariant for CostIsBounded {
+    fn name(&self) -> &'static str {
+        "cost_is_bounded"
+    }
+
+    fn premises(&self) -> u64 {
+        self.premises
+    }
+
+    fn hear(&mut self, world: &World, fact: &Fact<'_>) -> Verdict {
+        if !matches!(fact, Fact::Sent { .. }) {
+            return Ok(());
+        }
+        if self.second != world.now / SECOND {
+            self.second = world.now / SECOND;
+            self.sent = 0;
+            self.premises += 1;
+        }
+        self.sent += 1;
+        if self.sent > LIMIT {
+            return Err(format!("more than {LIMIT} packets in one second"));
+        }
+        Ok(())
+    }
+}

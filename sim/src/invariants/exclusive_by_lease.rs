@@ -1,0 +1,43 @@
+//! `exclusive_by_lease`: no two guards of one lock give a token at the same instant. Stopped processes count: they
+//! may wake now, and their guards look at their clocks first. Inside the clock bound.
+
+use super::{Fact, Invariant, Verdict};
+use crate::history::Ask;
+use crate::world::World;
+
+/// See the module.
+#[derive(Debug, Default)]
+pub struct ExclusiveByLease {
+    premises: u64,
+}
+
+impl Invariant for ExclusiveByLease {
+    fn name(&self) -> &'static str {
+        "exclusive_by_lease"
+    }
+
+    fn premises(&self) -> u64 {
+        self.premises
+    }
+
+    fn hear(&mut self, world: &World, fact: &Fact<'_>) -> Verdict {
+        match fact {
+            Fact::Answered { ask } if world.is_granted(*ask) => self.premises += 1,
+            Fact::Stepped { .. } => {}
+            _ => return Ok(()),
+        }
+        if !world.bounded {
+            return Ok(());
+        }
+        // Somebody begins to believe only in a step, so looking after each step misses nothing.
+        for (key, claims) in world.history().crowded() {
+            let believing: Vec<Ask> = claims.iter().copied().filter(|ask| world.fence(*ask).is_some()).collect();
+            if believing.len() > 1 {
+                let who = |ask: &Ask| format!("m{} with {:?}", world.call(*ask).member, world.token(*ask));
+                let who: Vec<String> = believing.iter().map(who).collect();
+                return Err(format!("{key:?} is held by {}", who.join(" and by ")));
+            }
+        }
+        Ok(())
+    }
+}

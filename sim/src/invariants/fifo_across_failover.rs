@@ -1,0 +1,101 @@
+//! `fifo_across_failover`: of two waiters of one lock whose places were acknowledged, the earlier is served first,
+//! also by later grantors.
+//!
+//! A place counts as acknowledged when the waiter's process has acknowledged the message that told of it. Waiters at
+//! the grantor's own member are told without a message and are left out.
+
+use super::{Fact, Invariant, Verdict};
+use crate::history::Ask;
+use crate::world::World;
+use elderlock::protocol::message::WaitReport;
+use elderlock::protocol::{Epoch, Message, Outcome, Packet, ProcessId, ServiceName, Ticket};
+use std::collections::BTreeMap;
+
+/// See the module.
+#[derive(Debug, Default)]
+pub struct FifoAcrossFailover {
+    /// Places told and not acknowledged, by sender, receiver and number of the message.
+    told: BTreeMap<(ProcessId, ProcessId, u64), (Ask, Ticket)>,
+    places: BTreeMap<Ask, Ticket>,
+    /// The latest recovery that each process has answered, by service.
+    reported: BTreeMap<(ProcessId, ServiceName), Epoch>,
+    premises: u64,
+}
+
+impl FifoAcrossFailover {
+    /// A place in a report was acknowledged for sure; what an older grantor says, or says again, comes too late.
+    fn on_report(
+        &mut self,
+        world: &World,
+        process: ProcessId,
+        service: &ServiceName,
+        epoch: Epoch,
+        waits: &[WaitReport],
+    ) {
+        for wait in waits {
+            if let (Some(ask), Some(ticket)) = (world.history().find(process, wait.request), wait.ticket) {
+                self.places.entry(ask).or_insert(ticket);
+            }
+        }
+        self.reported.insert((process, service.clone()), epoch);
+        self.told.retain(|(_, to, _), (ask, ticket)| {
+            *to != process || world.call(*ask).key.0 != *service || ticket.epoch >= epoch
+        });
+    }
+}
+
+impl Invariant for FifoAcrossFailover {
+    fn name(&self) -> &'static str {
+        "fifo_across_failover"
+    }
+
+    fn premises(&self) -> u64 {
+        self.premises
+    }
+
+    fn hear(&mut self, world: &World, fact: &Fact<'_>) -> Verdict {
+        match fact {
+            Fact::Sent { process, to: Some(to), packet, .. } => {
+                let (Packet::Linked { ack, .. } | Packet::Ack { ack, .. }) = packet else { return Ok(()) };
+                if !self.told.is_empty() {
+                    let acknowledged: Vec<_> =
+                        self.told.range((*to, *process, 0)..=(*to, *process, *ack)).map(|(key, _)| *key).collect();
+                    for key in acknowledged {
+                        if let Some((ask, ticket)) = self.told.remove(&key) {
+                            self.places.entry(ask).or_insert(ticket);
+                        }
+                    }
+                }
+                if let Packet::Linked { message: Message::Report { service, epoch, waits, .. }, .. } = packet {
+                    self.on_report(world, *process, service, *epoch, waits);
+                }
+                if let Packet::Linked { seq, message: Message::Queued { service, request, ticket, .. }, .. } = packet
+                    && let Some(ask) = world.history().find(*to, *request)
+                    && !self.places.contains_key(&ask)
+                    && self.reported.get(&(*to, service.clone())).is_none_or(|reported| *reported <= ticket.epoch)
+                {
+                    self.told.insert((*process, *to, *seq), (ask, *ticket));
+                }
+                Ok(())
+            }
+            Fact::Answers { ask, outcome: Outcome::Granted { .. } } => {
+                let Some(place) = self.places.remove(ask) else { return Ok(()) };
+                let key = &world.call(*ask).key;
+                self.places.retain(|ask, _| world.call(*ask).is_open());
+                for (earlier, ticket) in &self.places {
+                    let call = world.call(*earlier);
+                    let view = world.latest.values().max_by_key(|view| view.number);
+                    let is_member = view.is_some_and(|view| view.contains(call.process));
+                    if call.key == *key && is_member {
+                        self.premises += 1;
+                        if *ticket < place && world.bounded {
+                            return Err(format!("{ask:?} with {place:?} is served before {earlier:?} with {ticket:?}"));
+                        }
+                    }
+                }
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+}

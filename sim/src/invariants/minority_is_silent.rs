@@ -1,0 +1,99 @@
+//! `minority_is_silent`: where for longer than the leases nobody could reach a quorum of the latest view's council,
+//! no lock is granted. Inside the clock bound.
+//!
+//! A quorum need not be reached at one instant: its members may answer an elder one after the other, as long as each
+//! answer is younger than an elder lease. So two members count as in reach of each other for that long after.
+
+use super::{Fact, Invariant, Verdict};
+use crate::world::World;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// See the module.
+#[derive(Debug, Default)]
+pub struct MinorityIsSilent {
+    /// When a place was last with a quorum, or with somebody who had been since: leases reach no further.
+    last: BTreeMap<usize, u64>,
+    /// When each way between two running members was last open.
+    open: BTreeMap<(usize, usize), u64>,
+    looked: u64,
+    premises: u64,
+}
+
+/// How often connectivity is looked at. Cuts are far longer than this.
+const LOOK_EVERY: u64 = 20 * crate::network::MS;
+
+impl MinorityIsSilent {
+    fn look(&mut self, world: &World) {
+        let Some(view) = world.latest.values().max_by_key(|view| view.number) else { return };
+        for from in world.places().filter(|from| world.is_up(*from)) {
+            for to in world.places().filter(|to| world.is_up(*to) && !world.network.is_cut(from, *to)) {
+                self.open.insert((from, to), world.now);
+            }
+        }
+        let timing = world.common.timing;
+        let window = timing.surely(timing.elder_lease).as_nanos() as u64 + LOOK_EVERY + 2 * world.longest_way();
+        self.open.retain(|_, at| *at + window >= world.now);
+        let mut last = BTreeMap::new();
+        for place in world.places().filter(|place| world.is_alive(*place)) {
+            let there = self.reach(place, |(from, to)| (from, to));
+            let back = self.reach(place, |(from, to)| (to, from));
+            let side: BTreeSet<usize> = there.intersection(&back).copied().collect();
+            let with_quorum = world.is_quorum(view, side.iter().copied());
+            let heard = side.iter().filter_map(|other| self.last.get(other)).max().copied();
+            last.insert(place, if with_quorum { world.now } else { heard.unwrap_or(world.now) });
+        }
+        self.last = last;
+    }
+
+    /// Who is reached from `place` over ways that were open, each turned as `turned` says.
+    fn reach(&self, place: usize, turned: impl Fn((usize, usize)) -> (usize, usize)) -> BTreeSet<usize> {
+        let mut seen = BTreeSet::from([place]);
+        let mut next = vec![place];
+        while let Some(here) = next.pop() {
+            for (from, to) in self.open.keys().copied().map(&turned) {
+                if from == here && seen.insert(to) {
+                    next.push(to);
+                }
+            }
+        }
+        seen
+    }
+}
+
+impl Invariant for MinorityIsSilent {
+    fn name(&self) -> &'static str {
+        "minority_is_silent"
+    }
+
+    fn premises(&self) -> u64 {
+        self.premises
+    }
+
+    fn hear(&mut self, world: &World, fact: &Fact<'_>) -> Verdict {
+        match fact {
+            Fact::Stepped { .. } if world.now >= self.looked + LOOK_EVERY => {
+                self.looked = world.now;
+                self.look(world);
+            }
+            Fact::Answered { ask } if world.bounded => {
+                let Some(since) = self.last.get(&world.call(*ask).member) else { return Ok(()) };
+                let timing = world.common.timing;
+                let leases = timing.surely(timing.member_lease + timing.elder_lease).as_nanos() as u64;
+                let since = *since;
+                let silent_from = since + leases + 2 * world.longest_way() + LOOK_EVERY;
+                if world.now > silent_from {
+                    self.premises += 1;
+                    // What the looks in between missed is looked at now.
+                    self.look(world);
+                    let member = world.call(*ask).member;
+                    let still = self.last.get(&member).is_some_and(|last| world.now > last + (silent_from - since));
+                    if world.is_granted(*ask) && still {
+                        return Err(format!("m{member} is granted {:?} far from any quorum", world.call(*ask).key));
+                    }
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,158 @@
+//! What must always be so. One file for each, under the name it has in DESIGN.md.
+//!
+//! An invariant hears every [`Fact`] of a run in order, with the World as it is at that moment, and counts how often
+//! its premise held: one that never had anything to say is no proof of anything.
+
+pub mod converges_after_heal;
+pub mod cost_is_bounded;
+pub mod epochs_rise;
+pub mod exclusive_by_lease;
+pub mod fifo_across_failover;
+pub mod minority_is_silent;
+pub mod no_leaked_hold;
+pub mod no_lost_wakeup;
+pub mod one_elder_per_view;
+pub mod one_grantor_per_epoch;
+pub mod one_lineage;
+pub mod one_outcome_per_request;
+pub mod token_belongs_to_one_hold;
+pub mod tokens_rise;
+pub mod told_before_regrant;
+pub mod views_agree;
+
+use crate::history::Ask;
+use crate::world::World;
+use elderlock::protocol::{Event, LostReason, Outcome, Packet, ProcessId};
+use std::collections::BTreeMap;
+
+/// Something that happened.
+#[derive(Debug)]
+pub enum Fact<'a> {
+    /// A process answers a request; the history does not have it yet.
+    Answers {
+        /// The request.
+        ask: Ask,
+        /// The answer.
+        outcome: &'a Outcome,
+    },
+    /// The answer is in the history.
+    Answered {
+        /// The request.
+        ask: Ask,
+    },
+    /// A process says that a hold is lost; the history does not have it yet.
+    Loses {
+        /// The request.
+        ask: Ask,
+        /// Why.
+        reason: LostReason,
+    },
+    /// An event of a process.
+    Event {
+        /// Where.
+        place: usize,
+        /// Whose.
+        process: ProcessId,
+        /// What.
+        event: &'a Event,
+    },
+    /// A process sends a packet.
+    Sent {
+        /// From where.
+        place: usize,
+        /// Who.
+        process: ProcessId,
+        /// To whom.
+        to: Option<ProcessId>,
+        /// What.
+        packet: &'a Packet,
+    },
+    /// A process is about to be no more.
+    Ends {
+        /// Where.
+        place: usize,
+        /// Who.
+        process: ProcessId,
+    },
+    /// A member has done a step, with all that came of it.
+    Stepped {
+        /// Where.
+        place: usize,
+    },
+}
+
+/// A broken invariant.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Break {
+    /// Its name.
+    pub invariant: &'static str,
+    /// What happened.
+    pub what: String,
+    /// When, in true nanoseconds.
+    pub at: u64,
+}
+
+/// What an invariant says to a fact: fine, or what is wrong.
+pub type Verdict = Result<(), String>;
+
+/// Something that must always be so.
+pub trait Invariant: std::fmt::Debug + Send {
+    /// Its name.
+    fn name(&self) -> &'static str;
+    /// How often its premise held.
+    fn premises(&self) -> u64;
+    /// Looks at a fact.
+    fn hear(&mut self, world: &World, fact: &Fact<'_>) -> Verdict;
+}
+
+/// All invariants.
+#[derive(Debug, Default)]
+pub struct Judge {
+    all: Option<Vec<Box<dyn Invariant>>>,
+    /// Of those that are checked outside the steps.
+    counted: BTreeMap<&'static str, u64>,
+}
+
+fn all() -> Vec<Box<dyn Invariant>> {
+    vec![
+        Box::new(one_outcome_per_request::OneOutcomePerRequest::default()),
+        Box::new(views_agree::ViewsAgree::default()),
+        Box::new(one_lineage::OneLineage::default()),
+        Box::new(one_elder_per_view::OneElderPerView::default()),
+        Box::new(one_grantor_per_epoch::OneGrantorPerEpoch::default()),
+        Box::new(epochs_rise::EpochsRise::default()),
+        Box::new(token_belongs_to_one_hold::TokenBelongsToOneHold::default()),
+        Box::new(tokens_rise::TokensRise::default()),
+        Box::new(exclusive_by_lease::ExclusiveByLease::default()),
+        Box::new(told_before_regrant::ToldBeforeRegrant::default()),
+        Box::new(fifo_across_failover::FifoAcrossFailover::default()),
+        Box::new(minority_is_silent::MinorityIsSilent::default()),
+        Box::new(cost_is_bounded::CostIsBounded::default()),
+    ]
+}
+
+impl Judge {
+    /// Lets every invariant look at the fact.
+    pub fn hear(&mut self, world: &World, fact: &Fact<'_>) -> Result<(), Break> {
+        for invariant in self.all.get_or_insert_with(all) {
+            let verdict = invariant.hear(world, fact);
+            verdict.map_err(|what| Break { invariant: invariant.name(), what, at: world.now })?;
+        }
+        Ok(())
+    }
+
+    /// Counts a premise of an invariant that is checked outside the steps.
+    pub fn count(&mut self, invariant: &'static str) {
+        *self.counted.entry(invariant).or_default() += 1;
+    }
+
+    /// How often the premise of each invariant held.
+    pub fn premises(&self) -> BTreeMap<&'static str, u64> {
+        let mut premises = self.counted.clone();
+        for name in [converges_after_heal::NAME, no_leaked_hold::NAME, no_lost_wakeup::NAME] {
+            premises.entry(name).or_default();
+        }
+        premises.extend(self.all.iter().flatten().map(|invariant| (invariant.name(), invariant.premises())));
+        premises
+    }
+}

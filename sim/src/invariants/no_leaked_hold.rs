@@ -1,0 +1,39 @@
+//! `no_leaked_hold`: once all is given back every lock can be had from every member, and then no member's tables have
+//! anything in them.
+
+use crate::history::Ask;
+use crate::liveness::Demand;
+use crate::world::World;
+use elderlock::protocol::{Outcome, Wait};
+
+/// The name.
+pub const NAME: &str = "no_leaked_hold";
+
+/// Demands it. False if it is broken.
+pub fn demand(world: &mut World, demand: &Demand) -> bool {
+    for (service, name) in world.history().keys() {
+        let name = String::from_utf8_lossy(name.as_bytes()).into_owned();
+        for place in world.places().filter(|place| world.is_up(*place)).collect::<Vec<_>>() {
+            let ask = world.ask(place, service.as_str(), &name, Wait::AtMost(demand.answer), None);
+            if !granted(world, ask, demand) {
+                let what = format!("m{place} cannot get {name} of {service}: {:?}", world.outcome(ask));
+                world.fail(NAME, what);
+                return false;
+            }
+            world.release(ask);
+            world.count_premise(NAME);
+        }
+    }
+    if !world.run_until(World::is_empty_everywhere, demand.answer) {
+        let left: Vec<_> =
+            world.places().filter_map(|place| world.status(place)).map(|status| status.services).collect();
+        world.fail(NAME, format!("all is given back and there is still {left:?}"));
+        return false;
+    }
+    true
+}
+
+fn granted(world: &mut World, ask: Ask, demand: &Demand) -> bool {
+    world.run_until(|world| world.is_answered(ask), demand.answer * 2);
+    matches!(world.outcome(ask), Some(Outcome::Granted { .. }))
+}

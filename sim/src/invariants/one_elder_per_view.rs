@@ -1,0 +1,45 @@
+//! `one_elder_per_view`: nobody but the head of a view calls itself its elder, and nobody else does later.
+
+use super::{Fact, Invariant, Verdict};
+use crate::world::World;
+use elderlock::protocol::{Event, ProcessId, ViewNumber};
+use std::collections::BTreeMap;
+
+/// See the module.
+#[derive(Debug, Default)]
+pub struct OneElderPerView {
+    elders: BTreeMap<(ProcessId, ViewNumber), ProcessId>,
+    /// Lineage and elder of each view that a process has installed.
+    installed: BTreeMap<(ProcessId, ViewNumber), (ProcessId, ProcessId)>,
+    premises: u64,
+}
+
+impl Invariant for OneElderPerView {
+    fn name(&self) -> &'static str {
+        "one_elder_per_view"
+    }
+
+    fn premises(&self) -> u64 {
+        self.premises
+    }
+
+    fn hear(&mut self, _world: &World, fact: &Fact<'_>) -> Verdict {
+        let Fact::Event { place, process, event } = fact else { return Ok(()) };
+        if let Event::ViewInstalled(view) = event {
+            self.installed.insert((*process, view.number), (view.lineage, view.elder().process));
+        }
+        let Event::BecameElder(number) = event else { return Ok(()) };
+        self.premises += 1;
+        let Some((lineage, head)) = self.installed.get(&(*process, *number)) else {
+            return Err(format!("m{place} calls itself elder of view {number}, which it has not installed"));
+        };
+        if head != process {
+            return Err(format!("m{place} calls itself elder of a view with the elder {head}"));
+        }
+        let elder = *self.elders.entry((*lineage, *number)).or_insert(*process);
+        if elder != *process {
+            return Err(format!("view {number} has the elders {elder} and {process}"));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,56 @@
+//! `one_grantor_per_epoch`: an epoch is one term of one process for one service, and only it grants in that epoch.
+
+use super::{Fact, Invariant, Verdict};
+use crate::kind::message;
+use crate::world::World;
+use elderlock::protocol::{Epoch, Event, Message, Packet, ProcessId, ServiceName};
+use std::collections::BTreeMap;
+
+/// See the module.
+#[derive(Debug, Default)]
+pub struct OneGrantorPerEpoch {
+    terms: BTreeMap<Epoch, (ServiceName, ProcessId)>,
+    premises: u64,
+}
+
+impl OneGrantorPerEpoch {
+    fn claim(&mut self, epoch: Epoch, service: &ServiceName, process: ProcessId) -> Verdict {
+        self.premises += 1;
+        let (of, by) = self.terms.entry(epoch).or_insert_with(|| (service.clone(), process));
+        if of != service || *by != process {
+            return Err(format!("epoch {epoch} is {by}'s for {of} and {process}'s for {service}"));
+        }
+        Ok(())
+    }
+}
+
+impl Invariant for OneGrantorPerEpoch {
+    fn name(&self) -> &'static str {
+        "one_grantor_per_epoch"
+    }
+
+    fn premises(&self) -> u64 {
+        self.premises
+    }
+
+    fn hear(&mut self, _world: &World, fact: &Fact<'_>) -> Verdict {
+        match fact {
+            Fact::Event { process, event: Event::BecameGrantor { service, epoch }, .. } => {
+                self.claim(*epoch, service, *process)
+            }
+            Fact::Sent { process, packet, .. } => {
+                let speaker = match packet {
+                    Packet::Relay { from, .. } => from.process,
+                    _ => *process,
+                };
+                match message(packet) {
+                    Some(Message::Grant { service, epoch, .. } | Message::Queued { service, epoch, .. }) => {
+                        self.claim(*epoch, service, speaker)
+                    }
+                    _ => Ok(()),
+                }
+            }
+            _ => Ok(()),
+        }
+    }
+}

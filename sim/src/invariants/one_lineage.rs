@@ -1,0 +1,36 @@
+//! `one_lineage`: while the lease of any member of one lineage runs, no member of another lineage has one.
+
+use super::{Fact, Invariant, Verdict};
+use crate::world::World;
+use elderlock::protocol::Event;
+
+/// See the module.
+#[derive(Debug, Default)]
+pub struct OneLineage {
+    premises: u64,
+}
+
+impl Invariant for OneLineage {
+    fn name(&self) -> &'static str {
+        "one_lineage"
+    }
+
+    fn premises(&self) -> u64 {
+        self.premises
+    }
+
+    fn hear(&mut self, world: &World, fact: &Fact<'_>) -> Verdict {
+        let Fact::Event { place, event: Event::ViewInstalled(view), .. } = fact else {
+            return Ok(());
+        };
+        for other in world.places().filter(|other| world.is_ready(*other)) {
+            if let Some(theirs) = world.view(other) {
+                self.premises += 1;
+                if theirs.lineage != view.lineage {
+                    return Err(format!("m{place} is of lineage {}, m{other} of {}", view.lineage, theirs.lineage));
+                }
+            }
+        }
+        Ok(())
+    }
+}

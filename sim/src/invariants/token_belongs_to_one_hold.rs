@@ -1,0 +1,58 @@
+//! `token_belongs_to_one_hold`: no token is given out twice in the life of a cluster, whatever the clocks do.
+
+use super::{Fact, Invariant, Verdict};
+use crate::history::{Ask, Key};
+use crate::kind::message;
+use crate::world::World;
+use elderlock::protocol::{Message, Outcome, Packet, ProcessId, RequestId, Token};
+use std::collections::BTreeMap;
+
+/// See the module.
+#[derive(Debug, Default)]
+pub struct TokenBelongsToOneHold {
+    answered: BTreeMap<Token, (Ask, Key)>,
+    granted: BTreeMap<Token, (ProcessId, RequestId)>,
+    premises: u64,
+}
+
+impl TokenBelongsToOneHold {
+    fn grant(&mut self, token: Token, process: ProcessId, request: RequestId) -> Verdict {
+        let owner = *self.granted.entry(token).or_insert((process, request));
+        if owner != (process, request) {
+            return Err(format!("{token:?} is granted to {owner:?} and to {:?}", (process, request)));
+        }
+        Ok(())
+    }
+}
+
+impl Invariant for TokenBelongsToOneHold {
+    fn name(&self) -> &'static str {
+        "token_belongs_to_one_hold"
+    }
+
+    fn premises(&self) -> u64 {
+        self.premises
+    }
+
+    fn hear(&mut self, world: &World, fact: &Fact<'_>) -> Verdict {
+        match fact {
+            Fact::Answers { ask, outcome: Outcome::Granted { token, .. } } => {
+                self.premises += 1;
+                let call = world.call(*ask);
+                if let Some((other, key)) = self.answered.insert(*token, (*ask, call.key.clone())) {
+                    return Err(format!(
+                        "{token:?} is the token of {other:?} for {key:?} and of {ask:?} for {:?}",
+                        call.key
+                    ));
+                }
+                self.grant(*token, call.process, call.request)
+            }
+            // The receiver's name is in the packet's address, so a relayed grant is seen when it is relayed.
+            Fact::Sent { to: Some(to), packet: packet @ Packet::Linked { .. }, .. } => match message(packet) {
+                Some(Message::Grant { token, request, .. }) => self.grant(*token, *to, *request),
+                _ => Ok(()),
+            },
+            _ => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,40 @@
+//! `tokens_rise`: the grants of a lock, in the order in which holders begin, carry rising tokens. Inside the clock
+//! bound; outside it two holds may overlap, and then the store refuses the lower one.
+
+use super::{Fact, Invariant, Verdict};
+use crate::history::Key;
+use crate::world::World;
+use elderlock::protocol::{Outcome, Token};
+use std::collections::BTreeMap;
+
+/// See the module.
+#[derive(Debug, Default)]
+pub struct TokensRise {
+    last: BTreeMap<Key, Token>,
+    premises: u64,
+}
+
+impl Invariant for TokensRise {
+    fn name(&self) -> &'static str {
+        "tokens_rise"
+    }
+
+    fn premises(&self) -> u64 {
+        self.premises
+    }
+
+    fn hear(&mut self, world: &World, fact: &Fact<'_>) -> Verdict {
+        let Fact::Answers { ask, outcome: Outcome::Granted { token, .. } } = fact else { return Ok(()) };
+        if !world.bounded {
+            return Ok(());
+        }
+        let key = &world.call(*ask).key;
+        if let Some(last) = self.last.insert(key.clone(), *token) {
+            self.premises += 1;
+            if last >= *token {
+                return Err(format!("{ask:?} gets {token:?} for {key:?} after {last:?}"));
+            }
+        }
+        Ok(())
+    }
+}

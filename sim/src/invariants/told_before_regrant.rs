@@ -1,0 +1,45 @@
+//! `told_before_regrant`: when a lock is granted, whoever held it before has been told, if its process was running.
+//! Inside the clock bound.
+
+use super::{Fact, Invariant, Verdict};
+use crate::history::Key;
+use crate::world::World;
+use std::collections::BTreeSet;
+
+/// See the module.
+#[derive(Debug, Default)]
+pub struct ToldBeforeRegrant {
+    /// Locks whose last holder lost them.
+    lost: BTreeSet<Key>,
+    premises: u64,
+}
+
+impl Invariant for ToldBeforeRegrant {
+    fn name(&self) -> &'static str {
+        "told_before_regrant"
+    }
+
+    fn premises(&self) -> u64 {
+        self.premises
+    }
+
+    fn hear(&mut self, world: &World, fact: &Fact<'_>) -> Verdict {
+        if let Fact::Loses { ask, .. } = fact {
+            self.lost.insert(world.call(*ask).key.clone());
+        }
+        let Fact::Answered { ask } = fact else { return Ok(()) };
+        if !world.bounded || !world.is_granted(*ask) {
+            return Ok(());
+        }
+        let call = world.call(*ask);
+        self.premises += u64::from(self.lost.remove(&call.key));
+        for other in world.history().claims_of(&call.key).filter(|other| other != ask) {
+            let theirs = world.call(other);
+            let busy_now = world.peers[theirs.member].due.is_some_and(|due| due <= world.now);
+            if world.is_up(theirs.member) && !busy_now {
+                return Err(format!("m{} gets {:?} and m{} was not told", call.member, call.key, theirs.member));
+            }
+        }
+        Ok(())
+    }
+}

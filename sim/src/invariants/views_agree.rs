@@ -1,0 +1,70 @@
+//! `views_agree`: the same number of the same lineage is the same view, wherever it is installed; at one member
+//! views only rise, and after one without it there is none; who is out
+//! never comes back under the same name.
+
+use super::{Fact, Invariant, Verdict};
+use crate::world::World;
+use elderlock::protocol::{Event, ProcessId, View, ViewNumber};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// See the module.
+#[derive(Debug, Default)]
+pub struct ViewsAgree {
+    installed: BTreeMap<(ProcessId, ViewNumber), View>,
+    last: BTreeMap<ProcessId, (ProcessId, ViewNumber)>,
+    /// Members that a view was without, and its number.
+    left: BTreeMap<(ProcessId, ProcessId), ViewNumber>,
+    /// Those who have seen a view without themselves.
+    out: BTreeSet<ProcessId>,
+    premises: u64,
+}
+
+impl Invariant for ViewsAgree {
+    fn name(&self) -> &'static str {
+        "views_agree"
+    }
+
+    fn premises(&self) -> u64 {
+        self.premises
+    }
+
+    fn hear(&mut self, _world: &World, fact: &Fact<'_>) -> Verdict {
+        let Fact::Event { place, process, event: Event::ViewInstalled(view) } = fact else { return Ok(()) };
+        if !view.is_sound() {
+            return Err(format!("m{place} installs what no view may be: {view:?}"));
+        }
+        if self.out.contains(process) && view.contains(*process) {
+            return Err(format!("m{place} was left out of a view and is in a later one: {view:?}"));
+        }
+        if !view.contains(*process) {
+            self.out.insert(*process);
+        }
+        let last = self.last.insert(*process, (view.lineage, view.number));
+        if last.is_some_and(|(lineage, number)| lineage != view.lineage || number >= view.number) {
+            return Err(format!("m{place} goes from {last:?} to {} {}", view.lineage, view.number));
+        }
+        match self.installed.get(&(view.lineage, view.number)) {
+            Some(other) => {
+                self.premises += 1;
+                if other != view {
+                    return Err(format!("view {} is\n  {other:?}\nand at m{place}\n  {view:?}", view.number));
+                }
+            }
+            None => {
+                // The first to install a view: nobody whom an earlier one had and a later one had not may be back.
+                for member in &view.members {
+                    let process = member.info.process;
+                    if let Some(number) = self.left.get(&(view.lineage, process)) {
+                        return Err(format!("{process} was out of view {number} and is back in view {}", view.number));
+                    }
+                }
+                if let Some(before) = self.installed.get(&(view.lineage, ViewNumber(view.number.0 - 1))) {
+                    let gone = before.members.iter().filter(|member| !view.contains(member.info.process));
+                    self.left.extend(gone.map(|member| ((view.lineage, member.info.process), view.number)));
+                }
+                self.installed.insert((view.lineage, view.number), view.clone());
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,75 @@
+//! After chaos comes healing: the network whole, everybody woken or started again, and then the locks must work.
+
+use crate::invariants::{converges_after_heal, no_leaked_hold, no_lost_wakeup};
+use crate::network::SECOND;
+use crate::peer::{Peer, Run};
+use crate::world::World;
+use elderlock::protocol::{ProcessId, Timing};
+use std::time::Duration;
+
+/// How long each demand may take, in virtual time.
+#[derive(Clone, Copy, Debug)]
+pub struct Demand {
+    /// One view with everybody.
+    pub converge: Duration,
+    /// An answer, when nothing is in its way.
+    pub answer: Duration,
+}
+
+impl Demand {
+    /// Twelve member leases to come together: a takeover, the leases of ghosts, and those expelled joining again,
+    /// each with room for a false start.
+    pub fn of(timing: &Timing) -> Demand {
+        Demand { converge: timing.member_lease * 12, answer: timing.member_lease * 4 }
+    }
+}
+
+impl World {
+    /// Heals the network, wakes who is stopped and starts who is down.
+    pub fn restore(&mut self) {
+        self.heal();
+        for rule in 0..self.rules.len() {
+            self.drop_held(crate::rule::RuleId(rule));
+        }
+        for place in self.places() {
+            self.resume(place);
+        }
+        // What is on its way arrives first, and holds up what was sent after it until then.
+        self.run_for(Duration::from_nanos(self.longest_way()));
+        // Who was about to leave does, so that another can start there.
+        let patience = self.common.timing.member_lease * 2;
+        self.run_until(|world| world.peers.iter().all(|peer| !peer.is_alive() || !peer.leaving), patience);
+        for place in self.places() {
+            match self.peers[place].run {
+                Run::Down => self.start(place),
+                Run::Up | Run::Paused => {}
+            }
+        }
+    }
+
+    /// Restores everything and demands that everything works. Returns whether everything could be demanded: a run
+    /// that lost a quorum of its council for good cannot go on, and must not.
+    pub fn restore_and_demand(&mut self) -> bool {
+        self.restore();
+        let demand = Demand::of(&self.common.timing);
+        converges_after_heal::demand(self, &demand)
+            && no_lost_wakeup::demand(self, &demand)
+            && no_leaked_hold::demand(self, &demand)
+    }
+
+    /// Whether the processes that still run are no quorum of the latest view's council, or of any view that one of
+    /// them has: nobody can decide anything any more, and nobody may.
+    pub fn quorum_is_lost(&self) -> bool {
+        let alive: Vec<ProcessId> =
+            self.peers.iter().filter(|peer| peer.is_alive()).filter_map(Peer::process).collect();
+        let latest = self.latest.values().max_by_key(|view| view.number);
+        let mut views = self.places().filter_map(|place| self.view(place)).peekable();
+        latest.is_some_and(|view| !view.is_quorum(&alive))
+            || (views.peek().is_some() && !views.any(|view| view.is_quorum(&alive)))
+    }
+
+    /// Virtual seconds so far.
+    pub fn seconds(&self) -> u64 {
+        self.now / SECOND
+    }
+}

@@ -1,0 +1,158 @@
+//! A place in the World: an address where one process after the other runs.
+
+use crate::chance::mix;
+use crate::clock::Clock;
+use elderlock::protocol::{Config, Host, Input, MemberInfo, Node, ProcessId, Time, Timing, ViewNumber};
+use std::collections::{BTreeSet, VecDeque};
+use std::net::{Ipv4Addr, SocketAddr};
+
+/// Whether the process runs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Run {
+    /// There is no process.
+    Down,
+    /// It runs.
+    Up,
+    /// It is stopped: its clock goes on, everything that comes waits for its waking.
+    Paused,
+}
+
+/// A place in the World.
+#[derive(Clone, Debug)]
+pub struct Peer {
+    /// Where its processes are reached.
+    pub addr: SocketAddr,
+    /// Places with the same number share a kernel.
+    pub host: u32,
+    /// Whether the machine answers at all.
+    pub host_up: bool,
+    /// How many processes have run here.
+    pub incarnation: u64,
+    /// Its clock.
+    pub clock: Clock,
+    /// Whether the present process runs.
+    pub run: Run,
+    /// The present process, or the last one.
+    pub node: Option<Node>,
+    /// Its process has been told to leave.
+    pub leaving: bool,
+    /// What came while it was stopped.
+    pub inbox: VecDeque<Input>,
+    /// How often it was stopped.
+    pub pauses: u64,
+    /// Requests made by the present process.
+    pub requests: u64,
+    /// When its timer is due, in true time.
+    pub due: Option<u64>,
+    /// The seeds it is started with.
+    pub seeds: BTreeSet<SocketAddr>,
+    /// What the core wants its next life to be started with, after it was expelled or gave itself up.
+    pub next_life: Option<Config>,
+    /// Founds alone.
+    pub found_alone: bool,
+}
+
+/// What all places have in common.
+#[derive(Clone, Copy, Debug)]
+pub struct Common {
+    /// The run's seed.
+    pub seed: u64,
+    /// The times to found with.
+    pub timing: Timing,
+    /// Council size to found with.
+    pub council: u8,
+    /// The operator trusts refused connections.
+    pub trust_refused: bool,
+    /// A deliberate break of every core.
+    #[cfg(elderlock_mutants)]
+    pub mutant: Option<elderlock::protocol::mutant::Mutant>,
+}
+
+impl Peer {
+    /// An empty place.
+    pub fn new(place: usize) -> Peer {
+        let octets = (place as u16 + 1).to_be_bytes();
+        Peer {
+            addr: SocketAddr::from((Ipv4Addr::new(10, 0, octets[0], octets[1]), 7400)),
+            host: place as u32,
+            host_up: true,
+            incarnation: 0,
+            // Far apart, so that nothing can come of comparing two clocks.
+            clock: Clock { offset: (place as u64 * 7 + 1) * 3_600_000_000_000, ppm: 0 },
+            run: Run::Down,
+            node: None,
+            leaving: false,
+            inbox: VecDeque::new(),
+            pauses: 0,
+            requests: 0,
+            due: None,
+            seeds: BTreeSet::new(),
+            next_life: None,
+            found_alone: false,
+        }
+    }
+
+    /// Puts a new process here.
+    pub fn start(&mut self, place: usize, common: &Common, now: u64) {
+        self.incarnation += 1;
+        self.requests = 0;
+        self.inbox.clear();
+        self.leaving = false;
+        self.run = Run::Up;
+        self.host_up = true;
+        let ask = |part| mix(&[common.seed, 0x70, place as u64, self.incarnation, part]);
+        let me = MemberInfo {
+            process: ProcessId(u128::from(ask(0)) << 64 | u128::from(ask(1))),
+            addr: self.addr,
+            host: Some(Host {
+                boot: u128::from(self.host) + 1,
+                namespace: 1,
+                pid: place as u32 + 1,
+                started: self.incarnation,
+            }),
+        };
+        let fresh = || Config {
+            me: me.clone(),
+            timing: common.timing,
+            council_size: common.council,
+            seeds: self.seeds.clone(),
+            found_alone: self.found_alone,
+            founding_number: ViewNumber(1),
+            remembered: None,
+            trust_refused: common.trust_refused,
+            #[cfg(elderlock_mutants)]
+            mutant: common.mutant,
+        };
+        let mut config = self.next_life.take().unwrap_or_else(fresh);
+        config.me = me.clone();
+        // Seconds of real life; a World is too short for those, so its milliseconds stand for them.
+        config.founding_number = ViewNumber(1_000 + (now / 1_000_000) as u32);
+        self.node = Some(Node::new(config, self.clock.local(now)));
+        self.due = Some(now);
+    }
+
+    /// The present process, or the last one.
+    pub fn process(&self) -> Option<ProcessId> {
+        self.node.as_ref().map(Node::process)
+    }
+
+    /// Whether a process is here, running or stopped.
+    pub fn is_alive(&self) -> bool {
+        self.run != Run::Down
+    }
+
+    /// Whether `process` is the one that is here now.
+    pub fn is(&self, process: ProcessId) -> bool {
+        self.is_alive() && self.process() == Some(process)
+    }
+
+    /// The end of its member lease.
+    pub fn lease_end(&self) -> Time {
+        self.node.as_ref().map_or(Time::ZERO, Node::lease_end)
+    }
+
+    /// Looks up when the timer is due.
+    pub fn reschedule(&mut self) {
+        self.due = self.node.as_ref().and_then(Node::deadline).and_then(|local| self.clock.when(local));
+    }
+}

@@ -1,0 +1,46 @@
+//! Rules that hold back or drop single packets of a scenario.
+
+use elderlock::protocol::Packet;
+use std::fmt;
+
+/// A packet on its way, as a rule sees it.
+#[derive(Clone, Copy, Debug)]
+pub struct Flight<'a> {
+    /// The sender's place.
+    pub from: usize,
+    /// The place at the address it goes to.
+    pub to: usize,
+    /// The packet.
+    pub packet: &'a Packet,
+}
+
+/// A rule's handle.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RuleId(pub(crate) usize);
+
+/// What becomes of the packets that a rule matches.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Fate {
+    /// Kept back until let go.
+    Hold,
+    /// Dropped, so many more times.
+    Drop(usize),
+    /// No longer in force.
+    Over,
+}
+
+type Test = Box<dyn Fn(&Flight<'_>) -> bool>;
+
+/// A rule.
+pub(crate) struct Rule {
+    pub(crate) test: Test,
+    pub(crate) fate: Fate,
+    /// Packets kept back: the sender's and receiver's place and the parcel's queue number.
+    pub(crate) matched: usize,
+}
+
+impl fmt::Debug for Rule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Rule({:?}, matched {})", self.fate, self.matched)
+    }
+}

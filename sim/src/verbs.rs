@@ -1,0 +1,431 @@
+//! What a scenario does and asks, in words: clients, faults and questions.
+
+use crate::history::{Ask, Call, Key};
+use crate::kind::{KINDS, kind};
+use crate::network::{MS, Weather};
+use crate::peer::{Peer, Run};
+use crate::rule::{Fate, Flight, Rule, RuleId};
+use crate::world::{Due, World};
+use elderlock::protocol::{
+    Command, GrantorState, Hint, Input, LockName, LostReason, Metadata, Node, Outcome, ProcessId, RequestId,
+    ServiceName, Status, Time, Token, View, Wait,
+};
+use std::time::Duration;
+
+/// Clients.
+impl World {
+    /// Asks for a lock and waits for ever; no lease.
+    pub fn lock(&mut self, member: usize, service: &str, name: &str) -> Ask {
+        self.ask(member, service, name, Wait::Forever, None)
+    }
+
+    /// Asks for a lock and waits for at most `ms` milliseconds.
+    pub fn lock_within(&mut self, member: usize, service: &str, name: &str, ms: u64) -> Ask {
+        self.ask(member, service, name, Wait::AtMost(Duration::from_millis(ms)), None)
+    }
+
+    /// Asks for a lock for `ms` milliseconds and waits for ever.
+    pub fn lock_for(&mut self, member: usize, service: &str, name: &str, ms: u64) -> Ask {
+        self.ask(member, service, name, Wait::Forever, Some(Duration::from_millis(ms)))
+    }
+
+    /// Asks for a lock without waiting.
+    pub fn try_lock(&mut self, member: usize, service: &str, name: &str) -> Ask {
+        self.ask(member, service, name, Wait::Try, None)
+    }
+
+    /// Asks for a lock.
+    pub fn ask(&mut self, member: usize, service: &str, name: &str, wait: Wait, lease: Option<Duration>) -> Ask {
+        let key: Key = (
+            ServiceName::new(service).expect("a scenario's service name is good"),
+            LockName::new(name.as_bytes()).expect("a scenario's lock name is good"),
+        );
+        let now = self.now;
+        let peer = &mut self.peers[member];
+        let process = peer.process().expect("a client runs in a process");
+        assert!(peer.is_alive(), "a client runs in a process");
+        peer.requests += 1;
+        let request = RequestId(peer.requests);
+        let call = Call {
+            member,
+            process,
+            request,
+            key: key.clone(),
+            wait,
+            lease,
+            asked: now,
+            asked_local: peer.clock.local(now),
+            pauses: peer.pauses,
+            outcome: None,
+            answered: 0,
+            until: Time::ZERO,
+            lost: None,
+            released: false,
+            released_at: 0,
+            gone: false,
+        };
+        let ask = self.history.add(call);
+        let (service, name) = key;
+        let metadata = Metadata::default();
+        self.feed(member, Input::Command(Command::Lock { request, service, name, wait, lease, metadata }));
+        ask
+    }
+
+    /// Gives a lock back, or no longer wants it.
+    pub fn release(&mut self, ask: Ask) {
+        let Call { member, process, request, .. } = *self.call(ask);
+        if self.peers[member].is(process) && !self.call(ask).gone {
+            self.history.release(ask, self.now);
+            self.feed(member, Input::Command(Command::Release { request }));
+        }
+    }
+
+    /// No longer wants a lock.
+    pub fn cancel(&mut self, ask: Ask) {
+        self.release(ask);
+    }
+
+    /// Lets a hold last at least `ms` milliseconds from now.
+    pub fn extend(&mut self, ask: Ask, ms: u64) {
+        let Call { member, process, request, .. } = *self.call(ask);
+        if self.peers[member].is(process) {
+            let lease = Duration::from_millis(ms);
+            self.feed(member, Input::Command(Command::Extend { request, lease }));
+        }
+    }
+
+    /// The token, if the guard would give it now: granted, not told lost, its lease and the member's lease running.
+    pub fn fence(&self, ask: Ask) -> Option<Token> {
+        let call = self.call(ask);
+        let peer = &self.peers[call.member];
+        let local = peer.clock.local(self.now);
+        let believed = call.is_claim() && peer.is(call.process) && local < call.until && local < peer.lease_end();
+        let token = call.token().filter(|_| believed);
+        if peer.is(call.process) {
+            let cores = peer.node.as_ref().and_then(|node| node.fence(call.request, local));
+            assert!(call.released || token == cores, "the guard says {token:?}, the core {cores:?}: {call:?}");
+        }
+        token
+    }
+
+    /// Writes to what the lock protects, if `fence` allows it. Returns whether it did.
+    pub fn write(&mut self, ask: Ask) -> bool {
+        let Some(token) = self.fence(ask) else { return false };
+        if !self.write_with(ask, token) && self.bounded {
+            self.fail(
+                "tokens_rise",
+                format!("a believing holder of {:?} was refused by the store", self.call(ask).key),
+            );
+        }
+        true
+    }
+
+    /// Writes with a token that `fence` gave earlier. Returns whether the store took it.
+    pub fn write_with(&mut self, ask: Ask, token: Token) -> bool {
+        let key = self.history.call(ask).key.clone();
+        self.store.write(&key, token)
+    }
+
+    /// Whether it was granted (and perhaps lost since).
+    pub fn is_granted(&self, ask: Ask) -> bool {
+        self.token(ask).is_some()
+    }
+
+    /// Whether it has an answer.
+    pub fn is_answered(&self, ask: Ask) -> bool {
+        self.outcome(ask).is_some()
+    }
+
+    /// Its answer.
+    pub fn outcome(&self, ask: Ask) -> Option<&Outcome> {
+        self.call(ask).outcome.as_ref()
+    }
+
+    /// Why its hold was lost.
+    pub fn lost(&self, ask: Ask) -> Option<LostReason> {
+        self.call(ask).lost
+    }
+
+    /// The token of its grant.
+    pub fn token(&self, ask: Ask) -> Option<Token> {
+        self.call(ask).token()
+    }
+
+    /// Lets the World go on until the lock is granted.
+    #[track_caller]
+    pub fn granted(&mut self, ask: Ask) -> Token {
+        self.expect(&format!("{:?} of m{} is granted", self.call(ask).request, self.call(ask).member), |w| {
+            w.is_granted(ask)
+        });
+        self.token(ask).expect("it was granted")
+    }
+
+    /// Asks for a lock and lets the World go on until it is granted.
+    #[track_caller]
+    pub fn hold_lock(&mut self, member: usize, service: &str, name: &str) -> Ask {
+        let ask = self.lock(member, service, name);
+        self.granted(ask);
+        ask
+    }
+}
+
+/// Faults.
+impl World {
+    /// Kills the process. Its host goes on: connections to it break, and members on the host see that it ended.
+    pub fn crash(&mut self, place: usize) {
+        let Some(process) = self.peers[place].process().filter(|_| self.peers[place].is_alive()) else { return };
+        self.note(place, |_| "is killed".to_string());
+        self.end_process(place);
+        for other in (0..self.peers.len()).filter(|other| *other != place) {
+            let chance = crate::chance::mix(&[self.common.seed, 0xdead, place as u64, other as u64, self.now]);
+            if self.peers[other].host == self.peers[place].host {
+                self.hint(MS + chance % (4 * MS), other, Hint::Dead(process));
+            }
+            if !self.network.is_cut(place, other) {
+                self.hint(MS / 5 + chance % MS, other, Hint::Unreachable(process));
+            }
+        }
+    }
+
+    /// The host fails, with every process on it: nothing is heard from there any more, not even a refusal.
+    pub fn vanish(&mut self, place: usize) {
+        let host = self.peers[place].host;
+        for there in (0..self.peers.len()).filter(|there| self.peers[*there].host == host).collect::<Vec<_>>() {
+            self.note(there, |_| "vanishes with its host".to_string());
+            self.peers[there].host_up = false;
+            if let Some(process) = self.peers[there].process().filter(|_| self.peers[there].is_alive()) {
+                self.end_process(there);
+                self.notice_silence(there, process);
+            }
+        }
+    }
+
+    /// Gossip calls a silent process down after a while.
+    fn notice_silence(&mut self, place: usize, process: ProcessId) {
+        let patience = self.common.timing.elder_lease.as_nanos() as u64;
+        for other in (0..self.peers.len()).filter(|other| *other != place) {
+            let chance = crate::chance::mix(&[self.common.seed, 0x511e, place as u64, other as u64, self.now]);
+            self.hint(patience / 2 + chance % patience, other, Hint::Unreachable(process));
+        }
+    }
+
+    /// Starts a new process at the same address.
+    pub fn restart(&mut self, place: usize) {
+        self.start(place);
+    }
+
+    /// Stops the process: its clock goes on, but it does nothing.
+    pub fn pause(&mut self, place: usize) {
+        if self.peers[place].run == Run::Up {
+            self.note(place, |_| "is stopped".to_string());
+            self.peers[place].run = Run::Paused;
+            self.peers[place].pauses += 1;
+        }
+    }
+
+    /// Wakes a stopped process.
+    pub fn resume(&mut self, place: usize) {
+        if self.peers[place].run == Run::Paused {
+            self.note(place, |_| "wakes".to_string());
+            self.wake(place);
+        }
+    }
+
+    /// The member says goodbye.
+    pub fn leave(&mut self, place: usize) {
+        self.feed(place, Input::Command(Command::Leave));
+    }
+
+    /// The two no longer reach each other.
+    pub fn cut(&mut self, a: usize, b: usize) {
+        self.cut_one_way(a, b);
+        self.cut_one_way(b, a);
+    }
+
+    /// Nothing sent from `from` arrives at `to` any more.
+    pub fn cut_one_way(&mut self, from: usize, to: usize) {
+        self.note(from, |_| format!("no longer reaches m{to}"));
+        self.network.cut(from, to);
+    }
+
+    /// The member reaches nobody and nobody reaches it.
+    pub fn isolate(&mut self, place: usize) {
+        for other in (0..self.peers.len()).filter(|other| *other != place).collect::<Vec<_>>() {
+            self.cut(place, other);
+        }
+        if let Some(process) = self.peers[place].process() {
+            self.notice_silence(place, process);
+        }
+    }
+
+    /// These reach each other, the others reach each other, and the two groups do not.
+    pub fn split(&mut self, group: &[usize]) {
+        for &a in group {
+            for b in (0..self.peers.len()).filter(|b| !group.contains(b)).collect::<Vec<_>>() {
+                self.cut(a, b);
+            }
+        }
+    }
+
+    /// Everybody reaches everybody again, and nothing is lost.
+    pub fn heal(&mut self) {
+        if !self.peers.is_empty() {
+            self.note(0, |_| "(the network is healed)".to_string());
+        }
+        self.network.mend_all();
+        self.network.set_weather(Weather::FAIR);
+    }
+
+    /// The weather from now on.
+    pub fn weather(&mut self, weather: Weather) {
+        self.network.set_weather(weather);
+    }
+
+    /// Something is noticed at `place` now.
+    pub fn give_hint(&mut self, place: usize, hint: Hint) {
+        if let Some(process) = self.peers[place].process() {
+            self.schedule(0, Due::Hint { to: place, process, hint });
+        }
+    }
+}
+
+/// Single packets.
+impl World {
+    /// Keeps back every packet that matches, until [`let_go`](Self::let_go).
+    pub fn hold(&mut self, test: impl Fn(&Flight<'_>) -> bool + 'static) -> RuleId {
+        self.rules.push(Rule { test: Box::new(test), fate: Fate::Hold, matched: 0 });
+        RuleId(self.rules.len() - 1)
+    }
+
+    /// Keeps back packets of a kind from one member to another.
+    #[track_caller]
+    pub fn hold_kind(&mut self, from: usize, to: usize, what: &'static str) -> RuleId {
+        assert!(KINDS.contains(&what), "no packet is called {what}");
+        self.hold(move |flight| flight.from == from && flight.to == to && kind(flight.packet) == what)
+    }
+
+    /// Drops the next packet of a kind from one member to another.
+    #[track_caller]
+    pub fn drop_next(&mut self, from: usize, to: usize, what: &'static str) -> RuleId {
+        assert!(KINDS.contains(&what), "no packet is called {what}");
+        let test = move |flight: &Flight<'_>| flight.from == from && flight.to == to && kind(flight.packet) == what;
+        self.rules.push(Rule { test: Box::new(test), fate: Fate::Drop(1), matched: 0 });
+        RuleId(self.rules.len() - 1)
+    }
+
+    /// How many packets a rule has matched.
+    pub fn matched(&self, rule: RuleId) -> usize {
+        self.rules[rule.0].matched
+    }
+
+    /// Ends a rule and sends what it kept back on its way now, in order.
+    pub fn let_go(&mut self, rule: RuleId) {
+        self.rules[rule.0].fate = Fate::Over;
+        let (kept, rest) = std::mem::take(&mut self.held).into_iter().partition(|(index, _)| *index == rule.0);
+        self.held = rest;
+        for (_, parcel) in kept {
+            self.schedule(MS / 5, Due::Packet(Box::new(parcel)));
+        }
+    }
+
+    /// Ends a rule and drops what it kept back.
+    pub fn drop_held(&mut self, rule: RuleId) {
+        self.rules[rule.0].fate = Fate::Over;
+        self.held.retain(|(index, _)| *index != rule.0);
+    }
+}
+
+/// Questions.
+impl World {
+    /// The present process at `place`.
+    pub fn process(&self, place: usize) -> ProcessId {
+        self.peers[place].process().expect("a process has run there")
+    }
+
+    /// All places.
+    pub fn places(&self) -> std::ops::Range<usize> {
+        0..self.peers.len()
+    }
+
+    /// Whether a process runs there and is not stopped.
+    pub fn is_up(&self, place: usize) -> bool {
+        self.peers[place].run == Run::Up
+    }
+
+    /// Whether a process is there, running or stopped.
+    pub fn is_alive(&self, place: usize) -> bool {
+        self.peers[place].is_alive()
+    }
+
+    /// Whether the member is in a view and its lease runs.
+    pub fn is_ready(&self, place: usize) -> bool {
+        let peer = &self.peers[place];
+        peer.is_alive() && peer.node.as_ref().is_some_and(|node| node.is_ready(peer.clock.local(self.now)))
+    }
+
+    /// The view of the member.
+    pub fn view(&self, place: usize) -> Option<&View> {
+        self.peers[place].node.as_ref().filter(|_| self.peers[place].is_alive()).and_then(Node::view)
+    }
+
+    /// The highest view that any running member has, by a member whose lease runs if there is one.
+    pub fn latest_view(&self) -> Option<&View> {
+        let views = self.places().filter_map(|place| Some((self.is_ready(place), self.view(place)?)));
+        views.max_by_key(|(ready, view)| (*ready, view.number)).map(|(_, view)| view)
+    }
+
+    /// Where the members of the latest view run, oldest first. Those that run no more are left out.
+    pub fn in_view(&self) -> Vec<usize> {
+        let Some(view) = self.latest_view() else { return Vec::new() };
+        view.members.iter().filter_map(|member| self.place_of(member.info.process)).collect()
+    }
+
+    /// Where the elder of the latest view runs.
+    #[track_caller]
+    pub fn elder(&self) -> usize {
+        self.find_elder().expect("there is an elder")
+    }
+
+    /// Where the elder of the latest view runs, if it does.
+    pub fn find_elder(&self) -> Option<usize> {
+        let elder = self.latest_view()?.elder().process;
+        self.place_of(elder).filter(|place| self.peers[*place].is(elder))
+    }
+
+    /// Where the grantor of the service runs.
+    #[track_caller]
+    pub fn grantor(&self, service: &str) -> usize {
+        self.find_grantor(service).expect("there is a grantor")
+    }
+
+    /// Where the grantor of the service runs: the acting one of the highest epoch whose lease runs.
+    pub fn find_grantor(&self, service: &str) -> Option<usize> {
+        let acting = |place: &usize| {
+            let status = self.status(*place)?;
+            let service = status.services.iter().find(|of| of.service.as_str() == service)?;
+            service.granting.filter(|state| *state == GrantorState::Acting).and(service.epoch)
+        };
+        let ready = self.places().filter(|place| self.is_ready(*place));
+        ready.filter_map(|place| Some((acting(&place)?, place))).max().map(|(_, place)| place)
+    }
+
+    /// What the member sees.
+    pub fn status(&self, place: usize) -> Option<Status> {
+        let peer = &self.peers[place];
+        peer.node.as_ref().filter(|_| peer.is_alive()).map(|node| node.status(peer.clock.local(self.now)))
+    }
+
+    /// Whether no member knows of a hold or a waiter.
+    pub fn is_empty_everywhere(&self) -> bool {
+        self.places().filter_map(|place| self.status(place)).all(|status| {
+            status.services.iter().all(|of| of.locks.is_empty() && of.waiting_here == 0 && of.held_here == 0)
+        })
+    }
+
+    /// Whether those at these places are a quorum of the view's council.
+    pub fn is_quorum(&self, view: &View, places: impl IntoIterator<Item = usize>) -> bool {
+        let processes: Vec<ProcessId> =
+            places.into_iter().map(|place| &self.peers[place]).filter_map(Peer::process).collect();
+        view.is_quorum(&processes)
+    }
+}

@@ -1,0 +1,716 @@
+//! The World: several cores, their clocks and clients, and the network between them, in virtual time.
+//!
+//! One queue orders everything by (true time, order of scheduling), so a run is a function of its seed and of what
+//! the driver does to it. After every step the [invariants](crate::invariants) look at what happened.
+
+use crate::chance::{Digest, mix};
+use crate::clock::Clock;
+use crate::history::{Ask, History};
+use crate::invariants::{Break, Fact, Judge};
+use crate::kind::kind;
+use crate::network::{MS, Network, SECOND};
+use crate::peer::{Common, Peer, Run};
+use crate::rule::{Fate, Flight, Rule};
+use crate::store::Store;
+use elderlock::protocol::{Command, Event, Hint, Input, Outcome, Output, Packet, ProcessId, Timing, View};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::hash::Hash;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+/// Trace lines kept.
+const TRACE_LINES: usize = 4_000;
+/// Steps of one member at one instant before it is called a livelock.
+const MAX_STEPS_AT_ONCE: u32 = 20_000;
+
+/// Something that will happen.
+#[derive(Clone, Debug)]
+pub(crate) enum Due {
+    /// A packet arrives at a place.
+    Packet(Box<Parcel>),
+    /// A process notices something.
+    Hint { to: usize, process: ProcessId, hint: Hint },
+    /// An expelled process starts again as a new one.
+    Rebirth { to: usize, process: ProcessId },
+}
+
+/// A packet on its way.
+#[derive(Clone, Debug)]
+pub(crate) struct Parcel {
+    pub(crate) from: usize,
+    pub(crate) sender: ProcessId,
+    pub(crate) to: usize,
+    pub(crate) wanted: Option<ProcessId>,
+    pub(crate) packet: Packet,
+}
+
+/// Several cores, their clocks and clients, and the network between them.
+#[derive(Debug)]
+pub struct World {
+    pub(crate) common: Common,
+    pub(crate) now: u64,
+    scheduled: u64,
+    queue: BTreeMap<(u64, u64), Due>,
+    pub(crate) peers: Vec<Peer>,
+    places: BTreeMap<SocketAddr, usize>,
+    pub(crate) network: Network,
+    pub(crate) history: History,
+    pub(crate) store: Store,
+    judge: Judge,
+    pub(crate) rules: Vec<Rule>,
+    pub(crate) held: Vec<(usize, Parcel)>,
+    started: bool,
+    manual: bool,
+    /// Whether clocks keep the bound that the timing states, so that what needs it is checked.
+    pub(crate) bounded: bool,
+    strict: bool,
+    tracing: bool,
+    trace: VecDeque<String>,
+    /// Until then the next process to decide a view dies before it can tell anyone.
+    pub(crate) doomed_until: u64,
+    broken: Option<Break>,
+    digest: Digest,
+    events: u64,
+    at_once: (u64, usize, u32),
+    /// Whether broken connections and gossip are noticed.
+    hints: bool,
+    /// The highest view installed anywhere, by lineage.
+    pub(crate) latest: BTreeMap<ProcessId, View>,
+    outputs: Vec<Output>,
+}
+
+/// Building.
+impl World {
+    /// An empty World. Everything in it that is left to chance follows from the seed.
+    pub fn new(seed: u64) -> World {
+        World {
+            common: Common {
+                seed,
+                timing: Timing::fast(),
+                council: 7,
+                trust_refused: false,
+                #[cfg(elderlock_mutants)]
+                mutant: None,
+            },
+            now: 0,
+            scheduled: 0,
+            queue: BTreeMap::new(),
+            peers: Vec::new(),
+            places: BTreeMap::new(),
+            network: Network::new(seed),
+            history: History::default(),
+            store: Store::default(),
+            judge: Judge::default(),
+            rules: Vec::new(),
+            held: Vec::new(),
+            started: false,
+            manual: false,
+            bounded: true,
+            strict: true,
+            tracing: true,
+            trace: VecDeque::new(),
+            doomed_until: 0,
+            broken: None,
+            digest: Digest(seed),
+            events: 0,
+            at_once: (0, 0, 0),
+            hints: true,
+            latest: BTreeMap::new(),
+            outputs: Vec::new(),
+        }
+    }
+
+    /// Members that are all seeds and found the cluster together, each on a host of its own.
+    pub fn members(mut self, count: usize) -> World {
+        self.peers.extend((0..count).map(|_| Peer::new(0)));
+        for place in 0..self.peers.len() {
+            self.peers[place] = Peer::new(place);
+        }
+        let seeds: BTreeSet<SocketAddr> = self.peers.iter().map(|peer| peer.addr).collect();
+        for peer in &mut self.peers {
+            peer.seeds = seeds.clone();
+        }
+        self.places = self.peers.iter().enumerate().map(|(place, peer)| (peer.addr, place)).collect();
+        self
+    }
+
+    /// Places for members that know the seeds but are none. Nothing runs there until [`start`](Self::start).
+    pub fn joiners(mut self, count: usize) -> World {
+        let seeds: BTreeSet<SocketAddr> = self.peers.iter().map(|peer| peer.addr).collect();
+        for place in self.peers.len()..self.peers.len() + count {
+            let peer = Peer { seeds: seeds.clone(), ..Peer::new(place) };
+            self.places.insert(peer.addr, place);
+            self.peers.push(peer);
+        }
+        self
+    }
+
+    /// The times to found with; [`Timing::fast`] unless said otherwise.
+    pub fn timing(mut self, timing: Timing) -> World {
+        self.common.timing = timing;
+        self
+    }
+
+    /// The council size to found with.
+    pub fn council(mut self, size: u8) -> World {
+        self.common.council = size;
+        self
+    }
+
+    /// The operator trusts refused connections.
+    pub fn trust_refused(mut self) -> World {
+        self.common.trust_refused = true;
+        self
+    }
+
+    /// The member at `place` founds alone; the others have only it as their seed.
+    pub fn found_alone(mut self, place: usize) -> World {
+        let addr = self.peers[place].addr;
+        self.peers[place].found_alone = true;
+        for peer in &mut self.peers {
+            peer.seeds = BTreeSet::from([addr]);
+        }
+        self
+    }
+
+    /// Which host each place is on.
+    pub fn hosts(mut self, hosts: &[u32]) -> World {
+        for (peer, host) in self.peers.iter_mut().zip(hosts) {
+            peer.host = *host;
+        }
+        self
+    }
+
+    /// How much the clock at `place` runs fast, in parts per million.
+    pub fn clock(mut self, place: usize, ppm: i32) -> World {
+        self.peers[place].clock.ppm = ppm;
+        self
+    }
+
+    /// What the clock at `place` shows when the World begins.
+    pub fn clock_offset(mut self, place: usize, nanos: u64) -> World {
+        let Clock { ppm, .. } = self.peers[place].clock;
+        self.peers[place].clock = Clock { offset: nanos, ppm };
+        self
+    }
+
+    /// Clocks do not keep their bound: what needs it is not checked.
+    pub fn unbounded_clocks(mut self) -> World {
+        self.bounded = false;
+        self
+    }
+
+    /// No process is started until [`start`](Self::start).
+    pub fn asleep(mut self) -> World {
+        self.manual = true;
+        self
+    }
+
+    /// Nobody notices broken connections: only the protocol's own clocks tell.
+    pub fn without_hints(mut self) -> World {
+        self.hints = false;
+        self
+    }
+
+    /// For drivers: a broken invariant stops the World rather than the test.
+    pub fn lenient(mut self) -> World {
+        self.strict = false;
+        self
+    }
+
+    /// No trace is kept.
+    pub fn untraced(mut self) -> World {
+        self.tracing = false;
+        self
+    }
+
+    /// Every process has this planted defect.
+    #[cfg(elderlock_mutants)]
+    pub fn mutant(mut self, mutant: elderlock::protocol::mutant::Mutant) -> World {
+        self.common.mutant = Some(mutant);
+        self
+    }
+}
+
+/// Running.
+impl World {
+    /// Lets the World go on for a while.
+    pub fn run_for(&mut self, span: Duration) {
+        let until = self.now + span.as_nanos() as u64;
+        while self.tick(until) {}
+    }
+
+    /// Lets the World go on until something is so. False if it is not so in time.
+    pub fn run_until(&mut self, so: impl Fn(&World) -> bool, limit: Duration) -> bool {
+        self.begin();
+        let until = self.now + limit.as_nanos() as u64;
+        loop {
+            if so(self) {
+                return true;
+            }
+            if !self.tick(until) {
+                return so(self);
+            }
+        }
+    }
+
+    /// As [`run_until`](Self::run_until) with half a minute; panics with the trace if it does not come about.
+    #[track_caller]
+    pub fn expect(&mut self, what: &str, so: impl Fn(&World) -> bool) {
+        self.expect_within(what, Duration::from_secs(30), so);
+    }
+
+    /// As [`expect`](Self::expect) with another limit.
+    #[track_caller]
+    pub fn expect_within(&mut self, what: &str, limit: Duration, so: impl Fn(&World) -> bool) {
+        if !self.run_until(so, limit) {
+            panic!("{}\nnot within {limit:?}: {what}", self.story(120));
+        }
+    }
+
+    /// Lets the World go on until all running processes are in one view of exactly them, and their leases run.
+    #[track_caller]
+    pub fn settle(&mut self) {
+        self.expect_within("one view with everybody who runs", Duration::from_secs(60), World::is_settled);
+    }
+
+    /// Whether all running processes are in one view of exactly them, and their leases run.
+    pub fn is_settled(&self) -> bool {
+        let running: Vec<&Peer> = self.peers.iter().filter(|peer| peer.run == Run::Up).collect();
+        let Some(view) = running.first().and_then(|peer| peer.node.as_ref()).and_then(|node| node.view()) else {
+            return false;
+        };
+        let processes: BTreeSet<ProcessId> = running.iter().filter_map(|peer| peer.process()).collect();
+        view.members.iter().all(|member| !member.ghost)
+            && view.members.iter().map(|member| member.info.process).collect::<BTreeSet<_>>() == processes
+            && running.iter().all(|peer| {
+                peer.node
+                    .as_ref()
+                    .is_some_and(|node| node.is_ready(peer.clock.local(self.now)) && node.view() == Some(view))
+            })
+    }
+
+    /// Does the next thing that is due up to `until`. False, and it is `until`, if there is none.
+    pub(crate) fn tick(&mut self, until: u64) -> bool {
+        self.begin();
+        if self.broken.is_some() {
+            return false;
+        }
+        let timer = self
+            .peers
+            .iter()
+            .enumerate()
+            .filter(|(_, peer)| peer.run == Run::Up)
+            .filter_map(|(place, peer)| Some((peer.due?, place)))
+            .min();
+        let first = self.queue.first_key_value().map(|(key, _)| *key);
+        match (first, timer) {
+            (Some((at, order)), timer) if at <= until && timer.is_none_or(|(due, _)| at <= due) => {
+                self.now = self.now.max(at);
+                if let Some(due) = self.queue.remove(&(at, order)) {
+                    self.happen(due);
+                }
+            }
+            (_, Some((due, place))) if due <= until => {
+                self.now = self.now.max(due);
+                self.feed(place, Input::Timer);
+            }
+            _ => {
+                self.now = self.now.max(until);
+                return false;
+            }
+        }
+        true
+    }
+
+    fn begin(&mut self) {
+        if std::mem::replace(&mut self.started, true) || self.manual {
+            return;
+        }
+        for place in 0..self.peers.len() {
+            if self.peers[place].seeds.contains(&self.peers[place].addr) {
+                self.start(place);
+            }
+        }
+    }
+
+    /// Puts a new process at `place` and sets it going.
+    pub fn start(&mut self, place: usize) {
+        assert!(!self.peers[place].is_alive(), "a process runs at m{place}");
+        let common = self.common;
+        self.peers[place].start(place, &common, self.now);
+        self.note(place, |peer| format!("starts as {:?}", peer.process()));
+        self.feed(place, Input::Timer);
+    }
+
+    pub(crate) fn schedule(&mut self, after: u64, due: Due) {
+        self.scheduled += 1;
+        self.queue.insert((self.now + after, self.scheduled), due);
+    }
+
+    fn happen(&mut self, due: Due) {
+        match due {
+            Due::Packet(parcel) => self.deliver(*parcel),
+            Due::Hint { to, process, hint } => {
+                if self.peers[to].is(process) {
+                    self.feed(to, Input::Hint(hint));
+                }
+            }
+            Due::Rebirth { to, process } => {
+                if self.peers[to].is(process) {
+                    let next = self.peers[to]
+                        .node
+                        .as_ref()
+                        .map(|node| node.next_life(process, elderlock::protocol::ViewNumber(1)));
+                    self.end_process(to);
+                    self.peers[to].next_life = next;
+                    self.start(to);
+                }
+            }
+        }
+    }
+
+    fn deliver(&mut self, parcel: Parcel) {
+        let Parcel { from, sender, to, wanted, packet } = parcel;
+        let peer = &self.peers[to];
+        let here = peer.is_alive() && wanted.is_none_or(|wanted| peer.process() == Some(wanted));
+        if here {
+            let addr = self.peers[from].addr;
+            self.feed(to, Input::Received { from: sender, addr, packet });
+        } else if let Some(wanted) = wanted
+            && peer.host_up
+            && self.hints
+            && !self.network.is_cut(to, from)
+        {
+            self.schedule(MS / 5, Due::Hint { to: from, process: sender, hint: Hint::Refused(wanted) });
+        }
+    }
+
+    /// Gives an input to the process at `place`, or keeps it for its waking.
+    pub(crate) fn feed(&mut self, place: usize, input: Input) {
+        if self.broken.is_some() {
+            return;
+        }
+        let peer = &mut self.peers[place];
+        match peer.run {
+            Run::Down => return,
+            Run::Paused => {
+                if input != Input::Timer {
+                    peer.inbox.push_back(input);
+                }
+                return;
+            }
+            Run::Up => {}
+        }
+        peer.leaving |= input == Input::Command(Command::Leave);
+        if self.tracing {
+            self.trace_input(place, &input);
+        }
+        self.events += 1;
+        (self.now, place, &input).hash(&mut self.digest);
+        let peer = &mut self.peers[place];
+        let local = peer.clock.local(self.now);
+        let Some(node) = peer.node.as_mut() else { return };
+        let process = node.process();
+        let mut outputs = std::mem::take(&mut self.outputs);
+        node.step(local, input, &mut outputs);
+        let dies = self.dies_deciding(place, process, &outputs);
+        for output in outputs.drain(..) {
+            if !(dies && matches!(output, Output::Send { .. })) {
+                self.carry_out(place, process, output);
+            }
+        }
+        if dies {
+            self.doomed_until = 0;
+            self.crash(place);
+        }
+        self.outputs = outputs;
+        if self.peers[place].is(process) {
+            self.peers[place].reschedule();
+        }
+        self.at_once = match self.at_once {
+            (at, who, steps) if at == self.now && who == place => (at, who, steps + 1),
+            _ => (self.now, place, 0),
+        };
+        if self.at_once.2 > MAX_STEPS_AT_ONCE {
+            self.fail("time_goes_on", format!("m{place} has something due at one instant again and again"));
+        }
+        self.tell(&Fact::Stepped { place });
+    }
+
+    /// Whether the process at `place` has just decided a view, first of all, and is to die before it can tell anyone.
+    fn dies_deciding(&self, place: usize, process: ProcessId, outputs: &[Output]) -> bool {
+        let is_first = |output: &Output| match output {
+            Output::Event(Event::ViewInstalled(view)) => {
+                view.contains(process)
+                    && self.latest.get(&view.lineage).is_some_and(|latest| latest.number < view.number)
+            }
+            _ => false,
+        };
+        self.now < self.doomed_until && outputs.iter().any(is_first) && self.can_spare(&[place], false)
+    }
+
+    fn carry_out(&mut self, place: usize, process: ProcessId, output: Output) {
+        match output {
+            Output::Send { to, process: wanted, packet } => self.send(place, process, to, wanted, packet),
+            Output::Answer { request, outcome } => {
+                self.note(place, |_| format!("answers {request:?}: {outcome:?}"));
+                let Some(ask) = self.history.find(process, request) else {
+                    return self.fail("one_outcome_per_request", format!("m{place} answers unknown {request:?}"));
+                };
+                match outcome {
+                    Outcome::Extended { until } => self.history.extend(ask, until),
+                    Outcome::NotHeld => {}
+                    outcome => {
+                        self.tell(&Fact::Answers { ask, outcome: &outcome });
+                        self.history.answer(ask, outcome, self.now);
+                        self.tell(&Fact::Answered { ask });
+                    }
+                }
+            }
+            Output::Lost { request, reason } => {
+                self.note(place, |_| format!("lost {request:?}: {reason:?}"));
+                let Some(ask) = self.history.find(process, request) else {
+                    return self.fail("one_outcome_per_request", format!("m{place} loses unknown {request:?}"));
+                };
+                self.tell(&Fact::Loses { ask, reason });
+                self.history.lose(ask, reason);
+            }
+            Output::Event(event) => self.on_event(place, process, event),
+        }
+    }
+
+    fn send(&mut self, from: usize, sender: ProcessId, to: SocketAddr, wanted: Option<ProcessId>, packet: Packet) {
+        self.tell(&Fact::Sent { place: from, process: sender, to: wanted, packet: &packet });
+        let Some(&to) = self.places.get(&to) else { return };
+        let parcel = Parcel { from, sender, to, wanted, packet };
+        let flight = Flight { from, to, packet: &parcel.packet };
+        let matching = self.rules.iter().position(|rule| rule.fate != Fate::Over && (rule.test)(&flight));
+        if let Some(index) = matching {
+            let rule = &mut self.rules[index];
+            rule.matched += 1;
+            let fate = rule.fate;
+            match fate {
+                Fate::Hold => {
+                    self.note(from, |_| format!("    held back: {} to m{to}", kind(&parcel.packet)));
+                    self.held.push((index, parcel));
+                    return;
+                }
+                Fate::Drop(left) => {
+                    rule.fate = if left > 1 { Fate::Drop(left - 1) } else { Fate::Over };
+                    self.note(from, |_| format!("    dropped: {} to m{to}", kind(&parcel.packet)));
+                    return;
+                }
+                Fate::Over => {}
+            }
+        }
+        let arrivals = self.network.route(self.now, from, to);
+        if arrivals[0].is_none() {
+            self.note(from, |_| format!("    lost: {} to m{to}", kind(&parcel.packet)));
+        }
+        for arrival in arrivals.into_iter().flatten() {
+            self.schedule(arrival - self.now, Due::Packet(Box::new(parcel.clone())));
+        }
+    }
+
+    fn on_event(&mut self, place: usize, process: ProcessId, event: Event) {
+        self.note(place, |_| match &event {
+            Event::ViewInstalled(view) => format!("installs {}", show(view)),
+            other => format!("event {other:?}"),
+        });
+        if let Event::ViewInstalled(view) = &event
+            && self.latest.get(&view.lineage).is_none_or(|latest| latest.number < view.number)
+        {
+            self.latest.insert(view.lineage, view.clone());
+        }
+        self.tell(&Fact::Event { place, process, event: &event });
+        if event == Event::Expelled && self.peers[place].leaving {
+            self.fail("who_leaves_has_left", format!("m{place} was told to leave and calls itself expelled"));
+        }
+        match event {
+            Event::Expelled | Event::Abandoned => self.schedule(MS, Due::Rebirth { to: place, process }),
+            Event::Left => {
+                self.end_process(place);
+                self.peers[place].run = Run::Down;
+            }
+            _ => {}
+        }
+    }
+
+    /// The process at `place` is no more.
+    pub(crate) fn end_process(&mut self, place: usize) {
+        if let Some(process) = self.peers[place].process() {
+            self.tell(&Fact::Ends { place, process });
+            self.history.end_process(process);
+        }
+        let peer = &mut self.peers[place];
+        peer.run = Run::Down;
+        peer.due = None;
+        peer.inbox.clear();
+        peer.next_life = None;
+    }
+
+    /// Wakes a stopped process: what came meanwhile and its timer are handled in an order left to chance.
+    pub(crate) fn wake(&mut self, place: usize) {
+        let peer = &mut self.peers[place];
+        peer.run = Run::Up;
+        let waiting = std::mem::take(&mut peer.inbox);
+        let timer_first = mix(&[self.common.seed, 0x3a, place as u64, peer.pauses]) & 1 == 0;
+        if timer_first {
+            self.feed(place, Input::Timer);
+        }
+        for input in waiting {
+            self.feed(place, input);
+        }
+    }
+
+    /// Tells `to` of something after a while, if hints are given at all.
+    pub(crate) fn hint(&mut self, after: u64, to: usize, hint: Hint) {
+        if self.hints
+            && let Some(process) = self.peers[to].process()
+        {
+            self.schedule(after, Due::Hint { to, process, hint });
+        }
+    }
+
+    /// Lets the invariants look at a fact.
+    pub(crate) fn tell(&mut self, fact: &Fact<'_>) {
+        if self.broken.is_some() {
+            return;
+        }
+        let mut judge = std::mem::take(&mut self.judge);
+        let verdict = judge.hear(self, fact);
+        self.judge = judge;
+        if let Err(found) = verdict {
+            self.fail(found.invariant, found.what);
+        }
+    }
+
+    /// An invariant is broken.
+    pub(crate) fn fail(&mut self, invariant: &'static str, what: String) {
+        if self.broken.is_some() {
+            return;
+        }
+        if self.strict {
+            panic!("{}\n{invariant} is broken at {}: {what}", self.story(80), seconds(self.now));
+        }
+        self.note_line(format!("{invariant} is broken: {what}"));
+        self.broken = Some(Break { invariant, what, at: self.now });
+    }
+
+    /// An invariant whose premise held is checked outside the steps.
+    pub(crate) fn count_premise(&mut self, invariant: &'static str) {
+        self.judge.count(invariant);
+    }
+}
+
+/// What happened.
+impl World {
+    /// The first broken invariant.
+    pub fn broken(&self) -> Option<&Break> {
+        self.broken.as_ref()
+    }
+
+    /// A number that is equal for equal runs.
+    pub fn digest(&self) -> u64 {
+        self.digest.0
+    }
+
+    /// Inputs handled.
+    pub fn events(&self) -> u64 {
+        self.events
+    }
+
+    /// How often the premise of each invariant held.
+    pub fn premises(&self) -> BTreeMap<&'static str, u64> {
+        self.judge.premises()
+    }
+
+    /// The requests and answers of all clients.
+    pub fn history(&self) -> &History {
+        &self.history
+    }
+
+    /// True time since the World began.
+    pub fn elapsed(&self) -> Duration {
+        Duration::from_nanos(self.now)
+    }
+
+    /// The last lines of the trace.
+    pub fn story(&self, lines: usize) -> String {
+        let skip = self.trace.len().saturating_sub(lines);
+        self.trace.iter().skip(skip).cloned().collect::<Vec<_>>().join("\n")
+    }
+
+    pub(crate) fn note(&mut self, place: usize, text: impl FnOnce(&Peer) -> String) {
+        if self.tracing {
+            let line = format!("{} m{place} {}", seconds(self.now), text(&self.peers[place]));
+            self.note_line(line);
+        }
+    }
+
+    fn note_line(&mut self, line: String) {
+        if self.tracing {
+            if self.trace.len() == TRACE_LINES {
+                self.trace.pop_front();
+            }
+            self.trace.push_back(line);
+        }
+    }
+
+    fn trace_input(&mut self, place: usize, input: &Input) {
+        let text = match input {
+            Input::Received { from, packet, .. } => {
+                let from = self.place_of(*from).map_or_else(|| format!("({from})"), |place| format!("m{place}"));
+                format!("<- {from} {}", show_packet(packet))
+            }
+            Input::Command(command) => format!("** {command:?}"),
+            Input::Hint(hint) => format!("?? {hint:?}"),
+            Input::Timer => return,
+        };
+        self.note(place, |_| text);
+    }
+
+    /// Where the process runs or ran last.
+    pub fn place_of(&self, process: ProcessId) -> Option<usize> {
+        self.peers.iter().position(|peer| peer.process() == Some(process))
+    }
+
+    /// Everything under way arrives within this time, held back packets apart.
+    pub(crate) fn longest_way(&self) -> u64 {
+        self.network.longest.max(SECOND / 100)
+    }
+}
+
+/// True time for people.
+pub(crate) fn seconds(now: u64) -> String {
+    format!("{:>4}.{:06}", now / SECOND, now % SECOND / 1_000)
+}
+
+/// A view for people.
+fn show(view: &View) -> String {
+    let members: Vec<String> = view
+        .members
+        .iter()
+        .map(|member| format!("{}{}", member.info.process, if member.ghost { "(ghost)" } else { "" }))
+        .collect();
+    format!("v{} of {}: {}", view.number, view.lineage, members.join(" "))
+}
+
+fn show_packet(packet: &Packet) -> String {
+    match packet {
+        Packet::Relay { from, to, packet } => format!("Relay {} -> {to}: {}", from.process, show_packet(packet)),
+        Packet::Notice(elderlock::protocol::Notice::ViewIs(view)) => format!("ViewIs {}", show(view)),
+        Packet::Notice(notice) => format!("{notice:?}"),
+        Packet::Linked { view, seq, ack, message } => format!("[v{view} #{seq} ack {ack}] {message:?}"),
+        Packet::Ack { view, ack, again } => format!("[v{view} ack {ack}{}]", if *again { " again" } else { "" }),
+    }
+}
+
+/// A handle for one request, for those who only hold the World.
+impl World {
+    /// One request of one client.
+    pub fn call(&self, ask: Ask) -> &crate::history::Call {
+        self.history.call(ask)
+    }
+}

@@ -1,0 +1,233 @@
+//! How a cluster begins, grows and shrinks.
+
+use elderlock::protocol::{Outcome, Timing};
+use elderlock_sim::World;
+use elderlock_sim::kind::kind;
+use std::time::Duration;
+
+/// Issue: founding by one.
+#[test]
+fn one_member_founds_alone_and_needs_nobody() {
+    let mut w = World::new(1).members(1);
+    w.settle();
+    let a = w.try_lock(0, "s", "x");
+    assert!(w.is_granted(a), "a free lock at the grantor's own member costs no message, not even the first time");
+    w.run_for(Duration::from_secs(60));
+    assert!(w.fence(a).is_some(), "nobody can take over, so the lease of a lone member does not end");
+}
+
+/// Issue: founding by several, in every order of start.
+#[test]
+fn seeds_found_one_cluster_together_in_whatever_order_they_start() {
+    for order in [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]] {
+        for gap in [0, 1, 40, 700] {
+            let mut w = World::new(2).members(3).asleep();
+            for place in order {
+                w.start(place);
+                w.run_for(Duration::from_millis(gap));
+            }
+            w.settle();
+            assert_eq!(w.in_view().len(), 3, "{order:?} {gap}");
+        }
+    }
+}
+
+/// Brief 3.2: all configured seeds found together.
+#[test]
+fn nothing_is_founded_while_a_seed_is_missing_and_lock_calls_still_end() {
+    let mut w = World::new(3).members(3).asleep();
+    w.start(0);
+    w.start(1);
+    let tried = w.try_lock(0, "s", "x");
+    let waited = w.lock_within(1, "s", "x", 700);
+    w.run_for(Duration::from_secs(20));
+    assert!(w.latest_view().is_none());
+    assert_eq!(w.outcome(tried), Some(&Outcome::Undecided));
+    assert_eq!(w.outcome(waited), Some(&Outcome::TimedOut));
+    w.start(2);
+    w.settle();
+}
+
+/// Brief 3.10 number 10, as far as no disk is needed: a seed that dies and starts again joins what was founded.
+#[test]
+fn a_seed_that_restarts_joins_and_does_not_found_again() {
+    let mut w = World::new(4).members(3);
+    w.settle();
+    let lineage = w.view(0).map(|view| view.lineage);
+    w.crash(1);
+    w.run_for(Duration::from_millis(300));
+    w.restart(1);
+    w.settle();
+    assert_eq!(w.view(1).map(|view| view.lineage), lineage);
+    assert_eq!(w.in_view(), [0, 2, 1], "who joins is the youngest");
+}
+
+/// Issue: a seed dies in the middle of founding.
+#[test]
+fn a_founding_survives_the_death_of_any_seed_at_any_moment() {
+    for victim in 0..3 {
+        for after in [0, 1, 2, 3, 5, 10, 30, 80, 82, 84, 90] {
+            let mut w = World::new(5).members(3);
+            w.run_for(Duration::from_millis(after));
+            w.crash(victim);
+            w.run_for(Duration::from_millis(50));
+            w.restart(victim);
+            w.settle();
+        }
+    }
+}
+
+/// Issue: join.
+#[test]
+fn joiners_come_in_and_are_the_youngest() {
+    let mut w = World::new(6).members(3).joiners(3);
+    w.settle();
+    let oldest = w.in_view();
+    for place in 3..6 {
+        w.start(place);
+        w.settle();
+    }
+    assert_eq!(w.in_view()[..3], oldest[..]);
+    assert_eq!(w.in_view().len(), 6);
+}
+
+/// Issue: ten members started at once.
+#[test]
+fn many_joiners_at_once_come_in() {
+    let mut w = World::new(7).members(2).joiners(8);
+    w.settle();
+    (2..10).for_each(|place| w.start(place));
+    w.settle();
+    assert_eq!(w.in_view().len(), 10);
+}
+
+/// Brief 3.3: who says goodbye is not waited for.
+#[test]
+fn who_leaves_is_gone_at_once_and_so_are_its_locks() {
+    let mut w = World::new(8).members(3).timing(Timing::lan());
+    w.settle();
+    let a = w.hold_lock(1, "s", "x");
+    let b = w.lock(2, "s", "x");
+    w.leave(1);
+    w.expect_within("the next waiter has it", Duration::from_millis(500), |w| w.is_granted(b));
+    assert!(w.lost(a).is_some());
+    w.expect_within("the view is without it", Duration::from_millis(500), |w| w.in_view().len() == 2);
+    w.settle();
+}
+
+/// Brief 3.3: the elder leaves.
+#[test]
+fn the_elder_leaves_and_the_next_oldest_is_elder() {
+    let mut w = World::new(9).members(3);
+    w.settle();
+    let order = w.in_view();
+    w.leave(order[0]);
+    w.settle();
+    assert_eq!(w.elder(), order[1]);
+}
+
+/// Chaos seed 499: the elder says goodbye while it hears nobody.
+#[test]
+fn an_elder_that_hears_nobody_leaves_all_the_same() {
+    let mut w = World::new(10).members(3);
+    w.settle();
+    let elder = w.elder();
+    w.isolate(elder);
+    w.run_for(Duration::from_millis(2_000));
+    w.leave(elder);
+    w.expect("it is gone", |w| !w.is_alive(elder));
+    w.heal();
+    w.settle();
+}
+
+/// Chaos seed 1: a member that says goodbye has something to do at one instant for ever.
+#[test]
+fn a_member_that_leaves_with_locks_held_waits_for_the_word() {
+    let mut w = World::new(11).members(3);
+    w.settle();
+    for place in 0..3 {
+        w.hold_lock(place, "s", &format!("x{place}"));
+    }
+    let youngest = w.in_view()[2];
+    w.leave(youngest);
+    w.expect("it is gone", |w| !w.is_alive(youngest));
+}
+
+/// Chaos seed 328: an elder that decided its own leaving and stays until others know sees the view after that as well.
+#[test]
+fn an_elder_that_leaves_has_left_and_is_not_expelled() {
+    let mut w = World::new(12).members(3).joiners(1);
+    w.settle();
+    let elder = w.elder();
+    let other = w.in_view()[1];
+    let pulse = w.hold_kind(elder, other, "Pulse");
+    w.expect("a pulse is on its way", |w| w.matched(pulse) > 0);
+    let unheard = w.hold(move |flight| flight.to == elder && kind(flight.packet) == "HelloIs");
+    w.leave(elder);
+    w.run_for(Duration::from_millis(20));
+    w.start(3);
+    // `who_leaves_has_left` is looked at with every event.
+    w.expect("the next view is there", |w| w.latest_view().is_some_and(|view| view.members.len() == 3));
+    w.run_for(Duration::from_millis(100));
+    w.let_go(pulse);
+    w.run_for(Duration::from_millis(100));
+    w.let_go(unheard);
+    w.expect("it is gone", |w| !w.is_alive(elder));
+}
+
+/// Found by the demo: when all say goodbye at once, the elder is the last to go; a view has a living member.
+#[test]
+fn all_members_may_leave_at_once() {
+    for count in [2, 3, 5] {
+        let mut w = World::new(40 + count as u64).members(count);
+        w.settle();
+        for place in w.places() {
+            w.leave(place);
+        }
+        w.expect("all have left", |w| w.places().all(|place| !w.is_alive(place)));
+        assert!(w.broken().is_none());
+    }
+}
+
+/// A deployment that restarts every seed at once: the members that live on greet the seeds, and so no second cluster is
+/// founded beside them.
+#[test]
+fn seeds_that_all_restart_at_once_find_the_cluster_that_lives_on() {
+    let mut w = World::new(50).members(2).joiners(5);
+    w.settle();
+    for joiner in 2..7 {
+        w.start(joiner);
+    }
+    w.settle();
+    let lineage = w.view(6).map(|view| view.lineage);
+    for seed in [0, 1] {
+        w.leave(seed);
+    }
+    w.expect("both have left", |w| !w.is_alive(0) && !w.is_alive(1));
+    w.start(0);
+    w.start(1);
+    w.settle();
+    assert!(w.places().all(|place| w.view(place).map(|view| view.lineage) == lineage));
+}
+
+/// An elder that goes while others come: who decides a view without itself needs the word of that view's council.
+#[test]
+fn an_elder_goes_although_others_come_or_go_at_the_same_moment() {
+    for (count, leavers, joiners) in [(2, 1, 3), (11, 5, 2)] {
+        let mut w = World::new(51 + count as u64).members(count).joiners(joiners);
+        w.settle();
+        for joiner in count..count + joiners {
+            w.start(joiner);
+        }
+        for place in w.in_view().into_iter().take(leavers) {
+            w.leave(place);
+        }
+        w.expect("they have left", |w| {
+            w.places().filter(|place| w.is_alive(*place)).count() == count - leavers + joiners
+        });
+        w.expect("the rest is one cluster", |w| {
+            let rest: Vec<usize> = w.places().filter(|place| w.is_alive(*place)).collect();
+            rest.iter().all(|place| w.is_ready(*place)) && w.in_view().len() == rest.len()
+        });
+    }
+}
