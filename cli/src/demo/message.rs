@@ -1,0 +1,73 @@
+//! What the demo's processes say to each other: one JSON object per line, on stdin and stdout of the worker.
+
+use serde::{Deserialize, Serialize};
+
+/// From a worker to its parent.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Report {
+    /// What it sees of the cluster; said when it changes.
+    Sees(Sight),
+    /// Sold one piece, and the sale is in the file.
+    Sale {
+        /// Of which article.
+        article: u32,
+        /// With which token; 0 without locks.
+        token: i64,
+    },
+    /// Stands between `fence()` and the write, and does nothing before `Order::Go`.
+    Standing {
+        /// Holding the lock of this article.
+        article: u32,
+        /// With this token.
+        token: i64,
+        /// What it sees of the cluster right then.
+        sight: Sight,
+    },
+    /// The table refused its write: somebody with a higher token wrote before.
+    Refused {
+        /// Of which article.
+        article: u32,
+        /// With which token.
+        token: i64,
+    },
+    /// Something went wrong that should not.
+    Trouble(String),
+}
+
+/// The cluster as a worker sees it. Processes by their number in hexadecimal.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Sight {
+    /// The worker's own process.
+    pub(crate) me: String,
+    /// Number of its view.
+    pub(crate) view: u32,
+    /// The living members of that view, oldest first.
+    pub(crate) members: Vec<String>,
+    /// How many ghosts the view has.
+    pub(crate) ghosts: usize,
+    /// The elder.
+    pub(crate) elder: Option<String>,
+    /// The grantor of the stock.
+    pub(crate) grantor: Option<String>,
+    /// Whether its member lease runs.
+    pub(crate) leased: bool,
+    /// Whether its clerks ask for nothing and hold nothing.
+    pub(crate) idle: bool,
+}
+
+/// From the parent to a worker.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Order {
+    /// Start to sell.
+    Open,
+    /// At the next sale, stop between `fence()` and the write and say so.
+    Stand,
+    /// Go on with the write.
+    Go,
+    /// Ask for no locks until `Open`.
+    Rest,
+    /// End what was begun, leave the cluster, exit.
+    Finish,
+}

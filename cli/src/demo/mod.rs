@@ -1,0 +1,113 @@
+//! `elderlock demo`: a shop with real processes, real deaths and an audit.
+
+mod audience;
+mod crew;
+mod message;
+mod scenario;
+mod shop;
+mod verdict;
+mod worker;
+
+pub(crate) use worker::{WorkerArgs, work};
+
+use crate::Done;
+use audience::Audience;
+use clap::Args;
+use crew::{Crew, Recipe};
+use scenario::Scenario;
+use shop::Shop;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+use verdict::Verdict;
+
+/// What to show.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct DemoArgs {
+    /// Processes. At least 5, so that elder and grantor can die together and a quorum is left.
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(5..=16))]
+    members: u32,
+    /// Articles in stock, each with a lock of its own. At least 2: two victims hold one each.
+    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(2..=64))]
+    articles: u32,
+    /// How long to sell.
+    #[arg(long, default_value_t = 30, value_parser = clap::value_parser!(u32).range(10..=45))]
+    seconds: u32,
+    /// Chooses victims and the length of each thought. The processes' races stay their own.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Print one JSON object on standard output; progress goes to standard error.
+    #[arg(long)]
+    json: bool,
+    /// Take no locks: must oversell, which proves that the audit can fail. Exit code 1.
+    #[arg(long, conflicts_with = "no_fence")]
+    no_lock: bool,
+    /// Let the table ignore fencing tokens: must be written late, which proves the same. Exit code 1.
+    #[arg(long)]
+    no_fence: bool,
+}
+
+/// From the start of the command to its end, at most.
+const LIMIT: Duration = Duration::from_secs(58);
+/// Kept of it for the workers to leave and the books to be audited.
+const CLOSING: Duration = Duration::from_secs(8);
+
+pub(crate) fn run(args: DemoArgs) -> Done {
+    let until = Instant::now() + LIMIT - CLOSING;
+    let directory = Directory::make()?;
+    let file = directory.0.join("shop.sqlite");
+    Shop::create(&file, args.articles)?;
+    let recipe = Recipe {
+        directory: directory.0.clone(),
+        file: file.clone(),
+        articles: args.articles,
+        seed: args.seed,
+        no_lock: args.no_lock,
+        no_fence: args.no_fence,
+    };
+    let audience = Audience::new(args.seconds);
+    audience.tell(&format!("{} processes sell {} articles out of {}", args.members, args.articles, file.display()));
+    let mut crew = Crew::start(recipe, args.members as usize)?;
+    let played = Scenario::new(&mut crew, &audience, &args, until).play();
+    audience.tell("closing: everybody finishes and leaves");
+    let left = crew.finish(CLOSING / 2);
+    audience.close();
+
+    let audit = Shop::open(&file, true)?.audit()?;
+    let verdict = Verdict::new(&args, played, audit, left, &crew);
+    if args.json {
+        println!("{}", verdict.json());
+    } else {
+        print!("{}", verdict.table());
+    }
+    if verdict.is_ok() {
+        return Ok(ExitCode::SUCCESS);
+    }
+    if !verdict.is_expected_failure() {
+        eprintln!("the books and the workers' logs are kept in {}", directory.keep().display());
+    }
+    Ok(ExitCode::FAILURE)
+}
+
+/// A temporary directory, taken away at the end unless kept.
+struct Directory(PathBuf);
+
+impl Directory {
+    fn make() -> std::io::Result<Directory> {
+        let path = std::env::temp_dir().join(format!("elderlock-demo-{}", std::process::id()));
+        std::fs::create_dir_all(&path)?;
+        Ok(Directory(path))
+    }
+
+    fn keep(self) -> PathBuf {
+        let path = self.0.clone();
+        std::mem::forget(self);
+        path
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}

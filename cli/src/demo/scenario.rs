@@ -1,0 +1,384 @@
+//! The scenario: who is killed when, who is stopped, and how long the shop takes to go on.
+//!
+//! Every victim is made to stand between its `fence()` and its write, holding the lock of an article, before it is
+//! killed. So a fail-over has a plain measure: from SIGKILL to the next sale of that article, which nobody can
+//! make before the victim's lock has been taken from it.
+
+use super::DemoArgs;
+use super::audience::Audience;
+use super::crew::{Crew, News};
+use super::message::{Order, Report, Sight};
+use rustix::process::Signal;
+use serde::Serialize;
+use std::time::{Duration, Instant};
+
+/// Plays the scenario on a crew.
+pub(crate) struct Scenario<'a> {
+    crew: &'a mut Crew,
+    audience: &'a Audience,
+    args: &'a DemoArgs,
+    /// No step waits longer.
+    until: Instant,
+    played: Played,
+}
+
+/// What came of it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Played {
+    /// One per kill.
+    pub(crate) failovers: Vec<Failover>,
+    /// From SIGSTOP to the next sale of the stopped holder's article.
+    pub(crate) pause: Option<Duration>,
+    /// Whether the stopped worker's write was refused when it woke, or got in; `None`: it did neither.
+    pub(crate) late_write: Option<LateWrite>,
+    /// Workers started again that are in the view with all others.
+    pub(crate) restarted: usize,
+    /// What did not go as it must.
+    pub(crate) problems: Vec<String>,
+}
+
+/// One kill.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Failover {
+    /// Whose.
+    pub(crate) kind: Kind,
+    /// From SIGKILL to the next sale of every article that a victim held.
+    pub(crate) milliseconds: f64,
+    /// How many processes were killed.
+    pub(crate) killed: usize,
+}
+
+/// The roles that are killed, in turn.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Kind {
+    /// A member that holds a lock and is nothing else.
+    Holder,
+    /// The grantor, and not the elder.
+    Grantor,
+    /// The elder, and not the grantor.
+    Elder,
+    /// Both at once.
+    ElderAndGrantor,
+}
+
+/// What became of the write of a worker that slept too long.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum LateWrite {
+    Refused,
+    Written,
+}
+
+/// A worker that stands between its `fence()` and its write.
+struct Stander {
+    place: usize,
+    article: u32,
+    token: i64,
+    sight: Sight,
+}
+
+/// No single wait is longer: not for a role to settle, a sale, or the crew to be whole again.
+const STEP: Duration = Duration::from_secs(15);
+/// How often a role is looked for anew when its bearer loses it while it is made to stand.
+const TRIES: usize = 10;
+
+type Step<T> = Result<T, String>;
+
+impl<'a> Scenario<'a> {
+    pub(crate) fn new(crew: &'a mut Crew, audience: &'a Audience, args: &'a DemoArgs, until: Instant) -> Self {
+        Scenario { crew, audience, args, until, played: Played::default() }
+    }
+
+    pub(crate) fn play(mut self) -> Played {
+        if let Err(problem) = self.acts() {
+            self.audience.tell(&problem);
+            self.played.problems.push(problem);
+        }
+        self.played
+    }
+
+    fn acts(&mut self) -> Step<()> {
+        let begun = Instant::now();
+        self.wait("all members to be in one view", Crew::is_whole)?;
+        self.audience.tell(&format!("all in one view after {:.2} s", begun.elapsed().as_secs_f64()));
+        self.open()?;
+        // What is left of the time is shared out evenly.
+        let begun = Instant::now();
+        let act = |number: u32| begun + Duration::from_secs(self.args.seconds.into()) * number / 7;
+        let curtains: Vec<Instant> = (1..=7).map(act).collect();
+        self.sell_until(curtains[0])?;
+        self.kill(Kind::Holder)?;
+        self.sell_until(curtains[1])?;
+        self.kill(Kind::Grantor)?;
+        self.sell_until(curtains[2])?;
+        self.kill(Kind::Elder)?;
+        self.sell_until(curtains[3])?;
+        self.pause()?;
+        self.sell_until(curtains[4])?;
+        self.kill(Kind::ElderAndGrantor)?;
+        self.sell_until(curtains[6])
+    }
+
+    /// Lets the youngest member sell first: who asks first becomes grantor, and it shall not be the elder, so that
+    /// the two can be killed one by one.
+    fn open(&mut self) -> Step<()> {
+        let youngest = *self.crew.by_age().last().ok_or("nobody is there")?;
+        self.crew.order(youngest, Order::Open);
+        self.follow("a first sale", |_, report| matches!(report, Report::Sale { .. }))?;
+        for place in 0..self.crew.workers.len() {
+            self.crew.order(place, Order::Open);
+        }
+        Ok(())
+    }
+
+    /// Kills the bearers of a role, waits for the sales that they stood in the way of, and starts them again.
+    fn kill(&mut self, kind: Kind) -> Step<()> {
+        let rested = self.make_way(kind)?;
+        let victims = self.stand_in_role(kind)?;
+        let killed_at = Instant::now();
+        for victim in &victims {
+            self.crew.kill(victim.place);
+        }
+        let names: Vec<String> = victims.iter().map(|victim| victim.place.to_string()).collect();
+        self.audience.tell(&format!("SIGKILL to worker {} ({})", names.join(" and worker "), kind.name()));
+        let sold_at = self.sales(&victims, &format!("the next sale after the death of the {}", kind.name()))?;
+        let took = sold_at.saturating_duration_since(killed_at);
+        let articles: Vec<String> = victims.iter().map(|victim| victim.article.to_string()).collect();
+        self.audience.tell(&format!("  next sale of article {} after {}", articles.join(" and "), milliseconds(took)));
+        let milliseconds = took.as_micros() as f64 / 1e3;
+        self.played.failovers.push(Failover { kind, milliseconds, killed: victims.len() });
+
+        for place in rested {
+            self.crew.order(place, Order::Open);
+        }
+        let begun = Instant::now();
+        for victim in &victims {
+            let started = self.crew.restart(victim.place);
+            started.map_err(|error| format!("worker {} cannot be started again: {error}", victim.place))?;
+        }
+        self.wait("the restarted to be back in the view", Crew::is_whole)?;
+        self.audience.tell(&format!("  restarted, all in one view again after {:.2} s", begun.elapsed().as_secs_f64()));
+        self.played.restarted += victims.len();
+        Ok(())
+    }
+
+    /// Before the grantor is killed the two oldest members rest, so that neither asks first and becomes the next
+    /// grantor: the elder and the grantor must be two processes when their turn comes.
+    fn make_way(&mut self, kind: Kind) -> Step<Vec<usize>> {
+        if kind != Kind::Grantor {
+            return Ok(Vec::new());
+        }
+        let grantor = self.crew.grantor();
+        let resting: Vec<usize> =
+            self.crew.by_age().into_iter().filter(|place| Some(*place) != grantor).take(2).collect();
+        for place in &resting {
+            self.crew.order(*place, Order::Rest);
+        }
+        let idle = resting.clone();
+        self.wait("the oldest two to rest", move |crew| {
+            idle.iter().all(|place| crew.workers[*place].sight.as_ref().is_some_and(|sight| sight.idle))
+        })?;
+        Ok(resting)
+    }
+
+    /// Makes the bearers of a role stand, and makes sure that they still bear it then.
+    fn stand_in_role(&mut self, kind: Kind) -> Step<Vec<Stander>> {
+        for _ in 0..TRIES {
+            self.wait("an elder and a grantor to be known", |crew| crew.elder().is_some())?;
+            let places = self.bearers(kind);
+            let mut standers: Vec<Stander> = Vec::new();
+            for place in &places {
+                standers.push(self.stand(*place)?);
+            }
+            if !places.is_empty() && standers.iter().all(|stander| self.still_bears(kind, stander)) {
+                return Ok(standers);
+            }
+            for stander in &standers {
+                self.crew.order(stander.place, Order::Go);
+            }
+        }
+        Err(format!("no {} to be found in {TRIES} tries", kind.name()))
+    }
+
+    /// Who bears the role now. Without locks there is no grantor, and anybody but the elder stands in for it.
+    fn bearers(&self, kind: Kind) -> Vec<usize> {
+        let elder = self.crew.elder();
+        let by_age = self.crew.by_age();
+        let others: Vec<usize> = by_age.iter().copied().filter(|place| Some(*place) != elder).collect();
+        let grantor = if self.args.no_lock { others.last().copied() } else { self.crew.grantor() };
+        let plain: Vec<usize> = others.iter().copied().filter(|place| Some(*place) != grantor).collect();
+        let any = plain.get(self.args.seed as usize % plain.len().max(1)).copied();
+        let (elder, grantor) = (Vec::from_iter(elder), Vec::from_iter(grantor));
+        match kind {
+            Kind::Holder => Vec::from_iter(any),
+            // One process that is both stands in for neither alone.
+            Kind::Grantor | Kind::Elder if elder == grantor => Vec::new(),
+            Kind::Grantor => grantor,
+            Kind::Elder => elder,
+            // If one process is both, another holder dies with it.
+            Kind::ElderAndGrantor if elder == grantor => elder.into_iter().chain(any).collect(),
+            Kind::ElderAndGrantor => elder.into_iter().chain(grantor).collect(),
+        }
+    }
+
+    /// Whether a stander's own sight agrees.
+    fn still_bears(&self, kind: Kind, stander: &Stander) -> bool {
+        let sight = &stander.sight;
+        let is_elder = sight.elder.as_ref() == Some(&sight.me);
+        let is_grantor = sight.grantor.as_ref() == Some(&sight.me);
+        match kind {
+            Kind::Holder => !is_elder && !is_grantor,
+            Kind::Grantor => !is_elder && (is_grantor || self.args.no_lock),
+            Kind::Elder => is_elder && !is_grantor,
+            Kind::ElderAndGrantor => sight.leased,
+        }
+    }
+
+    /// Stops a worker between its `fence()` and its write until after another has written.
+    fn pause(&mut self) -> Step<()> {
+        let sleeper = self.stand_in_role(Kind::Holder)?.remove(0);
+        let (place, article) = (sleeper.place, sleeper.article);
+        let stopped_at = Instant::now();
+        let signal = |crew: &Crew, signal| crew.signal(place, signal).map_err(|error| format!("no signal: {error}"));
+        signal(self.crew, Signal::STOP)?;
+        self.audience.tell(&format!("SIGSTOP to worker {place}, which holds article {article} and was about to write"));
+        let sold_at = self.sales(std::slice::from_ref(&sleeper), "the next sale of the sleeper's article")?;
+        let took = sold_at.saturating_duration_since(stopped_at);
+        self.played.pause = Some(took);
+        self.audience.tell(&format!("  next sale of article {article} after {}, SIGCONT", milliseconds(took)));
+        // In its pipe before it wakes: the write is the first thing it does.
+        self.crew.order(place, Order::Go);
+        signal(self.crew, Signal::CONT)?;
+        let mut late = None;
+        let token = sleeper.token;
+        self.follow("the late write", |from, report| {
+            late = match report {
+                Report::Refused { article: a, token: t } if (from, *a, *t) == (place, article, token) => {
+                    Some(LateWrite::Refused)
+                }
+                Report::Sale { article: a, token: t } if (from, *a, *t) == (place, article, token) => {
+                    Some(LateWrite::Written)
+                }
+                _ => None,
+            };
+            late.is_some()
+        })?;
+        self.played.late_write = late;
+        self.audience.tell(match late {
+            Some(LateWrite::Written) => "  its late write got in",
+            _ => "  its late write was refused by its token",
+        });
+        self.wait("the sleeper to be back in the view", Crew::is_whole)
+    }
+
+    /// Makes a worker stand.
+    fn stand(&mut self, place: usize) -> Step<Stander> {
+        self.crew.order(place, Order::Stand);
+        let mut found = None;
+        self.follow(&format!("worker {place} to hold a lock"), |from, report| {
+            if let (true, Report::Standing { article, token, sight }) = (from == place, report) {
+                found = Some(Stander { place, article: *article, token: *token, sight: sight.clone() });
+            }
+            found.is_some()
+        })?;
+        found.ok_or_else(|| format!("worker {place} did not stand"))
+    }
+
+    /// Waits until every article that one of `standers` held has been sold by somebody else, with a later token.
+    /// Returns the time of the last of these sales.
+    fn sales(&mut self, standers: &[Stander], what: &str) -> Step<Instant> {
+        let mut open: Vec<&Stander> = standers.iter().collect();
+        let mut last = Instant::now();
+        let locking = !self.args.no_lock;
+        self.follow_timed(what, |from, at, report| {
+            let Report::Sale { article, token } = report else { return false };
+            open.retain(|held| held.place == from || held.article != *article || (locking && *token <= held.token));
+            last = at;
+            open.is_empty()
+        })?;
+        Ok(last)
+    }
+
+    fn sell_until(&mut self, curtain: Instant) -> Step<()> {
+        while Instant::now() < curtain.min(self.until) {
+            self.listen(curtain.min(self.until))?;
+        }
+        Ok(())
+    }
+
+    fn wait(&mut self, what: &str, is_so: impl Fn(&Crew) -> bool) -> Step<()> {
+        let until = self.until.min(Instant::now() + STEP);
+        while !is_so(self.crew) {
+            if self.listen(until)?.is_none() && Instant::now() >= until {
+                return Err(self.gave_up(what));
+            }
+        }
+        Ok(())
+    }
+
+    fn follow(&mut self, what: &str, mut is_it: impl FnMut(usize, &Report) -> bool) -> Step<()> {
+        self.follow_timed(what, |from, _, report| is_it(from, report))
+    }
+
+    fn follow_timed(&mut self, what: &str, mut is_it: impl FnMut(usize, Instant, &Report) -> bool) -> Step<()> {
+        let until = self.until.min(Instant::now() + STEP);
+        loop {
+            match self.listen(until)? {
+                Some((from, at, report)) if is_it(from, at, &report) => return Ok(()),
+                None if Instant::now() >= until => return Err(self.gave_up(what)),
+                _ => {}
+            }
+        }
+    }
+
+    /// The next report, or `None` after a moment. A worker that ends by itself ends the demo.
+    fn listen(&mut self, until: Instant) -> Step<Option<(usize, Instant, Report)>> {
+        let moment = until.min(Instant::now() + Duration::from_millis(100));
+        let news = self.crew.next(moment);
+        self.audience.show(self.crew);
+        match news {
+            None => Ok(None),
+            Some((place, at, News::Said(report))) => Ok(Some((place, at, report))),
+            Some((place, _, News::Ended)) => {
+                Err(format!("worker {place} ended by itself; see {}", self.crew.log(place).display()))
+            }
+        }
+    }
+
+    fn gave_up(&self, what: &str) -> String {
+        let sights: Vec<String> = self.crew.workers.iter().map(|worker| describe(worker.sight.as_ref())).collect();
+        format!("waited too long for {what}; the workers see: {}", sights.join("; "))
+    }
+}
+
+impl Kind {
+    /// As people say it.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Kind::Holder => "holder",
+            Kind::Grantor => "grantor",
+            Kind::Elder => "elder",
+            Kind::ElderAndGrantor => "elder and grantor",
+        }
+    }
+}
+
+/// A duration as people read it.
+pub(crate) fn milliseconds(span: Duration) -> String {
+    format!("{:.1} ms", span.as_secs_f64() * 1e3)
+}
+
+fn describe(sight: Option<&Sight>) -> String {
+    let Some(sight) = sight else { return "nothing".to_owned() };
+    let short =
+        |process: &Option<String>| process.as_ref().map_or("none".to_owned(), |text| text.chars().take(8).collect());
+    let lease = if sight.leased { "" } else { ", lease run out" };
+    format!(
+        "view {} of {} and {} ghosts, elder {}, grantor {}{lease}",
+        sight.view,
+        sight.members.len(),
+        sight.ghosts,
+        short(&sight.elder),
+        short(&sight.grantor),
+    )
+}

@@ -1,0 +1,199 @@
+//! The shop's books: one SQLite file that all workers write.
+//!
+//! A sale takes two transactions, as in many a shop: one reads the stock, and after some thought another writes
+//! back what was read, less one. So two sellers of one article at a time sell the same piece twice, unless a lock
+//! keeps them apart; and a seller that wakes up too late overwrites the sales of others, unless the table looks
+//! at the fencing token.
+
+use rusqlite::{Connection, OptionalExtension, TransactionBehavior, params};
+use std::path::Path;
+use std::time::Duration;
+
+/// Pieces of each article at the start: more than can be sold in the longest demo.
+pub(crate) const INITIAL_STOCK: i64 = 100_000;
+
+/// An open connection to the books.
+pub(crate) struct Shop {
+    file: Connection,
+    /// Whether the table refuses tokens lower than the highest it has seen.
+    fenced: bool,
+}
+
+/// What became of a write.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Written {
+    /// The sale is in the file.
+    Sold,
+    /// A higher token was there before: nothing was sold.
+    Refused,
+}
+
+/// What the books say when all is over.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Audit {
+    /// Sales in the file.
+    pub(crate) sales: i64,
+    /// Pieces sold that the stock does not know of, or that never were: lost updates and sales beyond the stock.
+    pub(crate) oversold: i64,
+    /// Pieces sold more than once.
+    pub(crate) double_sales: i64,
+    /// Writes refused because their token was too low.
+    pub(crate) stale_refused: i64,
+    /// Writes that got in after one with a higher token.
+    pub(crate) stale_written: i64,
+}
+
+impl Shop {
+    /// Makes the file and fills the shelves.
+    pub(crate) fn create(path: &Path, articles: u32) -> rusqlite::Result<()> {
+        let shop = Shop::open(path, true)?;
+        shop.file.execute_batch(
+            "CREATE TABLE articles (id INTEGER PRIMARY KEY, stock INTEGER NOT NULL, sold INTEGER NOT NULL DEFAULT 0,
+                                    fence INTEGER NOT NULL DEFAULT 0);
+             CREATE TABLE sales (id INTEGER PRIMARY KEY AUTOINCREMENT, article INTEGER NOT NULL, piece INTEGER NOT NULL,
+                                 worker INTEGER NOT NULL, token INTEGER NOT NULL);
+             CREATE TABLE refusals (id INTEGER PRIMARY KEY, article INTEGER NOT NULL, worker INTEGER NOT NULL,
+                                    token INTEGER NOT NULL, fence INTEGER NOT NULL);",
+        )?;
+        for article in 0..articles {
+            shop.file.execute("INSERT INTO articles (id, stock) VALUES (?, ?)", params![article, INITIAL_STOCK])?;
+        }
+        Ok(())
+    }
+
+    /// Opens the file.
+    pub(crate) fn open(path: &Path, fenced: bool) -> rusqlite::Result<Shop> {
+        let file = Connection::open(path)?;
+        file.busy_timeout(Duration::from_secs(10))?;
+        file.pragma_update(None, "journal_mode", "wal")?;
+        // Survives the death of processes, which is what happens here; a power cut is not on the programme.
+        file.pragma_update(None, "synchronous", "normal")?;
+        Ok(Shop { file, fenced })
+    }
+
+    /// First transaction: how many pieces are left.
+    pub(crate) fn stock(&self, article: u32) -> rusqlite::Result<i64> {
+        self.file
+            .prepare_cached("SELECT stock FROM articles WHERE id = ?")?
+            .query_row(params![article], |row| row.get(0))
+    }
+
+    /// Second transaction: one piece less than were read to be there.
+    pub(crate) fn sell(&mut self, article: u32, stock_read: i64, worker: u32, token: i64) -> rusqlite::Result<Written> {
+        let write = self.file.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        let update = if self.fenced {
+            "UPDATE articles SET stock = ?2, sold = sold + 1, fence = ?3 WHERE id = ?1 AND fence <= ?3"
+        } else {
+            "UPDATE articles SET stock = ?2, sold = sold + 1, fence = max(fence, ?3) WHERE id = ?1"
+        };
+        let changed = write.prepare_cached(update)?.execute(params![article, stock_read - 1, token])?;
+        let written = if changed == 1 {
+            write
+                .prepare_cached("INSERT INTO sales (article, piece, worker, token) VALUES (?, ?, ?, ?)")?
+                .execute(params![article, stock_read, worker, token])?;
+            Written::Sold
+        } else {
+            write.execute(
+                "INSERT INTO refusals (article, worker, token, fence) SELECT id, ?2, ?3, fence FROM articles WHERE id = ?1",
+                params![article, worker, token],
+            )?;
+            Written::Refused
+        };
+        write.commit()?;
+        Ok(written)
+    }
+
+    /// Counts what the file holds; trusts no worker's word.
+    pub(crate) fn audit(&self) -> rusqlite::Result<Audit> {
+        let number = |query: &str| -> rusqlite::Result<i64> {
+            Ok(self.file.query_row(query, [], |row| row.get::<_, Option<i64>>(0)).optional()?.flatten().unwrap_or(0))
+        };
+        let taken = format!("({INITIAL_STOCK} - stock)");
+        let sold = "(SELECT count(*) FROM sales WHERE article = articles.id)";
+        Ok(Audit {
+            sales: number("SELECT count(*) FROM sales")?,
+            oversold: number(&format!(
+                "SELECT sum(abs({sold} - {taken}) + max(0, {sold} - {INITIAL_STOCK})) FROM articles"
+            ))?,
+            double_sales: number(
+                "SELECT sum(times - 1) FROM (SELECT count(*) AS times FROM sales GROUP BY article, piece)",
+            )?,
+            stale_refused: number("SELECT count(*) FROM refusals WHERE token < fence")?,
+            stale_written: number(
+                "SELECT count(*) FROM (SELECT token, max(token) OVER (PARTITION BY article ORDER BY id
+                   ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS before FROM sales) WHERE token < before",
+            )?,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A shop in a file of its own, taken away at the end.
+    struct Books(std::path::PathBuf);
+
+    impl Books {
+        fn new(name: &str) -> Books {
+            let path = std::env::temp_dir().join(format!("elderlock-books-{}-{name}", std::process::id()));
+            Shop::create(&path, 2).expect("the books can be made");
+            Books(path)
+        }
+    }
+
+    impl Drop for Books {
+        fn drop(&mut self) {
+            for end in ["", "-wal", "-shm"] {
+                let _ = std::fs::remove_file(format!("{}{end}", self.0.display()));
+            }
+        }
+    }
+
+    #[test]
+    fn sales_one_after_the_other_balance() {
+        let books = Books::new("balance");
+        let mut shop = Shop::open(&books.0, true).unwrap();
+        for token in 1..=3 {
+            let stock = shop.stock(0).unwrap();
+            assert_eq!(shop.sell(0, stock, 1, token).unwrap(), Written::Sold);
+        }
+        assert_eq!(shop.audit().unwrap(), Audit { sales: 3, ..Audit::default() });
+    }
+
+    #[test]
+    fn two_sellers_at_a_time_are_found_out() {
+        let books = Books::new("double");
+        let (mut one, mut two) = (Shop::open(&books.0, true).unwrap(), Shop::open(&books.0, true).unwrap());
+        let (first, second) = (one.stock(0).unwrap(), two.stock(0).unwrap());
+        assert_eq!(one.sell(0, first, 1, 0).unwrap(), Written::Sold);
+        assert_eq!(two.sell(0, second, 2, 0).unwrap(), Written::Sold);
+        let audit = shop_audit(&books);
+        assert_eq!((audit.sales, audit.oversold, audit.double_sales), (2, 1, 1));
+    }
+
+    #[test]
+    fn a_late_write_with_a_lower_token_is_refused() {
+        let books = Books::new("late");
+        let (mut late, mut next) = (Shop::open(&books.0, true).unwrap(), Shop::open(&books.0, true).unwrap());
+        let read = late.stock(1).unwrap();
+        assert_eq!(next.sell(1, read, 2, 8).unwrap(), Written::Sold);
+        assert_eq!(late.sell(1, read, 1, 7).unwrap(), Written::Refused);
+        assert_eq!(shop_audit(&books), Audit { sales: 1, stale_refused: 1, ..Audit::default() });
+    }
+
+    #[test]
+    fn a_table_that_does_not_look_at_tokens_is_written_late() {
+        let books = Books::new("unfenced");
+        let (mut late, mut next) = (Shop::open(&books.0, false).unwrap(), Shop::open(&books.0, false).unwrap());
+        let read = late.stock(1).unwrap();
+        assert_eq!(next.sell(1, read, 2, 8).unwrap(), Written::Sold);
+        assert_eq!(late.sell(1, read, 1, 7).unwrap(), Written::Sold);
+        let audit = shop_audit(&books);
+        assert_eq!((audit.stale_written, audit.oversold, audit.double_sales), (1, 1, 1));
+    }
+
+    fn shop_audit(books: &Books) -> Audit {
+        Shop::open(&books.0, true).unwrap().audit().unwrap()
+    }
+}

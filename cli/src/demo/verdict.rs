@@ -1,0 +1,188 @@
+//! The verdict: whether all is right, and why not.
+
+use super::DemoArgs;
+use super::crew::Crew;
+use super::scenario::{Kind, LateWrite, Played, milliseconds};
+use super::shop::Audit;
+use serde_json::json;
+
+/// What the demo has shown.
+pub(crate) struct Verdict {
+    args: DemoArgs,
+    played: Played,
+    audit: Audit,
+    /// Everything that must not be; empty when all is right.
+    problems: Vec<String>,
+    /// Said, and no problem by itself.
+    troubles: Vec<String>,
+}
+
+impl Verdict {
+    pub(crate) fn new(args: &DemoArgs, played: Played, audit: Audit, left: Vec<String>, crew: &Crew) -> Verdict {
+        let mut problems = played.problems.clone();
+        problems.extend(left);
+        problems.extend(faults(&audit, &played, crew.sales));
+        let troubles = crew.troubles.iter().map(|(text, count)| format!("{text} ({count} times)")).collect();
+        Verdict { args: args.clone(), played, audit, problems, troubles }
+    }
+
+    pub(crate) fn is_ok(&self) -> bool {
+        self.problems.is_empty() && !self.args.no_lock && !self.args.no_fence
+    }
+
+    /// Whether a run without its safety failed as it must.
+    pub(crate) fn is_expected_failure(&self) -> bool {
+        (self.args.no_lock && self.audit.oversold > 0) || (self.args.no_fence && self.audit.stale_written > 0)
+    }
+
+    /// What a run without its safety proves, or that it proves nothing.
+    fn proof(&self) -> Option<String> {
+        let (flag, wanted, missing) = match (self.args.no_lock, self.args.no_fence) {
+            (true, _) => (
+                "--no-lock",
+                format!("the shop oversold by {} pieces: the audit sees what the locks prevent", self.audit.oversold),
+                "nothing was oversold, so this run shows nothing",
+            ),
+            (_, true) => (
+                "--no-fence",
+                format!(
+                    "{} stale writes got in and the stock is wrong by {}: the audit sees what the fence prevents",
+                    self.audit.stale_written, self.audit.oversold
+                ),
+                "no stale write got in, so this run shows nothing",
+            ),
+            _ => return None,
+        };
+        Some(if self.is_expected_failure() {
+            format!("expected with {flag}: {wanted}")
+        } else {
+            format!("NOT as expected with {flag}: {missing}")
+        })
+    }
+
+    pub(crate) fn json(&self) -> String {
+        let object = json!({
+            "ok": self.is_ok(),
+            "members": self.args.members,
+            "articles": self.args.articles,
+            "seconds": self.args.seconds,
+            "seed": self.args.seed,
+            "locks": !self.args.no_lock,
+            "fence": !self.args.no_fence,
+            "sales": self.audit.sales,
+            "oversold": self.audit.oversold,
+            "double_sales": self.audit.double_sales,
+            "stale_refused": self.audit.stale_refused,
+            "stale_written": self.audit.stale_written,
+            "failovers": self.played.failovers,
+            "pause_milliseconds": self.played.pause.map(|pause| pause.as_micros() as f64 / 1e3),
+            "restarted": self.played.restarted,
+            "proof": self.proof(),
+            "problems": self.problems,
+            "troubles": self.troubles,
+        });
+        object.to_string()
+    }
+
+    pub(crate) fn table(&self) -> String {
+        let mut rows = vec![
+            ("sales".to_owned(), self.audit.sales.to_string()),
+            ("oversold".to_owned(), self.audit.oversold.to_string()),
+            ("double sales".to_owned(), self.audit.double_sales.to_string()),
+            ("stale writes refused by token".to_owned(), self.audit.stale_refused.to_string()),
+            ("stale writes that got in".to_owned(), self.audit.stale_written.to_string()),
+        ];
+        for failover in &self.played.failovers {
+            rows.push((
+                format!("fail-over, {} killed", failover.kind.name()),
+                format!("{:.1} ms", failover.milliseconds),
+            ));
+        }
+        if let Some(pause) = self.played.pause {
+            rows.push(("fail-over, holder stopped".to_owned(), milliseconds(pause)));
+        }
+        rows.push(("restarted and back".to_owned(), self.played.restarted.to_string()));
+        let width = rows.iter().map(|(_, value)| value.len()).max().unwrap_or_default();
+        let mut text = String::from("\n");
+        for (name, value) in rows {
+            text += &format!("  {name:<34} {value:>width$}\n");
+        }
+        text += "\n";
+        for trouble in &self.troubles {
+            text += &format!("note: {trouble}\n");
+        }
+        for problem in &self.problems {
+            text += &format!("wrong: {problem}\n");
+        }
+        match self.proof() {
+            Some(proof) => text += &format!("{proof}\n"),
+            None if self.is_ok() => text += "all is right\n",
+            None => {}
+        }
+        text
+    }
+}
+
+/// What the audit and the scenario hold against the run.
+fn faults(audit: &Audit, played: &Played, reported: u64) -> Vec<String> {
+    let mut faults = Vec::new();
+    let mut fault = |is_wrong: bool, text: &str| {
+        if is_wrong {
+            faults.push(text.to_owned());
+        }
+    };
+    fault(audit.sales == 0, "nothing was sold");
+    fault(audit.oversold != 0, "oversold: the sales are not what is missing from the stock");
+    fault(audit.double_sales != 0, "a piece was sold twice");
+    fault(audit.stale_written != 0, "a write with a lower token got in after one with a higher token");
+    fault(audit.stale_refused == 0, "no stale write was refused: the pause missed");
+    fault(played.late_write != Some(LateWrite::Refused), "the stopped worker's late write was not refused");
+    // The other way round is no fault: a worker may be killed between its commit and its report.
+    fault(reported > audit.sales.unsigned_abs(), "sales were reported that the file does not have");
+    for kind in [Kind::Holder, Kind::Grantor, Kind::Elder, Kind::ElderAndGrantor] {
+        let killed = played.failovers.iter().any(|failover| failover.kind == kind);
+        fault(!killed, &format!("no fail-over of the {} was seen", kind.name()));
+    }
+    faults
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::scenario::Failover;
+    use super::*;
+
+    fn good() -> (Audit, Played) {
+        let kinds = [Kind::Holder, Kind::Grantor, Kind::Elder, Kind::ElderAndGrantor];
+        let failovers = kinds.map(|kind| Failover { kind, milliseconds: 1.0, killed: 1 }).to_vec();
+        let audit = Audit { sales: 10, stale_refused: 1, ..Audit::default() };
+        (audit, Played { failovers, late_write: Some(LateWrite::Refused), ..Played::default() })
+    }
+
+    #[test]
+    fn a_run_without_fault_has_none() {
+        let (audit, played) = good();
+        assert_eq!(faults(&audit, &played, 10), Vec::<String>::new());
+    }
+
+    #[test]
+    fn each_fault_is_found() {
+        let (audit, played) = good();
+        for broken in [
+            Audit { sales: 0, ..audit },
+            Audit { oversold: 1, ..audit },
+            Audit { double_sales: 1, ..audit },
+            Audit { stale_written: 1, ..audit },
+            Audit { stale_refused: 0, ..audit },
+        ] {
+            assert!(!faults(&broken, &played, 0).is_empty(), "{broken:?}");
+        }
+        assert_eq!(faults(&audit, &played, 11).len(), 1);
+        for missing in 0..played.failovers.len() {
+            let mut played = played.clone();
+            played.failovers.remove(missing);
+            assert_eq!(faults(&audit, &played, 10).len(), 1);
+        }
+        let written = Played { late_write: Some(LateWrite::Written), ..played };
+        assert_eq!(faults(&audit, &written, 10).len(), 1);
+    }
+}

@@ -1,0 +1,289 @@
+//! A worker: one real process that embeds the library and sells.
+//!
+//! It has one clerk per article, so every article's queue has a waiter from each worker, and whoever dies
+//! leaves somebody who waits. Workers know nothing of the demo's plan: they sell, and do what the parent orders.
+
+use super::message::{Order, Report, Sight};
+use super::shop::{Shop, Written};
+use crate::Done;
+use clap::Args;
+use elderlock::{Guard, LockService, Member, ProcessId, Timing, View};
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+use std::io::{BufRead, Write};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+use tokio::sync::{Mutex, Notify, watch};
+use tokio::task::JoinSet;
+
+/// How the parent starts a worker.
+#[derive(Args)]
+pub(crate) struct WorkerArgs {
+    #[arg(long)]
+    index: u32,
+    #[arg(long)]
+    bind: SocketAddr,
+    #[arg(long = "seed-address")]
+    seeds: Vec<SocketAddr>,
+    #[arg(long)]
+    file: PathBuf,
+    #[arg(long)]
+    articles: u32,
+    #[arg(long)]
+    chance: u64,
+    #[arg(long)]
+    no_lock: bool,
+    #[arg(long)]
+    no_fence: bool,
+}
+
+/// Name of the cluster.
+const CLUSTER: &str = "elderlock-demo";
+/// Name of the one lock service.
+const SERVICE: &str = "stock";
+/// How long a clerk waits for a lock before it asks again.
+const WAIT: Duration = Duration::from_secs(5);
+/// How long a clerk may hold a lock; a sale takes milliseconds. Shorter than the pause lasts.
+const LEASE: Duration = Duration::from_secs(2);
+/// How often a worker looks at the cluster.
+const LOOK: Duration = Duration::from_millis(20);
+/// The thought between the two transactions of a sale, in microseconds.
+const THINK: std::ops::Range<u64> = 2_000..6_000;
+
+/// What the clerks are to do.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Mode {
+    Resting,
+    Selling,
+    Finishing,
+}
+
+/// What the parent ordered.
+struct Orders {
+    mode: watch::Sender<Mode>,
+    stand: AtomicBool,
+    go: Notify,
+}
+
+impl Orders {
+    fn follow(&self, order: Order) {
+        match order {
+            Order::Open => drop(self.mode.send_replace(Mode::Selling)),
+            Order::Rest => drop(self.mode.send_replace(Mode::Resting)),
+            Order::Finish => drop(self.mode.send_replace(Mode::Finishing)),
+            Order::Stand => self.stand.store(true, Ordering::SeqCst),
+            Order::Go => self.go.notify_one(),
+        }
+    }
+}
+
+/// What all clerks of a worker share.
+struct Store {
+    index: u32,
+    member: Member,
+    orders: Orders,
+    shop: Arc<Mutex<Shop>>,
+    locking: bool,
+    /// Clerks that ask for a lock or hold one.
+    busy: AtomicUsize,
+}
+
+pub(crate) async fn work(args: WorkerArgs) -> Done {
+    // Without a parent nobody would ever stop this process; a stopped one could not even see the end of its input.
+    #[cfg(target_os = "linux")]
+    rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))?;
+    let shop = Shop::open(&args.file, !args.no_fence)?;
+    let member = Member::builder(CLUSTER)
+        .bind(args.bind.to_string())
+        .seeds(args.seeds.iter().map(SocketAddr::to_string))
+        .timing(Timing::fast())
+        .join_limit(Duration::from_secs(20))
+        .join()
+        .await?;
+    let orders = Orders { mode: watch::Sender::new(Mode::Resting), stand: AtomicBool::new(false), go: Notify::new() };
+    let shop = Arc::new(Mutex::new(shop));
+    let store =
+        Arc::new(Store { index: args.index, member, orders, shop, locking: !args.no_lock, busy: AtomicUsize::new(0) });
+    listen(&store);
+    let look = tokio::spawn(look_around(store.clone()));
+
+    let mut mode = store.orders.mode.subscribe();
+    mode.wait_for(|mode| *mode != Mode::Resting).await?;
+    let service = store.member.lock_service(SERVICE).await?;
+    let mut clerks = JoinSet::new();
+    for article in 0..args.articles {
+        let chance = StdRng::seed_from_u64(args.chance ^ u64::from(article) << 32);
+        clerks.spawn(clerk(store.clone(), service.clone(), article, chance));
+    }
+    while let Some(ended) = clerks.join_next().await {
+        ended?;
+    }
+    look.abort();
+    store.member.leave().await?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// One clerk sells one article, again and again.
+async fn clerk(store: Arc<Store>, service: LockService, article: u32, mut chance: StdRng) {
+    let mut mode = store.orders.mode.subscribe();
+    loop {
+        let now = *mode.borrow_and_update();
+        match now {
+            Mode::Finishing => return,
+            Mode::Resting => {
+                // Fails when the store is closed, and then there is nothing left to sell.
+                if mode.changed().await.is_err() {
+                    return;
+                }
+            }
+            Mode::Selling => {
+                store.busy.fetch_add(1, Ordering::SeqCst);
+                let hold = tokio::select! {
+                    hold = store.hold(&service, article) => hold,
+                    // A wait that is not wanted any more is cancelled by dropping it.
+                    () = ended(&mut mode) => Hold::Denied,
+                };
+                let sold = store.sell(hold, article, &mut chance).await;
+                store.busy.fetch_sub(1, Ordering::SeqCst);
+                if let Err(trouble) = sold {
+                    say(&Report::Trouble(format!("article {article}: {trouble}")));
+                }
+            }
+        }
+    }
+}
+
+/// Selling has ended, for now or for good.
+async fn ended(mode: &mut watch::Receiver<Mode>) {
+    // Fails when the store is closed, which is an end too.
+    let _ = mode.wait_for(|mode| *mode != Mode::Selling).await;
+}
+
+/// The right to sell.
+enum Hold {
+    /// A fenced lock.
+    Lock(Guard),
+    /// Taken by nobody's leave (`--no-lock`).
+    Nothing,
+    /// Not got this time.
+    Denied,
+}
+
+impl Hold {
+    /// The token to write with, if the hold is not lost.
+    fn fence(&self) -> Option<i64> {
+        match self {
+            Hold::Lock(guard) => guard.fence().ok().map(|token| token.as_i64()),
+            Hold::Nothing => Some(0),
+            Hold::Denied => None,
+        }
+    }
+}
+
+impl Store {
+    async fn hold(&self, service: &LockService, article: u32) -> Hold {
+        if !self.locking {
+            return Hold::Nothing;
+        }
+        let name = format!("article-{article}");
+        let metadata = format!("worker {}", self.index);
+        match service.lock(&name).wait(WAIT).lease(LEASE).metadata(metadata.as_bytes()).await {
+            Ok(guard) => Hold::Lock(guard),
+            Err(_) => {
+                // Timed out in a long fail-over, or this process was expelled and joins anew: try again soon.
+                tokio::time::sleep(LOOK).await;
+                Hold::Denied
+            }
+        }
+    }
+
+    /// The sale of one piece.
+    async fn sell(&self, hold: Hold, article: u32, chance: &mut StdRng) -> Result<(), Box<dyn std::error::Error>> {
+        if matches!(hold, Hold::Denied) {
+            return Ok(());
+        }
+        let shop = self.shop.clone().lock_owned().await;
+        let stock = tokio::task::spawn_blocking(move || shop.stock(article)).await??;
+        if stock <= 0 {
+            return Err("sold out".into());
+        }
+        tokio::time::sleep(Duration::from_micros(chance.random_range(THINK))).await;
+
+        // The books first, then the claim: nothing but the write comes after `fence()`, and a process that is
+        // stopped in between leaves no transaction open that would stop the other shops too.
+        let mut shop = self.shop.clone().lock_owned().await;
+        let Some(token) = hold.fence() else { return Ok(()) };
+        if self.orders.stand.swap(false, Ordering::SeqCst) {
+            say(&Report::Standing { article, token, sight: self.sight() });
+            self.orders.go.notified().await;
+        }
+        let worker = self.index;
+        let written = tokio::task::spawn_blocking(move || shop.sell(article, stock, worker, token)).await??;
+        say(&match written {
+            Written::Sold => Report::Sale { article, token },
+            Written::Refused => Report::Refused { article, token },
+        });
+        if let Hold::Lock(guard) = hold {
+            // An error says that the hold was lost before; the table has judged the write by its token already.
+            let _ = guard.release().await;
+        }
+        Ok(())
+    }
+
+    fn sight(&self) -> Sight {
+        let status = self.member.status();
+        let view = status.view.as_ref();
+        let service = status.services.iter().find(|service| service.service.as_str() == SERVICE);
+        let number = |process: ProcessId| format!("{:032x}", process.0);
+        Sight {
+            me: number(status.me.process),
+            view: view.map_or(0, |view| view.number.0),
+            members: view.into_iter().flat_map(View::living).map(|member| number(member.info.process)).collect(),
+            ghosts: view.map_or(0, |view| view.members.len() - view.living().count()),
+            elder: status.elder.map(number),
+            grantor: service.and_then(|service| service.grantor).map(number),
+            leased: status.leased,
+            idle: self.busy.load(Ordering::SeqCst) == 0,
+        }
+    }
+}
+
+/// Tells the parent what this worker sees, when it changes.
+async fn look_around(store: Arc<Store>) {
+    let mut last = None;
+    loop {
+        let sight = store.sight();
+        if last.as_ref() != Some(&sight) {
+            say(&Report::Sees(sight.clone()));
+            last = Some(sight);
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
+/// Follows the parent's orders on a thread of its own: reading standard input blocks.
+fn listen(store: &Arc<Store>) {
+    let store = store.clone();
+    std::thread::spawn(move || {
+        for line in std::io::stdin().lock().lines().map_while(Result::ok) {
+            match serde_json::from_str(&line) {
+                Ok(order) => store.orders.follow(order),
+                Err(error) => say(&Report::Trouble(format!("order {line:?}: {error}"))),
+            }
+        }
+        // The parent is gone.
+        std::process::exit(3);
+    });
+}
+
+fn say(report: &Report) {
+    let mut line = serde_json::to_string(report).expect("reports have no maps with odd keys and always serialise");
+    line.push('\n');
+    if std::io::stdout().lock().write_all(line.as_bytes()).is_err() {
+        std::process::exit(3);
+    }
+}

@@ -1,0 +1,55 @@
+//! The `elderlock` command: the demo, a member to run by hand, and what a running member sees.
+
+mod demo;
+mod node;
+mod status;
+
+use clap::{Parser, Subcommand};
+use std::process::ExitCode;
+
+/// Fair, fenced, crash-proof locks between peer processes.
+#[derive(Parser)]
+#[command(name = "elderlock", version, about)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Sell a stock of goods from several processes while they are killed and paused, and check the books.
+    Demo(demo::DemoArgs),
+    /// Run one member, print its events, leave on SIGTERM or SIGINT.
+    Node(node::NodeArgs),
+    /// Show what a running member sees.
+    Status(status::StatusArgs),
+    /// One of the demo's processes.
+    #[command(hide = true)]
+    Worker(demo::WorkerArgs),
+}
+
+fn main() -> ExitCode {
+    let done = match Cli::parse().command {
+        // No runtime here: its threads come and go, and a worker dies with the thread that started it.
+        Command::Demo(args) => demo::run(args),
+        Command::Worker(args) => with_runtime(demo::work(args)),
+        Command::Node(args) => with_runtime(node::run(args)),
+        Command::Status(args) => with_runtime(status::run(args)),
+    };
+    done.unwrap_or_else(|error| {
+        eprintln!("elderlock: {error}");
+        let mut source = error.source();
+        while let Some(cause) = source {
+            eprintln!("  because: {cause}");
+            source = cause.source();
+        }
+        ExitCode::from(2)
+    })
+}
+
+/// What a subcommand comes to. Exit code 2 stands for "could not be done at all".
+type Done = Result<ExitCode, Box<dyn std::error::Error>>;
+
+fn with_runtime(work: impl Future<Output = Done>) -> Done {
+    tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?.block_on(work)
+}

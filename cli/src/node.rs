@@ -1,0 +1,238 @@
+//! `elderlock node`: one member, run by hand.
+
+use crate::Done;
+use clap::{Args, ValueEnum};
+use elderlock::{Member, MemberEvent, Timing, View};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+use tokio::signal::unix::{SignalKind, signal};
+
+/// How to run it. Flags win over environment variables, and those over the file.
+#[derive(Args)]
+pub(crate) struct NodeArgs {
+    #[command(flatten)]
+    settings: Settings,
+    /// A TOML file with the same settings: bind, advertise, seeds = [..], cluster, timing, found, insecure, trust_refused, join_seconds.
+    #[arg(long, env = "ELDERLOCK_CONFIG")]
+    config: Option<PathBuf>,
+    /// Print one JSON object per event.
+    #[arg(long, env = "ELDERLOCK_JSON")]
+    json: bool,
+}
+
+/// What a member is started with, from any source.
+#[derive(Args, Deserialize, Clone, PartialEq, Eq, Debug, Default)]
+#[serde(deny_unknown_fields, default)]
+struct Settings {
+    /// Address to listen on, TCP and UDP (host:port).
+    #[arg(long, env = "ELDERLOCK_BIND")]
+    bind: Option<String>,
+    /// Address that others dial, if it is another.
+    #[arg(long, env = "ELDERLOCK_ADVERTISE")]
+    advertise: Option<String>,
+    /// Address of a seed; may be given several times, or with commas.
+    #[arg(long = "seed", env = "ELDERLOCK_SEEDS", value_delimiter = ',')]
+    seeds: Vec<String>,
+    /// Name of the cluster ("elderlock" unless given).
+    #[arg(long, env = "ELDERLOCK_CLUSTER")]
+    cluster: Option<String>,
+    /// How patient the members are with each other ("lan" unless given).
+    #[arg(long, env = "ELDERLOCK_TIMING")]
+    timing: Option<Preset>,
+    /// Found the cluster alone, now.
+    #[arg(long, env = "ELDERLOCK_FOUND")]
+    found: bool,
+    /// Listen outside the loopback although there is no secret.
+    #[arg(long, env = "ELDERLOCK_INSECURE")]
+    insecure: bool,
+    /// Take a refused connection as proof of death. Only where no firewall refuses for the living.
+    #[arg(long, env = "ELDERLOCK_TRUST_REFUSED")]
+    trust_refused: bool,
+    /// Give up joining after so many seconds (30 unless given).
+    #[arg(long, env = "ELDERLOCK_JOIN_SECONDS")]
+    join_seconds: Option<u64>,
+}
+
+/// Names of the timing presets.
+#[derive(ValueEnum, Deserialize, Clone, Copy, PartialEq, Eq, Debug)]
+#[serde(rename_all = "snake_case")]
+enum Preset {
+    /// One network: leases of 5 s and 2 s.
+    Lan,
+    /// Far apart: leases of 15 s and 5 s.
+    Wan,
+    /// One rack or host: leases of 2.5 s and 1 s.
+    Fast,
+}
+
+/// What is listened on when nothing is said.
+const DEFAULT_BIND: &str = "127.0.0.1:7400";
+
+pub(crate) async fn run(args: NodeArgs) -> Done {
+    // First of all: a SIGTERM during a long join must be heard too.
+    let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    let settings = match &args.config {
+        Some(path) => args.settings.or(read(path)?),
+        None => args.settings,
+    };
+    let member = tokio::select! {
+        joined = settings.join() => joined?,
+        _ = terminate.recv() => return Ok(ExitCode::SUCCESS),
+        _ = interrupt.recv() => return Ok(ExitCode::SUCCESS),
+    };
+    let say = |name: &str, text: String, detail: Value| {
+        if args.json {
+            println!("{}", json!({ "event": name, "detail": detail }));
+        } else {
+            println!("{text}");
+        }
+    };
+    let mut events = member.events();
+    let (process, addr) = (member.process(), member.addr());
+    say("joined", format!("joined as {process} at {addr}"), json!({ "process": process.to_string(), "addr": addr }));
+    if let Some(view) = member.status().view {
+        say("view_installed", describe(&view), view_json(&view));
+    }
+    loop {
+        tokio::select! {
+            event = events.next() => {
+                let Some(event) = event else { return Ok(ExitCode::SUCCESS) };
+                let (name, text, detail) = tell(&event);
+                say(name, text, detail);
+            }
+            _ = terminate.recv() => break,
+            _ = interrupt.recv() => break,
+        }
+    }
+    member.leave().await?;
+    say("left", "left".to_owned(), Value::Null);
+    Ok(ExitCode::SUCCESS)
+}
+
+impl Settings {
+    /// These settings, and `others` where these say nothing.
+    fn or(self, others: Settings) -> Settings {
+        Settings {
+            bind: self.bind.or(others.bind),
+            advertise: self.advertise.or(others.advertise),
+            seeds: if self.seeds.is_empty() { others.seeds } else { self.seeds },
+            cluster: self.cluster.or(others.cluster),
+            timing: self.timing.or(others.timing),
+            found: self.found || others.found,
+            insecure: self.insecure || others.insecure,
+            trust_refused: self.trust_refused || others.trust_refused,
+            join_seconds: self.join_seconds.or(others.join_seconds),
+        }
+    }
+
+    async fn join(self) -> Result<Member, elderlock::JoinError> {
+        let timing = match self.timing.unwrap_or(Preset::Lan) {
+            Preset::Lan => Timing::lan(),
+            Preset::Wan => Timing::wan(),
+            Preset::Fast => Timing::fast(),
+        };
+        let mut builder = Member::builder(self.cluster.as_deref().unwrap_or("elderlock"))
+            .bind(self.bind.as_deref().unwrap_or(DEFAULT_BIND))
+            .seeds(self.seeds)
+            .timing(timing)
+            .trust_refused(self.trust_refused);
+        if let Some(advertise) = self.advertise {
+            builder = builder.advertise(advertise);
+        }
+        if self.found {
+            builder = builder.found();
+        }
+        if self.insecure {
+            builder = builder.insecure();
+        }
+        if let Some(seconds) = self.join_seconds {
+            builder = builder.join_limit(Duration::from_secs(seconds));
+        }
+        builder.join().await
+    }
+}
+
+fn read(path: &Path) -> Result<Settings, Box<dyn std::error::Error>> {
+    let text = std::fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?;
+    toml::from_str(&text).map_err(|error| format!("{}: {error}", path.display()).into())
+}
+
+/// An event's name, its line, and its detail as JSON.
+fn tell(event: &MemberEvent) -> (&'static str, String, Value) {
+    let debug = || format!("{event:?}");
+    match event {
+        MemberEvent::ViewInstalled(view) => ("view_installed", describe(view), view_json(view)),
+        MemberEvent::BecameElder => ("became_elder", "became the elder".to_owned(), Value::Null),
+        MemberEvent::BecameGrantor { service, epoch } => {
+            let detail = json!({ "service": service.as_str(), "epoch": epoch.to_string() });
+            ("became_grantor", format!("became grantor of {service} in epoch {epoch}"), detail)
+        }
+        MemberEvent::LostGrantor { service, epoch } => {
+            let detail = json!({ "service": service.as_str(), "epoch": epoch.to_string() });
+            ("lost_grantor", format!("no longer grantor of {service}, epoch {epoch}"), detail)
+        }
+        MemberEvent::Suspended => {
+            ("suspended", "suspended: no elder with a quorum, all locks lost".to_owned(), Value::Null)
+        }
+        MemberEvent::Resumed => ("resumed", "resumed".to_owned(), Value::Null),
+        MemberEvent::Lost => ("lost", "expelled: the cluster went on without this member".to_owned(), Value::Null),
+        MemberEvent::Rejoined { process } => {
+            ("rejoined", format!("rejoined as {process}"), json!({ "process": process.to_string() }))
+        }
+        MemberEvent::Left => ("left", "left".to_owned(), Value::Null),
+        MemberEvent::Missed { count, .. } => {
+            ("missed", format!("missed {count} events: read too slowly"), json!({ "count": count }))
+        }
+        // A later version's.
+        _ => ("other", debug(), Value::String(debug())),
+    }
+}
+
+fn describe(view: &View) -> String {
+    let members: Vec<String> = view
+        .members
+        .iter()
+        .map(|member| {
+            format!("{}@{}{}", member.info.process, member.info.addr, if member.ghost { " (ghost)" } else { "" })
+        })
+        .collect();
+    format!("view {}: elder {}; {}", view.number, view.elder().process, members.join(", "))
+}
+
+fn view_json(view: &View) -> Value {
+    let members: Vec<Value> = view
+        .members
+        .iter()
+        .map(|member| {
+            json!({ "process": member.info.process.to_string(), "addr": member.info.addr, "ghost": member.ghost })
+        })
+        .collect();
+    json!({ "number": view.number.0, "elder": view.elder().process.to_string(), "members": members })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn flags_win_over_the_file() {
+        let flags = Settings { bind: Some("127.0.0.1:1".to_owned()), found: true, ..Settings::default() };
+        let file: Settings = toml::from_str(
+            "bind = '127.0.0.1:2'\ncluster = 'shop'\nseeds = ['a:1', 'b:2']\ntiming = 'fast'\njoin_seconds = 5",
+        )
+        .unwrap();
+        let both = flags.or(file);
+        assert_eq!(both.bind.as_deref(), Some("127.0.0.1:1"));
+        assert_eq!(both.cluster.as_deref(), Some("shop"));
+        assert_eq!(both.seeds, ["a:1", "b:2"]);
+        assert_eq!((both.timing, both.found, both.join_seconds), (Some(Preset::Fast), true, Some(5)));
+    }
+
+    #[test]
+    fn a_misspelt_setting_is_an_error() {
+        assert!(toml::from_str::<Settings>("bnid = '127.0.0.1:2'").is_err());
+    }
+}
