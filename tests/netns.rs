@@ -1,0 +1,239 @@
+//! Members in network namespaces, some of whose packets are dropped. Needs root and the command `ip`; says
+//! `skipped:` where they are missing.
+#![cfg(all(unix, feature = "tokio"))]
+
+mod support;
+
+use std::time::{Duration, Instant};
+use support::cluster::Cluster;
+use support::network::Network;
+use support::process::{Grant, Peer};
+use support::rng::Rng;
+use support::wait;
+
+/// Not a test: what a child process runs. Without the environment variable of a child it does nothing.
+#[test]
+fn child_member() {
+    support::child::serve();
+}
+
+/// Five members in namespaces of their own.
+fn start(test: &str, seed: u64) -> Option<(Network, Cluster, Rng)> {
+    let network = match Network::new(5) {
+        Ok(network) => network,
+        Err(reason) => {
+            // `.ci/run` reads this line and compares it with the skips that are allowed.
+            println!("skipped: network namespaces: {test}: {reason}");
+            return None;
+        }
+    };
+    let mut rng = Rng::new(test, seed);
+    let cluster = Cluster::start_at(&network.addrs, 3, &network.namespaces, &mut rng);
+    Some((network, cluster.unwrap_or_else(|error| panic!("{error}")), rng))
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Role {
+    Plain,
+    Grantor,
+    Elder,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Cut {
+    /// Nothing comes or goes.
+    Whole,
+    /// It hears the others, who do not hear it.
+    Dumb,
+    /// It is heard, and hears nobody.
+    Deaf,
+}
+
+#[test]
+fn a_member_cut_off_gives_up_its_lock_before_another_gets_it() {
+    cut_off("cut_off_plain", 21, Role::Plain, Cut::Whole);
+}
+
+#[test]
+fn a_grantor_cut_off_gives_up_its_lock_before_another_gets_it() {
+    cut_off("cut_off_grantor", 22, Role::Grantor, Cut::Whole);
+}
+
+#[test]
+fn an_elder_cut_off_gives_up_its_lock_before_another_gets_it() {
+    cut_off("cut_off_elder", 23, Role::Elder, Cut::Whole);
+}
+
+#[test]
+fn a_member_that_hears_and_is_not_heard_gives_up_its_lock_before_another_gets_it() {
+    cut_off("dumb", 24, Role::Plain, Cut::Dumb);
+}
+
+#[test]
+fn an_elder_that_is_heard_and_does_not_hear_gives_up_its_lock_before_another_gets_it() {
+    cut_off("deaf", 25, Role::Elder, Cut::Deaf);
+}
+
+fn cut_off(test: &str, seed: u64, role: Role, cut: Cut) {
+    let Some((network, cluster, mut rng)) = start(test, seed) else { return };
+    let elder = cluster.agree();
+    let mut others: Vec<usize> = (0..5).filter(|number| *number != elder).collect();
+    rng.shuffle(&mut others);
+    let (away, grantor) = match role {
+        Role::Plain => (others[1], others[0]),
+        Role::Grantor => (others[0], others[0]),
+        Role::Elder => (elder, others[0]),
+    };
+    let victim = &cluster.peers[away];
+    let waiter = &cluster.peers[others[2]];
+    let bystander = &cluster.peers[others[3]];
+    let process = victim.status().process;
+
+    let first = cluster.peers[grantor].lock("stock", "first");
+    let kept = bystander.lock("stock", "kept");
+    let grant = victim.lock("stock", "x");
+    let second = victim.lock("stock", "y");
+    let pending = waiter.begin_lock("stock", "x");
+    cluster.peers[grantor].until_waiting("stock", "x", 1);
+
+    let cut_at = Instant::now();
+    match cut {
+        Cut::Whole => network.split(&[away]),
+        Cut::Dumb => (0..5).filter(|other| *other != away).for_each(|other| network.silence(away, other)),
+        Cut::Deaf => (0..5).filter(|other| *other != away).for_each(|other| network.silence(other, away)),
+    }
+    let next = pending.wait().unwrap_or_else(|error| panic!("{error}; {:#?}", waiter.events()));
+    let next = Grant::read(&next);
+    println!("{role:?} {cut:?}: its lock was given on after {:.1?}", cut_at.elapsed());
+    assert!(next.token > grant.token);
+    // It has suspended itself, and no belief in the lock outlasted the moment at which the next one had it.
+    let fence = victim.fence(&grant);
+    assert!(fence.is_err(), "the one cut off believes in {fence:?} while {next:?} is held");
+    assert!(victim.last_belief(&grant) < next.at);
+    assert!(victim.last_belief(&second) < next.at);
+    assert!(victim.events().iter().any(|event| event.starts_with("suspended ")), "{:#?}", victim.events());
+    assert_eq!(waiter.fence(&next), Ok(next.token));
+    assert_eq!(bystander.fence(&kept), Ok(kept.token), "{:#?}", bystander.events());
+
+    network.heal();
+    let healed_at = Instant::now();
+    wait::until("somebody new at the old address", || {
+        let status = victim.status();
+        let told = victim.events().iter().any(|event| event.starts_with("rejoined "));
+        if status.process != process && status.leased && told {
+            return Ok(());
+        }
+        Err(format!("{status:?} {:#?}", victim.events()))
+    });
+    cluster.agree();
+    println!("{role:?} {cut:?}: it was a member again {:.1?} after healing", healed_at.elapsed());
+    for old in [&grant, &second] {
+        assert!(victim.fence(old).is_err(), "an old guard stays lost");
+    }
+    assert_eq!(bystander.fence(&kept), Ok(kept.token), "{:#?}", bystander.events());
+    waiter.release(&next).expect("it is held");
+    let again = victim.lock("stock", "x");
+    assert!(again.token > next.token);
+    if grantor != away {
+        assert_eq!(cluster.peers[grantor].fence(&first), Ok(first.token));
+    }
+}
+
+#[test]
+fn a_cut_shorter_than_the_lease_costs_nothing() {
+    let Some((network, cluster, mut rng)) = start("short_cut", 28) else { return };
+    let elder = cluster.agree();
+    let mut others: Vec<usize> = (0..5).filter(|number| *number != elder).collect();
+    rng.shuffle(&mut others);
+    let (grantor, peers) = (others[0], &cluster.peers);
+    let first = peers[grantor].lock("stock", "first");
+    // In turn: the grantor, and somebody who only holds.
+    for away in [grantor, others[1]] {
+        let view = peers[elder].status().view;
+        let held = peers[others[1]].lock("stock", "x");
+        let waiting = peers[others[2]].begin_lock("stock", "x");
+        peers[grantor].until_waiting("stock", "x", 1);
+        network.split(&[away]);
+        // Asked, given back and asked again while nothing comes through.
+        let asked = peers[others[3]].begin_lock("stock", "y");
+        peers[others[1]].release(&held).expect("it is held");
+        let again = peers[others[1]].begin_lock("stock", "x");
+        std::thread::sleep(Duration::from_millis(300 + rng.below(500)));
+        network.heal();
+        let next = Grant::read(&waiting.wait().expect("it was given back"));
+        assert!(next.token > held.token);
+        assert!(again.poll().is_none(), "one at a time");
+        let other = Grant::read(&asked.wait().expect("it is free"));
+        peers[others[3]].release(&other).expect("it is held");
+        peers[others[2]].release(&next).expect("it is held");
+        let last = Grant::read(&again.wait().expect("it was given back"));
+        assert!(last.token > next.token);
+        peers[others[1]].release(&last).expect("it is held");
+        assert_eq!(peers[grantor].fence(&first), Ok(first.token), "{:#?}", peers[grantor].events());
+        assert_eq!(peers[elder].status().view, view, "nobody was given up");
+    }
+}
+
+#[test]
+fn a_minority_grants_nothing_and_the_rest_goes_on() {
+    let Some((network, cluster, mut rng)) = start("minority", 26) else { return };
+    let elder = cluster.agree();
+    let mut others: Vec<usize> = (0..5).filter(|number| *number != elder).collect();
+    rng.shuffle(&mut others);
+    // The elder and the grantor on the one side, three members on the other.
+    let (small, large) = ([elder, others[0]], &others[1..]);
+    let peers = &cluster.peers;
+    let held = peers[others[0]].lock("stock", "x");
+    network.split(&small);
+    let next = peers[large[0]].lock("stock", "x");
+    assert!(peers[others[0]].last_belief(&held) < next.at);
+    assert!(next.token > held.token);
+    for number in small {
+        let error = peers[number].ask("lock stock free 300 -").expect_err("a minority grants nothing");
+        assert!(error.contains("TimedOut"), "{error}");
+        let error = peers[number].ask("try stock free").expect_err("a minority grants nothing");
+        assert!(error.contains("Undecided"), "{error}");
+    }
+    let free = peers[large[1]].lock("stock", "free");
+    network.heal();
+    cluster.agree();
+    assert_eq!(peers[large[0]].fence(&next), Ok(next.token), "{:#?}", peers[large[0]].events());
+    assert_eq!(peers[large[1]].fence(&free), Ok(free.token), "{:#?}", peers[large[1]].events());
+    let pending = peers[elder].begin_lock("stock", "x");
+    peers[large[0]].release(&next).expect("it is held");
+    let last = Grant::read(&pending.wait().expect("it is a member again"));
+    assert!(last.token > next.token);
+}
+
+#[test]
+fn two_members_that_cannot_reach_each_other_work_on_through_the_others() {
+    let Some((network, cluster, mut rng)) = start("relay", 27) else { return };
+    let elder = cluster.agree();
+    let mut others: Vec<usize> = (0..5).filter(|number| *number != elder).collect();
+    rng.shuffle(&mut others);
+    // In turn: somebody who cannot reach the elder, and somebody who cannot reach his grantor.
+    for (round, (one, other)) in [(others[0], elder), (others[1], others[2])].into_iter().enumerate() {
+        let view = cluster.peers[elder].status().view;
+        let service = format!("stock-{round}");
+        let (near, far): (&Peer, &Peer) = (&cluster.peers[one], &cluster.peers[other]);
+        let first = far.lock(&service, "first");
+        let kept = near.lock(&service, "kept");
+        network.silence(one, other);
+        network.silence(other, one);
+        // For longer than a member's lease lasts, or it would not show that the lease is renewed.
+        let (start, mut last, mut count) = (Instant::now(), 0, 0);
+        while start.elapsed() < Duration::from_secs(4) {
+            let grant = near.lock(&service, "x");
+            assert!(grant.token > last);
+            last = grant.token;
+            near.release(&grant).expect("it is held");
+            count += 1;
+        }
+        println!("{count} locks through others");
+        for (peer, grant) in [(far, &first), (near, &kept)] {
+            assert_eq!(peer.fence(grant), Ok(grant.token), "round {round}: {:#?}", peer.events());
+        }
+        assert_eq!(cluster.peers[elder].status().view, view, "nobody was given up");
+        network.heal();
+    }
+}

@@ -1,0 +1,212 @@
+//! The inside of a child process: members that do what lines on standard input say.
+//!
+//! In comes `SEQ MEMBER VERB ARGUMENTS`, out goes `@ SEQ ok TEXT` or `@ SEQ err TEXT`, and in between, unasked,
+//! `@ ! MEMBER EVENT`. Each command runs in a task of its own, so a lock that waits does not hold up the others. The
+//! child ends when its standard input does: it never outlives the test.
+
+use super::status;
+use super::wait::now;
+use elderlock::{Guard, Member, MemberEvent, Timing};
+use std::collections::HashMap;
+use std::io::{BufRead, Write};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+/// Set in a child: "one" or "many", the threads of its runtime.
+pub(crate) const THREADS: &str = "ELDERLOCK_TEST_CHILD";
+
+/// Serves if this process was started as a child, and does nothing otherwise. Called by the test `child_member` of each
+/// test file.
+pub(crate) fn serve() {
+    let Ok(threads) = std::env::var(THREADS) else { return };
+    let mut builder = match threads.as_str() {
+        "one" => tokio::runtime::Builder::new_current_thread(),
+        _ => tokio::runtime::Builder::new_multi_thread(),
+    };
+    let runtime = builder.worker_threads(2).enable_all().build().unwrap();
+    // Bounded by what a test asks at once.
+    let (lines, mut commands) = tokio::sync::mpsc::channel::<String>(4096);
+    std::thread::spawn(move || {
+        for line in std::io::stdin().lock().lines() {
+            let Ok(line) = line else { break };
+            if lines.blocking_send(line).is_err() {
+                break;
+            }
+        }
+        std::process::exit(0);
+    });
+    runtime.block_on(async {
+        let state = Arc::new(State::default());
+        // The test runner has begun a line of its own.
+        say("\n@ ! 0 up".into());
+        while let Some(line) = commands.recv().await {
+            tokio::spawn(obey(state.clone(), line));
+        }
+    });
+}
+
+#[derive(Default)]
+struct State {
+    members: Mutex<HashMap<u64, Member>>,
+    guards: Mutex<HashMap<u64, Arc<Kept>>>,
+}
+
+/// `None` once it was released.
+type Kept = Mutex<Option<Guard>>;
+
+fn say(mut line: String) {
+    line.push('\n');
+    // Nobody is left to hear it if this fails.
+    let _ = std::io::stdout().lock().write_all(line.as_bytes());
+    let _ = std::io::stdout().lock().flush();
+}
+
+async fn obey(state: Arc<State>, line: String) {
+    let words: Vec<&str> = line.split(' ').collect();
+    let seq: u64 = words[0].parse().unwrap();
+    let answer = match act(&state, seq, words[1].parse().unwrap(), words[2], &words[3..]).await {
+        Ok(text) => format!("@ {seq} ok {text}"),
+        Err(text) => format!("@ {seq} err {}", text.replace('\n', " ")),
+    };
+    say(answer);
+}
+
+async fn act(state: &State, seq: u64, index: u64, verb: &str, words: &[&str]) -> Result<String, String> {
+    if verb == "join" {
+        let member = join(index, words).await?;
+        let text = format!("{:032x} {}", member.process().0, member.addr());
+        state.members.lock().unwrap().insert(index, member);
+        return Ok(text);
+    }
+    if verb == "memory" {
+        let text = std::fs::read_to_string("/proc/self/status").map_err(|error| error.to_string())?;
+        let line = text.lines().find(|line| line.starts_with("VmRSS:")).ok_or("no VmRSS")?;
+        return Ok(line.split_whitespace().nth(1).ok_or("no figure")?.into());
+    }
+    let member = state.members.lock().unwrap().get(&index).cloned().ok_or("no such member")?;
+    match verb {
+        "status" => Ok(status::write(&member.status())),
+        "leave" => {
+            state.members.lock().unwrap().remove(&index);
+            member.leave().await.map(|()| String::new()).map_err(|error| error.to_string())
+        }
+        "lock" | "try" => {
+            let service = member.lock_service(words[0]).await.map_err(|error| error.to_string())?;
+            let guard = if verb == "try" {
+                service.try_lock(words[1]).await.map_err(|error| format!("{error:?}"))?
+            } else {
+                let mut wish = service.lock(words[1]);
+                if let Some(wait) = millis(words[2]) {
+                    wish = wish.wait(wait);
+                }
+                if let Some(lease) = millis(words[3]) {
+                    wish = wish.lease(lease);
+                }
+                wish.await.map_err(|error| format!("{error:?}"))?
+            };
+            let token = guard.token();
+            let kept = Arc::new(Mutex::new(Some(guard)));
+            state.guards.lock().unwrap().insert(seq, kept.clone());
+            // First the look at the clock, then the belief: at that instant it was believed to be held, or later.
+            let believed = kept.lock().unwrap().as_ref().map(|guard| guard.fence());
+            let at = now();
+            tokio::spawn(watch(index, seq, kept));
+            match believed {
+                Some(Ok(_)) => Ok(format!("{seq} {token} {at}")),
+                _ => Err("granted, and lost at once".into()),
+            }
+        }
+        "fence" => with_guard(state, words[0], |guard| guard.fence().map(|token| token.to_string())),
+        "extend" => with_guard(state, words[0], |guard| {
+            guard.extend(millis(words[1]).unwrap_or_default()).map(|()| String::new())
+        }),
+        "release" => {
+            let kept = kept(state, words[0])?;
+            let guard = kept.lock().unwrap().take().ok_or("released before")?;
+            guard.release().await.map(|()| String::new()).map_err(|error| format!("{error:?}"))
+        }
+        _ => Err(format!("unknown verb {verb}")),
+    }
+}
+
+async fn join(index: u64, words: &[&str]) -> Result<Member, String> {
+    let given: HashMap<&str, &str> = words.iter().filter_map(|word| word.split_once('=')).collect();
+    let timing = match given.get("timing") {
+        Some(&"lan") => Timing::lan(),
+        _ => Timing::fast(),
+    };
+    let mut builder = Member::builder(given["cluster"]).bind(given["bind"]).timing(timing);
+    if let Some(seeds) = given.get("seeds") {
+        builder = builder.seeds(seeds.split(','));
+    }
+    if let Some(limit) = given.get("limit").and_then(|text| millis(text)) {
+        builder = builder.join_limit(limit);
+    }
+    if given.contains_key("insecure") {
+        builder = builder.insecure();
+    }
+    let member = builder.join().await.map_err(|error| error.to_string())?;
+    let mut events = member.events();
+    tokio::spawn(async move {
+        while let Some(event) = events.next().await {
+            say(format!("@ ! {index} {}", describe(&event)));
+        }
+    });
+    Ok(member)
+}
+
+fn describe(event: &MemberEvent) -> String {
+    match event {
+        MemberEvent::ViewInstalled(view) => {
+            let ghosts = view.members.iter().filter(|member| member.ghost).count();
+            format!("view {} of {} members, {ghosts} ghosts", view.number, view.members.len())
+        }
+        MemberEvent::BecameElder => "elder".into(),
+        MemberEvent::BecameGrantor { service, epoch } => format!("grantor {service} {epoch}"),
+        MemberEvent::LostGrantor { service, epoch } => format!("no grantor {service} {epoch}"),
+        MemberEvent::Suspended => format!("suspended {}", now()),
+        MemberEvent::Resumed => format!("resumed {}", now()),
+        MemberEvent::Lost => "lost".into(),
+        MemberEvent::Rejoined { process } => format!("rejoined {:032x}", process.0),
+        MemberEvent::Left => "left".into(),
+        MemberEvent::Missed { count, .. } => format!("missed {count}"),
+        _ => "unknown".into(),
+    }
+}
+
+/// Notes when a guard was last believed to hold, and tells it when that is over.
+async fn watch(index: u64, seq: u64, kept: Arc<Kept>) {
+    let mut ticks = tokio::time::interval(Duration::from_millis(1));
+    let mut believed = now();
+    loop {
+        ticks.tick().await;
+        let at = now();
+        let Some(fence) = kept.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map(|guard| guard.fence())
+        else {
+            return;
+        };
+        match fence {
+            Ok(_) => believed = at,
+            Err(lost) => return say(format!("@ ! {index} guard-lost {seq} {believed} {:?}", lost.reason)),
+        }
+    }
+}
+
+fn kept(state: &State, word: &str) -> Result<Arc<Kept>, String> {
+    let key: u64 = word.parse().map_err(|_| "no number")?;
+    state.guards.lock().unwrap().get(&key).cloned().ok_or_else(|| "no such guard".into())
+}
+
+fn with_guard<E: std::fmt::Debug>(
+    state: &State,
+    word: &str,
+    act: impl FnOnce(&Guard) -> Result<String, E>,
+) -> Result<String, String> {
+    let kept = kept(state, word)?;
+    let guard = kept.lock().unwrap();
+    act(guard.as_ref().ok_or("released before")?).map_err(|error| format!("{error:?}"))
+}
+
+fn millis(word: &str) -> Option<Duration> {
+    word.parse().ok().map(Duration::from_millis)
+}

@@ -1,0 +1,118 @@
+//! Several processes with a member each, that are one cluster.
+
+use super::ports;
+use super::process::{Peer, Pending, Process};
+use super::rng::Rng;
+use super::status::Seen;
+use super::wait;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// A running cluster; all its processes end with it.
+pub(crate) struct Cluster {
+    pub(crate) name: String,
+    pub(crate) seeds: Vec<String>,
+    pub(crate) peers: Vec<Peer>,
+    /// The network namespace of each peer, if they have one.
+    namespaces: Vec<String>,
+}
+
+impl Cluster {
+    /// Processes on free ports of the loopback interface, of which the first three are seeds.
+    pub(crate) fn start(size: usize, rng: &mut Rng) -> Cluster {
+        // Ports that were free a moment ago may be taken by others: once more with others then.
+        for _ in 0..5 {
+            let addrs: Vec<String> = ports::free(size).iter().map(ToString::to_string).collect();
+            match Cluster::start_at(&addrs, 3, &[], rng) {
+                Ok(cluster) => return cluster,
+                Err(error) if error.contains("is taken") => println!("once more: {error}"),
+                Err(error) => panic!("{error}"),
+            }
+        }
+        panic!("no free ports");
+    }
+
+    /// Processes at these addresses, the first `seeds` of which are seeds, all started at once in random order, each
+    /// with the seeds in an order of its own; back when all are in one view.
+    pub(crate) fn start_at(
+        addrs: &[String],
+        seeds: usize,
+        namespaces: &[String],
+        rng: &mut Rng,
+    ) -> Result<Cluster, String> {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let name = format!("test-{}-{}", std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed));
+        let seeds = addrs.iter().take(seeds).cloned().collect();
+        let mut cluster = Cluster { name, seeds, peers: Vec::new(), namespaces: namespaces.to_vec() };
+        for (number, addr) in addrs.iter().enumerate() {
+            let process = Process::start(number, namespaces.get(number).map(String::as_str));
+            cluster.peers.push(Peer { process, index: 0, addr: addr.clone() });
+        }
+        let mut order: Vec<usize> = (0..addrs.len()).collect();
+        rng.shuffle(&mut order);
+        let joins: Vec<_> = order.into_iter().map(|number| (number, cluster.begin_join(number, rng))).collect();
+        for (number, join) in joins {
+            join.wait().map_err(|error| format!("join of {}: {error}", addrs[number]))?;
+        }
+        cluster.agree();
+        Ok(cluster)
+    }
+
+    /// Lets the member of a process join that is none.
+    pub(crate) fn begin_join(&self, number: usize, rng: &mut Rng) -> Pending {
+        let mut seeds = self.seeds.clone();
+        rng.shuffle(&mut seeds);
+        let peer = &self.peers[number];
+        let insecure = if self.namespaces.is_empty() { "" } else { " insecure=" };
+        peer.begin(&format!("join cluster={} bind={} seeds={}{insecure}", self.name, peer.addr, seeds.join(",")))
+    }
+
+    /// Starts a new process at the address of one that ended, and lets it join.
+    pub(crate) fn restart(&mut self, number: usize, rng: &mut Rng) -> Pending {
+        self.peers[number].process = Process::start(number, self.namespaces.get(number).map(String::as_str));
+        self.begin_join(number, rng)
+    }
+
+    /// Waits until all living peers are in one view with nobody else, each with a running lease; that view's elder.
+    pub(crate) fn agree(&self) -> usize {
+        let alive: Vec<&Peer> = self.peers.iter().filter(|peer| peer.process.is_alive()).collect();
+        let elder = agree(&alive);
+        self.peers.iter().position(|peer| peer.addr == elder).expect("the elder is one of them")
+    }
+}
+
+/// Waits until these are in one view with nobody else, each with a running lease; the address of that view's elder.
+pub(crate) fn agree(peers: &[&Peer]) -> String {
+    let what = format!("{} members in one view", peers.len());
+    wait::until_at_most(std::time::Duration::from_secs(120), &what, || {
+        let seen: Vec<Seen> = peers.iter().map(|peer| peer.status()).collect();
+        let first = &seen[0];
+        let mut here: Vec<&String> = seen.iter().map(|seen| &seen.process).collect();
+        let mut there: Vec<&String> = first.members.iter().map(|(process, ..)| process).collect();
+        here.sort();
+        there.sort();
+        let same = seen.iter().all(|other| other.leased && other.view.is_some() && other.view == first.view);
+        let whole = here == there && first.members.iter().all(|(.., ghost)| !ghost);
+        let elder = first.members.iter().find(|(process, ..)| Some(process) == first.elder.as_ref());
+        match elder {
+            Some((_, addr, _)) if same && whole => Ok(addr.clone()),
+            _ => Err(summary(peers, &seen)),
+        }
+    })
+}
+
+fn summary(peers: &[&Peer], seen: &[Seen]) -> String {
+    let mut text = String::new();
+    for (peer, seen) in peers.iter().zip(seen) {
+        let view = seen.view.as_ref().map(|(lineage, number)| format!("{:.8} {number}", lineage));
+        let ghosts = seen.members.iter().filter(|(.., ghost)| *ghost).count();
+        text += &format!(
+            "\n  {} {:.8} leased {} view {view:?} elder {:?} members {} ghosts {ghosts}",
+            peer.addr,
+            seen.process,
+            seen.leased,
+            seen.elder.as_ref().map(|elder| elder[..8].to_owned()),
+            seen.members.len(),
+        );
+    }
+    text
+}

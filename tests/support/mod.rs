@@ -1,0 +1,11 @@
+//! Members as real operating-system processes: the test binary starts itself again, see `tests/README.md`.
+#![allow(dead_code, reason = "each test file uses a part of it")]
+
+pub(crate) mod child;
+pub(crate) mod cluster;
+pub(crate) mod network;
+pub(crate) mod ports;
+pub(crate) mod process;
+pub(crate) mod rng;
+pub(crate) mod status;
+pub(crate) mod wait;

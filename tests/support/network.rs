@@ -1,0 +1,126 @@
+//! Network namespaces joined by a bridge that lives in a namespace of its own: nothing of the host's network is touched.
+
+use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// All names begin with it, followed by the process number.
+const PREFIX: &str = "elk-";
+
+/// The namespaces of one test; removed when dropped.
+pub(crate) struct Network {
+    prefix: String,
+    /// One per member; `addrs` is in the same order.
+    pub(crate) namespaces: Vec<String>,
+    /// `host:port` of each member.
+    pub(crate) addrs: Vec<String>,
+}
+
+impl Network {
+    /// `size` namespaces that reach each other, or why that is impossible here.
+    pub(crate) fn new(size: usize) -> Result<Network, String> {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        if !cfg!(target_os = "linux") {
+            return Err("they need Linux".into());
+        }
+        if !rustix::process::geteuid().is_root() {
+            return Err("they need root".into());
+        }
+        if Command::new("ip").arg("-V").output().is_err() {
+            return Err("there is no command `ip`".into());
+        }
+        sweep();
+        let prefix = format!("{PREFIX}{}-{}-", std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed));
+        // Made before its parts, so that what is made is removed also if the rest fails.
+        let mut network = Network { prefix, namespaces: Vec::new(), addrs: Vec::new() };
+        network.build(size)?;
+        Ok(network)
+    }
+
+    fn build(&mut self, size: usize) -> Result<(), String> {
+        let hub = self.hub();
+        if let Err(error) = ip(&format!("netns add {hub}")) {
+            // Root in a container may still not be allowed to. Whatever else is wrong is no reason to skip.
+            assert!(error.contains("not permitted") || error.contains("denied"), "{error}");
+            return Err(error);
+        }
+        for bridge in ["together", "apart"] {
+            must(&format!("-n {hub} link add {bridge} type bridge"));
+            must(&format!("-n {hub} link set {bridge} up"));
+        }
+        for number in 0..size {
+            let namespace = format!("{}{number}", self.prefix);
+            must(&format!("netns add {namespace}"));
+            self.namespaces.push(namespace.clone());
+            must(&format!("-n {hub} link add port{number} type veth peer name eth0 netns {namespace}"));
+            must(&format!("-n {hub} link set port{number} master together up"));
+            must(&format!("-n {namespace} addr add {}/24 dev eth0", host(number)));
+            must(&format!("-n {namespace} link set eth0 up"));
+            must(&format!("-n {namespace} link set lo up"));
+            self.addrs.push(format!("{}:7400", host(number)));
+        }
+        Ok(())
+    }
+
+    fn hub(&self) -> String {
+        format!("{}hub", self.prefix)
+    }
+
+    /// From now on these reach each other and nobody else, and the others neither them. Packets vanish without a word.
+    pub(crate) fn split(&self, apart: &[usize]) {
+        for number in apart {
+            must(&format!("-n {} link set port{number} master apart", self.hub()));
+        }
+    }
+
+    /// From now on what `from` sends to `to` vanishes without a word: it goes to a station that nobody is.
+    pub(crate) fn silence(&self, from: usize, to: usize) {
+        let namespace = &self.namespaces[from];
+        must(&format!("-n {namespace} neigh replace {} lladdr 02:de:ad:00:00:01 dev eth0 nud permanent", host(to)));
+    }
+
+    /// Everybody reaches everybody again.
+    pub(crate) fn heal(&self) {
+        for (number, namespace) in self.namespaces.iter().enumerate() {
+            must(&format!("-n {} link set port{number} master together", self.hub()));
+            must(&format!("-n {namespace} neigh flush dev eth0 nud permanent"));
+        }
+    }
+}
+
+impl Drop for Network {
+    fn drop(&mut self) {
+        for namespace in self.namespaces.iter().chain([&self.hub()]) {
+            // With the namespace go its interfaces. Each is tried, whatever became of the others.
+            let _ = ip(&format!("netns del {namespace}"));
+        }
+    }
+}
+
+fn host(number: usize) -> String {
+    format!("10.77.0.{}", number + 1)
+}
+
+/// Removes what tests left behind that were killed themselves.
+fn sweep() {
+    let Ok(list) = ip("netns list") else { return };
+    for name in list.lines().filter_map(|line| line.split(' ').next()) {
+        let Some(pid) = name.strip_prefix(PREFIX).and_then(|rest| rest.split('-').next()) else { continue };
+        if !std::path::Path::new("/proc").join(pid).exists() {
+            let _ = ip(&format!("netns del {name}"));
+        }
+    }
+}
+
+fn must(arguments: &str) {
+    if let Err(error) = ip(arguments) {
+        panic!("{error}");
+    }
+}
+
+fn ip(arguments: &str) -> Result<String, String> {
+    let output = Command::new("ip").args(arguments.split(' ')).output().map_err(|error| error.to_string())?;
+    if output.status.success() {
+        return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
+    }
+    Err(format!("ip {arguments}: {}", String::from_utf8_lossy(&output.stderr).trim()))
+}

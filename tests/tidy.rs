@@ -1,0 +1,208 @@
+//! Reads the sources: who imports whom, and words that do not belong. Each rule is shown a breach here.
+
+use std::path::{Path, PathBuf};
+
+/// The rooms, and what each may not name: everything that is not below it.
+const ROOMS: [(&str, &[&str]); 5] = [
+    ("protocol", &["membership", "wire", "runtime", "service"]),
+    ("membership", &["wire", "runtime", "service"]),
+    ("wire", &["membership", "runtime", "service"]),
+    ("runtime", &["service"]),
+    ("service", &[]),
+];
+
+/// The rooms without sockets, clocks and threads.
+const PURE: [&str; 3] = ["protocol", "membership", "wire"];
+
+/// What the pure rooms do not name.
+const IMPURE: [&str; 8] = [
+    "tokio::",
+    "use tokio",
+    "std::net::TcpStream",
+    "std::net::TcpListener",
+    "std::net::UdpSocket",
+    "std::time::Instant",
+    "std::time::SystemTime",
+    "std::thread",
+];
+
+/// The only file that names the codec's crate.
+const CODEC: &str = "wire/codec.rs";
+
+#[test]
+fn rooms_import_only_downward() {
+    for (room, file, text) in room_files() {
+        assert_eq!(upward(&room, &text), Vec::<String>::new(), "{}", file.display());
+    }
+}
+
+#[test]
+fn an_upward_import_is_found_in_each_form() {
+    assert_eq!(upward("protocol", "use crate::runtime::Engine;"), ["runtime"]);
+    assert_eq!(upward("wire", "use crate::{protocol::Time, membership::Swim};"), ["membership"]);
+    assert_eq!(upward("membership", "use crate::{\n    protocol::{Time, View},\n    wire,\n};"), ["wire"]);
+    assert_eq!(upward("runtime", "fn f(_: &crate::service::Member) {}"), ["service"]);
+    assert_eq!(upward("runtime", "use crate::protocol::Time;\nuse crate::{wire, membership};"), Vec::<String>::new());
+    assert_eq!(upward("protocol", "// as crate::runtime does\nfn f() {}"), Vec::<String>::new());
+    assert_eq!(
+        upward("membership", "#[cfg(test)]\nmod tests {\n    use crate::wire::GossipCodec;\n}"),
+        Vec::<String>::new()
+    );
+}
+
+#[test]
+fn pure_rooms_name_no_socket_clock_or_thread() {
+    for (room, file, text) in room_files() {
+        if PURE.contains(&room.as_str()) {
+            assert_eq!(named(&IMPURE, &code(&text)), Vec::<&str>::new(), "{}", file.display());
+        }
+    }
+}
+
+#[test]
+fn an_impure_name_is_found() {
+    for name in IMPURE {
+        assert!(!named(&IMPURE, &code(&format!("fn f() {{}}\n{name} x;\n"))).is_empty(), "{name}");
+    }
+}
+
+#[test]
+fn the_codec_crate_is_named_in_one_file() {
+    let mut seen = false;
+    for (_, file, text) in room_files() {
+        let names_it = code(&text).contains("bincode");
+        let is_codec = file.ends_with(CODEC);
+        assert!(!names_it || is_codec, "{} names bincode", file.display());
+        seen |= names_it;
+    }
+    assert!(seen, "{CODEC} does not name bincode: this rule would see no breach");
+}
+
+#[test]
+fn nothing_is_left_undone() {
+    let mut files = 0;
+    for folder in ["src", "cli", "sim", "tests", "benches", "examples"] {
+        for file in rust_files(&root().join(folder)) {
+            let text = read(&file);
+            assert_eq!(undone(&text), Vec::<String>::new(), "{}", file.display());
+            files += 1;
+        }
+    }
+    assert!(files > 10, "only {files} files were read");
+}
+
+#[test]
+fn an_undone_thing_is_found() {
+    for word in undone_words() {
+        assert_eq!(undone(&format!("// {word} later")), [word]);
+    }
+}
+
+#[test]
+fn the_readme_shows_the_example() {
+    let readme = read(&root().join("README.md"));
+    let example = read(&root().join("examples/first_lock.rs"));
+    let program = example.split_once("\n\n").expect("the example opens with a comment").1;
+    assert!(readme.contains(program), "README.md shows another program than examples/first_lock.rs");
+    assert!(program.lines().count() <= 20, "the first program has grown");
+}
+
+/// Rooms above that a file names.
+fn upward(room: &str, text: &str) -> Vec<String> {
+    let above = ROOMS.iter().find(|(name, _)| *name == room).expect("every room is in the table").1;
+    let code = code(text);
+    let mut found = Vec::new();
+    for (at, _) in code.match_indices("crate::") {
+        let rest = &code[at + "crate::".len()..];
+        for path in paths(rest) {
+            let head: String = path.trim().chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect();
+            if above.contains(&head.as_str()) {
+                found.push(head);
+            }
+        }
+    }
+    found
+}
+
+/// The paths that follow `crate::`: one, or those of a list in braces.
+fn paths(rest: &str) -> Vec<&str> {
+    let Some(list) = rest.strip_prefix('{') else { return vec![rest] };
+    let (mut depth, mut begin, mut paths) = (0, 0, Vec::new());
+    for (at, c) in list.char_indices() {
+        match c {
+            '{' => depth += 1,
+            '}' if depth == 0 => {
+                paths.push(&list[begin..at]);
+                break;
+            }
+            '}' => depth -= 1,
+            ',' if depth == 0 => {
+                paths.push(&list[begin..at]);
+                begin = at + 1;
+            }
+            _ => {}
+        }
+    }
+    paths
+}
+
+/// Which of `names` the code has.
+fn named<'a>(names: &[&'a str], code: &str) -> Vec<&'a str> {
+    names.iter().copied().filter(|name| code.contains(name)).collect()
+}
+
+/// Without comment lines and without the tests at the end of the file.
+fn code(text: &str) -> String {
+    let end = text.find("#[cfg(test)]\nmod ").unwrap_or(text.len());
+    text[..end].lines().filter(|line| !line.trim_start().starts_with("//")).collect::<Vec<_>>().join("\n")
+}
+
+fn undone(text: &str) -> Vec<String> {
+    undone_words().into_iter().filter(|word| text.contains(word.as_str())).collect()
+}
+
+/// Put together here, so that this file does not name them.
+fn undone_words() -> Vec<String> {
+    [("TO", "DO"), ("FIX", "ME"), ("XX", "X"), ("unimplemented", "!"), ("todo", "!"), ("dbg", "!(")]
+        .map(|(front, back)| format!("{front}{back}"))
+        .to_vec()
+}
+
+/// Every file of every room: the room, the path, the text. Files that hold only tests are left out.
+fn room_files() -> Vec<(String, PathBuf, String)> {
+    let mut files = Vec::new();
+    for (room, _) in ROOMS {
+        let found = rust_files(&root().join("src").join(room));
+        assert!(!found.is_empty(), "room {room} is empty: its rules would see nothing");
+        for file in found {
+            if file.file_name().is_some_and(|name| name != "tests.rs") {
+                files.push((room.to_owned(), file.clone(), read(&file)));
+            }
+        }
+    }
+    files
+}
+
+fn rust_files(folder: &Path) -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    let Ok(entries) = std::fs::read_dir(folder) else { return files };
+    for entry in entries {
+        let path = entry.expect("the folder can be read").path();
+        if path.is_dir() {
+            if path.file_name().is_some_and(|name| name != "target") {
+                files.extend(rust_files(&path));
+            }
+        } else if path.extension().is_some_and(|end| end == "rs") {
+            files.push(path);
+        }
+    }
+    files
+}
+
+fn read(file: &Path) -> String {
+    std::fs::read_to_string(file).unwrap_or_else(|error| panic!("{}: {error}", file.display()))
+}
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
