@@ -20,6 +20,7 @@ pub mod kind;
 pub mod liveness;
 pub mod network;
 pub mod peer;
+pub mod record;
 pub mod rule;
 pub mod shrink;
 pub mod store;

@@ -1,15 +1,24 @@
 //! Runs the chaos driver against each planted defect of the core: one that is not found means that the driver looks
 //! away. Only under `RUSTFLAGS="--cfg elderlock_mutants"`.
 
+use std::process::ExitCode;
+
+/// What to hunt.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Options {
+    /// Only this one, by its name.
+    name: Option<String>,
+}
+
 #[cfg(not(elderlock_mutants))]
-fn main() -> std::process::ExitCode {
+pub(crate) fn run(_: &Options) -> ExitCode {
     eprintln!("mutants exist only under RUSTFLAGS=\"--cfg elderlock_mutants\"");
-    std::process::ExitCode::from(2)
+    ExitCode::from(2)
 }
 
 #[cfg(elderlock_mutants)]
-fn main() -> std::process::ExitCode {
-    hunt::main()
+pub(crate) fn run(options: &Options) -> ExitCode {
+    hunt::run(options)
 }
 
 #[cfg(elderlock_mutants)]
@@ -23,9 +32,9 @@ mod hunt {
     /// Seeds spent on one mutant at most.
     const SEEDS: u64 = 2_000;
 
-    pub(super) fn main() -> ExitCode {
+    pub(super) fn run(options: &super::Options) -> ExitCode {
         std::panic::set_hook(Box::new(|_| {}));
-        let wanted: Option<String> = std::env::args().nth(1);
+        let wanted = &options.name;
         let mut missed = 0;
         for mutant in &Mutant::CHAOS {
             if wanted.as_ref().is_some_and(|wanted| *wanted != format!("{mutant:?}")) {

@@ -1,6 +1,4 @@
-//! `chaos --seeds N --from S --members 3..7 [--faults 1,4] [--trace LINES]`: runs seeds on all cores of the machine.
-//!
-//! Exit code 1 and a story on the first break, 2 on a wrong command line.
+//! `chaos`: runs seeds on all cores of the machine.
 
 use elderlock_sim::chaos::{Plan, Summary, describe, run_seed, trace_seed};
 use elderlock_sim::invariants::Break;
@@ -19,44 +17,37 @@ const EXCUSED_PERCENT: u64 = 4;
 /// From so many seeds on a batch has to show every premise.
 const TELLING_SEEDS: u64 = 1_000;
 
-struct Options {
+/// What to run.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Options {
+    /// How many seeds.
+    #[arg(long, default_value_t = 200)]
     seeds: u64,
+    /// The first seed.
+    #[arg(long, default_value_t = 1)]
     from: u64,
+    /// How many members, as 5 or 3..7, both ends included; 2 to 12.
+    #[arg(long, default_value = "3..7", value_parser = members)]
     members: (usize, usize),
+    /// Only these faults of each plan, by their numbers.
+    #[arg(long, value_delimiter = ',')]
     faults: Option<Vec<usize>>,
+    /// How many lines of its story are told of a break.
+    #[arg(long, default_value_t = 60)]
     trace: usize,
+    /// Go on after a break and tell of each.
+    #[arg(long)]
     keep_going: bool,
 }
 
-fn options() -> Result<Options, String> {
-    let mut options = Options { seeds: 200, from: 1, members: (3, 7), faults: None, trace: 60, keep_going: false };
-    let mut args = std::env::args().skip(1);
-    while let Some(flag) = args.next() {
-        if flag == "--keep-going" {
-            options.keep_going = true;
-            continue;
-        }
-        let value = args.next().ok_or_else(|| format!("{flag} wants a value"))?;
-        let number = |text: &str| text.parse::<u64>().map_err(|_| format!("{flag}: {text} is no number"));
-        match flag.as_str() {
-            "--seeds" => options.seeds = number(&value)?,
-            "--from" => options.from = number(&value)?,
-            "--trace" => options.trace = number(&value)? as usize,
-            "--members" => {
-                let (low, high) = value.split_once("..").unwrap_or((&value, &value));
-                options.members = (number(low)? as usize, number(high.trim_start_matches('='))? as usize);
-                if options.members.0 < 2 || options.members.1 < options.members.0 || options.members.1 > 12 {
-                    return Err("--members wants 2 to 12, as 3..7".to_string());
-                }
-            }
-            "--faults" => {
-                let numbers = value.split(',').filter(|part| !part.is_empty()).map(number);
-                options.faults = Some(numbers.map(|n| n.map(|n| n as usize)).collect::<Result<_, _>>()?);
-            }
-            _ => return Err(format!("there is no {flag}")),
-        }
+fn members(text: &str) -> Result<(usize, usize), String> {
+    let (low, high) = text.split_once("..").unwrap_or((text, text));
+    let number = |text: &str| text.parse::<usize>().map_err(|_| format!("{text:?} is no number"));
+    let (low, high) = (number(low)?, number(high.trim_start_matches('='))?);
+    if low < 2 || high < low || high > 12 {
+        return Err("wants 2 to 12 members, as 5 or 3..7".to_string());
     }
-    Ok(options)
+    Ok((low, high))
 }
 
 fn plan(options: &Options, seed: u64) -> Plan {
@@ -67,16 +58,7 @@ fn plan(options: &Options, seed: u64) -> Plan {
     }
 }
 
-fn main() -> ExitCode {
-    let options = match options() {
-        Ok(options) => options,
-        Err(wrong) => {
-            eprintln!(
-                "{wrong}\nusage: chaos [--seeds N] [--from S] [--members 3..7] [--faults 0,2] [--trace LINES] [--keep-going]"
-            );
-            return ExitCode::from(2);
-        }
-    };
+pub(crate) fn run(options: &Options) -> ExitCode {
     // Panics of the core are caught and told as breaks, with where they happened.
     std::panic::set_hook(Box::new(|panic| eprintln!("{panic}")));
     let started = Instant::now();
@@ -95,7 +77,7 @@ fn main() -> ExitCode {
                     if seed >= end || stop {
                         break;
                     }
-                    if let Some(found) = one(&options, seed, &mut summary) {
+                    if let Some(found) = one(options, seed, &mut summary) {
                         lock(&breaks).push((seed, found));
                     }
                 }
@@ -114,7 +96,7 @@ fn main() -> ExitCode {
     }
     match breaks.first() {
         Some((seed, found)) => {
-            tell(&options, *seed, found);
+            tell(options, *seed, found);
             ExitCode::FAILURE
         }
         None if is_telling(&lock(&total)) => ExitCode::SUCCESS,
@@ -174,7 +156,7 @@ fn tell(options: &Options, seed: u64, found: &Break) {
     }
     let faults: Vec<String> = small.kept.iter().map(ToString::to_string).collect();
     println!(
-        "replay: cargo run --profile chaos -p elderlock-sim --bin chaos -- --seeds 1 --from {seed} --members {}..{} --faults {}",
+        "replay: cargo run --release -p elderlock-sim -- chaos --seeds 1 --from {seed} --members {}..{} --faults {}",
         options.members.0,
         options.members.1,
         if faults.is_empty() { ",".to_string() } else { faults.join(",") }

@@ -1,0 +1,4 @@
+//! The subcommands.
+
+pub(crate) mod chaos;
+pub(crate) mod mutants;

@@ -1,0 +1,32 @@
+//! `elderlock-sim`: simulated clusters as a tool. Each subcommand stands in a file of its own under `command/`.
+//!
+//! Exit code 0: held. 1: a break was found, or the run says too little. 2: a wrong command line.
+#![forbid(unsafe_code)]
+
+mod command;
+
+use clap::{Parser, Subcommand};
+use std::process::ExitCode;
+
+/// Clusters of elderlock's core in virtual time: chaos, checks, replays.
+#[derive(Debug, Parser)]
+#[command(version, propagate_version = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Runs seeds of chaos on all cores of the machine, and shrinks the first break.
+    Chaos(command::chaos::Options),
+    /// Plants breaks in the core and looks whether chaos finds each. Needs RUSTFLAGS="--cfg elderlock_mutants".
+    Mutants(command::mutants::Options),
+}
+
+fn main() -> ExitCode {
+    match Cli::parse().command {
+        Command::Chaos(options) => command::chaos::run(&options),
+        Command::Mutants(options) => command::mutants::run(&options),
+    }
+}

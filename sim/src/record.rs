@@ -1,0 +1,201 @@
+//! The record of a run: what happened, as values that can be written as JSON lines, checked once more and drawn.
+//!
+//! It speaks in places (`m0`, `m1`, ...), numbers of calls and true time, never in process ids: the same story is
+//! the same record.
+
+use serde::{Deserialize, Serialize};
+
+/// Something that happened at one instant of true time.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Line {
+    /// Nanoseconds of true time since the World began.
+    pub at: u64,
+    /// The place where it happened, if it happened at one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub place: Option<usize>,
+    /// How many processes have run at that place by then: 1 is the first.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub life: u64,
+    /// What happened.
+    #[serde(flatten)]
+    pub entry: Entry,
+}
+
+fn is_zero(number: &u64) -> bool {
+    *number == 0
+}
+
+/// What happened.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(tag = "what", rename_all = "snake_case")]
+pub enum Entry {
+    /// A client asks for a lock. From here on it is `call`.
+    Invoke {
+        /// The number of the call in this run.
+        call: usize,
+        /// The service.
+        service: String,
+        /// The lock.
+        name: String,
+        /// How long it waits: `None` for ever, zero for a try. Nanoseconds.
+        wait: Option<u64>,
+        /// How long it may hold. Nanoseconds on its member's clock.
+        lease: Option<u64>,
+    },
+    /// The lock is granted.
+    Ok {
+        /// The call.
+        call: usize,
+        /// The fencing token.
+        token: u64,
+        /// The end of the lock's lease in true time; `None`: it has none.
+        until: Option<u64>,
+    },
+    /// The call ended without a lock, and surely has none.
+    Fail {
+        /// The call.
+        call: usize,
+        /// The answer.
+        answer: String,
+    },
+    /// The process ended before it answered, or before the hold was over: nobody can tell for ever.
+    Unknown {
+        /// The call.
+        call: usize,
+    },
+    /// The client gives the lock back, or no longer wants it.
+    Release {
+        /// The call.
+        call: usize,
+    },
+    /// The hold is told to be lost.
+    Lost {
+        /// The call.
+        call: usize,
+        /// Why.
+        reason: String,
+    },
+    /// The hold's lease now ends at another time.
+    Extended {
+        /// The call.
+        call: usize,
+        /// The end of the lock's lease in true time; `None`: it has none.
+        until: Option<u64>,
+    },
+    /// A write to what the lock protects, with the token of the call.
+    Write {
+        /// The call.
+        call: usize,
+        /// The token.
+        token: u64,
+        /// Whether it was taken.
+        taken: bool,
+    },
+    /// A process starts.
+    Start,
+    /// The process is killed, its host fails, or it left or was expelled: it is no more.
+    End {
+        /// How: `killed`, `vanished`, `left`, `reborn`.
+        how: String,
+    },
+    /// The process is stopped.
+    Pause,
+    /// The process goes on.
+    Wake,
+    /// The member is told to leave.
+    Leave,
+    /// A view is installed at the place.
+    View {
+        /// Its number.
+        number: u32,
+        /// The places of its members, oldest first; the first is the elder.
+        members: Vec<usize>,
+        /// Those of them that are ghosts.
+        ghosts: Vec<usize>,
+    },
+    /// The member became elder, or its lease ended or runs again, or it gave itself up: the event's name.
+    Event {
+        /// Its name.
+        name: String,
+    },
+    /// The member grants a service from now on.
+    Grantor {
+        /// The service.
+        service: String,
+        /// Its term.
+        epoch: u64,
+        /// Whether it only begins to ask everybody what they hold.
+        recovering: bool,
+    },
+    /// The member grants the service no longer.
+    NoGrantor {
+        /// The service.
+        service: String,
+        /// The term that ended.
+        epoch: u64,
+    },
+    /// A packet leaves the place. Only in records with messages.
+    Send {
+        /// The number of the packet in this run.
+        packet: u64,
+        /// Where to.
+        to: usize,
+        /// What it carries, by its name.
+        kind: String,
+        /// Why it does not arrive, if it does not.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        lost: Option<String>,
+    },
+    /// A packet arrives at the place. Only in records with messages.
+    Arrive {
+        /// The number of the packet in this run.
+        packet: u64,
+    },
+    /// A fault begins.
+    Fault {
+        /// The number of the fault in its plan.
+        fault: usize,
+        /// Its kind.
+        kind: String,
+        /// The places it hits.
+        places: Vec<usize>,
+    },
+    /// A fault ends.
+    Mended {
+        /// The number of the fault in its plan.
+        fault: usize,
+    },
+    /// Everything is healed, and everything has to work from now on.
+    Heal,
+    /// An invariant is broken: the last line.
+    Break {
+        /// Its name.
+        invariant: String,
+        /// The lock, if it is about one: `service/name`.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        lock: Option<String>,
+        /// In words.
+        words: String,
+    },
+}
+
+/// The lines of a run.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Record {
+    /// In the order in which they happened.
+    pub lines: Vec<Line>,
+}
+
+impl Record {
+    /// As JSON lines.
+    pub fn to_json_lines(&self) -> String {
+        let line = |line: &Line| serde_json::to_string(line).expect("a line has nothing that JSON cannot say");
+        self.lines.iter().map(|one| line(one) + "\n").collect()
+    }
+
+    /// From JSON lines. The error names the line.
+    pub fn from_json_lines(text: &str) -> Result<Record, String> {
+        let line = |(number, text)| serde_json::from_str(text).map_err(|wrong| format!("line {}: {wrong}", number + 1));
+        text.lines().enumerate().map(line).collect::<Result<_, _>>().map(|lines| Record { lines })
+    }
+}
