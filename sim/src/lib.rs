@@ -23,6 +23,7 @@ pub mod peer;
 pub mod record;
 pub mod rule;
 pub mod shrink;
+pub mod step;
 pub mod store;
 mod verbs;
 pub mod world;

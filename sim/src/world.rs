@@ -11,6 +11,7 @@ use crate::kind::kind;
 use crate::network::{MS, Network, SECOND};
 use crate::peer::{Common, Peer, Run};
 use crate::rule::{Fate, Flight, Rule};
+use crate::step::Named;
 use crate::store::Store;
 use elderlock::protocol::{Command, Event, Hint, Input, Outcome, Output, Packet, ProcessId, Timing, View};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -59,6 +60,8 @@ pub struct World {
     judge: Judge,
     pub(crate) rules: Vec<Rule>,
     pub(crate) held: Vec<(usize, Parcel)>,
+    /// What steps refer to by name.
+    pub(crate) named: Named,
     started: bool,
     manual: bool,
     /// Whether clocks keep the bound that the timing states, so that what needs it is checked.
@@ -103,6 +106,7 @@ impl World {
             judge: Judge::default(),
             rules: Vec::new(),
             held: Vec::new(),
+            named: Named::default(),
             started: false,
             manual: false,
             bounded: true,
@@ -346,6 +350,37 @@ impl World {
     pub(crate) fn schedule(&mut self, after: u64, due: Due) {
         self.scheduled += 1;
         self.queue.insert((self.now + after, self.scheduled), due);
+    }
+
+    /// Where the packet with this number stands in the queue.
+    fn nth(&self, number: usize) -> Option<(u64, u64)> {
+        let packets = self.queue.iter().filter(|(_, due)| matches!(due, Due::Packet(_)));
+        packets.map(|(key, _)| *key).nth(number)
+    }
+
+    /// The packet with this number arrives now.
+    pub(crate) fn deliver_nth(&mut self, number: usize) -> bool {
+        let due = self.nth(number).and_then(|key| self.queue.remove(&key));
+        due.map(|due| self.happen(due)).is_some()
+    }
+
+    /// The packet with this number is lost.
+    pub(crate) fn lose_nth(&mut self, number: usize) -> bool {
+        self.nth(number).and_then(|key| self.queue.remove(&key)).is_some()
+    }
+
+    /// The packet with this number is under way twice.
+    pub(crate) fn double_nth(&mut self, number: usize) -> bool {
+        let due = self.nth(number).map(|key| (key.0, self.queue[&key].clone()));
+        due.map(|(at, due)| self.schedule(at.saturating_sub(self.now), due)).is_some()
+    }
+
+    /// The timer of the member at `place` goes off.
+    pub(crate) fn ring(&mut self, place: usize) -> bool {
+        let Some(due) = self.peers[place].due.filter(|_| self.peers[place].run == Run::Up) else { return false };
+        self.now = self.now.max(due);
+        self.feed(place, Input::Timer);
+        true
     }
 
     fn happen(&mut self, due: Due) {
