@@ -22,6 +22,7 @@ pub mod network;
 pub mod peer;
 pub mod record;
 pub mod rule;
+mod scribe;
 pub mod shrink;
 pub mod step;
 pub mod store;

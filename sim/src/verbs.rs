@@ -4,6 +4,7 @@ use crate::history::{Ask, Call, Key};
 use crate::kind::{KINDS, kind};
 use crate::network::{MS, Weather};
 use crate::peer::{Peer, Run};
+use crate::record::Entry;
 use crate::rule::{Fate, Flight, Rule, RuleId};
 use crate::world::{Due, World};
 use elderlock::protocol::{
@@ -65,6 +66,7 @@ impl World {
             gone: false,
         };
         let ask = self.history.add(call);
+        self.record_invoke(ask);
         let (service, name) = key;
         let metadata = Metadata::default();
         self.feed(member, Input::Command(Command::Lock { request, service, name, wait, lease, metadata }));
@@ -76,6 +78,7 @@ impl World {
         let Call { member, process, request, .. } = *self.call(ask);
         if self.peers[member].is(process) && !self.call(ask).gone {
             self.history.release(ask, self.now);
+            self.record_release(ask);
             self.feed(member, Input::Command(Command::Release { request }));
         }
     }
@@ -123,7 +126,9 @@ impl World {
     /// Writes with a token that `fence` gave earlier. Returns whether the store took it.
     pub fn write_with(&mut self, ask: Ask, token: Token) -> bool {
         let key = self.history.call(ask).key.clone();
-        self.store.write(&key, token)
+        let taken = self.store.write(&key, token);
+        self.record_write(ask, token.get(), taken);
+        taken
     }
 
     /// Whether it was granted (and perhaps lost since).
@@ -175,7 +180,7 @@ impl World {
     pub fn crash(&mut self, place: usize) {
         let Some(process) = self.peers[place].process().filter(|_| self.peers[place].is_alive()) else { return };
         self.note(place, |_| "is killed".to_string());
-        self.end_process(place);
+        self.end_process(place, "killed");
         for other in (0..self.peers.len()).filter(|other| *other != place) {
             let chance = crate::chance::mix(&[self.common.seed, 0xdead, place as u64, other as u64, self.now]);
             if self.peers[other].host == self.peers[place].host {
@@ -194,7 +199,7 @@ impl World {
             self.note(there, |_| "vanishes with its host".to_string());
             self.peers[there].host_up = false;
             if let Some(process) = self.peers[there].process().filter(|_| self.peers[there].is_alive()) {
-                self.end_process(there);
+                self.end_process(there, "vanished");
                 self.notice_silence(there, process);
             }
         }
@@ -218,6 +223,7 @@ impl World {
     pub fn pause(&mut self, place: usize) {
         if self.peers[place].run == Run::Up {
             self.note(place, |_| "is stopped".to_string());
+            self.record_pause(place);
             self.peers[place].run = Run::Paused;
             self.peers[place].pauses += 1;
         }
@@ -233,6 +239,7 @@ impl World {
 
     /// The member says goodbye.
     pub fn leave(&mut self, place: usize) {
+        self.record_here(place, Entry::Leave);
         self.feed(place, Input::Command(Command::Leave));
     }
 
