@@ -95,6 +95,21 @@ pub enum Step {
     /// Everything is healed, everybody is woken or started again, and everything has to work.
     Restore,
 
+    /// For the record: what follows is a fault of a plan.
+    Fault {
+        /// Its number in the plan.
+        fault: usize,
+        /// Its kind.
+        kind: String,
+        /// The places that it hits.
+        places: Vec<usize>,
+    },
+    /// For the record: that fault ends with what follows.
+    Mended {
+        /// Its number in the plan.
+        fault: usize,
+    },
+
     /// Of the packets under way, in the order of their arrival, the one with this number arrives now.
     Deliver(usize),
     /// The packet with this number is lost.
@@ -224,6 +239,14 @@ impl World {
                 true
             }
             Step::Restore => self.restore_and_demand(),
+            Step::Fault { fault, kind, places } => {
+                self.record_fault(*fault, kind, places.clone());
+                true
+            }
+            Step::Mended { fault } => {
+                self.record_mended(*fault);
+                true
+            }
             Step::Deliver(number) => self.deliver_nth(*number),
             Step::Lose(number) => self.lose_nth(*number),
             Step::Double(number) => self.double_nth(*number),

@@ -246,8 +246,12 @@ impl World {
 impl World {
     /// Lets the World go on for a while.
     pub fn run_for(&mut self, span: Duration) {
-        let until = self.now + span.as_nanos() as u64;
-        while self.tick(until) {}
+        self.run_to(self.now + span.as_nanos() as u64);
+    }
+
+    /// Lets the World go on until it is this late, in true nanoseconds.
+    pub fn run_to(&mut self, at: u64) {
+        while self.tick(at) {}
     }
 
     /// Lets the World go on until something is so. False if it is not so in time.
@@ -651,6 +655,13 @@ impl World {
         let (name, words) = (invariant.to_string(), what.clone());
         self.record_line(None, Entry::Break { invariant: name, lock: None, words });
         self.broken = Some(Break { invariant, what, at: self.now });
+    }
+
+    /// A panic is a break like any other.
+    pub(crate) fn fail_with(&mut self, panic: &(dyn std::any::Any + Send)) {
+        let text = panic.downcast_ref::<String>().cloned();
+        let text = text.or_else(|| panic.downcast_ref::<&str>().map(ToString::to_string));
+        self.fail("no_panic", text.unwrap_or_default());
     }
 
     /// An invariant whose premise held is checked outside the steps.
