@@ -42,7 +42,7 @@ pub enum Step {
     Fence(usize),
     /// The client writes to what the lock protects, if the guard gives its token now.
     Write(usize),
-    /// The client writes with the token that the guard gave earlier.
+    /// A write with the token that the guard gave earlier arrives; its client may be no more.
     WriteEarlier(usize),
 
     /// A process starts at the place.
@@ -187,7 +187,8 @@ impl World {
             Step::Write(call) => self.named(*call).is_some_and(|ask| self.write(ask)),
             Step::WriteEarlier(call) => {
                 let earlier = self.named.tokens.get(call).copied();
-                earlier.is_some_and(|token| self.with(*call, |world, ask| _ = world.write_with(ask, token)))
+                let write = self.named(*call).zip(earlier);
+                write.map(|(ask, token)| self.write_with(ask, token)).is_some()
             }
             Step::Start(place) => self.at(*place, |world, place| !world.is_alive(place), World::start),
             Step::Crash(place) => self.at(*place, World::is_alive, World::crash),

@@ -246,12 +246,16 @@ impl World {
 impl World {
     /// Lets the World go on for a while.
     pub fn run_for(&mut self, span: Duration) {
-        self.run_to(self.now + span.as_nanos() as u64);
+        let until = self.now + span.as_nanos() as u64;
+        while self.tick(until) {}
     }
 
-    /// Lets the World go on until it is this late, in true nanoseconds.
+    /// Lets the World go on until it is this late, in true nanoseconds, with all that is due then. If it is that late
+    /// already nothing happens: what a step makes due at its own instant waits for the other steps of that instant.
     pub fn run_to(&mut self, at: u64) {
-        while self.tick(at) {}
+        if at > self.now {
+            while self.tick(at) {}
+        }
     }
 
     /// Lets the World go on until something is so. False if it is not so in time.
