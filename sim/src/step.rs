@@ -158,6 +158,7 @@ impl Packets {
 pub(crate) struct Named {
     /// Calls by the number that the log gives them.
     calls: BTreeMap<usize, Ask>,
+    names: BTreeMap<Ask, usize>,
     /// Tokens that guards gave.
     tokens: BTreeMap<usize, Token>,
     /// Rules in force.
@@ -172,8 +173,11 @@ impl World {
                 if !self.has(*place) || !self.is_alive(*place) {
                     return false;
                 }
-                let ask = self.ask(*place, service, name, *wait, *lease);
+                // It may be answered at once, and is spoken of by this name then.
+                let ask = Ask(self.history.calls.len());
                 self.named.calls.insert(*call, ask);
+                self.named.names.insert(ask, *call);
+                self.ask(*place, service, name, *wait, *lease);
                 true
             }
             Step::Release(call) => self.with(*call, |world, ask| world.release(ask)),
@@ -253,6 +257,17 @@ impl World {
             Step::Double(number) => self.double_nth(*number),
             Step::Timer(place) => self.has(*place) && self.ring(*place),
         }
+    }
+
+    /// By which number steps name this call.
+    pub fn name_of(&self, ask: Ask) -> Option<usize> {
+        self.named.names.get(&ask).copied()
+    }
+
+    /// How many packets have been kept back of these, by a step.
+    pub fn held_of(&self, packets: &Packets) -> usize {
+        let rules = self.named.rules.iter().filter(|(these, _)| these == packets);
+        rules.map(|(_, rule)| self.matched(*rule)).sum()
     }
 
     /// The call that steps name by this number.
