@@ -115,10 +115,9 @@ impl World {
     pub fn write(&mut self, ask: Ask) -> bool {
         let Some(token) = self.fence(ask) else { return false };
         if !self.write_with(ask, token) && self.bounded {
-            self.fail(
-                "tokens_rise",
-                format!("a believing holder of {:?} was refused by the store", self.call(ask).key),
-            );
+            let lock = self.call(ask).lock();
+            let what = format!("a believing holder of {lock} was refused by the store");
+            self.fail_about("tokens_rise", Some(lock), what);
         }
         true
     }

@@ -643,12 +643,17 @@ impl World {
         let verdict = judge.hear(self, fact);
         self.judge = judge;
         if let Err(found) = verdict {
-            self.fail(found.invariant, found.what);
+            self.fail_about(found.invariant, found.lock, found.what);
         }
     }
 
-    /// An invariant is broken.
+    /// An invariant is broken that is about no single lock.
     pub(crate) fn fail(&mut self, invariant: &'static str, what: String) {
+        self.fail_about(invariant, None, what);
+    }
+
+    /// An invariant is broken.
+    pub(crate) fn fail_about(&mut self, invariant: &'static str, lock: Option<String>, what: String) {
         if self.broken.is_some() {
             return;
         }
@@ -657,8 +662,8 @@ impl World {
         }
         self.note_line(format!("{invariant} is broken: {what}"));
         let (name, words) = (invariant.to_string(), what.clone());
-        self.record_line(None, Entry::Break { invariant: name, lock: None, words });
-        self.broken = Some(Break { invariant, what, at: self.now });
+        self.record_line(None, Entry::Break { invariant: name, lock: lock.clone(), words });
+        self.broken = Some(Break { invariant, lock, what, at: self.now });
     }
 
     /// A panic is a break like any other.
