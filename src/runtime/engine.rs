@@ -504,6 +504,7 @@ impl Shell {
                     }
                     Output::Lost { request, reason } => self.on_lost(request, reason, after),
                     Output::Event(event) => self.on_event(event, &mut over, after),
+                    Output::Store(stored) => self.store(&stored),
                 }
             }
             self.outputs = outputs;
@@ -579,7 +580,7 @@ impl Shell {
     fn on_event(&mut self, event: Event, over: &mut Option<Over>, after: &mut After) {
         match event {
             Event::Expelled => *over = Some(Over::Reborn { expelled: true }),
-            Event::Abandoned => *over = Some(Over::Reborn { expelled: false }),
+            Event::Abandoned | Event::Forced => *over = Some(Over::Reborn { expelled: false }),
             Event::Left => *over = Some(Over::Left),
             event => after.announcements.push(Announcement::Event(event)),
         }
