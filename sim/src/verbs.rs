@@ -9,7 +9,7 @@ use crate::rule::{Fate, Flight, Rule, RuleId};
 use crate::world::{Due, World};
 use elderlock::protocol::{
     Command, GrantorState, Hint, Input, LockName, LostReason, Metadata, Node, Outcome, ProcessId, RequestId,
-    ServiceName, Status, Time, Token, View, Wait,
+    ServiceName, Status, StoredVote, Time, Token, View, Wait,
 };
 use std::time::Duration;
 
@@ -234,6 +234,30 @@ impl World {
             self.note(place, |_| "wakes".to_string());
             self.wake(place);
         }
+    }
+
+    /// An operator forces it to go on without a quorum.
+    pub fn force(&mut self, place: usize) {
+        self.feed(place, Input::Command(Command::Force));
+    }
+
+    /// The data directory at `place` is lost. Nobody runs there.
+    pub fn lose_disk(&mut self, place: usize) {
+        assert!(!self.is_alive(place), "a process uses the directory of m{place}");
+        self.note(place, |_| "loses its data directory".to_string());
+        self.peers[place].disk = None;
+    }
+
+    /// What the data directory at `place` keeps, as somebody who makes a copy of it sees it.
+    pub fn disk(&self, place: usize) -> Option<StoredVote> {
+        self.peers[place].disk.clone()
+    }
+
+    /// Puts a copy back.
+    pub fn put_back_disk(&mut self, place: usize, copy: Option<StoredVote>) {
+        assert!(!self.is_alive(place), "a process uses the directory of m{place}");
+        self.note(place, |_| "has its data directory put back".to_string());
+        self.peers[place].disk = copy;
     }
 
     /// The member says goodbye.
