@@ -190,7 +190,7 @@ impl World {
     /// What the clock at `place` shows when the World begins.
     pub fn clock_offset(mut self, place: usize, nanos: u64) -> World {
         let Clock { ppm, .. } = self.peers[place].clock;
-        self.peers[place].clock = Clock { offset: nanos, ppm };
+        self.peers[place].clock = Clock { offset: nanos, ppm, since: 0 };
         self
     }
 
@@ -361,7 +361,7 @@ impl World {
                     let next = self.peers[to]
                         .node
                         .as_ref()
-                        .map(|node| node.next_life(process, elderlock::protocol::ViewNumber(1)));
+                        .map(|node| node.next_life(process, self.peers[to].founding_number(self.now)));
                     self.end_process(to);
                     self.peers[to].next_life = next;
                     self.start(to);

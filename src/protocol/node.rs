@@ -7,7 +7,7 @@ mod voting;
 
 use super::decision::{Acceptor, Proposal, Step, choose};
 use super::elder::Elder;
-use super::event::{Command, Config, Event, Hint, Input, LostReason, Outcome, Output, ServiceStatus, Status};
+use super::event::{Command, Config, Event, Hint, Input, LostReason, Outcome, Output, ServiceStatus, Sizes, Status};
 use super::founding::{Found, Seeking};
 use super::grantor::{Asked, Grantor};
 use super::holder::{Holder, Wish, lost_grantor};
@@ -271,6 +271,25 @@ impl Node {
             services: services.into_values().collect(),
             suspected: self.suspected.iter().copied().collect(),
         }
+    }
+
+    /// How much it keeps.
+    pub fn sizes(&self) -> Sizes {
+        let mut sizes = Sizes {
+            early: self.early.values().map(Vec::len).sum(),
+            granting: self.grantors.values().map(Grantor::size).sum(),
+            suspected: self.suspected.len(),
+            proposals: usize::from(self.proposal.is_some()),
+            ..Sizes::default()
+        };
+        self.post.count(&mut sizes);
+        self.holder.count(&mut sizes);
+        sizes
+    }
+
+    /// Whom its recoveries wait for.
+    pub fn awaiting(&self) -> impl Iterator<Item = ProcessId> + '_ {
+        self.grantors.values().flat_map(Grantor::awaiting)
     }
 
     fn on_command(&mut self, now: Time, command: Command, out: &mut Vec<Output>) {
