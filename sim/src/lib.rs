@@ -14,6 +14,7 @@ pub mod chance;
 pub mod chaos;
 pub mod clock;
 pub mod fault;
+pub mod gossip;
 pub mod history;
 pub mod invariants;
 pub mod kind;
@@ -26,6 +27,7 @@ mod scribe;
 pub mod shrink;
 pub mod step;
 pub mod store;
+pub mod stream;
 mod verbs;
 pub mod world;
 

@@ -51,6 +51,8 @@ pub struct Peer {
     pub requests: u64,
     /// When its timer is due, in true time.
     pub due: Option<u64>,
+    /// When the timer of its gossip is due, in true time.
+    pub gossip_due: Option<u64>,
     /// The seeds it is started with.
     pub seeds: BTreeSet<SocketAddr>,
     /// What the core wants its next life to be started with, after it was expelled or gave itself up.
@@ -94,6 +96,7 @@ impl Peer {
             pauses: 0,
             requests: 0,
             due: None,
+            gossip_due: None,
             seeds: BTreeSet::new(),
             next_life: None,
             found_alone: false,
@@ -167,6 +170,14 @@ impl Peer {
     /// The end of its member lease.
     pub fn lease_end(&self) -> Time {
         self.node.as_ref().map_or(Time::ZERO, Node::lease_end)
+    }
+
+    /// When the first of its timers is due.
+    pub fn next(&self) -> Option<u64> {
+        match (self.due, self.gossip_due) {
+            (Some(due), Some(gossip)) => Some(due.min(gossip)),
+            (due, gossip) => due.or(gossip),
+        }
     }
 
     /// Looks up when the timer is due.
