@@ -19,6 +19,7 @@ pub mod history;
 pub mod invariants;
 pub mod kind;
 pub mod liveness;
+pub mod log;
 pub mod network;
 pub mod peer;
 pub mod record;

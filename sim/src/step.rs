@@ -42,7 +42,7 @@ pub enum Step {
     Fence(usize),
     /// The client writes to what the lock protects, if the guard gives its token now.
     Write(usize),
-    /// The client writes with the token that the guard gave earlier.
+    /// A write with the token that the guard gave earlier arrives; its client may be no more.
     WriteEarlier(usize),
 
     /// A process starts at the place.
@@ -94,6 +94,21 @@ pub enum Step {
 
     /// Everything is healed, everybody is woken or started again, and everything has to work.
     Restore,
+
+    /// For the record: what follows is a fault of a plan.
+    Fault {
+        /// Its number in the plan.
+        fault: usize,
+        /// Its kind.
+        kind: String,
+        /// The places that it hits.
+        places: Vec<usize>,
+    },
+    /// For the record: that fault ends with what follows.
+    Mended {
+        /// Its number in the plan.
+        fault: usize,
+    },
 
     /// Of the packets under way, in the order of their arrival, the one with this number arrives now.
     Deliver(usize),
@@ -172,7 +187,8 @@ impl World {
             Step::Write(call) => self.named(*call).is_some_and(|ask| self.write(ask)),
             Step::WriteEarlier(call) => {
                 let earlier = self.named.tokens.get(call).copied();
-                earlier.is_some_and(|token| self.with(*call, |world, ask| _ = world.write_with(ask, token)))
+                let write = self.named(*call).zip(earlier);
+                write.map(|(ask, token)| self.write_with(ask, token)).is_some()
             }
             Step::Start(place) => self.at(*place, |world, place| !world.is_alive(place), World::start),
             Step::Crash(place) => self.at(*place, World::is_alive, World::crash),
@@ -224,6 +240,14 @@ impl World {
                 true
             }
             Step::Restore => self.restore_and_demand(),
+            Step::Fault { fault, kind, places } => {
+                self.record_fault(*fault, kind, places.clone());
+                true
+            }
+            Step::Mended { fault } => {
+                self.record_mended(*fault);
+                true
+            }
             Step::Deliver(number) => self.deliver_nth(*number),
             Step::Lose(number) => self.lose_nth(*number),
             Step::Double(number) => self.double_nth(*number),

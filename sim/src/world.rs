@@ -285,6 +285,14 @@ impl World {
         while self.tick(until) {}
     }
 
+    /// Lets the World go on until it is this late, in true nanoseconds, with all that is due then. If it is that late
+    /// already nothing happens: what a step makes due at its own instant waits for the other steps of that instant.
+    pub fn run_to(&mut self, at: u64) {
+        if at > self.now {
+            while self.tick(at) {}
+        }
+    }
+
     /// Lets the World go on until something is so. False if it is not so in time.
     pub fn run_until(&mut self, so: impl Fn(&World) -> bool, limit: Duration) -> bool {
         self.begin();
@@ -743,6 +751,13 @@ impl World {
         let (name, words) = (invariant.to_string(), what.clone());
         self.record_line(None, Entry::Break { invariant: name, lock: None, words });
         self.broken = Some(Break { invariant, what, at: self.now });
+    }
+
+    /// A panic is a break like any other.
+    pub(crate) fn fail_with(&mut self, panic: &(dyn std::any::Any + Send)) {
+        let text = panic.downcast_ref::<String>().cloned();
+        let text = text.or_else(|| panic.downcast_ref::<&str>().map(ToString::to_string));
+        self.fail("no_panic", text.unwrap_or_default());
     }
 
     /// An invariant whose premise held is checked outside the steps.
