@@ -209,6 +209,7 @@ impl World {
             })
             .map(|(service, epoch, _)| (service.clone(), epoch))
             .collect();
+        self.stirred |= !news.is_empty();
         for (service, epoch) in news {
             self.set_role(place, &service, Some((epoch, GrantorState::Recovering)));
             let (service, epoch) = (service.as_str().to_string(), epoch.0.get());

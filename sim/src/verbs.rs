@@ -9,7 +9,7 @@ use crate::rule::{Fate, Flight, Rule, RuleId};
 use crate::world::{Due, World};
 use elderlock::protocol::{
     Command, GrantorState, Hint, Input, LockName, LostReason, Metadata, Node, Outcome, ProcessId, RequestId,
-    ServiceName, Status, Time, Token, View, Wait,
+    ServiceName, Sizes, Status, Time, Token, View, Wait,
 };
 use std::time::Duration;
 
@@ -88,12 +88,13 @@ impl World {
         self.schedule(after.as_nanos() as u64, Due::GiveUp { ask });
     }
 
-    /// The client drops its future when the lock is granted, before it has looked at the answer.
-    pub fn give_up_when_answered(&mut self, ask: Ask) {
+    /// The client drops its future, or the guard that came of it, so long after the answer; zero: before it has
+    /// looked at it.
+    pub fn give_up_when_answered(&mut self, ask: Ask, after: Duration) {
         if self.is_answered(ask) {
-            self.give_up(ask);
+            self.give_up_after(ask, after);
         } else {
-            self.fickle.insert(ask);
+            self.fickle.insert(ask, after);
         }
     }
 
@@ -576,8 +577,25 @@ impl World {
 
     /// Whether no member knows of a hold or a waiter.
     pub fn is_empty_everywhere(&self) -> bool {
-        self.places().filter_map(|place| self.status(place)).all(|status| {
+        self.demanded().filter_map(|place| self.status(place)).all(|status| {
             status.services.iter().all(|of| of.locks.is_empty() && of.waiting_here == 0 && of.held_here == 0)
+        })
+    }
+
+    /// How much the member keeps.
+    pub fn sizes(&self, place: usize) -> Option<Sizes> {
+        let peer = &self.peers[place];
+        peer.node.as_ref().filter(|_| peer.is_alive()).map(|node| node.sizes(peer.clock.local(self.now)))
+    }
+
+    /// Whether no member keeps more than one does that has just joined and asked for nothing.
+    pub fn is_at_rest(&self) -> bool {
+        let others = self.demanded().count().saturating_sub(1);
+        self.demanded().filter_map(|place| self.sizes(place)).all(|sizes| {
+            // Suspicions end with a new connection, and not every one comes to that. Detours go on as long as either side
+            // takes one, for each takes the other's as a sign of trouble: a known defect, not demanded yet.
+            let Sizes { links, suspected: _, detours: _, .. } = sizes;
+            links <= others && Sizes { links: 0, suspected: 0, detours: 0, ..sizes } == Sizes::default()
         })
     }
 

@@ -84,8 +84,12 @@ pub struct World {
     pub(crate) damages: Damages,
     /// What damaged frames say is believed.
     pub(crate) credulous: bool,
-    /// Clients that give up as soon as they are answered.
-    pub(crate) fickle: BTreeSet<Ask>,
+    /// Clients that give up so long after they are answered.
+    pub(crate) fickle: BTreeMap<Ask, Duration>,
+    /// A recovery has begun, for drivers that wait for one.
+    pub(crate) stirred: bool,
+    /// Those of whom everything is demanded after healing; `None`: everybody.
+    pub(crate) core: Option<BTreeSet<usize>>,
     /// The gossip machines of all places, if they run.
     pub(crate) gossip: Option<Vec<Gossip>>,
     /// What steps refer to by name.
@@ -139,7 +143,9 @@ impl World {
             streams: BTreeMap::new(),
             damages: Damages::default(),
             credulous: false,
-            fickle: BTreeSet::new(),
+            fickle: BTreeMap::new(),
+            stirred: false,
+            core: None,
             gossip: None,
             named: Named::default(),
             started: false,
@@ -293,6 +299,12 @@ impl World {
         }
     }
 
+    /// Lets the World go on for a while, or until a recovery begins.
+    pub(crate) fn run_or_stir(&mut self, span: Duration) {
+        self.stirred = false;
+        self.run_until(|world| world.stirred, span);
+    }
+
     /// Lets the World go on until something is so. False if it is not so in time.
     pub fn run_until(&mut self, so: impl Fn(&World) -> bool, limit: Duration) -> bool {
         self.begin();
@@ -327,9 +339,15 @@ impl World {
         self.expect_within("one view with everybody who runs", Duration::from_secs(60), World::is_settled);
     }
 
-    /// Whether all running processes are in one view of exactly them, and their leases run.
+    /// Of whom everything is demanded after healing: everybody, or those of the part that was healed.
+    pub fn demanded(&self) -> impl Iterator<Item = usize> + '_ {
+        self.places().filter(|place| self.core.as_ref().is_none_or(|core| core.contains(place)))
+    }
+
+    /// Whether all running processes (of the healed part) are in one view of exactly them, and their leases run.
     pub fn is_settled(&self) -> bool {
-        let running: Vec<&Peer> = self.peers.iter().filter(|peer| peer.run == Run::Up).collect();
+        let running: Vec<&Peer> =
+            self.demanded().map(|place| &self.peers[place]).filter(|peer| peer.run == Run::Up).collect();
         let Some(view) = running.first().and_then(|peer| peer.node.as_ref()).and_then(|node| node.view()) else {
             return false;
         };
@@ -600,8 +618,8 @@ impl World {
                         self.tell(&Fact::Answers { ask, outcome: &outcome });
                         self.history.answer(ask, outcome, self.now);
                         self.tell(&Fact::Answered { ask });
-                        if self.fickle.remove(&ask) {
-                            self.schedule(0, Due::GiveUp { ask });
+                        if let Some(after) = self.fickle.remove(&ask) {
+                            self.give_up_after(ask, after);
                         }
                     }
                 }

@@ -309,13 +309,13 @@ impl Post {
         self.links.get(&to).map_or(0, |link| link.kept.len())
     }
 
-    /// Adds what is kept here.
-    pub(crate) fn count(&self, sizes: &mut Sizes) {
+    /// Adds what is kept here. A detour that is over is forgotten with the next packet, and counts no more.
+    pub(crate) fn count(&self, now: Time, sizes: &mut Sizes) {
         sizes.links += self.links.len();
         sizes.unacknowledged += self.links.values().map(|link| link.kept.len()).sum::<usize>();
         sizes.ahead += self.links.values().map(|link| link.early.len()).sum::<usize>();
         sizes.link_timers += self.agenda.len();
-        sizes.detours += self.detours.len();
+        sizes.detours += self.detours.values().filter(|detour| detour.until > now).count();
     }
 
     /// When `on_timer` is due.

@@ -283,8 +283,8 @@ impl Node {
         }
     }
 
-    /// How much it keeps.
-    pub fn sizes(&self) -> Sizes {
+    /// How much it keeps at `now`.
+    pub fn sizes(&self, now: Time) -> Sizes {
         let mut sizes = Sizes {
             early: self.early.values().map(Vec::len).sum(),
             granting: self.grantors.values().map(Grantor::size).sum(),
@@ -292,7 +292,7 @@ impl Node {
             proposals: usize::from(self.proposal.is_some()),
             ..Sizes::default()
         };
-        self.post.count(&mut sizes);
+        self.post.count(now, &mut sizes);
         self.holder.count(&mut sizes);
         sizes
     }
