@@ -8,7 +8,7 @@ mod voting;
 use super::decision::{Acceptor, Proposal, Step, choose};
 use super::elder::Elder;
 use super::event::{
-    Command, Config, Event, GrantorState, Hint, Input, LostReason, Outcome, Output, ServiceStatus, Status,
+    Command, Config, Event, GrantorState, Hint, Input, LostReason, Outcome, Output, ServiceStatus, Sizes, Status,
 };
 use super::founding::{Found, Seeking};
 use super::grantor::{Asked, Grantor};
@@ -330,6 +330,25 @@ impl Node {
             services: services.into_values().collect(),
             suspected: self.suspected.iter().copied().collect(),
         }
+    }
+
+    /// How much it keeps at `now`.
+    pub fn sizes(&self, now: Time) -> Sizes {
+        let mut sizes = Sizes {
+            early: self.early.values().map(Vec::len).sum(),
+            granting: self.grantors.values().map(Grantor::size).sum(),
+            suspected: self.suspected.len(),
+            proposals: usize::from(self.proposal.is_some()),
+            ..Sizes::default()
+        };
+        self.post.count(now, &mut sizes);
+        self.holder.count(&mut sizes);
+        sizes
+    }
+
+    /// Whom its recoveries wait for.
+    pub fn awaiting(&self) -> impl Iterator<Item = ProcessId> + '_ {
+        self.grantors.values().flat_map(Grantor::awaiting)
     }
 
     fn on_command(&mut self, now: Time, command: Command, out: &mut Vec<Output>) {

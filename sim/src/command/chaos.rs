@@ -13,7 +13,7 @@ use std::time::Instant;
 /// One seed in so many is run twice, and must go the same way.
 const TWICE_EVERY: u64 = 16;
 
-/// More excused runs than this mean that something loses quorums that it should not. About 6 in a hundred plans are
+/// More excused runs than this mean that something loses quorums that it should not. About 3 in a hundred plans are
 /// drawn to be reckless, and a part of those is excused.
 const EXCUSED_PERCENT: u64 = 4;
 /// From so many seeds on a batch has to show every premise.
@@ -158,6 +158,11 @@ fn report(total: &Summary, took: f64) {
         total.events,
         total.events as f64 / took,
         total.excused
+    );
+    println!(
+        "{} runs count, {} were healed in part, {} had real gossip; frames damaged {}, that broke a connection {}, that \
+         said something else {}",
+        total.counting, total.parts, total.gossiping, total.damages[0], total.damages[1], total.damages[2]
     );
     println!("{} grants, {} lost, {} stale writes refused", total.grants, total.lost, total.refused);
     for (what, counts) in [("answers", &total.answers), ("faults", &total.faults), ("premises", &total.premises)] {
