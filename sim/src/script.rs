@@ -500,7 +500,17 @@ impl<'a> Teller<'a> {
         if world.run_until(so, within) || world.broken().is_some() {
             return Ok(());
         }
-        Err(format!("it did not come about within {within:?}\n{}", world.story(60)).into())
+        Err(format!("it did not come about within {within:?}\n{}", show(world)).into())
+    }
+
+    /// Nobody of the one group reaches anybody of the other.
+    fn part(&mut self, group: &[usize], others: &[usize]) -> Parsed<()> {
+        for (a, b) in group.iter().flat_map(|a| others.iter().map(move |b| (*a, *b))) {
+            if a == b || !self.world().apply(&Step::Cut(a, b)) || !self.world().apply(&Step::Cut(b, a)) {
+                return Err(format!("m{a} and m{b} cannot be parted").into());
+            }
+        }
+        Ok(())
     }
 
     fn command(&mut self, name: &str, args: &mut ArgumentConsumer<'_>) -> Parsed<String> {
@@ -524,10 +534,24 @@ impl<'a> Teller<'a> {
             "settle" => {
                 let world = self.world();
                 if !world.run_until(World::is_settled, PATIENCE * 2) && world.broken().is_none() {
-                    return Err(format!("there is not one view with everybody who runs\n{}", world.story(60)).into());
+                    return Err(format!("there is not one view with everybody who runs\n{}", show(world)).into());
                 }
             }
             "show" => said += &show(self.world()),
+            "part" => {
+                let (a, b) = (place(args)?, place(args)?);
+                self.part(&[a], &[b])?;
+            }
+            "isolate" => {
+                let alone = place(args)?;
+                let others: Vec<usize> = self.world().places().filter(|place| *place != alone).collect();
+                self.part(&[alone], &others)?;
+            }
+            "split" => {
+                let group = places(args)?;
+                let others: Vec<usize> = self.world().places().filter(|place| !group.contains(place)).collect();
+                self.part(&group, &others)?;
+            }
             name => {
                 let step = read_step(name, args)?.ok_or_else(|| format!("there is no {name:?} here"))?;
                 let world = self.world();
