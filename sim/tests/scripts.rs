@@ -32,3 +32,30 @@ fn tell_all(folder: &str) {
 fn every_script_is_told_as_it_was() {
     tell_all("scripts");
 }
+
+/// What chaos once broke holds: each is the shrunk log of a defect.
+#[test]
+fn every_regression_holds() {
+    tell_all("regressions");
+}
+
+/// A log would find its defect again: those of planted breaks name the mutant and what it breaks, and do break so.
+#[cfg(elderlock_mutants)]
+#[test]
+fn every_regression_of_a_mutant_breaks_with_it() {
+    use elderlock::protocol::mutant::Mutant;
+    let mut told = 0;
+    for file in files("regressions") {
+        let script = std::fs::read_to_string(&file).unwrap();
+        let Some(line) = script.lines().find_map(|line| line.strip_prefix("# Mutant ")) else { continue };
+        let (name, broken) = line.trim_end_matches('.').split_once(" breaks ").unwrap();
+        let mutant = Mutant::CHAOS.into_iter().find(|mutant| format!("{mutant:?}") == name).unwrap();
+        let mut teller = Teller::new(move |world| world.mutant(mutant));
+        teller.tell(&script).unwrap();
+        let found = teller.world().broken().unwrap_or_else(|| panic!("{} holds", file.display()));
+        let lock = found.lock.as_ref().map(|lock| format!(" of {lock}")).unwrap_or_default();
+        assert_eq!(format!("{}{lock}", found.invariant), broken, "{}", file.display());
+        told += 1;
+    }
+    assert!(told > 0);
+}
