@@ -7,6 +7,7 @@ use crate::chance::Dice;
 use crate::fault::{Active, Fault, KINDS, millis};
 use crate::history::Ask;
 use crate::network::{MS, SECOND, Weather};
+use crate::offline;
 use crate::world::World;
 use elderlock::protocol::{Outcome, Timing, Token, Wait};
 use std::collections::BTreeMap;
@@ -127,7 +128,14 @@ impl Plan {
 
     /// Runs it to the end, or to the first break.
     pub fn run(&self, world: World) -> Run {
-        let mut run = Run { world, faults: BTreeMap::new(), pending: Vec::new(), complete: false, deed: 0 };
+        let mut run = Run {
+            world,
+            faults: BTreeMap::new(),
+            offline: BTreeMap::new(),
+            pending: Vec::new(),
+            complete: false,
+            deed: 0,
+        };
         // A panic of the core is a break like any other, and its trace is wanted. The World is not used further.
         let told = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| run.tell(self)));
         if let Err(payload) = told {
@@ -135,6 +143,7 @@ impl Plan {
             let text = text.or_else(|| payload.downcast_ref::<&str>().map(ToString::to_string));
             run.world.fail("no_panic", text.unwrap_or_default());
         }
+        run.read_again();
         run
     }
 }
@@ -148,12 +157,31 @@ pub struct Run {
     pub faults: BTreeMap<&'static str, u64>,
     /// Whether everything was demanded at the end and came about.
     pub complete: bool,
+    /// How often the premise of each invariant held that is checked offline.
+    pub offline: BTreeMap<&'static str, u64>,
     /// Writes to be made later, with a token that `fence` gave before.
     pending: Vec<(u64, Ask, Token)>,
     deed: u64,
 }
 
 impl Run {
+    /// The second judge reads what was written down.
+    fn read_again(&mut self) {
+        if self.complete {
+            let places = self.world.places().filter(|place| self.world.is_alive(*place)).collect();
+            self.world.record_rest(places);
+        }
+        match offline::check(self.world.record()) {
+            Ok(findings) => {
+                self.offline = findings.premises;
+                if let Some(flaw) = findings.flaws.into_iter().next() {
+                    self.world.fail(flaw.invariant, format!("offline, at {} ns: {}", flaw.at, flaw.what));
+                }
+            }
+            Err(what) => self.world.fail("record_is_sound", what),
+        }
+    }
+
     fn tell(&mut self, plan: &Plan) {
         let mut dice = Dice::new(plan.seed, 2);
         let mut active: Vec<(usize, Active)> = Vec::new();
@@ -285,6 +313,8 @@ pub struct Summary {
     pub faults: BTreeMap<&'static str, u64>,
     /// How often the premise of each invariant held.
     pub premises: BTreeMap<&'static str, u64>,
+    /// The same of those that are checked once more offline.
+    pub offline: BTreeMap<&'static str, u64>,
     /// Runs that lost a quorum for good, of which nothing could be demanded at the end.
     pub excused: u64,
 }
@@ -313,6 +343,7 @@ impl Summary {
         }
         add_all(&mut self.faults, &run.faults);
         add_all(&mut self.premises, &run.world.premises());
+        add_all(&mut self.offline, &run.offline);
     }
 
     /// Adds another summary.
@@ -327,6 +358,7 @@ impl Summary {
         add_all(&mut self.answers, &other.answers);
         add_all(&mut self.faults, &other.faults);
         add_all(&mut self.premises, &other.premises);
+        add_all(&mut self.offline, &other.offline);
     }
 }
 

@@ -19,6 +19,7 @@ pub mod invariants;
 pub mod kind;
 pub mod liveness;
 pub mod network;
+pub mod offline;
 pub mod peer;
 pub mod record;
 pub mod rule;

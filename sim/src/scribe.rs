@@ -47,12 +47,28 @@ impl World {
         self.record_line(None, Entry::Fault { fault, kind: kind.to_string(), places });
     }
 
+    /// What was demanded of these members after the healing came about.
+    pub fn record_rest(&mut self, places: Vec<usize>) {
+        self.record_line(None, Entry::Rest { places });
+    }
+
     /// A fault of a plan ends.
     pub fn record_mended(&mut self, fault: usize) {
         self.record_line(None, Entry::Mended { fault });
     }
 
     pub(crate) fn record_line(&mut self, place: Option<usize>, entry: Entry) {
+        if self.scribe.record.lines.is_empty() {
+            let timing = &self.common.timing;
+            let entry = Entry::World {
+                seed: self.common.seed,
+                places: self.peers.len(),
+                bounded: self.bounded,
+                error_ppm: timing.clock_error_ppm,
+                answer: timing.answer.as_nanos() as u64,
+            };
+            self.scribe.record.lines.push(Line { at: self.now, place: None, life: 0, entry });
+        }
         let life = place.map_or(0, |place| self.peers[place].incarnation);
         self.scribe.record.lines.push(Line { at: self.now, place, life, entry });
     }

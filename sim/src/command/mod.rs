@@ -1,4 +1,5 @@
 //! The subcommands.
 
 pub(crate) mod chaos;
+pub(crate) mod judge;
 pub(crate) mod mutants;
