@@ -253,6 +253,17 @@ impl World {
         self.network.cut(from, to);
     }
 
+    /// Takes back one cut of one way. Two that reach each other again connect, and notice.
+    pub fn mend_one_way(&mut self, from: usize, to: usize) {
+        self.network.mend(from, to);
+        if let Some(process) = self.peers[to].process()
+            && !self.network.is_cut(from, to)
+            && !self.network.is_cut(to, from)
+        {
+            self.hint(MS, from, Hint::Connected(process));
+        }
+    }
+
     /// The member reaches nobody and nobody reaches it.
     pub fn isolate(&mut self, place: usize) {
         for other in (0..self.peers.len()).filter(|other| *other != place).collect::<Vec<_>>() {
@@ -313,7 +324,11 @@ impl World {
     #[track_caller]
     pub fn drop_next(&mut self, from: usize, to: usize, what: &'static str) -> RuleId {
         assert!(KINDS.contains(&what), "no packet is called {what}");
-        let test = move |flight: &Flight<'_>| flight.from == from && flight.to == to && kind(flight.packet) == what;
+        self.drop_next_of(move |flight| flight.from == from && flight.to == to && kind(flight.packet) == what)
+    }
+
+    /// Drops the next packet that matches.
+    pub fn drop_next_of(&mut self, test: impl Fn(&Flight<'_>) -> bool + 'static) -> RuleId {
         self.rules.push(Rule { test: Box::new(test), fate: Fate::Drop(1), matched: 0 });
         RuleId(self.rules.len() - 1)
     }
@@ -355,6 +370,11 @@ impl World {
     /// Whether a process runs there and is not stopped.
     pub fn is_up(&self, place: usize) -> bool {
         self.peers[place].run == Run::Up
+    }
+
+    /// Whether a process is there and is stopped.
+    pub fn is_paused(&self, place: usize) -> bool {
+        self.peers[place].run == Run::Paused
     }
 
     /// Whether a process is there, running or stopped.

@@ -13,6 +13,7 @@ use crate::peer::{Common, Peer, Run};
 use crate::record::Entry;
 use crate::rule::{Fate, Flight, Rule};
 use crate::scribe::Scribe;
+use crate::step::Named;
 use crate::store::Store;
 use elderlock::protocol::{Command, Event, Hint, Input, Outcome, Output, Packet, ProcessId, Timing, View};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -64,6 +65,8 @@ pub struct World {
     judge: Judge,
     pub(crate) rules: Vec<Rule>,
     pub(crate) held: Vec<(usize, Parcel)>,
+    /// What steps refer to by name.
+    pub(crate) named: Named,
     started: bool,
     manual: bool,
     /// Whether clocks keep the bound that the timing states, so that what needs it is checked.
@@ -109,6 +112,7 @@ impl World {
             judge: Judge::default(),
             rules: Vec::new(),
             held: Vec::new(),
+            named: Named::default(),
             started: false,
             manual: false,
             bounded: true,
@@ -246,6 +250,14 @@ impl World {
         while self.tick(until) {}
     }
 
+    /// Lets the World go on until it is this late, in true nanoseconds, with all that is due then. If it is that late
+    /// already nothing happens: what a step makes due at its own instant waits for the other steps of that instant.
+    pub fn run_to(&mut self, at: u64) {
+        if at > self.now {
+            while self.tick(at) {}
+        }
+    }
+
     /// Lets the World go on until something is so. False if it is not so in time.
     pub fn run_until(&mut self, so: impl Fn(&World) -> bool, limit: Duration) -> bool {
         self.begin();
@@ -353,6 +365,37 @@ impl World {
     pub(crate) fn schedule(&mut self, after: u64, due: Due) {
         self.scheduled += 1;
         self.queue.insert((self.now + after, self.scheduled), due);
+    }
+
+    /// Where the packet with this number stands in the queue.
+    fn nth(&self, number: usize) -> Option<(u64, u64)> {
+        let packets = self.queue.iter().filter(|(_, due)| matches!(due, Due::Packet(_)));
+        packets.map(|(key, _)| *key).nth(number)
+    }
+
+    /// The packet with this number arrives now.
+    pub(crate) fn deliver_nth(&mut self, number: usize) -> bool {
+        let due = self.nth(number).and_then(|key| self.queue.remove(&key));
+        due.map(|due| self.happen(due)).is_some()
+    }
+
+    /// The packet with this number is lost.
+    pub(crate) fn lose_nth(&mut self, number: usize) -> bool {
+        self.nth(number).and_then(|key| self.queue.remove(&key)).is_some()
+    }
+
+    /// The packet with this number is under way twice.
+    pub(crate) fn double_nth(&mut self, number: usize) -> bool {
+        let due = self.nth(number).map(|key| (key.0, self.queue[&key].clone()));
+        due.map(|(at, due)| self.schedule(at.saturating_sub(self.now), due)).is_some()
+    }
+
+    /// The timer of the member at `place` goes off.
+    pub(crate) fn ring(&mut self, place: usize) -> bool {
+        let Some(due) = self.peers[place].due.filter(|_| self.peers[place].run == Run::Up) else { return false };
+        self.now = self.now.max(due);
+        self.feed(place, Input::Timer);
+        true
     }
 
     fn happen(&mut self, due: Due) {
@@ -619,6 +662,13 @@ impl World {
         let (name, words) = (invariant.to_string(), what.clone());
         self.record_line(None, Entry::Break { invariant: name, lock: None, words });
         self.broken = Some(Break { invariant, what, at: self.now });
+    }
+
+    /// A panic is a break like any other.
+    pub(crate) fn fail_with(&mut self, panic: &(dyn std::any::Any + Send)) {
+        let text = panic.downcast_ref::<String>().cloned();
+        let text = text.or_else(|| panic.downcast_ref::<&str>().map(ToString::to_string));
+        self.fail("no_panic", text.unwrap_or_default());
     }
 
     /// An invariant whose premise held is checked outside the steps.

@@ -36,8 +36,6 @@ fn story() -> Record {
     world.run_for(Duration::from_millis(500));
     assert!(world.lost(paused).is_some());
     assert!(world.restore_and_demand());
-    let places = world.places().collect();
-    world.record_rest(places);
     world.into_record()
 }
 
@@ -234,7 +232,7 @@ fn records_of_chaos_hold() {
     for seed in 1..=25 {
         let run = run_seed(&Plan::draw(seed, (3, 7)), |world| world);
         assert_eq!(run.world.broken(), None, "seed {seed}");
-        idle.retain(|name| run.offline[name] == 0);
+        idle.retain(|name| run.world.offline_premises()[name] == 0);
     }
     assert_eq!(idle, [""; 0], "these had nothing to say");
 }
