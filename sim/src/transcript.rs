@@ -95,6 +95,7 @@ impl Transcript {
                 let taken = if *taken { "taken" } else { "refused" };
                 format!("{}: its write with token {token} is {taken}", of(*call)?)
             }
+            Entry::World { .. } | Entry::Rest { .. } => return None,
             Entry::Start => "starts".to_string(),
             Entry::End { how } => match how.as_str() {
                 "reborn" => "begins anew".to_string(),
