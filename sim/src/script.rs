@@ -613,6 +613,11 @@ impl Runner for Teller<'_> {
         let news = self.world.as_ref().map(|world| self.transcript.news(world)).unwrap_or_default();
         Ok(news + &said)
     }
+
+    fn end_script(&mut self) -> Result<(), Box<dyn Error>> {
+        self.world().read_again();
+        Ok(())
+    }
 }
 
 #[cfg(test)]
