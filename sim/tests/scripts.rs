@@ -49,7 +49,7 @@ fn every_regression_of_a_mutant_breaks_with_it() {
         let script = std::fs::read_to_string(&file).unwrap();
         let Some(line) = script.lines().find_map(|line| line.strip_prefix("# Mutant ")) else { continue };
         let (name, broken) = line.trim_end_matches('.').split_once(" breaks ").unwrap();
-        let mutant = Mutant::CHAOS.into_iter().find(|mutant| format!("{mutant:?}") == name).unwrap();
+        let mutant = Mutant::ALL.into_iter().find(|mutant| format!("{mutant:?}") == name).unwrap();
         let mut teller = Teller::new(move |world| world.mutant(mutant));
         teller.tell(&script).unwrap();
         let found = teller.world().broken().unwrap_or_else(|| panic!("{} holds", file.display()));
@@ -58,4 +58,29 @@ fn every_regression_of_a_mutant_breaks_with_it() {
         told += 1;
     }
     assert!(told > 0);
+}
+
+/// A break of chaos is shrunk to a few steps, saved, and breaks again from the file, for the same lock.
+#[cfg(elderlock_mutants)]
+#[test]
+fn a_break_of_a_mutant_is_shrunk_and_saved() {
+    use elderlock::protocol::mutant::Mutant;
+    use elderlock_sim::World;
+    use elderlock_sim::chaos::{Plan, run_seed};
+    use elderlock_sim::shrink::{save, shrink, shrink_log};
+    let prepare = |world: World| world.mutant(Mutant::ReuseTokens);
+    let plans = (1..100).map(|seed| Plan::draw(seed, (3, 5)));
+    let broken = plans.filter_map(|plan| run_seed(&plan, prepare).world.broken().cloned().map(|found| (plan, found)));
+    let (plan, found) = { broken }.find(|(_, found)| found.lock.is_some()).unwrap();
+    let small = shrink(&plan, &found, prepare);
+    let whole = run_seed(&small, prepare).log;
+    let log = shrink_log(&whole, &found, prepare);
+    assert!(log.steps.len() < 20 && whole.steps.len() > 100, "{} of {}", log.steps.len(), whole.steps.len());
+    let folder = std::env::temp_dir().join(format!("elderlock-breaks-{}", std::process::id()));
+    let file = save(plan.seed, &log, &found, prepare, &folder).unwrap().unwrap();
+    let mut teller = Teller::new(prepare);
+    teller.tell(&std::fs::read_to_string(file).unwrap()).unwrap();
+    std::fs::remove_dir_all(folder).unwrap();
+    let again = teller.world().broken().unwrap();
+    assert_eq!((again.invariant, &again.lock), (found.invariant, &found.lock));
 }
