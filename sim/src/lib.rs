@@ -25,10 +25,12 @@ pub mod peer;
 pub mod record;
 pub mod rule;
 mod scribe;
+pub mod script;
 pub mod shrink;
 pub mod step;
 pub mod store;
 pub mod stream;
+pub mod transcript;
 mod verbs;
 pub mod world;
 

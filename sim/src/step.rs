@@ -148,6 +148,34 @@ pub enum Step {
     Timer(usize),
 }
 
+impl Step {
+    /// The call whose client does it.
+    pub fn call(&self) -> Option<usize> {
+        match self {
+            Step::Ask { call, .. } => Some(*call),
+            Step::Release(call) | Step::Cancel(call) | Step::Extend(call, _) => Some(*call),
+            Step::Fence(call) | Step::Write(call) | Step::WriteEarlier(call) => Some(*call),
+            Step::GiveUp(call, _) | Step::GiveUpAnswered(call, _) => Some(*call),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn call_mut(&mut self) -> Option<&mut usize> {
+        match self {
+            Step::Ask { call, .. } => Some(call),
+            Step::Release(call) | Step::Cancel(call) | Step::Extend(call, _) => Some(call),
+            Step::Fence(call) | Step::Write(call) | Step::WriteEarlier(call) => Some(call),
+            Step::GiveUp(call, _) | Step::GiveUpAnswered(call, _) => Some(call),
+            _ => None,
+        }
+    }
+
+    /// Whether it is for the record only.
+    pub fn is_remark(&self) -> bool {
+        matches!(self, Step::Fault { .. } | Step::Mended { .. })
+    }
+}
+
 /// What may be noticed about a process outside the protocol; see [`Hint`].
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Rumour {
@@ -186,6 +214,7 @@ impl Packets {
 pub(crate) struct Named {
     /// Calls by the number that the log gives them.
     calls: BTreeMap<usize, Ask>,
+    names: BTreeMap<Ask, usize>,
     /// Tokens that guards gave.
     tokens: BTreeMap<usize, Token>,
     /// Rules in force.
@@ -233,8 +262,11 @@ impl World {
                 if !self.has(*place) || !self.is_alive(*place) {
                     return false;
                 }
-                let ask = self.ask(*place, service, name, *wait, *lease);
+                // It may be answered at once, and is spoken of by this name then.
+                let ask = Ask(self.history.calls.len());
                 self.named.calls.insert(*call, ask);
+                self.named.names.insert(ask, *call);
+                self.ask(*place, service, name, *wait, *lease);
                 true
             }
             Step::Release(call) => self.with(*call, |world, ask| world.release(ask)),
@@ -336,6 +368,17 @@ impl World {
             Step::Double(number) => self.double_nth(*number),
             Step::Timer(place) => self.has(*place) && self.ring(*place),
         }
+    }
+
+    /// By which number steps name this call.
+    pub fn name_of(&self, ask: Ask) -> Option<usize> {
+        self.named.names.get(&ask).copied()
+    }
+
+    /// How many packets have been kept back of these, by a step.
+    pub fn held_of(&self, packets: &Packets) -> usize {
+        let rules = self.named.rules.iter().filter(|(these, _)| these == packets);
+        rules.map(|(_, rule)| self.matched(*rule)).sum()
     }
 
     /// The call that steps name by this number.
