@@ -4,7 +4,6 @@ use crate::history::{Ask, Call, Key};
 use crate::kind::{KINDS, kind};
 use crate::network::{MS, Narrow, Weather};
 use crate::peer::{Peer, Run};
-use crate::record::Entry;
 use crate::rule::{Fate, Flight, Rule, RuleId};
 use crate::world::{Due, World};
 use elderlock::protocol::{
@@ -291,7 +290,6 @@ impl World {
 
     /// The member says goodbye.
     pub fn leave(&mut self, place: usize) {
-        self.record_here(place, Entry::Leave);
         self.feed(place, Input::Command(Command::Leave));
     }
 

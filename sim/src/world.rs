@@ -570,7 +570,10 @@ impl World {
             }
             Run::Up => {}
         }
-        peer.leaving |= input == Input::Command(Command::Leave);
+        if input == Input::Command(Command::Leave) {
+            peer.leaving = true;
+            self.record_here(place, Entry::Leave);
+        }
         if self.tracing {
             self.trace_input(place, &input);
         }

@@ -165,7 +165,12 @@ fn report(total: &Summary, took: f64) {
         total.counting, total.parts, total.gossiping, total.damages[0], total.damages[1], total.damages[2]
     );
     println!("{} grants, {} lost, {} stale writes refused", total.grants, total.lost, total.refused);
-    for (what, counts) in [("answers", &total.answers), ("faults", &total.faults), ("premises", &total.premises)] {
+    for (what, counts) in [
+        ("answers", &total.answers),
+        ("faults", &total.faults),
+        ("premises", &total.premises),
+        ("offline", &total.offline),
+    ] {
         let counts: Vec<String> = counts.iter().map(|(name, count)| format!("{name} {count}")).collect();
         println!("{what}: {}", counts.join(", "));
     }

@@ -1,5 +1,6 @@
 //! The subcommands.
 
 pub(crate) mod chaos;
+pub(crate) mod judge;
 pub(crate) mod mutants;
 pub(crate) mod replay;
