@@ -8,7 +8,9 @@ use crate::fault::{Active, Fault, KINDS, millis};
 use crate::history::Ask;
 use crate::log::{Log, Scene};
 use crate::network::{MS, SECOND, Weather};
+use crate::rare::State;
 use crate::step::Step;
+use crate::times::Timed;
 use crate::world::World;
 use elderlock::protocol::{Outcome, Timing, Wait};
 use std::collections::BTreeMap;
@@ -299,6 +301,10 @@ pub struct Summary {
     pub premises: BTreeMap<&'static str, u64>,
     /// The same of those that are checked once more offline.
     pub offline: BTreeMap<&'static str, u64>,
+    /// In how many runs each rare state was reached.
+    pub rare: BTreeMap<&'static str, u64>,
+    /// How long things took.
+    pub timed: Timed,
     /// Runs that lost a quorum for good, of which nothing could be demanded at the end.
     pub excused: u64,
 }
@@ -328,6 +334,10 @@ impl Summary {
         add_all(&mut self.faults, &run.faults);
         add_all(&mut self.premises, &run.world.premises());
         add_all(&mut self.offline, &run.world.offline_premises());
+        let reached = run.world.rare();
+        let times = |state: &State| u64::from(reached.contains_key(state));
+        add_all(&mut self.rare, &State::ALL.iter().map(|state| (state.name(), times(state))).collect());
+        self.timed.read(run.world.record());
     }
 
     /// Adds another summary.
@@ -343,6 +353,8 @@ impl Summary {
         add_all(&mut self.faults, &other.faults);
         add_all(&mut self.premises, &other.premises);
         add_all(&mut self.offline, &other.offline);
+        add_all(&mut self.rare, &other.rare);
+        self.timed.merge(&other.timed);
     }
 }
 

@@ -22,12 +22,14 @@ pub mod log;
 pub mod network;
 pub mod offline;
 pub mod peer;
+pub mod rare;
 pub mod record;
 pub mod rule;
 mod scribe;
 pub mod shrink;
 pub mod step;
 pub mod store;
+pub mod times;
 mod verbs;
 pub mod world;
 

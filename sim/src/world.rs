@@ -10,6 +10,7 @@ use crate::invariants::{Break, Fact, Judge};
 use crate::kind::kind;
 use crate::network::{MS, Network, SECOND};
 use crate::peer::{Common, Peer, Run};
+use crate::rare::{Rare, State};
 use crate::record::Entry;
 use crate::rule::{Fate, Flight, Rule};
 use crate::scribe::Scribe;
@@ -62,6 +63,7 @@ pub struct World {
     pub(crate) history: History,
     pub(crate) store: Store,
     pub(crate) scribe: Scribe,
+    rare: Option<Box<Rare>>,
     judge: Judge,
     pub(crate) rules: Vec<Rule>,
     pub(crate) held: Vec<(usize, Parcel)>,
@@ -109,6 +111,7 @@ impl World {
             history: History::default(),
             store: Store::default(),
             scribe: Scribe::default(),
+            rare: Some(Box::default()),
             judge: Judge::default(),
             rules: Vec::new(),
             held: Vec::new(),
@@ -462,6 +465,9 @@ impl World {
         }
         self.events += 1;
         (self.now, place, &input).hash(&mut self.digest);
+        if let Some(process) = self.peers[place].process() {
+            self.look_for_rare(|rare, world| rare.begins(world, place, process, &input));
+        }
         let peer = &mut self.peers[place];
         let local = peer.clock.local(self.now);
         let Some(node) = peer.node.as_mut() else { return };
@@ -564,6 +570,9 @@ impl World {
             }
         }
         let arrivals = self.network.route(self.now, from, to);
+        if arrivals[0].is_none() {
+            self.look_for_rare(|rare, _| rare.loses(&parcel.packet));
+        }
         let why = if self.network.is_cut(from, to) { "cut" } else { "lost" };
         parcel.number = self.record_send(from, to, kind(&parcel.packet), arrivals[0].is_none().then_some(why));
         if arrivals[0].is_none() {
@@ -619,6 +628,7 @@ impl World {
         peer.run = Run::Up;
         let waiting = std::mem::take(&mut peer.inbox);
         self.record_here(place, Entry::Wake);
+        self.look_for_rare(|rare, world| rare.wakes(world, place));
         let timer_first = mix(&[self.common.seed, 0x3a, place as u64, self.peers[place].pauses]) & 1 == 0;
         if timer_first {
             self.feed(place, Input::Timer);
@@ -642,12 +652,27 @@ impl World {
         if self.broken.is_some() {
             return;
         }
+        if Rare::minds(fact) {
+            self.look_for_rare(|rare, world| rare.hear(world, fact));
+        }
         let mut judge = std::mem::take(&mut self.judge);
         let verdict = judge.hear(self, fact);
         self.judge = judge;
         if let Err(found) = verdict {
             self.fail(found.invariant, found.what);
         }
+    }
+
+    fn look_for_rare(&mut self, look: impl FnOnce(&mut Rare, &World)) {
+        if let Some(mut rare) = self.rare.take() {
+            look(&mut rare, self);
+            self.rare = Some(rare);
+        }
+    }
+
+    /// A rare state is reached.
+    pub(crate) fn reach(&mut self, state: State) {
+        self.look_for_rare(|rare, _| rare.reach(state));
     }
 
     /// An invariant is broken.
@@ -697,6 +722,11 @@ impl World {
     /// How often the premise of each invariant held.
     pub fn premises(&self) -> BTreeMap<&'static str, u64> {
         self.judge.premises()
+    }
+
+    /// How often each rare state was reached.
+    pub fn rare(&self) -> BTreeMap<State, u64> {
+        self.rare.as_ref().map(|rare| rare.counts().clone()).unwrap_or_default()
     }
 
     /// The requests and answers of all clients.
