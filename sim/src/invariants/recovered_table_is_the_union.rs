@@ -8,16 +8,26 @@ use super::{Fact, Invariant, Verdict};
 use crate::history::{Ask, Call};
 use crate::world::World;
 use elderlock::protocol::{Epoch, Event, Message, Node, Packet, ProcessId, RequestId, ServiceName, Token, Wait};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
+
+/// A recovery.
+#[derive(Clone, Debug)]
+struct Asking {
+    epoch: Epoch,
+    /// When it began.
+    since: u64,
+    /// Who was asked. Whoever joins later knows no older grantor, and asks this one.
+    whom: BTreeSet<ProcessId>,
+}
 
 /// See the module.
 #[derive(Clone, Debug, Default)]
 pub struct RecoveredTableIsTheUnion {
-    /// The latest recovery of each service, and when it began to ask.
-    asking: BTreeMap<ServiceName, (Epoch, u64)>,
+    /// The latest recovery of each service.
+    asking: BTreeMap<ServiceName, Asking>,
     /// A recovery that ended in the present step.
-    ended: Option<(usize, ServiceName, Epoch)>,
+    ended: Option<(usize, ServiceName)>,
     /// When holds were lost and processes ended.
     lost: BTreeMap<Ask, u64>,
     gone: BTreeMap<ProcessId, u64>,
@@ -34,7 +44,8 @@ impl RecoveredTableIsTheUnion {
         [released, answered, lost, gone].into_iter().flatten().min().unwrap_or(u64::MAX)
     }
 
-    fn check(&mut self, world: &World, place: usize, service: &ServiceName, since: u64) -> Verdict {
+    fn check(&mut self, world: &World, place: usize, service: &ServiceName, asking: &Asking) -> Verdict {
+        let since = asking.since;
         let Some(node) = world.peers[place].node.as_ref() else { return Ok(()) };
         let table: BTreeMap<(ProcessId, RequestId), Option<Token>> =
             node.table(service).map(|(process, request, token)| ((process, request), token)).collect();
@@ -63,7 +74,7 @@ impl RecoveredTableIsTheUnion {
                 if known != Some(&Some(token)) {
                     return Err(format!("m{place} has recovered {known:?} of a hold with {token:?}: {call:?}"));
                 }
-            } else if !is_try && call.asked < since {
+            } else if !is_try && call.asked < since && asking.whom.contains(&call.process) {
                 self.premises += 1;
                 if known.is_none() {
                     return Err(format!("m{place} has recovered nothing of a waiter: {call:?}"));
@@ -85,15 +96,24 @@ impl Invariant for RecoveredTableIsTheUnion {
 
     fn hear(&mut self, world: &World, fact: &Fact<'_>) -> Verdict {
         match fact {
-            Fact::Sent { packet: Packet::Linked { message: Message::Recover { service, epoch }, .. }, .. }
-                if self.asking.get(service).is_none_or(|(latest, _)| latest < epoch) =>
-            {
-                self.asking.insert(service.clone(), (*epoch, world.now));
+            Fact::Sent {
+                process,
+                to: Some(to),
+                packet: Packet::Linked { message: Message::Recover { service, epoch }, .. },
+                ..
+            } => {
+                if self.asking.get(service).is_none_or(|latest| latest.epoch < *epoch) {
+                    let asking = Asking { epoch: *epoch, since: world.now, whom: BTreeSet::from([*process]) };
+                    self.asking.insert(service.clone(), asking);
+                }
+                if let Some(asking) = self.asking.get_mut(service).filter(|asking| asking.epoch == *epoch) {
+                    asking.whom.insert(*to);
+                }
             }
             Fact::Event { place, event: Event::BecameGrantor { service, epoch }, .. } => {
                 match self.asking.get(service) {
-                    Some((latest, _)) if latest == epoch => self.ended = Some((*place, service.clone(), *epoch)),
-                    Some((latest, _)) if latest > epoch => {}
+                    Some(latest) if latest.epoch == *epoch => self.ended = Some((*place, service.clone())),
+                    Some(latest) if latest.epoch > *epoch => {}
                     // Named without a question: nobody who asked before is the latest any more.
                     _ => _ = self.asking.remove(service),
                 }
@@ -101,13 +121,11 @@ impl Invariant for RecoveredTableIsTheUnion {
             Fact::Loses { ask, .. } => _ = self.lost.insert(*ask, world.now),
             Fact::Ends { process, .. } => _ = self.gone.insert(*process, world.now),
             Fact::Stepped { place } if self.ended.as_ref().is_some_and(|(of, ..)| of == place) => {
-                let Some((place, service, epoch)) = self.ended.take() else { return Ok(()) };
-                let latest = self.asking.get(&service).copied();
-                if let Some((latest, since)) = latest
-                    && latest == epoch
+                let Some((place, service)) = self.ended.take() else { return Ok(()) };
+                if let Some(asking) = self.asking.get(&service).cloned()
                     && world.bounded
                 {
-                    return self.check(world, place, &service, since);
+                    return self.check(world, place, &service, &asking);
                 }
             }
             _ => {}
