@@ -24,6 +24,8 @@ enum Command {
     Judge(command::judge::Options),
     /// Plants breaks in the core and looks whether chaos finds each. Needs RUSTFLAGS="--cfg elderlock_mutants".
     Mutants(command::mutants::Options),
+    /// Tells a log or a script again, and prints what came of it.
+    Replay(command::replay::Options),
 }
 
 fn main() -> ExitCode {
@@ -31,5 +33,6 @@ fn main() -> ExitCode {
         Command::Chaos(options) => command::chaos::run(&options),
         Command::Judge(options) => command::judge::run(&options),
         Command::Mutants(options) => command::mutants::run(&options),
+        Command::Replay(options) => command::replay::run(&options),
     }
 }

@@ -380,7 +380,7 @@ impl Rare {
                 self.over.insert(process);
             }
             Event::Expelled | Event::Left => _ = self.over.insert(process),
-            Event::BecameElder(_) | Event::LostGrantor { .. } => {}
+            Event::BecameElder(_) | Event::LostGrantor { .. } | Event::Orphaned | Event::Forced => {}
         }
     }
 
@@ -444,7 +444,7 @@ impl Rare {
             Packet::Notice(Notice::Nack { .. }) => self.reach_if(self.cause == Cause::Pulse, State::BoundVote),
             Packet::Notice(Notice::ViewIs(view)) => {
                 let seeks = world.peers[place].node.as_ref().is_some_and(|node| node.view().is_none());
-                self.reach_if(seeks && view.lineage != process, State::RememberedView);
+                self.reach_if(seeks && view.lineage.founder != process, State::RememberedView);
             }
             Packet::Linked { message, .. } => {
                 self.reach_if(self.cause == Cause::Connected, State::Resent);

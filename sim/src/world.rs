@@ -5,10 +5,11 @@
 
 use crate::chance::{Digest, mix};
 use crate::clock::Clock;
+use crate::gossip::{Gossip, Word};
 use crate::history::{Ask, History};
 use crate::invariants::{Break, Fact, Judge};
 use crate::kind::kind;
-use crate::network::{MS, Network, SECOND};
+use crate::network::{MS, Network, Route, SECOND};
 use crate::peer::{Common, Peer, Run};
 use crate::rare::{Rare, State};
 use crate::record::Entry;
@@ -16,7 +17,8 @@ use crate::rule::{Fate, Flight, Rule};
 use crate::scribe::Scribe;
 use crate::step::Named;
 use crate::store::Store;
-use elderlock::protocol::{Command, Event, Hint, Input, Outcome, Output, Packet, ProcessId, Timing, View};
+use crate::stream::{Damages, Stream};
+use elderlock::protocol::{Command, Event, Hint, Input, Lineage, Outcome, Output, Packet, ProcessId, Timing, View};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::hash::Hash;
 use std::net::SocketAddr;
@@ -36,6 +38,10 @@ pub(crate) enum Due {
     Hint { to: usize, process: ProcessId, hint: Hint },
     /// An expelled process starts again as a new one.
     Rebirth { to: usize, process: ProcessId },
+    /// A client gives up what it asked for.
+    GiveUp { ask: Ask },
+    /// Something of the gossip machines arrives at a place.
+    Gossip { from: usize, to: usize, word: Word },
 }
 
 /// A packet on its way.
@@ -48,6 +54,12 @@ pub(crate) struct Parcel {
     pub(crate) to: usize,
     pub(crate) wanted: Option<ProcessId>,
     pub(crate) packet: Packet,
+    /// When it was sent.
+    pub(crate) sent: u64,
+    /// The connection that carries it.
+    pub(crate) connection: u32,
+    /// What damages it, if it is damaged.
+    pub(crate) damage: Option<u64>,
 }
 
 /// Several cores, their clocks and clients, and the network between them.
@@ -67,6 +79,21 @@ pub struct World {
     judge: Judge,
     pub(crate) rules: Vec<Rule>,
     pub(crate) held: Vec<(usize, Parcel)>,
+    /// What waits at the end of clogged ways, in order.
+    pub(crate) clogged: BTreeMap<(usize, usize), Vec<Due>>,
+    /// Connections that carry damaged bytes.
+    pub(crate) streams: BTreeMap<(usize, usize), Stream>,
+    pub(crate) damages: Damages,
+    /// What damaged frames say is believed.
+    pub(crate) credulous: bool,
+    /// Clients that give up so long after they are answered.
+    pub(crate) fickle: BTreeMap<Ask, Duration>,
+    /// A recovery has begun, for drivers that wait for one.
+    pub(crate) stirred: bool,
+    /// Those of whom everything is demanded after healing; `None`: everybody.
+    pub(crate) core: Option<BTreeSet<usize>>,
+    /// The gossip machines of all places, if they run.
+    pub(crate) gossip: Option<Vec<Gossip>>,
     /// What steps refer to by name.
     pub(crate) named: Named,
     started: bool,
@@ -74,18 +101,20 @@ pub struct World {
     /// Whether clocks keep the bound that the timing states, so that what needs it is checked.
     pub(crate) bounded: bool,
     strict: bool,
+    /// Whether there is only one lineage at a time, so that what needs it is checked.
+    pub(crate) one_lineage: bool,
     tracing: bool,
     trace: VecDeque<String>,
     /// Until then the next process to decide a view dies before it can tell anyone.
     pub(crate) doomed_until: u64,
     broken: Option<Break>,
-    digest: Digest,
+    pub(crate) digest: Digest,
     events: u64,
     at_once: (u64, usize, u32),
     /// Whether broken connections and gossip are noticed.
     hints: bool,
     /// The highest view installed anywhere, by lineage.
-    pub(crate) latest: BTreeMap<ProcessId, View>,
+    pub(crate) latest: BTreeMap<Lineage, View>,
     outputs: Vec<Output>,
 }
 
@@ -99,6 +128,7 @@ impl World {
                 timing: Timing::fast(),
                 council: 7,
                 trust_refused: false,
+                durable: false,
                 #[cfg(elderlock_mutants)]
                 mutant: None,
             },
@@ -115,11 +145,20 @@ impl World {
             judge: Judge::default(),
             rules: Vec::new(),
             held: Vec::new(),
+            clogged: BTreeMap::new(),
+            streams: BTreeMap::new(),
+            damages: Damages::default(),
+            credulous: false,
+            fickle: BTreeMap::new(),
+            stirred: false,
+            core: None,
+            gossip: None,
             named: Named::default(),
             started: false,
             manual: false,
             bounded: true,
             strict: true,
+            one_lineage: true,
             tracing: true,
             trace: VecDeque::new(),
             doomed_until: 0,
@@ -176,6 +215,12 @@ impl World {
         self
     }
 
+    /// Every place has a data directory, which outlives its processes.
+    pub fn durable(mut self) -> World {
+        self.common.durable = true;
+        self
+    }
+
     /// The member at `place` founds alone; the others have only it as their seed.
     pub fn found_alone(mut self, place: usize) -> World {
         let addr = self.peers[place].addr;
@@ -203,7 +248,7 @@ impl World {
     /// What the clock at `place` shows when the World begins.
     pub fn clock_offset(mut self, place: usize, nanos: u64) -> World {
         let Clock { ppm, .. } = self.peers[place].clock;
-        self.peers[place].clock = Clock { offset: nanos, ppm };
+        self.peers[place].clock = Clock { offset: nanos, ppm, since: 0 };
         self
     }
 
@@ -225,9 +270,22 @@ impl World {
         self
     }
 
+    /// Damaged frames that say something else are believed, as by a receiver whose network checks nothing.
+    pub fn credulous(mut self) -> World {
+        self.credulous = true;
+        self
+    }
+
     /// For drivers: a broken invariant stops the World rather than the test.
     pub fn lenient(mut self) -> World {
         self.strict = false;
+        self
+    }
+
+    /// Two lineages may live at once, and each other's grants are then not compared: cut off seeds found again.
+    pub fn two_lineages_may_meet(mut self) -> World {
+        self.one_lineage = false;
+        self.bounded = false;
         self
     }
 
@@ -259,6 +317,12 @@ impl World {
         if at > self.now {
             while self.tick(at) {}
         }
+    }
+
+    /// Lets the World go on for a while, or until a recovery begins.
+    pub(crate) fn run_or_stir(&mut self, span: Duration) {
+        self.stirred = false;
+        self.run_until(|world| world.stirred, span);
     }
 
     /// Lets the World go on until something is so. False if it is not so in time.
@@ -295,9 +359,15 @@ impl World {
         self.expect_within("one view with everybody who runs", Duration::from_secs(60), World::is_settled);
     }
 
-    /// Whether all running processes are in one view of exactly them, and their leases run.
+    /// Of whom everything is demanded after healing: everybody, or those of the part that was healed.
+    pub fn demanded(&self) -> impl Iterator<Item = usize> + '_ {
+        self.places().filter(|place| self.core.as_ref().is_none_or(|core| core.contains(place)))
+    }
+
+    /// Whether all running processes (of the healed part) are in one view of exactly them, and their leases run.
     pub fn is_settled(&self) -> bool {
-        let running: Vec<&Peer> = self.peers.iter().filter(|peer| peer.run == Run::Up).collect();
+        let running: Vec<&Peer> =
+            self.demanded().map(|place| &self.peers[place]).filter(|peer| peer.run == Run::Up).collect();
         let Some(view) = running.first().and_then(|peer| peer.node.as_ref()).and_then(|node| node.view()) else {
             return false;
         };
@@ -322,7 +392,7 @@ impl World {
             .iter()
             .enumerate()
             .filter(|(_, peer)| peer.run == Run::Up)
-            .filter_map(|(place, peer)| Some((peer.due?, place)))
+            .filter_map(|(place, peer)| Some((peer.next()?, place)))
             .min();
         let first = self.queue.first_key_value().map(|(key, _)| *key);
         match (first, timer) {
@@ -334,7 +404,11 @@ impl World {
             }
             (_, Some((due, place))) if due <= until => {
                 self.now = self.now.max(due);
-                self.feed(place, Input::Timer);
+                if self.peers[place].due == Some(due) {
+                    self.feed(place, Input::Timer);
+                } else {
+                    self.gossip_timer(place);
+                }
             }
             _ => {
                 self.now = self.now.max(until);
@@ -362,7 +436,10 @@ impl World {
         self.peers[place].start(place, &common, self.now);
         self.note(place, |peer| format!("starts as {:?}", peer.process()));
         self.record_start(place);
+        // Connections are between processes: a new one has none.
+        self.streams.retain(|(from, to), _| *from != place && *to != place);
         self.feed(place, Input::Timer);
+        self.gossip_begins(place);
     }
 
     pub(crate) fn schedule(&mut self, after: u64, due: Due) {
@@ -414,17 +491,47 @@ impl World {
                     let next = self.peers[to]
                         .node
                         .as_ref()
-                        .map(|node| node.next_life(process, elderlock::protocol::ViewNumber(1)));
+                        .map(|node| node.next_life(process, self.peers[to].founding_number(self.now)));
                     self.end_process(to, "reborn");
                     self.peers[to].next_life = next;
                     self.start(to);
                 }
             }
+            Due::GiveUp { ask } => self.give_up(ask),
+            Due::Gossip { from, to, word } => {
+                if self.network.is_clogged(from, to) {
+                    self.clogged.entry((from, to)).or_default().push(Due::Gossip { from, to, word });
+                } else {
+                    if !matches!(word, Word::Datagram(_)) {
+                        self.network.arrived(from, to);
+                    }
+                    self.gossip_hears(to, word);
+                }
+            }
         }
     }
 
+    /// A packet comes to the end of its way.
     fn deliver(&mut self, parcel: Parcel) {
-        let Parcel { number, from, sender, to, wanted, packet } = parcel;
+        let (from, to) = (parcel.from, parcel.to);
+        if !self.network.is_open(from, to, parcel.connection) {
+            return self.note(from, |_| format!("    lost with its connection: {} to m{to}", kind(&parcel.packet)));
+        }
+        if self.network.is_clogged(from, to) {
+            self.clogged.entry((from, to)).or_default().push(Due::Packet(Box::new(parcel)));
+            return;
+        }
+        self.network.arrived(from, to);
+        if parcel.damage.is_some() || self.streams.contains_key(&(from, to)) {
+            self.read_damaged(parcel);
+        } else {
+            self.hand_over(parcel);
+        }
+    }
+
+    /// A packet comes out of its connection.
+    pub(crate) fn hand_over(&mut self, parcel: Parcel) {
+        let Parcel { number, from, sender, to, wanted, packet, .. } = parcel;
         let peer = &self.peers[to];
         let here = peer.is_alive() && wanted.is_none_or(|wanted| peer.process() == Some(wanted));
         if here {
@@ -437,6 +544,16 @@ impl World {
             && !self.network.is_cut(to, from)
         {
             self.schedule(MS / 5, Due::Hint { to: from, process: sender, hint: Hint::Refused(wanted) });
+        }
+    }
+
+    /// What waited at the end of a clogged way arrives now, in order.
+    pub(crate) fn flush(&mut self, from: usize, to: usize) {
+        for due in self.clogged.remove(&(from, to)).unwrap_or_default() {
+            if let Due::Packet(parcel) = &due {
+                self.network.longest = self.network.longest.max(self.now - parcel.sent);
+            }
+            self.schedule(0, due);
         }
     }
 
@@ -527,6 +644,9 @@ impl World {
                         self.tell(&Fact::Answers { ask, outcome: &outcome });
                         self.history.answer(ask, outcome, self.now);
                         self.tell(&Fact::Answered { ask });
+                        if let Some(after) = self.fickle.remove(&ask) {
+                            self.give_up_after(ask, after);
+                        }
                     }
                 }
             }
@@ -540,13 +660,15 @@ impl World {
                 self.history.lose(ask, reason);
             }
             Output::Event(event) => self.on_event(place, process, event),
+            Output::Store(stored) => self.peers[place].disk = Some(*stored),
         }
     }
 
     fn send(&mut self, from: usize, sender: ProcessId, to: SocketAddr, wanted: Option<ProcessId>, packet: Packet) {
         self.tell(&Fact::Sent { place: from, process: sender, to: wanted, packet: &packet });
         let Some(&to) = self.places.get(&to) else { return };
-        let mut parcel = Parcel { number: 0, from, sender, to, wanted, packet };
+        let sent = self.now;
+        let mut parcel = Parcel { number: 0, from, sender, to, wanted, packet, sent, connection: 0, damage: None };
         let flight = Flight { from, to, packet: &parcel.packet };
         let matching = self.rules.iter().position(|rule| rule.fate != Fate::Over && (rule.test)(&flight));
         if let Some(index) = matching {
@@ -569,7 +691,8 @@ impl World {
                 Fate::Over => {}
             }
         }
-        let arrivals = self.network.route(self.now, from, to);
+        let Route { arrivals, connection, damage } = self.network.route(self.now, from, to);
+        (parcel.connection, parcel.damage) = (connection, damage);
         if arrivals[0].is_none() {
             self.look_for_rare(|rare, _| rare.loses(&parcel.packet));
         }
@@ -577,6 +700,9 @@ impl World {
         parcel.number = self.record_send(from, to, kind(&parcel.packet), arrivals[0].is_none().then_some(why));
         if arrivals[0].is_none() {
             self.note(from, |_| format!("    lost: {} to m{to}", kind(&parcel.packet)));
+            if let Some(wanted) = wanted.filter(|_| self.hints && self.network.is_refused(self.now, from, to)) {
+                self.schedule(MS / 5, Due::Hint { to: from, process: sender, hint: Hint::Refused(wanted) });
+            }
         }
         for arrival in arrivals.into_iter().flatten() {
             self.schedule(arrival - self.now, Due::Packet(Box::new(parcel.clone())));
@@ -599,7 +725,9 @@ impl World {
             self.fail("who_leaves_has_left", format!("m{place} was told to leave and calls itself expelled"));
         }
         match event {
-            Event::Expelled | Event::Abandoned => self.schedule(MS, Due::Rebirth { to: place, process }),
+            Event::Expelled | Event::Abandoned | Event::Forced => {
+                self.schedule(MS, Due::Rebirth { to: place, process })
+            }
             Event::Left => {
                 self.end_process(place, "left");
                 self.peers[place].run = Run::Down;
@@ -610,6 +738,7 @@ impl World {
 
     /// The process at `place` is no more; `how`: as in [`Entry::End`].
     pub(crate) fn end_process(&mut self, place: usize, how: &str) {
+        self.gossip_ends(place, how);
         if let Some(process) = self.peers[place].process() {
             self.tell(&Fact::Ends { place, process });
             let unknown = self.history.end_process(process);
@@ -636,6 +765,7 @@ impl World {
         for input in waiting {
             self.feed(place, input);
         }
+        self.gossip_wakes(place);
     }
 
     /// Tells `to` of something after a while, if hints are given at all.
@@ -659,7 +789,7 @@ impl World {
         let verdict = judge.hear(self, fact);
         self.judge = judge;
         if let Err(found) = verdict {
-            self.fail(found.invariant, found.what);
+            self.fail_about(found.invariant, found.lock, found.what);
         }
     }
 
@@ -675,8 +805,13 @@ impl World {
         self.look_for_rare(|rare, _| rare.reach(state));
     }
 
-    /// An invariant is broken.
+    /// An invariant is broken that is about no single lock.
     pub(crate) fn fail(&mut self, invariant: &'static str, what: String) {
+        self.fail_about(invariant, None, what);
+    }
+
+    /// An invariant is broken.
+    pub(crate) fn fail_about(&mut self, invariant: &'static str, lock: Option<String>, what: String) {
         if self.broken.is_some() {
             return;
         }
@@ -685,8 +820,8 @@ impl World {
         }
         self.note_line(format!("{invariant} is broken: {what}"));
         let (name, words) = (invariant.to_string(), what.clone());
-        self.record_line(None, Entry::Break { invariant: name, lock: None, words });
-        self.broken = Some(Break { invariant, what, at: self.now });
+        self.record_line(None, Entry::Break { invariant: name, lock: lock.clone(), words });
+        self.broken = Some(Break { invariant, lock, what, at: self.now });
     }
 
     /// A panic is a break like any other.
@@ -739,6 +874,12 @@ impl World {
         Duration::from_nanos(self.now)
     }
 
+    /// Whether the trace has a line of the place with these words.
+    pub fn said_at(&self, place: usize, words: &str) -> bool {
+        let who = format!(" m{place} ");
+        self.trace.iter().any(|line| line.contains(&who) && line.contains(words))
+    }
+
     /// The last lines of the trace.
     pub fn story(&self, lines: usize) -> String {
         let skip = self.trace.len().saturating_sub(lines);
@@ -774,6 +915,11 @@ impl World {
         self.note(place, |_| text);
     }
 
+    /// The place with this address.
+    pub(crate) fn place_at(&self, addr: SocketAddr) -> Option<usize> {
+        self.places.get(&addr).copied()
+    }
+
     /// Where the process runs or ran last.
     pub fn place_of(&self, process: ProcessId) -> Option<usize> {
         self.peers.iter().position(|peer| peer.process() == Some(process))
@@ -806,6 +952,7 @@ fn show_packet(packet: &Packet) -> String {
         Packet::Notice(elderlock::protocol::Notice::ViewIs(view)) => format!("ViewIs {}", show(view)),
         Packet::Notice(notice) => format!("{notice:?}"),
         Packet::Linked { view, seq, ack, message } => format!("[v{view} #{seq} ack {ack}] {message:?}"),
+        Packet::Heir { voter, me, notice, .. } => format!("{} for {voter}: {notice:?}", me.process),
         Packet::Ack { view, ack, again } => format!("[v{view} ack {ack}{}]", if *again { " again" } else { "" }),
     }
 }

@@ -10,7 +10,7 @@
 //!    ^--- grantor gone ------/------------------------/   \-> Won (granted while the member's lease does not run)
 //! ```
 
-use super::event::{Event, LostReason, Outcome, Output, Wait};
+use super::event::{Event, LostReason, Outcome, Output, Sizes, Wait};
 use super::id::{Epoch, LockName, Metadata, ProcessId, RequestId, ServiceName, Ticket, Token};
 use super::message::{HoldReport, HolderInfo, Message, WaitReport};
 use super::time::Time;
@@ -170,6 +170,12 @@ impl Holder {
             turn.out.push(output);
             self.end(request, turn);
         }
+    }
+
+    /// Adds what is kept here.
+    pub(crate) fn count(&self, sizes: &mut Sizes) {
+        sizes.requests += self.services.len();
+        sizes.request_timers += self.agenda.len() + self.again.len();
     }
 
     pub(crate) fn deadline(&self) -> Option<Time> {

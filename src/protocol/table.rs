@@ -50,6 +50,11 @@ pub(crate) struct Table {
 }
 
 impl Table {
+    /// How many locks and requests it has.
+    pub(crate) fn size(&self) -> usize {
+        self.locks.len() + self.requests.len() + self.free.len()
+    }
+
     /// Where the request stands, if it is known.
     pub(crate) fn place(&self, key: Key) -> Option<Place> {
         self.requests.get(&key).map(|(_, place)| *place)

@@ -3,3 +3,4 @@
 pub(crate) mod chaos;
 pub(crate) mod judge;
 pub(crate) mod mutants;
+pub(crate) mod replay;
