@@ -591,7 +591,7 @@ impl World {
         let process = node.process();
         let mut outputs = std::mem::take(&mut self.outputs);
         node.step(local, input, &mut outputs);
-        let dies = self.dies_deciding(place, process, &outputs);
+        let dies = self.dies_deciding(place, &outputs);
         for output in outputs.drain(..) {
             if !(dies && matches!(output, Output::Send { .. })) {
                 self.carry_out(place, process, output);
@@ -617,11 +617,11 @@ impl World {
     }
 
     /// Whether the process at `place` has just decided a view, first of all, and is to die before it can tell anyone.
-    fn dies_deciding(&self, place: usize, process: ProcessId, outputs: &[Output]) -> bool {
+    /// Also one that decides a view without itself: it is about to go, and those who stay may not know yet.
+    fn dies_deciding(&self, place: usize, outputs: &[Output]) -> bool {
         let is_first = |output: &Output| match output {
             Output::Event(Event::ViewInstalled(view)) => {
-                view.contains(process)
-                    && self.latest.get(&view.lineage).is_some_and(|latest| latest.number < view.number)
+                self.latest.get(&view.lineage).is_some_and(|latest| latest.number < view.number)
             }
             _ => false,
         };
