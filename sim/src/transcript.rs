@@ -137,7 +137,6 @@ impl Transcript {
                 let lock = lock.as_ref().map(|lock| format!(" of {lock}")).unwrap_or_default();
                 format!("BROKEN {invariant}{lock}")
             }
-            Entry::World { .. } | Entry::Rest { .. } => return None,
             Entry::Lease { .. } | Entry::Send { .. } | Entry::Arrive { .. } => return None,
         })
     }
