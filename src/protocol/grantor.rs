@@ -272,6 +272,9 @@ impl Grantor {
         }
         let Some(mut recovery) = self.recovery.take() else { return false };
         recovery.waits.sort_by_key(|(_, wait)| (wait.ticket.is_none(), wait.ticket));
+        if planted!(turn.mutant, LoseWaiters) {
+            recovery.waits.clear();
+        }
         if planted!(turn.mutant, LosePlaces) {
             recovery.waits.reverse();
             recovery.waits.iter_mut().for_each(|(_, wait)| wait.ticket = None);
