@@ -112,6 +112,10 @@ impl Grantor {
         if self.recovery.is_some() { GrantorState::Recovering } else { GrantorState::Acting }
     }
 
+    pub(crate) fn requests(&self) -> impl Iterator<Item = (ProcessId, RequestId, Option<Token>)> {
+        self.table.requests()
+    }
+
     pub(crate) fn status(&self) -> Vec<LockStatus> {
         self.table.status()
     }
