@@ -48,7 +48,17 @@ pub struct Call {
     pub gone: bool,
 }
 
+/// A lock for people: `service/name`.
+pub fn lock_name(key: &Key) -> String {
+    format!("{}/{}", key.0.as_str(), String::from_utf8_lossy(key.1.as_bytes()))
+}
+
 impl Call {
+    /// Its lock for people.
+    pub fn lock(&self) -> String {
+        lock_name(&self.key)
+    }
+
     /// The token of its grant.
     pub fn token(&self) -> Option<Token> {
         match self.outcome {
@@ -158,14 +168,15 @@ impl History {
         self.unclaim(ask);
     }
 
-    /// The process ended.
-    pub(crate) fn end_process(&mut self, process: ProcessId) {
+    /// The process ended. Returns what nobody can tell of any more: its requests without an answer, and its holds.
+    pub(crate) fn end_process(&mut self, process: ProcessId) -> Vec<Ask> {
         let of_it: Vec<Ask> =
             self.open.iter().copied().chain(self.claims()).filter(|ask| self.calls[ask.0].process == process).collect();
-        for ask in of_it {
+        for &ask in &of_it {
             self.calls[ask.0].gone = true;
             self.unclaim(ask);
         }
+        of_it
     }
 
     fn unclaim(&mut self, ask: Ask) {

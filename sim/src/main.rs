@@ -22,11 +22,14 @@ enum Command {
     Chaos(command::chaos::Options),
     /// Plants breaks in the core and looks whether chaos finds each. Needs RUSTFLAGS="--cfg elderlock_mutants".
     Mutants(command::mutants::Options),
+    /// Tells a log or a script again, and prints what came of it.
+    Replay(command::replay::Options),
 }
 
 fn main() -> ExitCode {
     match Cli::parse().command {
         Command::Chaos(options) => command::chaos::run(&options),
         Command::Mutants(options) => command::mutants::run(&options),
+        Command::Replay(options) => command::replay::run(&options),
     }
 }

@@ -7,7 +7,9 @@ mod voting;
 
 use super::decision::{Acceptor, Proposal, Step, choose};
 use super::elder::Elder;
-use super::event::{Command, Config, Event, Hint, Input, LostReason, Outcome, Output, ServiceStatus, Status};
+use super::event::{
+    Command, Config, Event, GrantorState, Hint, Input, LostReason, Outcome, Output, ServiceStatus, Status,
+};
 use super::founding::{Found, Seeking};
 use super::grantor::{Asked, Grantor};
 use super::holder::{Holder, Wish, lost_grantor};
@@ -98,6 +100,8 @@ pub struct Node {
     elder_dead_at: Option<Time>,
     /// Processes that some hint calls unreachable.
     suspected: BTreeSet<ProcessId>,
+    /// While it goes: since when each process has refused connections without a word from it.
+    refused: BTreeMap<ProcessId, Time>,
     /// When the council is told of the dead again.
     vouch_at: Time,
     /// When a newer view was last asked for.
@@ -132,6 +136,7 @@ impl Node {
             dead: BTreeSet::new(),
             elder_dead_at: None,
             suspected: BTreeSet::new(),
+            refused: BTreeMap::new(),
             vouch_at: Time::MAX,
             fetched_at: Time::ZERO,
             member_since: Time::MAX,
@@ -235,6 +240,11 @@ impl Node {
         self.elder.is_some()
     }
 
+    /// The services whose grantor it is, with its term and what it does.
+    pub fn grantors(&self) -> impl Iterator<Item = (&ServiceName, Epoch, GrantorState)> {
+        self.grantors.iter().map(|(service, grantor)| (service, grantor.epoch(), grantor.state()))
+    }
+
     /// What a guard of `request` may claim at `now`: its token, while the lock's lease and the member's lease run.
     pub fn fence(&self, request: RequestId, now: Time) -> Option<Token> {
         if self.is_ready(now) { self.holder.holds(request, now) } else { None }
@@ -315,6 +325,9 @@ impl Node {
             Hint::Unreachable(process) => self.on_suspected(now, process),
             Hint::Refused(process) => {
                 self.on_suspected(now, process);
+                if let Stage::Leaving { .. } | Stage::Parting { .. } = self.stage {
+                    self.refused.entry(process).or_insert(now);
+                }
                 if self.config.trust_refused && self.view.as_ref().is_some_and(|view| view.contains(process)) {
                     self.on_dead(now, process, out);
                 }
@@ -361,6 +374,9 @@ impl Node {
     }
 
     fn on_packet(&mut self, now: Time, from: ProcessId, addr: SocketAddr, packet: Packet, out: &mut Vec<Output>) {
+        if !self.refused.is_empty() {
+            self.refused.remove(&from);
+        }
         match packet {
             Packet::Notice(notice) => self.on_notice(now, from, addr, notice, out),
             Packet::Linked { view: theirs, seq, ack, message } => {

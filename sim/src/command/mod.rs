@@ -2,3 +2,4 @@
 
 pub(crate) mod chaos;
 pub(crate) mod mutants;
+pub(crate) mod replay;

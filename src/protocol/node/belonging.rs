@@ -1,6 +1,7 @@
 //! How a process comes to belong to a cluster and leaves it, and what a new view changes for it.
 
 use super::*;
+use crate::protocol::timing::Timing;
 
 impl Node {
     pub(super) fn standing(&self, now: Time) -> Standing {
@@ -114,7 +115,10 @@ impl Node {
         let Stage::Leaving { again_at, until } = &mut self.stage else { return };
         let Some(view) = &self.view else { return };
         let me = self.config.me.process;
-        if view.members.iter().all(|member| member.info.process == me) || now >= *until {
+        let gone = gone(now, &self.dead, &self.refused, &view.timing);
+        if view.members.iter().all(|member| member.info.process == me || gone.contains(&member.info.process))
+            || now >= *until
+        {
             self.end(now, Event::Left, out);
         } else if now >= *again_at {
             *again_at = now + view.timing.retry;
@@ -146,7 +150,9 @@ impl Node {
         let standing = self.standing(now);
         let Stage::Parting { again_at, until, informed, .. } = &mut self.stage else { return };
         let Some(view) = &self.view else { return };
-        if view.is_quorum(informed.iter()) || now >= *until {
+        // Who is no more cannot be told, and without it the rest is no quorum that could go on.
+        let gone = gone(now, &self.dead, &self.refused, &view.timing);
+        if view.is_quorum(informed.iter().chain(&gone)) || now >= *until {
             self.end_parting(now, out);
         } else if now >= *again_at {
             *again_at = now + view.timing.retry;
@@ -373,4 +379,16 @@ impl Node {
             self.proposal = None;
         }
     }
+}
+
+/// Who is surely no more, or has refused four questions in a row without a word: for one who goes, that is as
+/// good as gone. It would not stay for ever either; others do not depend on it.
+fn gone(
+    now: Time,
+    dead: &BTreeSet<ProcessId>,
+    refused: &BTreeMap<ProcessId, Time>,
+    timing: &Timing,
+) -> BTreeSet<ProcessId> {
+    let refused = refused.iter().filter(|(_, since)| **since + timing.retry * 4 <= now);
+    dead.iter().copied().chain(refused.map(|(process, _)| *process)).collect()
 }
