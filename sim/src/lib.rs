@@ -28,6 +28,7 @@ pub mod script;
 pub mod shrink;
 pub mod step;
 pub mod store;
+pub mod tape;
 pub mod transcript;
 mod verbs;
 pub mod world;
