@@ -136,6 +136,7 @@ impl Plan {
             run.world.fail_with(panic.as_ref());
         }
         run.log.end = run.world.now;
+        run.world.read_again();
         run
     }
 }
@@ -296,6 +297,8 @@ pub struct Summary {
     pub faults: BTreeMap<&'static str, u64>,
     /// How often the premise of each invariant held.
     pub premises: BTreeMap<&'static str, u64>,
+    /// The same of those that are checked once more offline.
+    pub offline: BTreeMap<&'static str, u64>,
     /// Runs that lost a quorum for good, of which nothing could be demanded at the end.
     pub excused: u64,
 }
@@ -324,6 +327,7 @@ impl Summary {
         }
         add_all(&mut self.faults, &run.faults);
         add_all(&mut self.premises, &run.world.premises());
+        add_all(&mut self.offline, &run.world.offline_premises());
     }
 
     /// Adds another summary.
@@ -338,6 +342,7 @@ impl Summary {
         add_all(&mut self.answers, &other.answers);
         add_all(&mut self.faults, &other.faults);
         add_all(&mut self.premises, &other.premises);
+        add_all(&mut self.offline, &other.offline);
     }
 }
 

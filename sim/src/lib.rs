@@ -20,6 +20,7 @@ pub mod kind;
 pub mod liveness;
 pub mod log;
 pub mod network;
+pub mod offline;
 pub mod peer;
 pub mod record;
 pub mod rule;

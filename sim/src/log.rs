@@ -106,6 +106,7 @@ impl Log {
         if let Err(panic) = told {
             world.fail_with(panic.as_ref());
         }
+        world.read_again();
         world
     }
 }

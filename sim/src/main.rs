@@ -20,6 +20,8 @@ struct Cli {
 enum Command {
     /// Runs seeds of chaos on all cores of the machine, and shrinks the first break.
     Chaos(command::chaos::Options),
+    /// Checks the record of a run, as `chaos --history` writes it, once more.
+    Judge(command::judge::Options),
     /// Plants breaks in the core and looks whether chaos finds each. Needs RUSTFLAGS="--cfg elderlock_mutants".
     Mutants(command::mutants::Options),
     /// Tells a log or a script again, and prints what came of it.
@@ -31,6 +33,7 @@ enum Command {
 fn main() -> ExitCode {
     match Cli::parse().command {
         Command::Chaos(options) => command::chaos::run(&options),
+        Command::Judge(options) => command::judge::run(&options),
         Command::Mutants(options) => command::mutants::run(&options),
         Command::Replay(options) => command::replay::run(&options),
         Command::Tape(options) => command::tape::run(&options),

@@ -354,7 +354,8 @@ impl Log {
             }
             writeln!(text, "at {} {}", time(*at), write_step(step)).expect("a string takes what is written to it");
         }
-        if self.steps.last().is_none_or(|(at, _)| *at < self.end) {
+        // A demand takes its time itself.
+        if self.steps.last().is_none_or(|(at, step)| *at < self.end && *step != Step::Restore) {
             text += if text.ends_with("---\n") { "\n" } else { "---\n\n" };
             text += &format!("at {}\n", time(self.end));
         }

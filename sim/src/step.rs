@@ -120,6 +120,32 @@ pub enum Step {
     Timer(usize),
 }
 
+impl Step {
+    /// The call whose client does it.
+    pub fn call(&self) -> Option<usize> {
+        match self {
+            Step::Ask { call, .. } => Some(*call),
+            Step::Release(call) | Step::Cancel(call) | Step::Extend(call, _) => Some(*call),
+            Step::Fence(call) | Step::Write(call) | Step::WriteEarlier(call) => Some(*call),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn call_mut(&mut self) -> Option<&mut usize> {
+        match self {
+            Step::Ask { call, .. } => Some(call),
+            Step::Release(call) | Step::Cancel(call) | Step::Extend(call, _) => Some(call),
+            Step::Fence(call) | Step::Write(call) | Step::WriteEarlier(call) => Some(call),
+            _ => None,
+        }
+    }
+
+    /// Whether it is for the record only.
+    pub fn is_remark(&self) -> bool {
+        matches!(self, Step::Fault { .. } | Step::Mended { .. })
+    }
+}
+
 /// What may be noticed about a process outside the protocol; see [`Hint`].
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Rumour {

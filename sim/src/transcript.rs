@@ -129,9 +129,10 @@ impl Transcript {
             Entry::Fault { fault, kind, places: hit } => format!("fault {fault}: {kind} {}", places(hit)),
             Entry::Mended { fault } => format!("fault {fault} is over"),
             Entry::Heal => "all is healed".to_string(),
-            Entry::Break { invariant, lock, words } => {
+            // In words it is full of process ids.
+            Entry::Break { invariant, lock, .. } => {
                 let lock = lock.as_ref().map(|lock| format!(" of {lock}")).unwrap_or_default();
-                format!("BROKEN {invariant}{lock}: {}", words.replace('\n', " "))
+                format!("BROKEN {invariant}{lock}")
             }
             Entry::Lease { .. } | Entry::Send { .. } | Entry::Arrive { .. } => return None,
         })

@@ -15,7 +15,7 @@ use crate::rule::{Fate, Flight, Rule};
 use crate::scribe::Scribe;
 use crate::step::Named;
 use crate::store::Store;
-use elderlock::protocol::{Command, Event, Hint, Input, Outcome, Output, Packet, ProcessId, Timing, View};
+use elderlock::protocol::{Command, Event, Hint, Input, Lineage, Outcome, Output, Packet, ProcessId, Timing, View};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::hash::Hash;
 use std::net::SocketAddr;
@@ -72,6 +72,8 @@ pub struct World {
     /// Whether clocks keep the bound that the timing states, so that what needs it is checked.
     pub(crate) bounded: bool,
     strict: bool,
+    /// Whether there is only one lineage at a time, so that what needs it is checked.
+    pub(crate) one_lineage: bool,
     tracing: bool,
     trace: VecDeque<String>,
     /// Until then the next process to decide a view dies before it can tell anyone.
@@ -83,7 +85,7 @@ pub struct World {
     /// Whether broken connections and gossip are noticed.
     hints: bool,
     /// The highest view installed anywhere, by lineage.
-    pub(crate) latest: BTreeMap<ProcessId, View>,
+    pub(crate) latest: BTreeMap<Lineage, View>,
     outputs: Vec<Output>,
 }
 
@@ -97,6 +99,7 @@ impl World {
                 timing: Timing::fast(),
                 council: 7,
                 trust_refused: false,
+                durable: false,
                 #[cfg(elderlock_mutants)]
                 mutant: None,
             },
@@ -117,6 +120,7 @@ impl World {
             manual: false,
             bounded: true,
             strict: true,
+            one_lineage: true,
             tracing: true,
             trace: VecDeque::new(),
             doomed_until: 0,
@@ -173,6 +177,12 @@ impl World {
         self
     }
 
+    /// Every place has a data directory, which outlives its processes.
+    pub fn durable(mut self) -> World {
+        self.common.durable = true;
+        self
+    }
+
     /// The member at `place` founds alone; the others have only it as their seed.
     pub fn found_alone(mut self, place: usize) -> World {
         let addr = self.peers[place].addr;
@@ -225,6 +235,13 @@ impl World {
     /// For drivers: a broken invariant stops the World rather than the test.
     pub fn lenient(mut self) -> World {
         self.strict = false;
+        self
+    }
+
+    /// Two lineages may live at once, and each other's grants are then not compared: cut off seeds found again.
+    pub fn two_lineages_may_meet(mut self) -> World {
+        self.one_lineage = false;
+        self.bounded = false;
         self
     }
 
@@ -453,7 +470,10 @@ impl World {
             }
             Run::Up => {}
         }
-        peer.leaving |= input == Input::Command(Command::Leave);
+        if input == Input::Command(Command::Leave) {
+            peer.leaving = true;
+            self.record_here(place, Entry::Leave);
+        }
         if self.tracing {
             self.trace_input(place, &input);
         }
@@ -531,6 +551,7 @@ impl World {
                 self.history.lose(ask, reason);
             }
             Output::Event(event) => self.on_event(place, process, event),
+            Output::Store(stored) => self.peers[place].disk = Some(*stored),
         }
     }
 
@@ -587,7 +608,9 @@ impl World {
             self.fail("who_leaves_has_left", format!("m{place} was told to leave and calls itself expelled"));
         }
         match event {
-            Event::Expelled | Event::Abandoned => self.schedule(MS, Due::Rebirth { to: place, process }),
+            Event::Expelled | Event::Abandoned | Event::Forced => {
+                self.schedule(MS, Due::Rebirth { to: place, process })
+            }
             Event::Left => {
                 self.end_process(place, "left");
                 self.peers[place].run = Run::Down;
@@ -643,12 +666,17 @@ impl World {
         let verdict = judge.hear(self, fact);
         self.judge = judge;
         if let Err(found) = verdict {
-            self.fail(found.invariant, found.what);
+            self.fail_about(found.invariant, found.lock, found.what);
         }
     }
 
-    /// An invariant is broken.
+    /// An invariant is broken that is about no single lock.
     pub(crate) fn fail(&mut self, invariant: &'static str, what: String) {
+        self.fail_about(invariant, None, what);
+    }
+
+    /// An invariant is broken.
+    pub(crate) fn fail_about(&mut self, invariant: &'static str, lock: Option<String>, what: String) {
         if self.broken.is_some() {
             return;
         }
@@ -657,8 +685,8 @@ impl World {
         }
         self.note_line(format!("{invariant} is broken: {what}"));
         let (name, words) = (invariant.to_string(), what.clone());
-        self.record_line(None, Entry::Break { invariant: name, lock: None, words });
-        self.broken = Some(Break { invariant, what, at: self.now });
+        self.record_line(None, Entry::Break { invariant: name, lock: lock.clone(), words });
+        self.broken = Some(Break { invariant, lock, what, at: self.now });
     }
 
     /// A panic is a break like any other.
@@ -704,6 +732,12 @@ impl World {
     /// True time since the World began.
     pub fn elapsed(&self) -> Duration {
         Duration::from_nanos(self.now)
+    }
+
+    /// Whether the trace has a line of the place with these words.
+    pub fn said_at(&self, place: usize, words: &str) -> bool {
+        let who = format!(" m{place} ");
+        self.trace.iter().any(|line| line.contains(&who) && line.contains(words))
     }
 
     /// The last lines of the trace.
@@ -773,6 +807,7 @@ fn show_packet(packet: &Packet) -> String {
         Packet::Notice(elderlock::protocol::Notice::ViewIs(view)) => format!("ViewIs {}", show(view)),
         Packet::Notice(notice) => format!("{notice:?}"),
         Packet::Linked { view, seq, ack, message } => format!("[v{view} #{seq} ack {ack}] {message:?}"),
+        Packet::Heir { voter, me, notice, .. } => format!("{} for {voter}: {notice:?}", me.process),
         Packet::Ack { view, ack, again } => format!("[v{view} ack {ack}{}]", if *again { " again" } else { "" }),
     }
 }

@@ -1,6 +1,7 @@
 //! The subcommands.
 
 pub(crate) mod chaos;
+pub(crate) mod judge;
 pub(crate) mod mutants;
 pub(crate) mod replay;
 pub(crate) mod tape;
