@@ -62,11 +62,14 @@ fn engine() -> Arc<Engine> {
         found_alone: true,
         founding_number: ViewNumber(1),
         remembered: None,
+        durable: false,
+        stored: None,
+        contacts: BTreeSet::new(),
         #[cfg(elderlock_mutants)]
         mutant: None,
         trust_refused: false,
     };
-    Engine::new(EngineOptions { config, network: Arc::new(Nowhere) })
+    Engine::new(EngineOptions { config, network: Arc::new(Nowhere), disk: None })
 }
 
 fn alone() -> Alone {
