@@ -190,6 +190,8 @@ impl World {
             Event::Expelled => named("expelled"),
             Event::Left => named("left"),
             Event::Abandoned => named("abandoned"),
+            Event::Orphaned => named("orphaned"),
+            Event::Forced => named("forced"),
             Event::BecameGrantor { service, epoch } => {
                 self.set_role(place, service, Some((*epoch, GrantorState::Acting)));
                 Entry::Grantor { service: service.as_str().to_string(), epoch: epoch.0.get(), recovering: false }
@@ -210,7 +212,7 @@ impl World {
             members: view.members.iter().map(|member| of(member).0).collect(),
             lives: view.members.iter().map(|member| of(member).1).collect(),
             ghosts: view.members.iter().filter(|member| member.ghost).map(|member| of(member).0).collect(),
-            founder: whose(&view.lineage),
+            founder: whose(&view.lineage.founder),
         }
     }
 
