@@ -95,6 +95,7 @@ impl Transcript {
                 let taken = if *taken { "taken" } else { "refused" };
                 format!("{}: its write with token {token} is {taken}", of(*call)?)
             }
+            Entry::World { .. } | Entry::Rest { .. } => return None,
             Entry::Start => "starts".to_string(),
             Entry::End { how } => match how.as_str() {
                 "reborn" => "begins anew".to_string(),
@@ -116,6 +117,8 @@ impl Transcript {
                 "resumed" => "has a lease".to_string(),
                 "expelled" => "is expelled".to_string(),
                 "abandoned" => "gives up".to_string(),
+                "orphaned" => "is orphaned".to_string(),
+                "forced" => "is forced to go on".to_string(),
                 _ => return None,
             },
             Entry::Grantor { service, epoch, recovering } => {
@@ -134,7 +137,6 @@ impl Transcript {
                 let lock = lock.as_ref().map(|lock| format!(" of {lock}")).unwrap_or_default();
                 format!("BROKEN {invariant}{lock}")
             }
-            Entry::World { .. } | Entry::Rest { .. } => return None,
             Entry::Lease { .. } | Entry::Send { .. } | Entry::Arrive { .. } => return None,
         })
     }
