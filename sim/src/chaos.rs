@@ -4,7 +4,7 @@
 //! hides more than it shows.
 
 use crate::chance::Dice;
-use crate::fault::{Active, FALSE_ALARM, Fault, KINDS, NO_DATAGRAMS, REJECT, Stage, millis};
+use crate::fault::{Active, DISK, FALSE_ALARM, Fault, KINDS, NO_DATAGRAMS, REJECT, Stage, millis};
 use crate::history::Ask;
 use crate::log::{Log, Scene};
 use crate::network::{MS, SECOND, Weather};
@@ -56,6 +56,8 @@ pub struct Plan {
     pub reckless: bool,
     /// Nobody notices broken connections.
     pub without_hints: bool,
+    /// Every member keeps its vote in a data directory.
+    pub durable: bool,
     /// Each member runs real gossip.
     pub gossip: bool,
     /// The operator trusts refused connections. There are no false ones then.
@@ -93,9 +95,11 @@ impl Plan {
         let span = dice.between(60, 66) * SECOND;
         let gossip = dice.chance(250_000);
         let trust_refused = dice.chance(80_000);
+        let durable = Dice::new(seed, 3).chance(400_000);
         let fits = |kind: &usize| match *kind {
             FALSE_ALARM => !gossip,
             NO_DATAGRAMS => gossip,
+            kind if DISK.contains(&kind) => durable,
             REJECT => !trust_refused,
             _ => true,
         };
@@ -129,6 +133,7 @@ impl Plan {
             hosts,
             reckless: dice.chance(30_000),
             without_hints: dice.chance(200_000),
+            durable,
             gossip,
             trust_refused,
             partial: dice.chance(300_000),
@@ -158,6 +163,7 @@ impl Plan {
             clocks: self.clocks.clone(),
             bounded: self.bounded,
             hints: !self.without_hints,
+            durable: self.durable,
             gossip: self.gossip,
             trust_refused: self.trust_refused,
             ..Scene::new(self.seed)
@@ -565,7 +571,7 @@ fn add_all(to: &mut BTreeMap<&'static str, u64>, from: &BTreeMap<&'static str, u
 /// A plan for people.
 pub fn describe(plan: &Plan) -> String {
     let mut text = format!(
-        "{} founders, {} joiners, council {}, member lease {:?}, clocks {:?} ppm, hosts {:?}{}{}{}{}{}{}",
+        "{} founders, {} joiners, council {}, member lease {:?}, clocks {:?} ppm, hosts {:?}{}{}{}{}{}{}{}",
         plan.founders,
         plan.joiners,
         plan.council,
@@ -575,6 +581,7 @@ pub fn describe(plan: &Plan) -> String {
         if plan.bounded { "" } else { ", clocks out of bound" },
         if plan.reckless { ", reckless" } else { "" },
         if plan.without_hints { ", no hints" } else { "" },
+        if plan.durable { ", votes on disk" } else { "" },
         if plan.gossip { ", real gossip" } else { "" },
         if plan.trust_refused { ", refusals trusted" } else { "" },
         if plan.partial { ", healed in part" } else { "" },
