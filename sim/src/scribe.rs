@@ -10,7 +10,7 @@ use elderlock::protocol::{Epoch, Event, GrantorState, LostReason, Outcome, Proce
 use std::collections::BTreeMap;
 
 /// The pen of a World.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Scribe {
     record: Record,
     /// Whether packets are written down.
@@ -50,9 +50,9 @@ impl World {
         self.record_line(None, Entry::Fault { fault, kind: kind.to_string(), places });
     }
 
-    /// What was demanded after the healing came about, at every member.
+    /// What was demanded after the healing came about, at every member of whom it was demanded.
     pub(crate) fn record_rest(&mut self) -> bool {
-        let places = self.places().filter(|place| self.is_alive(*place)).collect();
+        let places = self.demanded().filter(|place| self.is_alive(*place)).collect();
         self.record_line(None, Entry::Rest { places });
         true
     }
