@@ -269,6 +269,8 @@ impl Run {
             let now = self.world.now;
             if coming.iter().any(|(_, fault)| fault.at <= now && fault.is_lurking()) {
                 self.world.run_or_stir(left);
+                // A step comes after all that is due at its instant: a log says no more than the time.
+                self.world.run_for(Duration::ZERO);
             } else {
                 self.world.run_for(left);
             }

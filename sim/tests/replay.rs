@@ -7,8 +7,9 @@ use elderlock_sim::script::Teller;
 /// The log of a run says everything that was done in it, as values and as text.
 #[test]
 fn replaying_the_written_log_of_a_run_gives_the_same_run() {
-    for seed in [2, 5] {
-        let run = run_seed(&Plan::draw(seed, (3, 4)), |world| world);
+    // In 14 a fault lurks for the moment in which a recovery begins.
+    for seed in [2, 14] {
+        let run = run_seed(&Plan::draw(seed, (3, 7)), |world| world);
         assert!(run.log.steps.len() > 100);
         let again = run.log.replay(run.log.scene.world().untraced());
         assert_eq!(again.digest(), run.world.digest(), "seed {seed}");
