@@ -31,7 +31,7 @@ pub enum Mutant {
 
 impl Mutant {
     /// Those that chaos must find.
-    pub const CHAOS: [Mutant; 11] = [
+    pub const CHAOS: [Mutant; 10] = [
         Mutant::SkipOneInRecovery,
         Mutant::LeaseFromReceipt,
         Mutant::ForgetAccepted,
@@ -42,6 +42,5 @@ impl Mutant {
         Mutant::LosePlaces,
         Mutant::LoseWaiters,
         Mutant::FreeGhosts,
-        Mutant::AcceptOlderEpoch,
     ];
 }
