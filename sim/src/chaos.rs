@@ -342,12 +342,19 @@ impl Run {
         }
     }
 
-    /// Whether it says enough to count: it was disturbed for long enough, by enough kinds of faults, and clients
-    /// called often enough.
-    pub fn counts(&self) -> bool {
+    /// Why it says too little to count, if it does: it has to be disturbed for long enough, by enough kinds of
+    /// faults, and clients have to call often enough.
+    pub fn falls_short(&self) -> Option<String> {
         let (span, kinds, calls) = COUNTS;
         let shown = self.faults.keys().filter(|kind| **kind != DROPS).count();
-        self.disturbed.0 >= span && shown >= kinds && self.disturbed.1 >= calls
+        let (disturbed, called) = self.disturbed;
+        (disturbed < span || shown < kinds || called < calls)
+            .then(|| format!("{} s, {shown} kinds of faults, {called} calls", disturbed / SECOND))
+    }
+
+    /// Whether nothing could be demanded of it at the end.
+    pub fn is_excused(&self) -> bool {
+        !self.complete && self.world.broken().is_none()
     }
 
     /// In some runs members are relieved now and then: at one instant one of them says goodbye and all who are down
@@ -495,8 +502,8 @@ impl Summary {
         self.virtual_seconds += run.world.seconds();
         self.grants += run.world.history().grants;
         self.refused += run.world.store.refused;
-        self.excused += u64::from(!run.complete && run.world.broken().is_none());
-        self.counting += u64::from(run.counts());
+        self.excused += u64::from(run.is_excused());
+        self.counting += u64::from(run.falls_short().is_none());
         self.parts += u64::from(run.part);
         self.gossiping += u64::from(run.log.scene.gossip);
         let Damages { damaged, broken, different } = run.world.damages();

@@ -141,6 +141,14 @@ fn one(options: &Options, seed: u64, summary: &mut Summary) -> Option<Break> {
     let plan = plan(options, seed);
     let run = run_seed(&plan, |world| world);
     summary.add(&run);
+    if options.keep_going {
+        if let Some(short) = run.falls_short() {
+            println!("seed {seed} does not count: {short}");
+        }
+        if run.is_excused() {
+            println!("seed {seed} is excused: {}", describe(&plan).lines().next().unwrap_or_default());
+        }
+    }
     if seed.is_multiple_of(TWICE_EVERY) && run_seed(&plan, |world| world).world.digest() != run.world.digest() {
         let what = "the same seed went another way".to_string();
         return Some(Break { invariant: "determinism", lock: None, what, at: 0 });
