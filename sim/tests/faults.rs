@@ -99,9 +99,9 @@ fn damaged_frames_break_connections_and_nothing_else() {
     world.weather(Weather { garble: 50_000, ..Weather::FAIR });
     world.run_for(ms(3_000));
     let damages = world.damages();
-    assert!(damages.damaged > 20 && damages.broken > 5, "{damages:?}");
-    assert!(damages.broken + damages.different <= damages.damaged * 2, "{damages:?}");
-    world.weather(Weather::FAIR);
+    assert!(damages.damaged > 10 && damages.broken > 1, "{damages:?}");
+    assert!(damages.different > 1, "a frame has no checksum: {damages:?}");
+    world.heal();
     world.settle();
     world.release(held);
     world.hold_lock(2, "stock", "a");
