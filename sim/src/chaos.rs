@@ -8,8 +8,10 @@ use crate::fault::{Active, FALSE_ALARM, Fault, KINDS, NO_DATAGRAMS, REJECT, Stag
 use crate::history::Ask;
 use crate::log::{Log, Scene};
 use crate::network::{MS, SECOND, Weather};
+use crate::rare::State;
 use crate::step::Step;
 use crate::stream::Damages;
+use crate::times::Timed;
 use crate::world::World;
 use elderlock::protocol::{Outcome, Timing, Wait};
 use std::collections::BTreeMap;
@@ -27,6 +29,9 @@ const COUNTS: (u64, usize, usize) = (60 * SECOND, 3, 200);
 const DROPS: &str = "dropped future";
 /// Requests of one member at a time.
 const MAX_OPEN: usize = 8;
+
+/// The streams of chance that say who is relieved.
+const RELIEF: u64 = 1 << 40;
 
 /// Everything that is drawn before a run.
 #[derive(Clone, PartialEq, Debug)]
@@ -233,6 +238,7 @@ impl Run {
                 *at > now
             });
             self.act(plan);
+            self.relieve(plan);
         }
         self.disturbed = (self.world.now, self.world.history().calls.len());
         if self.world.broken().is_none() {
@@ -351,6 +357,22 @@ impl Run {
         !self.complete && self.world.broken().is_none()
     }
 
+    /// In some runs members are relieved now and then: at one instant one of them says goodbye and all who are down
+    /// start, so that the same view has those who go and those who come.
+    fn relieve(&mut self, plan: &Plan) {
+        let mut dice = Dice::new(plan.seed, RELIEF + self.deed);
+        if !Dice::new(plan.seed, RELIEF).chance(300_000) || !dice.chance(5_000) {
+            return;
+        }
+        let goes = dice.below(self.world.places().len() as u64) as usize;
+        for place in self.world.places().filter(|place| !self.world.is_alive(*place)).collect::<Vec<_>>() {
+            self.apply(Step::Start(place));
+        }
+        if self.world.is_up(goes) && self.world.can_spare(&[goes], plan.reckless) {
+            self.apply(Step::Leave(goes));
+        }
+    }
+
     /// One deed of one client.
     fn act(&mut self, plan: &Plan) {
         // A stream for each deed: what happened before does not change what is wanted next.
@@ -456,6 +478,10 @@ pub struct Summary {
     pub premises: BTreeMap<&'static str, u64>,
     /// The same of those that are checked once more offline.
     pub offline: BTreeMap<&'static str, u64>,
+    /// In how many runs each rare state was reached.
+    pub rare: BTreeMap<&'static str, u64>,
+    /// How long things took.
+    pub timed: Timed,
     /// Runs that lost a quorum for good, of which nothing could be demanded at the end.
     pub excused: u64,
     /// Runs that say enough to count.
@@ -500,6 +526,10 @@ impl Summary {
         add_all(&mut self.faults, &run.faults);
         add_all(&mut self.premises, &run.world.premises());
         add_all(&mut self.offline, &run.world.offline_premises());
+        let reached = run.world.rare();
+        let times = |state: &State| u64::from(reached.contains_key(state));
+        add_all(&mut self.rare, &State::ALL.iter().map(|state| (state.name(), times(state))).collect());
+        self.timed.read(run.world.record());
     }
 
     /// Adds another summary.
@@ -521,6 +551,8 @@ impl Summary {
         add_all(&mut self.faults, &other.faults);
         add_all(&mut self.premises, &other.premises);
         add_all(&mut self.offline, &other.offline);
+        add_all(&mut self.rare, &other.rare);
+        self.timed.merge(&other.timed);
     }
 }
 

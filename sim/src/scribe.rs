@@ -10,7 +10,7 @@ use elderlock::protocol::{Epoch, Event, GrantorState, LostReason, Outcome, Proce
 use std::collections::BTreeMap;
 
 /// The pen of a World.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Scribe {
     record: Record,
     /// Whether packets are written down.

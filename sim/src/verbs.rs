@@ -4,6 +4,7 @@ use crate::history::{Ask, Call, Key};
 use crate::kind::{KINDS, kind};
 use crate::network::{MS, Narrow, Weather};
 use crate::peer::{Peer, Run};
+use crate::rare::State;
 use crate::rule::{Fate, Flight, Rule, RuleId};
 use crate::world::{Due, World};
 use elderlock::protocol::{
@@ -152,6 +153,9 @@ impl World {
         let key = self.history.call(ask).key.clone();
         let taken = self.store.write(&key, token);
         self.record_write(ask, token.get(), taken);
+        if !taken {
+            self.reach(State::StaleWrite);
+        }
         taken
     }
 

@@ -11,6 +11,7 @@ use crate::invariants::{Break, Fact, Judge};
 use crate::kind::kind;
 use crate::network::{MS, Network, Route, SECOND};
 use crate::peer::{Common, Peer, Run};
+use crate::rare::{Rare, State};
 use crate::record::Entry;
 use crate::rule::{Fate, Flight, Rule};
 use crate::scribe::Scribe;
@@ -74,6 +75,7 @@ pub struct World {
     pub(crate) history: History,
     pub(crate) store: Store,
     pub(crate) scribe: Scribe,
+    rare: Option<Box<Rare>>,
     judge: Judge,
     pub(crate) rules: Vec<Rule>,
     pub(crate) held: Vec<(usize, Parcel)>,
@@ -109,6 +111,8 @@ pub struct World {
     pub(crate) digest: Digest,
     events: u64,
     at_once: (u64, usize, u32),
+    /// Steps of a member at the instant of its step before.
+    repeated: u64,
     /// Whether broken connections and gossip are noticed.
     hints: bool,
     /// The highest view installed anywhere, by lineage.
@@ -139,6 +143,7 @@ impl World {
             history: History::default(),
             store: Store::default(),
             scribe: Scribe::default(),
+            rare: Some(Box::default()),
             judge: Judge::default(),
             rules: Vec::new(),
             held: Vec::new(),
@@ -163,6 +168,7 @@ impl World {
             digest: Digest(seed),
             events: 0,
             at_once: (0, 0, 0),
+            repeated: 0,
             hints: true,
             latest: BTreeMap::new(),
             outputs: Vec::new(),
@@ -579,13 +585,16 @@ impl World {
         }
         self.events += 1;
         (self.now, place, &input).hash(&mut self.digest);
+        if let Some(process) = self.peers[place].process() {
+            self.look_for_rare(|rare, world| rare.begins(world, place, process, &input));
+        }
         let peer = &mut self.peers[place];
         let local = peer.clock.local(self.now);
         let Some(node) = peer.node.as_mut() else { return };
         let process = node.process();
         let mut outputs = std::mem::take(&mut self.outputs);
         node.step(local, input, &mut outputs);
-        let dies = self.dies_deciding(place, process, &outputs);
+        let dies = self.dies_deciding(place, &outputs);
         for output in outputs.drain(..) {
             if !(dies && matches!(output, Output::Send { .. })) {
                 self.carry_out(place, process, output);
@@ -604,6 +613,7 @@ impl World {
             (at, who, steps) if at == self.now && who == place => (at, who, steps + 1),
             _ => (self.now, place, 0),
         };
+        self.repeated += u64::from(self.at_once.2 > 0);
         if self.at_once.2 > MAX_STEPS_AT_ONCE {
             self.fail("time_goes_on", format!("m{place} has something due at one instant again and again"));
         }
@@ -611,11 +621,11 @@ impl World {
     }
 
     /// Whether the process at `place` has just decided a view, first of all, and is to die before it can tell anyone.
-    fn dies_deciding(&self, place: usize, process: ProcessId, outputs: &[Output]) -> bool {
+    /// Also one that decides a view without itself: it is about to go, and those who stay may not know yet.
+    fn dies_deciding(&self, place: usize, outputs: &[Output]) -> bool {
         let is_first = |output: &Output| match output {
             Output::Event(Event::ViewInstalled(view)) => {
-                view.contains(process)
-                    && self.latest.get(&view.lineage).is_some_and(|latest| latest.number < view.number)
+                self.latest.get(&view.lineage).is_some_and(|latest| latest.number < view.number)
             }
             _ => false,
         };
@@ -687,6 +697,9 @@ impl World {
         }
         let Route { arrivals, connection, damage } = self.network.route(self.now, from, to);
         (parcel.connection, parcel.damage) = (connection, damage);
+        if arrivals[0].is_none() {
+            self.look_for_rare(|rare, _| rare.loses(&parcel.packet));
+        }
         let why = if self.network.is_cut(from, to) { "cut" } else { "lost" };
         parcel.number = self.record_send(from, to, kind(&parcel.packet), arrivals[0].is_none().then_some(why));
         if arrivals[0].is_none() {
@@ -712,6 +725,9 @@ impl World {
         }
         self.record_event(place, &event);
         self.tell(&Fact::Event { place, process, event: &event });
+        if event == Event::Left && self.peers[place].leaving {
+            self.count_premise("who_leaves_has_left");
+        }
         if event == Event::Expelled && self.peers[place].leaving {
             self.fail("who_leaves_has_left", format!("m{place} was told to leave and calls itself expelled"));
         }
@@ -748,6 +764,7 @@ impl World {
         peer.run = Run::Up;
         let waiting = std::mem::take(&mut peer.inbox);
         self.record_here(place, Entry::Wake);
+        self.look_for_rare(|rare, world| rare.wakes(world, place));
         let timer_first = mix(&[self.common.seed, 0x3a, place as u64, self.peers[place].pauses]) & 1 == 0;
         if timer_first {
             self.feed(place, Input::Timer);
@@ -772,12 +789,27 @@ impl World {
         if self.broken.is_some() {
             return;
         }
+        if Rare::minds(fact) {
+            self.look_for_rare(|rare, world| rare.hear(world, fact));
+        }
         let mut judge = std::mem::take(&mut self.judge);
         let verdict = judge.hear(self, fact);
         self.judge = judge;
         if let Err(found) = verdict {
             self.fail_about(found.invariant, found.lock, found.what);
         }
+    }
+
+    fn look_for_rare(&mut self, look: impl FnOnce(&mut Rare, &World)) {
+        if let Some(mut rare) = self.rare.take() {
+            look(&mut rare, self);
+            self.rare = Some(rare);
+        }
+    }
+
+    /// A rare state is reached.
+    pub(crate) fn reach(&mut self, state: State) {
+        self.look_for_rare(|rare, _| rare.reach(state));
     }
 
     /// An invariant is broken that is about no single lock.
@@ -831,7 +863,16 @@ impl World {
 
     /// How often the premise of each invariant held.
     pub fn premises(&self) -> BTreeMap<&'static str, u64> {
-        self.judge.premises()
+        let mut premises = self.judge.premises();
+        premises.insert("time_goes_on", self.repeated);
+        premises.insert("no_panic", self.events);
+        premises.entry("who_leaves_has_left").or_default();
+        premises
+    }
+
+    /// How often each rare state was reached.
+    pub fn rare(&self) -> BTreeMap<State, u64> {
+        self.rare.as_ref().map(|rare| rare.counts().clone()).unwrap_or_default()
     }
 
     /// The requests and answers of all clients.

@@ -112,6 +112,10 @@ impl Grantor {
         if self.recovery.is_some() { GrantorState::Recovering } else { GrantorState::Acting }
     }
 
+    pub(crate) fn requests(&self) -> impl Iterator<Item = (ProcessId, RequestId, Option<Token>)> {
+        self.table.requests()
+    }
+
     pub(crate) fn status(&self) -> Vec<LockStatus> {
         self.table.status()
     }
@@ -272,6 +276,9 @@ impl Grantor {
         }
         let Some(mut recovery) = self.recovery.take() else { return false };
         recovery.waits.sort_by_key(|(_, wait)| (wait.ticket.is_none(), wait.ticket));
+        if planted!(turn.mutant, LoseWaiters) {
+            recovery.waits.clear();
+        }
         if planted!(turn.mutant, LosePlaces) {
             recovery.waits.reverse();
             recovery.waits.iter_mut().for_each(|(_, wait)| wait.ticket = None);

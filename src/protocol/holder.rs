@@ -195,6 +195,15 @@ impl Holder {
         }
     }
 
+    /// The token that the request was granted, whether or not it may be believed.
+    pub(crate) fn granted(&self, request: RequestId) -> Option<Token> {
+        let service = self.services.get(&request)?;
+        match self.sessions.get(service)?.requests.get(&request)?.state {
+            State::Held { token, .. } | State::Won(_, token) => Some(token),
+            _ => None,
+        }
+    }
+
     /// The elder, or a recovering grantor, tells who grants the service.
     pub(crate) fn on_grantor(&mut self, service: &ServiceName, grantor: ProcessId, epoch: Epoch, turn: &mut Turn) {
         let session = self.sessions.entry(service.clone()).or_default();

@@ -13,6 +13,8 @@ pub enum Mutant {
     TakeAnyReport,
     /// Recovery forgets which requests ended while it went on.
     ForgetWhatEnded,
+    /// Recovery takes over holds and forgets who waits.
+    LoseWaiters,
     /// Recovery turns the queue around.
     LosePlaces,
     /// Recovery serves those who asked meanwhile before those who waited.
@@ -93,11 +95,12 @@ pub enum Mutant {
 
 impl Mutant {
     /// All of them.
-    pub const ALL: [Mutant; 42] = [
+    pub const ALL: [Mutant; 43] = [
         Mutant::SkipOneInRecovery,
         Mutant::AwaitNoGhosts,
         Mutant::TakeAnyReport,
         Mutant::ForgetWhatEnded,
+        Mutant::LoseWaiters,
         Mutant::LosePlaces,
         Mutant::NewcomersFirst,
         Mutant::ReportNoWaits,

@@ -298,6 +298,16 @@ impl Node {
         self.grantors.iter().map(|(service, grantor)| (service, grantor.epoch(), grantor.state()))
     }
 
+    /// The requests in the table of the service's grantor, if it is that: with the token of those that hold.
+    pub fn table(&self, service: &ServiceName) -> impl Iterator<Item = (ProcessId, RequestId, Option<Token>)> {
+        self.grantors.get(service).into_iter().flat_map(Grantor::requests)
+    }
+
+    /// The token that `request` was granted here, whether or not it may be believed now.
+    pub fn granted(&self, request: RequestId) -> Option<Token> {
+        self.holder.granted(request)
+    }
+
     /// What a guard of `request` may claim at `now`: its token, while the lock's lease and the member's lease run.
     pub fn fence(&self, request: RequestId, now: Time) -> Option<Token> {
         if self.is_ready(now) { self.holder.holds(request, now) } else { None }

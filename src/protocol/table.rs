@@ -137,6 +137,14 @@ impl Table {
         }
     }
 
+    /// All requests, with the token of those that hold.
+    pub(crate) fn requests(&self) -> impl Iterator<Item = (ProcessId, RequestId, Option<Token>)> {
+        self.requests.iter().map(|((process, request), (_, place))| match place {
+            Place::Holds(token) => (*process, *request, Some(*token)),
+            Place::Waits(_) => (*process, *request, None),
+        })
+    }
+
     /// Whether some lock is free and waited for.
     pub(crate) fn has_next(&self) -> bool {
         !self.free.is_empty()

@@ -16,6 +16,8 @@ const TWICE_EVERY: u64 = 16;
 /// More excused runs than this mean that something loses quorums that it should not. About 3 in a hundred plans are
 /// drawn to be reckless, and a part of those is excused.
 const EXCUSED_PERCENT: u64 = 4;
+/// From so many seeds on a batch has to reach every rare state.
+const RARE_SEEDS: u64 = 5_000;
 /// From so many seeds on a batch has to show every premise.
 const TELLING_SEEDS: u64 = 1_000;
 
@@ -122,6 +124,11 @@ pub(crate) fn run(options: &Options) -> ExitCode {
 /// batch need not show that.
 fn is_telling(total: &Summary) -> bool {
     let idle: Vec<&str> = total.premises.iter().filter(|(_, count)| **count == 0).map(|(name, _)| *name).collect();
+    let unseen: Vec<&str> = total.rare.iter().filter(|(_, count)| **count == 0).map(|(name, _)| *name).collect();
+    if total.seeds >= RARE_SEEDS && !unseen.is_empty() {
+        println!("no break, but these rare states were never reached: {unseen:?}");
+        return false;
+    }
     let too_many = total.excused * 100 > total.seeds * EXCUSED_PERCENT;
     if total.seeds < TELLING_SEEDS || (idle.is_empty() && !too_many) {
         return true;
@@ -178,6 +185,7 @@ fn report(total: &Summary, took: f64) {
         ("faults", &total.faults),
         ("premises", &total.premises),
         ("offline", &total.offline),
+        ("rare", &total.rare),
     ] {
         let counts: Vec<String> = counts.iter().map(|(name, count)| format!("{name} {count}")).collect();
         println!("{what}: {}", counts.join(", "));

@@ -4,3 +4,4 @@ pub(crate) mod chaos;
 pub(crate) mod judge;
 pub(crate) mod mutants;
 pub(crate) mod replay;
+pub(crate) mod tape;
