@@ -36,6 +36,7 @@ impl World {
         for place in self.places() {
             self.resume(place);
         }
+        self.doomed_until = 0;
         // What is on its way arrives first, and holds up what was sent after it until then.
         self.run_for(Duration::from_nanos(self.longest_way()));
         // Who was about to leave does, so that another can start there.
@@ -57,6 +58,7 @@ impl World {
         for &place in core {
             self.resume(place);
         }
+        self.doomed_until = 0;
         self.run_for(Duration::from_nanos(self.longest_way()));
         let patience = self.common.timing.member_lease * 2;
         let leaves = |peer: &Peer| peer.is_alive() && peer.leaving;
