@@ -10,6 +10,7 @@ use elderlock::protocol::{
     Command, GrantorState, Hint, Input, LockName, LostReason, Metadata, Node, Outcome, ProcessId, RequestId,
     ServiceName, Status, Time, Token, View, Wait,
 };
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Clients.
@@ -292,8 +293,8 @@ impl World {
 /// Single packets.
 impl World {
     /// Keeps back every packet that matches, until [`let_go`](Self::let_go).
-    pub fn hold(&mut self, test: impl Fn(&Flight<'_>) -> bool + 'static) -> RuleId {
-        self.rules.push(Rule { test: Box::new(test), fate: Fate::Hold, matched: 0 });
+    pub fn hold(&mut self, test: impl Fn(&Flight<'_>) -> bool + Send + Sync + 'static) -> RuleId {
+        self.rules.push(Rule { test: Arc::new(test), fate: Fate::Hold, matched: 0 });
         RuleId(self.rules.len() - 1)
     }
 
@@ -309,7 +310,7 @@ impl World {
     pub fn drop_next(&mut self, from: usize, to: usize, what: &'static str) -> RuleId {
         assert!(KINDS.contains(&what), "no packet is called {what}");
         let test = move |flight: &Flight<'_>| flight.from == from && flight.to == to && kind(flight.packet) == what;
-        self.rules.push(Rule { test: Box::new(test), fate: Fate::Drop(1), matched: 0 });
+        self.rules.push(Rule { test: Arc::new(test), fate: Fate::Drop(1), matched: 0 });
         RuleId(self.rules.len() - 1)
     }
 
@@ -324,7 +325,7 @@ impl World {
         let (kept, rest) = std::mem::take(&mut self.held).into_iter().partition(|(index, _)| *index == rule.0);
         self.held = rest;
         for (_, parcel) in kept {
-            self.schedule(MS / 5, Due::Packet(Box::new(parcel)));
+            self.schedule(MS / 5, Due::Packet(Arc::new(parcel)));
         }
     }
 

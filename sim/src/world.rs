@@ -16,6 +16,7 @@ use elderlock::protocol::{Command, Event, Hint, Input, Outcome, Output, Packet, 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::hash::Hash;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Trace lines kept.
@@ -27,7 +28,7 @@ const MAX_STEPS_AT_ONCE: u32 = 20_000;
 #[derive(Clone, Debug)]
 pub(crate) enum Due {
     /// A packet arrives at a place.
-    Packet(Box<Parcel>),
+    Packet(Arc<Parcel>),
     /// A process notices something.
     Hint { to: usize, process: ProcessId, hint: Hint },
     /// An expelled process starts again as a new one.
@@ -45,7 +46,7 @@ pub(crate) struct Parcel {
 }
 
 /// Several cores, their clocks and clients, and the network between them.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct World {
     pub(crate) common: Common,
     pub(crate) now: u64,
@@ -350,7 +351,7 @@ impl World {
 
     fn happen(&mut self, due: Due) {
         match due {
-            Due::Packet(parcel) => self.deliver(*parcel),
+            Due::Packet(parcel) => self.deliver(Arc::unwrap_or_clone(parcel)),
             Due::Hint { to, process, hint } => {
                 if self.peers[to].is(process) {
                     self.feed(to, Input::Hint(hint));
@@ -508,8 +509,9 @@ impl World {
         if arrivals[0].is_none() {
             self.note(from, |_| format!("    lost: {} to m{to}", kind(&parcel.packet)));
         }
+        let parcel = Arc::new(parcel);
         for arrival in arrivals.into_iter().flatten() {
-            self.schedule(arrival - self.now, Due::Packet(Box::new(parcel.clone())));
+            self.schedule(arrival - self.now, Due::Packet(Arc::clone(&parcel)));
         }
     }
 

@@ -1,14 +1,14 @@
 //! `exclusive_by_lease`: no two guards of one lock give a token at the same instant. Stopped processes count: they
 //! may wake now, and their guards look at their clocks first. Inside the clock bound.
 
-use super::{Fact, Invariant, Verdict};
+use super::{Count, Fact, Invariant, Verdict};
 use crate::history::Ask;
 use crate::world::World;
 
 /// See the module.
-#[derive(Debug, Default)]
+#[derive(Clone, Hash, Debug, Default)]
 pub struct ExclusiveByLease {
-    premises: u64,
+    premises: Count,
 }
 
 impl Invariant for ExclusiveByLease {
@@ -17,7 +17,7 @@ impl Invariant for ExclusiveByLease {
     }
 
     fn premises(&self) -> u64 {
-        self.premises
+        self.premises.get()
     }
 
     fn hear(&mut self, world: &World, fact: &Fact<'_>) -> Verdict {
