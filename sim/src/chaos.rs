@@ -156,8 +156,8 @@ pub struct Run {
 impl Run {
     fn tell(&mut self, plan: &Plan) {
         let mut dice = Dice::new(plan.seed, 2);
-        let mut active: Vec<Active> = Vec::new();
-        let mut coming = plan.faults.iter().peekable();
+        let mut active: Vec<(usize, Active)> = Vec::new();
+        let mut coming = plan.kept.iter().zip(&plan.faults).peekable();
         let mut joining: Vec<(u64, usize)> =
             (plan.founders..plan.founders + plan.joiners).map(|place| (dice.below(plan.span / 2), place)).collect();
         self.world.weather(plan.weather);
@@ -165,17 +165,20 @@ impl Run {
             self.world.run_for(Duration::from_nanos(dice.between(plan.pace / 4, plan.pace * 7 / 4)));
             let now = self.world.now;
             let mut changed = false;
-            while let Some(fault) = coming.next_if(|fault| fault.at <= now) {
+            while let Some((number, fault)) = coming.next_if(|(_, fault)| fault.at <= now) {
                 if let Some(begun) = self.world.begin_fault(fault, plan.reckless) {
                     *self.faults.entry(fault.what.name()).or_default() += 1;
-                    active.push(begun);
+                    self.world.record_fault(*number, fault.what.name(), begun.places(&self.world));
+                    active.push((*number, begun));
                     changed = true;
                 }
             }
-            let (over, going_on): (Vec<Active>, Vec<Active>) = active.into_iter().partition(|one| one.until <= now);
+            let (over, going_on) = active.into_iter().partition(|(_, one)| one.until <= now);
             active = going_on;
-            for one in &over {
+            let over: Vec<(usize, Active)> = over;
+            for (number, one) in &over {
                 self.world.end_fault(one);
+                self.world.record_mended(*number);
                 changed = true;
             }
             if changed {

@@ -137,6 +137,23 @@ pub(crate) struct Active {
     down: Vec<usize>,
 }
 
+impl Active {
+    /// The places that it hits.
+    pub(crate) fn places(&self, world: &World) -> Vec<usize> {
+        let cut = self.cuts.iter().flat_map(|(a, b)| [*a, *b]);
+        let mut places: Vec<usize> = self.down.iter().copied().chain(cut).collect();
+        match self.what {
+            What::Weather(_) => places.extend(world.places()),
+            What::SlowWay(from, to, _) => places.extend([from, to]),
+            What::FalseAlarm(at, about) => places.extend([Some(at), world.find(about)].into_iter().flatten()),
+            _ => {}
+        }
+        places.sort_unstable();
+        places.dedup();
+        places
+    }
+}
+
 impl World {
     fn find(&self, target: Target) -> Option<usize> {
         match target {
@@ -244,8 +261,8 @@ impl World {
     }
 
     /// The weather of all faults that go on, over a base.
-    pub(crate) fn weather_of(&mut self, base: Weather, active: &[Active]) {
-        let weather = active.iter().fold(base, |weather, active| match active.what {
+    pub(crate) fn weather_of(&mut self, base: Weather, active: &[(usize, Active)]) {
+        let weather = active.iter().fold(base, |weather, (_, active)| match active.what {
             What::Weather(worse) => weather.worse(worse),
             _ => weather,
         });

@@ -158,14 +158,15 @@ impl History {
         self.unclaim(ask);
     }
 
-    /// The process ended.
-    pub(crate) fn end_process(&mut self, process: ProcessId) {
+    /// The process ended. Returns what nobody can tell of any more: its requests without an answer, and its holds.
+    pub(crate) fn end_process(&mut self, process: ProcessId) -> Vec<Ask> {
         let of_it: Vec<Ask> =
             self.open.iter().copied().chain(self.claims()).filter(|ask| self.calls[ask.0].process == process).collect();
-        for ask in of_it {
+        for &ask in &of_it {
             self.calls[ask.0].gone = true;
             self.unclaim(ask);
         }
+        of_it
     }
 
     fn unclaim(&mut self, ask: Ask) {

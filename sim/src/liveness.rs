@@ -3,6 +3,7 @@
 use crate::invariants::{converges_after_heal, no_leaked_hold, no_lost_wakeup};
 use crate::network::SECOND;
 use crate::peer::{Peer, Run};
+use crate::record::Entry;
 use crate::world::World;
 use elderlock::protocol::{ProcessId, Timing};
 use std::time::Duration;
@@ -28,6 +29,7 @@ impl World {
     /// Heals the network, wakes who is stopped and starts who is down.
     pub fn restore(&mut self) {
         self.heal();
+        self.record_line(None, Entry::Heal);
         for rule in 0..self.rules.len() {
             self.drop_held(crate::rule::RuleId(rule));
         }

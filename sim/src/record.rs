@@ -100,6 +100,12 @@ pub enum Entry {
     },
     /// The process is stopped.
     Pause,
+    /// When the member's lease ends in true time, as things are; `None`: it has no end. Written when a process is
+    /// stopped, because it cannot tell then.
+    Lease {
+        /// The end.
+        until: Option<u64>,
+    },
     /// The process goes on.
     Wake,
     /// The member is told to leave.
@@ -108,10 +114,17 @@ pub enum Entry {
     View {
         /// Its number.
         number: u32,
-        /// The places of its members, oldest first; the first is the elder.
+        /// The places of its members, oldest first; the first that is no ghost is the elder. A place may be there
+        /// twice, with the ghost of a process and the next one.
         members: Vec<usize>,
-        /// Those of them that are ghosts.
+        /// Which process of its place each member is, in the order of `members`.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        lives: Vec<u64>,
+        /// Those places of `members` whose process is a ghost.
         ghosts: Vec<usize>,
+        /// The lineage: place and life of the process that founded it.
+        #[serde(default)]
+        founder: (usize, u64),
     },
     /// The member became elder, or its lease ended or runs again, or it gave itself up: the event's name.
     Event {

@@ -4,6 +4,7 @@ use crate::history::{Ask, Call, Key};
 use crate::kind::{KINDS, kind};
 use crate::network::{MS, Weather};
 use crate::peer::{Peer, Run};
+use crate::record::Entry;
 use crate::rule::{Fate, Flight, Rule, RuleId};
 use crate::world::{Due, World};
 use elderlock::protocol::{
@@ -66,6 +67,7 @@ impl World {
             gone: false,
         };
         let ask = self.history.add(call);
+        self.record_invoke(ask);
         let (service, name) = key;
         let metadata = Metadata::default();
         self.feed(member, Input::Command(Command::Lock { request, service, name, wait, lease, metadata }));
@@ -77,6 +79,7 @@ impl World {
         let Call { member, process, request, .. } = *self.call(ask);
         if self.peers[member].is(process) && !self.call(ask).gone {
             self.history.release(ask, self.now);
+            self.record_release(ask);
             self.feed(member, Input::Command(Command::Release { request }));
         }
     }
@@ -124,7 +127,9 @@ impl World {
     /// Writes with a token that `fence` gave earlier. Returns whether the store took it.
     pub fn write_with(&mut self, ask: Ask, token: Token) -> bool {
         let key = self.history.call(ask).key.clone();
-        self.store.write(&key, token)
+        let taken = self.store.write(&key, token);
+        self.record_write(ask, token.get(), taken);
+        taken
     }
 
     /// Whether it was granted (and perhaps lost since).
@@ -176,7 +181,7 @@ impl World {
     pub fn crash(&mut self, place: usize) {
         let Some(process) = self.peers[place].process().filter(|_| self.peers[place].is_alive()) else { return };
         self.note(place, |_| "is killed".to_string());
-        self.end_process(place);
+        self.end_process(place, "killed");
         for other in (0..self.peers.len()).filter(|other| *other != place) {
             let chance = crate::chance::mix(&[self.common.seed, 0xdead, place as u64, other as u64, self.now]);
             if self.peers[other].host == self.peers[place].host {
@@ -195,7 +200,7 @@ impl World {
             self.note(there, |_| "vanishes with its host".to_string());
             self.peers[there].host_up = false;
             if let Some(process) = self.peers[there].process().filter(|_| self.peers[there].is_alive()) {
-                self.end_process(there);
+                self.end_process(there, "vanished");
                 self.notice_silence(there, process);
             }
         }
@@ -219,6 +224,7 @@ impl World {
     pub fn pause(&mut self, place: usize) {
         if self.peers[place].run == Run::Up {
             self.note(place, |_| "is stopped".to_string());
+            self.record_pause(place);
             self.peers[place].run = Run::Paused;
             self.peers[place].pauses += 1;
         }
@@ -234,6 +240,7 @@ impl World {
 
     /// The member says goodbye.
     pub fn leave(&mut self, place: usize) {
+        self.record_here(place, Entry::Leave);
         self.feed(place, Input::Command(Command::Leave));
     }
 
@@ -247,6 +254,17 @@ impl World {
     pub fn cut_one_way(&mut self, from: usize, to: usize) {
         self.note(from, |_| format!("no longer reaches m{to}"));
         self.network.cut(from, to);
+    }
+
+    /// Takes back one cut of one way. Two that reach each other again connect, and notice.
+    pub fn mend_one_way(&mut self, from: usize, to: usize) {
+        self.network.mend(from, to);
+        if let Some(process) = self.peers[to].process()
+            && !self.network.is_cut(from, to)
+            && !self.network.is_cut(to, from)
+        {
+            self.hint(MS, from, Hint::Connected(process));
+        }
     }
 
     /// The member reaches nobody and nobody reaches it.
@@ -309,7 +327,11 @@ impl World {
     #[track_caller]
     pub fn drop_next(&mut self, from: usize, to: usize, what: &'static str) -> RuleId {
         assert!(KINDS.contains(&what), "no packet is called {what}");
-        let test = move |flight: &Flight<'_>| flight.from == from && flight.to == to && kind(flight.packet) == what;
+        self.drop_next_of(move |flight| flight.from == from && flight.to == to && kind(flight.packet) == what)
+    }
+
+    /// Drops the next packet that matches.
+    pub fn drop_next_of(&mut self, test: impl Fn(&Flight<'_>) -> bool + Send + Sync + 'static) -> RuleId {
         self.rules.push(Rule { test: Arc::new(test), fate: Fate::Drop(1), matched: 0 });
         RuleId(self.rules.len() - 1)
     }
@@ -351,6 +373,11 @@ impl World {
     /// Whether a process runs there and is not stopped.
     pub fn is_up(&self, place: usize) -> bool {
         self.peers[place].run == Run::Up
+    }
+
+    /// Whether a process is there and is stopped.
+    pub fn is_paused(&self, place: usize) -> bool {
+        self.peers[place].run == Run::Paused
     }
 
     /// Whether a process is there, running or stopped.

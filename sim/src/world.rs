@@ -10,7 +10,10 @@ use crate::invariants::{Break, Fact, Judge};
 use crate::kind::kind;
 use crate::network::{MS, Network, SECOND};
 use crate::peer::{Common, Peer, Run};
+use crate::record::Entry;
 use crate::rule::{Fate, Flight, Rule};
+use crate::scribe::Scribe;
+use crate::step::Named;
 use crate::store::Store;
 use elderlock::protocol::{Command, Event, Hint, Input, Outcome, Output, Packet, ProcessId, Timing, View};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -38,6 +41,8 @@ pub(crate) enum Due {
 /// A packet on its way.
 #[derive(Clone, Debug)]
 pub(crate) struct Parcel {
+    /// Its number in this run.
+    pub(crate) number: u64,
     pub(crate) from: usize,
     pub(crate) sender: ProcessId,
     pub(crate) to: usize,
@@ -57,9 +62,12 @@ pub struct World {
     pub(crate) network: Network,
     pub(crate) history: History,
     pub(crate) store: Store,
+    pub(crate) scribe: Scribe,
     judge: Judge,
     pub(crate) rules: Vec<Rule>,
     pub(crate) held: Vec<(usize, Parcel)>,
+    /// What steps refer to by name.
+    pub(crate) named: Named,
     started: bool,
     manual: bool,
     /// Whether clocks keep the bound that the timing states, so that what needs it is checked.
@@ -101,9 +109,11 @@ impl World {
             network: Network::new(seed),
             history: History::default(),
             store: Store::default(),
+            scribe: Scribe::default(),
             judge: Judge::default(),
             rules: Vec::new(),
             held: Vec::new(),
+            named: Named::default(),
             started: false,
             manual: false,
             bounded: true,
@@ -341,12 +351,44 @@ impl World {
         let common = self.common;
         self.peers[place].start(place, &common, self.now);
         self.note(place, |peer| format!("starts as {:?}", peer.process()));
+        self.record_start(place);
         self.feed(place, Input::Timer);
     }
 
     pub(crate) fn schedule(&mut self, after: u64, due: Due) {
         self.scheduled += 1;
         self.queue.insert((self.now + after, self.scheduled), due);
+    }
+
+    /// Where the packet with this number stands in the queue.
+    fn nth(&self, number: usize) -> Option<(u64, u64)> {
+        let packets = self.queue.iter().filter(|(_, due)| matches!(due, Due::Packet(_)));
+        packets.map(|(key, _)| *key).nth(number)
+    }
+
+    /// The packet with this number arrives now.
+    pub(crate) fn deliver_nth(&mut self, number: usize) -> bool {
+        let due = self.nth(number).and_then(|key| self.queue.remove(&key));
+        due.map(|due| self.happen(due)).is_some()
+    }
+
+    /// The packet with this number is lost.
+    pub(crate) fn lose_nth(&mut self, number: usize) -> bool {
+        self.nth(number).and_then(|key| self.queue.remove(&key)).is_some()
+    }
+
+    /// The packet with this number is under way twice.
+    pub(crate) fn double_nth(&mut self, number: usize) -> bool {
+        let due = self.nth(number).map(|key| (key.0, self.queue[&key].clone()));
+        due.map(|(at, due)| self.schedule(at.saturating_sub(self.now), due)).is_some()
+    }
+
+    /// The timer of the member at `place` goes off.
+    pub(crate) fn ring(&mut self, place: usize) -> bool {
+        let Some(due) = self.peers[place].due.filter(|_| self.peers[place].run == Run::Up) else { return false };
+        self.now = self.now.max(due);
+        self.feed(place, Input::Timer);
+        true
     }
 
     fn happen(&mut self, due: Due) {
@@ -363,7 +405,7 @@ impl World {
                         .node
                         .as_ref()
                         .map(|node| node.next_life(process, elderlock::protocol::ViewNumber(1)));
-                    self.end_process(to);
+                    self.end_process(to, "reborn");
                     self.peers[to].next_life = next;
                     self.start(to);
                 }
@@ -372,10 +414,11 @@ impl World {
     }
 
     fn deliver(&mut self, parcel: Parcel) {
-        let Parcel { from, sender, to, wanted, packet } = parcel;
+        let Parcel { number, from, sender, to, wanted, packet } = parcel;
         let peer = &self.peers[to];
         let here = peer.is_alive() && wanted.is_none_or(|wanted| peer.process() == Some(wanted));
         if here {
+            self.record_arrival(to, number);
             let addr = self.peers[from].addr;
             self.feed(to, Input::Received { from: sender, addr, packet });
         } else if let Some(wanted) = wanted
@@ -421,6 +464,7 @@ impl World {
                 self.carry_out(place, process, output);
             }
         }
+        self.record_recoveries(place);
         if dies {
             self.doomed_until = 0;
             self.crash(place);
@@ -459,6 +503,7 @@ impl World {
                 let Some(ask) = self.history.find(process, request) else {
                     return self.fail("one_outcome_per_request", format!("m{place} answers unknown {request:?}"));
                 };
+                self.record_answer(ask, &outcome);
                 match outcome {
                     Outcome::Extended { until } => self.history.extend(ask, until),
                     Outcome::NotHeld => {}
@@ -474,6 +519,7 @@ impl World {
                 let Some(ask) = self.history.find(process, request) else {
                     return self.fail("one_outcome_per_request", format!("m{place} loses unknown {request:?}"));
                 };
+                self.record_lost(ask, reason);
                 self.tell(&Fact::Loses { ask, reason });
                 self.history.lose(ask, reason);
             }
@@ -484,7 +530,7 @@ impl World {
     fn send(&mut self, from: usize, sender: ProcessId, to: SocketAddr, wanted: Option<ProcessId>, packet: Packet) {
         self.tell(&Fact::Sent { place: from, process: sender, to: wanted, packet: &packet });
         let Some(&to) = self.places.get(&to) else { return };
-        let parcel = Parcel { from, sender, to, wanted, packet };
+        let mut parcel = Parcel { number: 0, from, sender, to, wanted, packet };
         let flight = Flight { from, to, packet: &parcel.packet };
         let matching = self.rules.iter().position(|rule| rule.fate != Fate::Over && (rule.test)(&flight));
         if let Some(index) = matching {
@@ -494,18 +540,22 @@ impl World {
             match fate {
                 Fate::Hold => {
                     self.note(from, |_| format!("    held back: {} to m{to}", kind(&parcel.packet)));
+                    parcel.number = self.record_send(from, to, kind(&parcel.packet), None);
                     self.held.push((index, parcel));
                     return;
                 }
                 Fate::Drop(left) => {
                     rule.fate = if left > 1 { Fate::Drop(left - 1) } else { Fate::Over };
                     self.note(from, |_| format!("    dropped: {} to m{to}", kind(&parcel.packet)));
+                    self.record_send(from, to, kind(&parcel.packet), Some("dropped"));
                     return;
                 }
                 Fate::Over => {}
             }
         }
         let arrivals = self.network.route(self.now, from, to);
+        let why = if self.network.is_cut(from, to) { "cut" } else { "lost" };
+        parcel.number = self.record_send(from, to, kind(&parcel.packet), arrivals[0].is_none().then_some(why));
         if arrivals[0].is_none() {
             self.note(from, |_| format!("    lost: {} to m{to}", kind(&parcel.packet)));
         }
@@ -525,6 +575,7 @@ impl World {
         {
             self.latest.insert(view.lineage, view.clone());
         }
+        self.record_event(place, &event);
         self.tell(&Fact::Event { place, process, event: &event });
         if event == Event::Expelled && self.peers[place].leaving {
             self.fail("who_leaves_has_left", format!("m{place} was told to leave and calls itself expelled"));
@@ -532,18 +583,19 @@ impl World {
         match event {
             Event::Expelled | Event::Abandoned => self.schedule(MS, Due::Rebirth { to: place, process }),
             Event::Left => {
-                self.end_process(place);
+                self.end_process(place, "left");
                 self.peers[place].run = Run::Down;
             }
             _ => {}
         }
     }
 
-    /// The process at `place` is no more.
-    pub(crate) fn end_process(&mut self, place: usize) {
+    /// The process at `place` is no more; `how`: as in [`Entry::End`].
+    pub(crate) fn end_process(&mut self, place: usize, how: &str) {
         if let Some(process) = self.peers[place].process() {
             self.tell(&Fact::Ends { place, process });
-            self.history.end_process(process);
+            let unknown = self.history.end_process(process);
+            self.record_end(place, how, &unknown);
         }
         let peer = &mut self.peers[place];
         peer.run = Run::Down;
@@ -557,7 +609,8 @@ impl World {
         let peer = &mut self.peers[place];
         peer.run = Run::Up;
         let waiting = std::mem::take(&mut peer.inbox);
-        let timer_first = mix(&[self.common.seed, 0x3a, place as u64, peer.pauses]) & 1 == 0;
+        self.record_here(place, Entry::Wake);
+        let timer_first = mix(&[self.common.seed, 0x3a, place as u64, self.peers[place].pauses]) & 1 == 0;
         if timer_first {
             self.feed(place, Input::Timer);
         }
@@ -597,6 +650,8 @@ impl World {
             panic!("{}\n{invariant} is broken at {}: {what}", self.story(80), seconds(self.now));
         }
         self.note_line(format!("{invariant} is broken: {what}"));
+        let (name, words) = (invariant.to_string(), what.clone());
+        self.record_line(None, Entry::Break { invariant: name, lock: None, words });
         self.broken = Some(Break { invariant, what, at: self.now });
     }
 

@@ -7,7 +7,9 @@ mod voting;
 
 use super::decision::{Acceptor, Proposal, Step, choose};
 use super::elder::Elder;
-use super::event::{Command, Config, Event, Hint, Input, LostReason, Outcome, Output, ServiceStatus, Status};
+use super::event::{
+    Command, Config, Event, GrantorState, Hint, Input, LostReason, Outcome, Output, ServiceStatus, Status,
+};
 use super::founding::{Found, Seeking};
 use super::grantor::{Asked, Grantor};
 use super::holder::{Holder, Wish, lost_grantor};
@@ -233,6 +235,11 @@ impl Node {
     /// Whether it is the elder of its view.
     pub fn is_elder(&self) -> bool {
         self.elder.is_some()
+    }
+
+    /// The services whose grantor it is, with its term and what it does.
+    pub fn grantors(&self) -> impl Iterator<Item = (&ServiceName, Epoch, GrantorState)> {
+        self.grantors.iter().map(|(service, grantor)| (service, grantor.epoch(), grantor.state()))
     }
 
     /// What a guard of `request` may claim at `now`: its token, while the lock's lease and the member's lease run.

@@ -1,8 +1,10 @@
 //! `chaos`: runs seeds on all cores of the machine.
 
+use elderlock_sim::World;
 use elderlock_sim::chaos::{Plan, Summary, describe, run_seed, trace_seed};
 use elderlock_sim::invariants::Break;
 use elderlock_sim::shrink::shrink;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -38,6 +40,9 @@ pub(crate) struct Options {
     /// Go on after a break and tell of each.
     #[arg(long)]
     keep_going: bool,
+    /// Write the record of the broken run (shrunk), or of the first seed if none breaks, here as JSON lines.
+    #[arg(long, value_name = "FILE")]
+    history: Option<PathBuf>,
 }
 
 fn members(text: &str) -> Result<(usize, usize), String> {
@@ -94,6 +99,12 @@ pub(crate) fn run(options: &Options) -> ExitCode {
             println!("seed {seed}: {}: {what}", found.invariant);
         }
     }
+    if let Some(file) = &options.history
+        && let Err(error) = write_history(options, breaks.first(), file)
+    {
+        eprintln!("{}: {error}", file.display());
+        return ExitCode::from(2);
+    }
     match breaks.first() {
         Some((seed, found)) => {
             tell(options, *seed, found);
@@ -125,6 +136,15 @@ fn one(options: &Options, seed: u64, summary: &mut Summary) -> Option<Break> {
         return Some(Break { invariant: "determinism", what, at: 0 });
     }
     run.world.broken().cloned()
+}
+
+fn write_history(options: &Options, broken: Option<&(u64, Break)>, file: &Path) -> std::io::Result<()> {
+    let plan = match broken {
+        Some((seed, found)) => shrink(&plan(options, *seed), found.invariant, |world| world),
+        None => plan(options, options.from),
+    };
+    let run = run_seed(&plan, World::with_messages);
+    std::fs::write(file, run.world.into_record().to_json_lines())
 }
 
 fn report(total: &Summary, took: f64) {

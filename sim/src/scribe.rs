@@ -1,0 +1,243 @@
+//! Writes down what happens in a World, as a [`Record`].
+//!
+//! What clients and members do is always written: memory only, and little of it. Packets are written when asked for.
+
+use crate::history::Ask;
+use crate::record::{Entry, Line, Record};
+use crate::world::World;
+use elderlock::protocol::{Epoch, Event, GrantorState, LostReason, Outcome, ProcessId, ServiceName, Time, View, Wait};
+use std::collections::BTreeMap;
+
+/// The pen of a World.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Scribe {
+    record: Record,
+    /// Nothing is written down.
+    silent: bool,
+    /// Whether packets are written down.
+    messages: bool,
+    /// Packets so far.
+    packets: u64,
+    /// Place and life of every process that ever ran.
+    lives: BTreeMap<ProcessId, (usize, u64)>,
+    /// The services that each place grants, as far as written.
+    roles: Vec<Vec<(ServiceName, Epoch, GrantorState)>>,
+}
+
+/// What became of a packet when it was sent.
+pub(crate) type Lost = Option<&'static str>;
+
+impl World {
+    /// The record has a line for every packet that is sent and for every one that arrives.
+    pub fn with_messages(mut self) -> World {
+        self.scribe.messages = true;
+        self
+    }
+
+    /// What happened so far.
+    pub fn record(&self) -> &Record {
+        &self.scribe.record
+    }
+
+    /// What happened, without the World.
+    pub fn into_record(self) -> Record {
+        self.scribe.record
+    }
+
+    /// A fault of a plan begins.
+    pub fn record_fault(&mut self, fault: usize, kind: &str, places: Vec<usize>) {
+        self.record_line(None, Entry::Fault { fault, kind: kind.to_string(), places });
+    }
+
+    /// A fault of a plan ends.
+    pub fn record_mended(&mut self, fault: usize) {
+        self.record_line(None, Entry::Mended { fault });
+    }
+
+    /// Nothing is written down from here on, and what was is forgotten: a model checker makes far too many Worlds.
+    pub(crate) fn put_the_pen_down(&mut self) {
+        self.scribe.silent = true;
+        self.scribe.record = Record::default();
+    }
+
+    pub(crate) fn record_line(&mut self, place: Option<usize>, entry: Entry) {
+        if self.scribe.silent {
+            return;
+        }
+        let life = place.map_or(0, |place| self.peers[place].incarnation);
+        self.scribe.record.lines.push(Line { at: self.now, place, life, entry });
+    }
+
+    pub(crate) fn record_here(&mut self, place: usize, entry: Entry) {
+        self.record_line(Some(place), entry);
+    }
+
+    fn record_call(&mut self, ask: Ask, entry: Entry) {
+        self.record_here(self.history.call(ask).member, entry);
+    }
+
+    /// The end of something that ends on a member's clock.
+    fn true_end(&self, place: usize, until: Time) -> Option<u64> {
+        self.peers[place].clock.when(until)
+    }
+
+    pub(crate) fn record_invoke(&mut self, ask: Ask) {
+        let call = self.history.call(ask);
+        let nanos = |span: std::time::Duration| span.as_nanos() as u64;
+        let entry = Entry::Invoke {
+            call: ask.0,
+            service: call.key.0.as_str().to_string(),
+            name: String::from_utf8_lossy(call.key.1.as_bytes()).into_owned(),
+            wait: match call.wait {
+                Wait::Try => Some(0),
+                Wait::AtMost(span) => Some(nanos(span)),
+                Wait::Forever => None,
+            },
+            lease: call.lease.map(nanos),
+        };
+        self.record_call(ask, entry);
+    }
+
+    pub(crate) fn record_answer(&mut self, ask: Ask, outcome: &Outcome) {
+        let fail = |answer: &str| Entry::Fail { call: ask.0, answer: answer.to_string() };
+        let place = self.history.call(ask).member;
+        let entry = match outcome {
+            Outcome::Granted { token, until } => {
+                Entry::Ok { call: ask.0, token: token.get(), until: self.true_end(place, *until) }
+            }
+            Outcome::TimedOut => fail("timed out"),
+            Outcome::Held(_) => fail("held"),
+            Outcome::Undecided => fail("undecided"),
+            Outcome::Busy => fail("busy"),
+            Outcome::Closed(reason) => fail(&format!("closed: {}", lost(*reason))),
+            Outcome::Extended { until } => Entry::Extended { call: ask.0, until: self.true_end(place, *until) },
+            Outcome::NotHeld => return,
+        };
+        self.record_here(place, entry);
+    }
+
+    pub(crate) fn record_lost(&mut self, ask: Ask, reason: LostReason) {
+        self.record_call(ask, Entry::Lost { call: ask.0, reason: lost(reason).to_string() });
+    }
+
+    pub(crate) fn record_release(&mut self, ask: Ask) {
+        self.record_call(ask, Entry::Release { call: ask.0 });
+    }
+
+    pub(crate) fn record_write(&mut self, ask: Ask, token: u64, taken: bool) {
+        self.record_call(ask, Entry::Write { call: ask.0, token, taken });
+    }
+
+    pub(crate) fn record_start(&mut self, place: usize) {
+        if let Some(process) = self.peers[place].process() {
+            self.scribe.lives.insert(process, (place, self.peers[place].incarnation));
+        }
+        self.record_here(place, Entry::Start);
+    }
+
+    /// The process at `place` is no more; of these calls nobody can tell any more.
+    pub(crate) fn record_end(&mut self, place: usize, how: &str, unknown: &[Ask]) {
+        for ask in unknown {
+            self.record_here(place, Entry::Unknown { call: ask.0 });
+        }
+        self.record_here(place, Entry::End { how: how.to_string() });
+        if let Some(roles) = self.scribe.roles.get_mut(place) {
+            roles.clear();
+        }
+    }
+
+    pub(crate) fn record_pause(&mut self, place: usize) {
+        self.record_here(place, Entry::Pause);
+        let until = self.true_end(place, self.peers[place].lease_end());
+        self.record_here(place, Entry::Lease { until });
+    }
+
+    pub(crate) fn record_event(&mut self, place: usize, event: &Event) {
+        let named = |name: &str| Entry::Event { name: name.to_string() };
+        let entry = match event {
+            Event::ViewInstalled(view) => self.view_line(view),
+            Event::BecameElder(_) => named("became_elder"),
+            Event::Suspended => named("suspended"),
+            Event::Resumed => named("resumed"),
+            Event::Expelled => named("expelled"),
+            Event::Left => named("left"),
+            Event::Abandoned => named("abandoned"),
+            Event::BecameGrantor { service, epoch } => {
+                self.set_role(place, service, Some((*epoch, GrantorState::Acting)));
+                Entry::Grantor { service: service.as_str().to_string(), epoch: epoch.0.get(), recovering: false }
+            }
+            Event::LostGrantor { service, epoch } => {
+                self.set_role(place, service, None);
+                Entry::NoGrantor { service: service.as_str().to_string(), epoch: epoch.0.get() }
+            }
+        };
+        self.record_here(place, entry);
+    }
+
+    fn view_line(&self, view: &View) -> Entry {
+        let whose = |process: &ProcessId| self.scribe.lives.get(process).copied().unwrap_or_default();
+        let of = |member: &elderlock::protocol::Member| whose(&member.info.process);
+        Entry::View {
+            number: view.number.0,
+            members: view.members.iter().map(|member| of(member).0).collect(),
+            lives: view.members.iter().map(|member| of(member).1).collect(),
+            ghosts: view.members.iter().filter(|member| member.ghost).map(|member| of(member).0).collect(),
+            founder: whose(&view.lineage),
+        }
+    }
+
+    fn set_role(&mut self, place: usize, service: &ServiceName, role: Option<(Epoch, GrantorState)>) {
+        if self.scribe.roles.len() <= place {
+            self.scribe.roles.resize_with(place + 1, Vec::new);
+        }
+        let roles = &mut self.scribe.roles[place];
+        roles.retain(|(of, ..)| of != service);
+        roles.extend(role.map(|(epoch, state)| (service.clone(), epoch, state)));
+    }
+
+    /// A grantor that begins to recover says so to everybody it asks, and to nobody else: it is looked up.
+    pub(crate) fn record_recoveries(&mut self, place: usize) {
+        let Some(node) = self.peers[place].node.as_ref() else { return };
+        let known = self.scribe.roles.get(place).map_or(&[][..], Vec::as_slice);
+        let news: Vec<(ServiceName, Epoch)> = node
+            .grantors()
+            .filter(|(service, epoch, state)| {
+                *state == GrantorState::Recovering && !known.iter().any(|(of, in_, _)| of == *service && in_ == epoch)
+            })
+            .map(|(service, epoch, _)| (service.clone(), epoch))
+            .collect();
+        for (service, epoch) in news {
+            self.set_role(place, &service, Some((epoch, GrantorState::Recovering)));
+            let (service, epoch) = (service.as_str().to_string(), epoch.0.get());
+            self.record_here(place, Entry::Grantor { service, epoch, recovering: true });
+        }
+    }
+
+    /// A packet is sent. Returns its number.
+    pub(crate) fn record_send(&mut self, from: usize, to: usize, kind: &'static str, lost: Lost) -> u64 {
+        self.scribe.packets += 1;
+        let packet = self.scribe.packets;
+        if self.scribe.messages {
+            let lost = lost.map(ToString::to_string);
+            self.record_here(from, Entry::Send { packet, to, kind: kind.to_string(), lost });
+        }
+        packet
+    }
+
+    pub(crate) fn record_arrival(&mut self, place: usize, packet: u64) {
+        if self.scribe.messages {
+            self.record_here(place, Entry::Arrive { packet });
+        }
+    }
+}
+
+fn lost(reason: LostReason) -> &'static str {
+    match reason {
+        LostReason::LeaseEnded => "lease ended",
+        LostReason::Suspended => "suspended",
+        LostReason::Expelled => "expelled",
+        LostReason::Superseded => "superseded",
+        LostReason::Left => "left",
+        _ => "other",
+    }
+}

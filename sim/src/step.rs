@@ -1,0 +1,277 @@
+//! Everything that a driver can do to a [`World`], as values: they can be logged, replayed, taken out one by one and
+//! searched through.
+//!
+//! A step is concrete: it names places and calls, never roles, so that it means the same on its own. What cannot be done
+//! (there is no such process, no such call) is left out, so that a log still says something when steps before it are
+//! taken out or the core behaves otherwise.
+
+use crate::history::Ask;
+use crate::kind::kind;
+use crate::network::Weather;
+use crate::rule::{Flight, RuleId};
+use crate::world::World;
+use elderlock::protocol::{Hint, Token, Wait};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// Something that a driver does to a World, at once and at one instant. [`Restore`](Step::Restore) alone takes time.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub enum Step {
+    /// A client asks for a lock. From here on it is `call`.
+    Ask {
+        /// The number by which later steps name it.
+        call: usize,
+        /// Where.
+        place: usize,
+        /// The service.
+        service: String,
+        /// The lock.
+        name: String,
+        /// How it waits.
+        wait: Wait,
+        /// How long it may hold, on its member's clock.
+        lease: Option<Duration>,
+    },
+    /// The client gives the lock back.
+    Release(usize),
+    /// The client no longer waits for the lock.
+    Cancel(usize),
+    /// The client wants to hold for at least so long from now.
+    Extend(usize, Duration),
+    /// The client asks the guard for its token and keeps it for later.
+    Fence(usize),
+    /// The client writes to what the lock protects, if the guard gives its token now.
+    Write(usize),
+    /// The client writes with the token that the guard gave earlier.
+    WriteEarlier(usize),
+
+    /// A process starts at the place.
+    Start(usize),
+    /// The process is killed; its host goes on.
+    Crash(usize),
+    /// The host fails, with every process on it.
+    Vanish(usize),
+    /// The process is stopped. Its clock goes on.
+    Pause(usize),
+    /// The process goes on.
+    Wake(usize),
+    /// The member says goodbye.
+    Leave(usize),
+    /// The next process that decides a view dies before it can tell anyone, if that happens before this instant.
+    DieDeciding {
+        /// True time in nanoseconds.
+        until: u64,
+    },
+
+    /// Nothing sent from the first place arrives at the second any more. Cuts count.
+    Cut(usize, usize),
+    /// Takes back one cut; a pair that reaches each other again notices.
+    Mend(usize, usize),
+    /// Everything sent from the first place to the second takes so much longer.
+    Slow(usize, usize, Duration),
+    /// The weather from now on.
+    Weather(Weather),
+    /// Everybody reaches everybody again, in fair weather.
+    Heal,
+    /// Packets like these are kept back from now on.
+    Hold(Packets),
+    /// What was kept back of these goes on its way, and no more is kept back.
+    LetGo(Packets),
+    /// What was kept back of these is dropped, and no more is kept back.
+    DropHeld(Packets),
+    /// The next packet like these is dropped.
+    DropNext(Packets),
+
+    /// Something is noticed at `at` about the process that runs or last ran at `about`.
+    Notice {
+        /// Where.
+        at: usize,
+        /// About whom.
+        about: usize,
+        /// What.
+        what: Rumour,
+    },
+
+    /// Everything is healed, everybody is woken or started again, and everything has to work.
+    Restore,
+
+    /// Of the packets under way, in the order of their arrival, the one with this number arrives now.
+    Deliver(usize),
+    /// The packet with this number is lost.
+    Lose(usize),
+    /// The packet with this number is under way twice.
+    Double(usize),
+    /// The timer of the member goes off: it is the time for which it was set.
+    Timer(usize),
+}
+
+/// What may be noticed about a process outside the protocol; see [`Hint`].
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Rumour {
+    /// Gossip calls it down, or a connection to it broke.
+    Unreachable,
+    /// Its address refuses connections.
+    Refused,
+    /// It was seen to end by somebody on its host: certain, and so only to be said of the dead.
+    Dead,
+    /// A connection to it was opened.
+    Connected,
+}
+
+/// Which packets a rule is about; what is `None` may be anything.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct Packets {
+    /// Where they come from.
+    pub from: Option<usize>,
+    /// Where they go to.
+    pub to: Option<usize>,
+    /// Their name, one of [`KINDS`](crate::kind::KINDS).
+    pub kind: Option<&'static str>,
+}
+
+impl Packets {
+    /// Whether this packet is one of them.
+    pub fn contain(&self, flight: &Flight<'_>) -> bool {
+        self.from.is_none_or(|from| from == flight.from)
+            && self.to.is_none_or(|to| to == flight.to)
+            && self.kind.is_none_or(|name| name == kind(flight.packet))
+    }
+}
+
+/// What steps refer to by name.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Named {
+    /// Calls by the number that the log gives them.
+    calls: BTreeMap<usize, Ask>,
+    /// Tokens that guards gave.
+    tokens: BTreeMap<usize, Token>,
+    /// Rules in force.
+    rules: Vec<(Packets, RuleId)>,
+}
+
+impl World {
+    /// Does a step: the one way in for drivers. False if there was nothing to do it to.
+    pub fn apply(&mut self, step: &Step) -> bool {
+        match step {
+            Step::Ask { call, place, service, name, wait, lease } => {
+                if !self.has(*place) || !self.is_alive(*place) {
+                    return false;
+                }
+                let ask = self.ask(*place, service, name, *wait, *lease);
+                self.named.calls.insert(*call, ask);
+                true
+            }
+            Step::Release(call) => self.with(*call, |world, ask| world.release(ask)),
+            Step::Cancel(call) => self.with(*call, |world, ask| world.cancel(ask)),
+            Step::Extend(call, lease) => self.with(*call, |world, ask| world.extend(ask, lease.as_millis() as u64)),
+            Step::Fence(call) => {
+                let token = self.named(*call).and_then(|ask| self.fence(ask));
+                self.named.tokens.extend(token.map(|token| (*call, token)));
+                token.is_some()
+            }
+            Step::Write(call) => self.named(*call).is_some_and(|ask| self.write(ask)),
+            Step::WriteEarlier(call) => {
+                let earlier = self.named.tokens.get(call).copied();
+                earlier.is_some_and(|token| self.with(*call, |world, ask| _ = world.write_with(ask, token)))
+            }
+            Step::Start(place) => self.at(*place, |world, place| !world.is_alive(place), World::start),
+            Step::Crash(place) => self.at(*place, World::is_alive, World::crash),
+            Step::Vanish(place) => self.at(*place, World::is_alive, World::vanish),
+            Step::Pause(place) => self.at(*place, World::is_up, World::pause),
+            Step::Wake(place) => self.at(*place, |world, place| world.is_paused(place), World::resume),
+            Step::Leave(place) => self.at(*place, World::is_alive, World::leave),
+            Step::DieDeciding { until } => {
+                self.doomed_until = *until;
+                true
+            }
+            Step::Cut(from, to) => self.between(*from, *to, World::cut_one_way),
+            Step::Mend(from, to) => self.between(*from, *to, World::mend_one_way),
+            Step::Slow(from, to, by) => {
+                let by = by.as_nanos() as u64;
+                self.between(*from, *to, |world, from, to| world.network.slow(from, to, by))
+            }
+            Step::Weather(weather) => {
+                self.weather(*weather);
+                true
+            }
+            Step::Heal => {
+                self.heal();
+                true
+            }
+            Step::Hold(packets) => {
+                let these = *packets;
+                let rule = self.hold(move |flight| these.contain(flight));
+                self.named.rules.push((these, rule));
+                true
+            }
+            Step::LetGo(packets) => self.end_rules(packets, World::let_go),
+            Step::DropHeld(packets) => self.end_rules(packets, World::drop_held),
+            Step::DropNext(packets) => {
+                let these = *packets;
+                self.drop_next_of(move |flight| these.contain(flight));
+                true
+            }
+            Step::Notice { at, about, what } => {
+                let process = if self.has(*at) && self.has(*about) { self.peers[*about].process() } else { None };
+                let Some(process) = process.filter(|_| self.is_alive(*at)) else { return false };
+                let hint = match what {
+                    Rumour::Unreachable => Hint::Unreachable(process),
+                    Rumour::Refused => Hint::Refused(process),
+                    Rumour::Dead => Hint::Dead(process),
+                    Rumour::Connected => Hint::Connected(process),
+                };
+                self.give_hint(*at, hint);
+                true
+            }
+            Step::Restore => self.restore_and_demand(),
+            Step::Deliver(number) => self.deliver_nth(*number),
+            Step::Lose(number) => self.lose_nth(*number),
+            Step::Double(number) => self.double_nth(*number),
+            Step::Timer(place) => self.has(*place) && self.ring(*place),
+        }
+    }
+
+    /// The call that steps name by this number.
+    pub fn named(&self, call: usize) -> Option<Ask> {
+        self.named.calls.get(&call).copied()
+    }
+
+    fn has(&self, place: usize) -> bool {
+        place < self.peers.len()
+    }
+
+    fn with(&mut self, call: usize, deed: impl FnOnce(&mut World, Ask)) -> bool {
+        let Some(ask) = self.named(call) else { return false };
+        let there = self.peers[self.call(ask).member].is(self.call(ask).process);
+        if there {
+            deed(self, ask);
+        }
+        there
+    }
+
+    fn at(&mut self, place: usize, if_so: fn(&World, usize) -> bool, deed: fn(&mut World, usize)) -> bool {
+        let can = self.has(place) && if_so(self, place);
+        if can {
+            deed(self, place);
+        }
+        can
+    }
+
+    fn between(&mut self, from: usize, to: usize, deed: impl FnOnce(&mut World, usize, usize)) -> bool {
+        let can = self.has(from) && self.has(to);
+        if can {
+            deed(self, from, to);
+        }
+        can
+    }
+
+    fn end_rules(&mut self, packets: &Packets, end: fn(&mut World, RuleId)) -> bool {
+        let rules = std::mem::take(&mut self.named.rules);
+        let (over, going_on): (Vec<_>, Vec<_>) = rules.into_iter().partition(|(these, _)| these == packets);
+        self.named.rules = going_on;
+        for (_, rule) in &over {
+            end(self, *rule);
+        }
+        !over.is_empty()
+    }
+}
