@@ -5,9 +5,10 @@ use crate::clock::Clock;
 use elderlock::protocol::{Config, Host, Input, MemberInfo, Node, ProcessId, Time, Timing, ViewNumber};
 use std::collections::{BTreeSet, VecDeque};
 use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
 
 /// Whether the process runs.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Run {
     /// There is no process.
     Down,
@@ -32,8 +33,8 @@ pub struct Peer {
     pub clock: Clock,
     /// Whether the present process runs.
     pub run: Run,
-    /// The present process, or the last one.
-    pub node: Option<Node>,
+    /// The present process, or the last one. Copies of a World share those in which nothing happened since.
+    pub node: Option<Arc<Node>>,
     /// Its process has been told to leave.
     pub leaving: bool,
     /// What came while it was stopped.
@@ -127,13 +128,13 @@ impl Peer {
         config.me = me.clone();
         // Seconds of real life; a World is too short for those, so its milliseconds stand for them.
         config.founding_number = ViewNumber(1_000 + (now / 1_000_000) as u32);
-        self.node = Some(Node::new(config, self.clock.local(now)));
+        self.node = Some(Arc::new(Node::new(config, self.clock.local(now))));
         self.due = Some(now);
     }
 
     /// The present process, or the last one.
     pub fn process(&self) -> Option<ProcessId> {
-        self.node.as_ref().map(Node::process)
+        self.node.as_deref().map(Node::process)
     }
 
     /// Whether a process is here, running or stopped.
@@ -148,11 +149,11 @@ impl Peer {
 
     /// The end of its member lease.
     pub fn lease_end(&self) -> Time {
-        self.node.as_ref().map_or(Time::ZERO, Node::lease_end)
+        self.node.as_deref().map_or(Time::ZERO, Node::lease_end)
     }
 
     /// Looks up when the timer is due.
     pub fn reschedule(&mut self) {
-        self.due = self.node.as_ref().and_then(Node::deadline).and_then(|local| self.clock.when(local));
+        self.due = self.node.as_deref().and_then(Node::deadline).and_then(|local| self.clock.when(local));
     }
 }

@@ -24,6 +24,13 @@ pub(crate) struct Scribe {
     roles: Vec<Vec<(ServiceName, Epoch, GrantorState)>>,
 }
 
+impl Scribe {
+    /// Whether nothing is written down.
+    pub(crate) fn is_silent(&self) -> bool {
+        self.silent
+    }
+}
+
 /// What became of a packet when it was sent.
 pub(crate) type Lost = Option<&'static str>;
 
@@ -58,6 +65,8 @@ impl World {
     pub(crate) fn put_the_pen_down(&mut self) {
         self.scribe.silent = true;
         self.scribe.record = Record::default();
+        self.scribe.lives.clear();
+        self.scribe.roles.clear();
     }
 
     pub(crate) fn record_line(&mut self, place: Option<usize>, entry: Entry) {
@@ -129,7 +138,7 @@ impl World {
     }
 
     pub(crate) fn record_start(&mut self, place: usize) {
-        if let Some(process) = self.peers[place].process() {
+        if let Some(process) = self.peers[place].process().filter(|_| !self.scribe.silent) {
             self.scribe.lives.insert(process, (place, self.peers[place].incarnation));
         }
         self.record_here(place, Entry::Start);
@@ -187,6 +196,9 @@ impl World {
     }
 
     fn set_role(&mut self, place: usize, service: &ServiceName, role: Option<(Epoch, GrantorState)>) {
+        if self.scribe.silent {
+            return;
+        }
         if self.scribe.roles.len() <= place {
             self.scribe.roles.resize_with(place + 1, Vec::new);
         }
@@ -197,6 +209,9 @@ impl World {
 
     /// A grantor that begins to recover says so to everybody it asks, and to nobody else: it is looked up.
     pub(crate) fn record_recoveries(&mut self, place: usize) {
+        if self.scribe.silent {
+            return;
+        }
         let Some(node) = self.peers[place].node.as_ref() else { return };
         let known = self.scribe.roles.get(place).map_or(&[][..], Vec::as_slice);
         let news: Vec<(ServiceName, Epoch)> = node

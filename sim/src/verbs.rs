@@ -66,7 +66,7 @@ impl World {
             released_at: 0,
             gone: false,
         };
-        let ask = self.history.add(call);
+        let ask = Arc::make_mut(&mut self.history).add(call);
         self.record_invoke(ask);
         let (service, name) = key;
         let metadata = Metadata::default();
@@ -78,7 +78,7 @@ impl World {
     pub fn release(&mut self, ask: Ask) {
         let Call { member, process, request, .. } = *self.call(ask);
         if self.peers[member].is(process) && !self.call(ask).gone {
-            self.history.release(ask, self.now);
+            Arc::make_mut(&mut self.history).release(ask, self.now);
             self.record_release(ask);
             self.feed(member, Input::Command(Command::Release { request }));
         }
@@ -393,7 +393,7 @@ impl World {
 
     /// The view of the member.
     pub fn view(&self, place: usize) -> Option<&View> {
-        self.peers[place].node.as_ref().filter(|_| self.peers[place].is_alive()).and_then(Node::view)
+        self.peers[place].node.as_deref().filter(|_| self.peers[place].is_alive()).and_then(Node::view)
     }
 
     /// The highest view that any running member has, by a member whose lease runs if there is one.

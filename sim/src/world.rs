@@ -19,7 +19,7 @@ use elderlock::protocol::{Command, Event, Hint, Input, Outcome, Output, Packet, 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::hash::Hash;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 /// Trace lines kept.
@@ -43,6 +43,8 @@ pub(crate) enum Due {
 pub(crate) struct Parcel {
     /// Its number in this run.
     pub(crate) number: u64,
+    /// What tells it from others, once that was looked for.
+    pub(crate) print: OnceLock<u64>,
     pub(crate) from: usize,
     pub(crate) sender: ProcessId,
     pub(crate) to: usize,
@@ -56,14 +58,15 @@ pub struct World {
     pub(crate) common: Common,
     pub(crate) now: u64,
     scheduled: u64,
-    queue: BTreeMap<(u64, u64), Due>,
+    pub(crate) queue: BTreeMap<(u64, u64), Due>,
     pub(crate) peers: Vec<Peer>,
     places: BTreeMap<SocketAddr, usize>,
     pub(crate) network: Network,
-    pub(crate) history: History,
+    /// Copies of a World share it until a client does something.
+    pub(crate) history: Arc<History>,
     pub(crate) store: Store,
     pub(crate) scribe: Scribe,
-    judge: Judge,
+    pub(crate) judge: Judge,
     pub(crate) rules: Vec<Rule>,
     pub(crate) held: Vec<(usize, Parcel)>,
     /// What steps refer to by name.
@@ -107,7 +110,7 @@ impl World {
             peers: Vec::new(),
             places: BTreeMap::new(),
             network: Network::new(seed),
-            history: History::default(),
+            history: Arc::default(),
             store: Store::default(),
             scribe: Scribe::default(),
             judge: Judge::default(),
@@ -227,6 +230,13 @@ impl World {
     pub fn lenient(mut self) -> World {
         self.strict = false;
         self
+    }
+
+    /// As [`lenient`](Self::lenient), for a World that has been run to where a search begins; it writes nothing down
+    /// from here on.
+    pub(crate) fn lenient_from_here(&mut self) {
+        self.strict = false;
+        self.put_the_pen_down();
     }
 
     /// No trace is kept.
@@ -414,7 +424,7 @@ impl World {
     }
 
     fn deliver(&mut self, parcel: Parcel) {
-        let Parcel { number, from, sender, to, wanted, packet } = parcel;
+        let Parcel { number, from, sender, to, wanted, packet, .. } = parcel;
         let peer = &self.peers[to];
         let here = peer.is_alive() && wanted.is_none_or(|wanted| peer.process() == Some(wanted));
         if here {
@@ -451,10 +461,12 @@ impl World {
             self.trace_input(place, &input);
         }
         self.events += 1;
-        (self.now, place, &input).hash(&mut self.digest);
+        if !self.scribe.is_silent() {
+            (self.now, place, &input).hash(&mut self.digest);
+        }
         let peer = &mut self.peers[place];
         let local = peer.clock.local(self.now);
-        let Some(node) = peer.node.as_mut() else { return };
+        let Some(node) = peer.node.as_mut().map(Arc::make_mut) else { return };
         let process = node.process();
         let mut outputs = std::mem::take(&mut self.outputs);
         node.step(local, input, &mut outputs);
@@ -505,11 +517,11 @@ impl World {
                 };
                 self.record_answer(ask, &outcome);
                 match outcome {
-                    Outcome::Extended { until } => self.history.extend(ask, until),
+                    Outcome::Extended { until } => Arc::make_mut(&mut self.history).extend(ask, until),
                     Outcome::NotHeld => {}
                     outcome => {
                         self.tell(&Fact::Answers { ask, outcome: &outcome });
-                        self.history.answer(ask, outcome, self.now);
+                        Arc::make_mut(&mut self.history).answer(ask, outcome, self.now);
                         self.tell(&Fact::Answered { ask });
                     }
                 }
@@ -521,7 +533,7 @@ impl World {
                 };
                 self.record_lost(ask, reason);
                 self.tell(&Fact::Loses { ask, reason });
-                self.history.lose(ask, reason);
+                Arc::make_mut(&mut self.history).lose(ask, reason);
             }
             Output::Event(event) => self.on_event(place, process, event),
         }
@@ -530,7 +542,7 @@ impl World {
     fn send(&mut self, from: usize, sender: ProcessId, to: SocketAddr, wanted: Option<ProcessId>, packet: Packet) {
         self.tell(&Fact::Sent { place: from, process: sender, to: wanted, packet: &packet });
         let Some(&to) = self.places.get(&to) else { return };
-        let mut parcel = Parcel { number: 0, from, sender, to, wanted, packet };
+        let mut parcel = Parcel { number: 0, print: OnceLock::new(), from, sender, to, wanted, packet };
         let flight = Flight { from, to, packet: &parcel.packet };
         let matching = self.rules.iter().position(|rule| rule.fate != Fate::Over && (rule.test)(&flight));
         if let Some(index) = matching {
@@ -594,7 +606,7 @@ impl World {
     pub(crate) fn end_process(&mut self, place: usize, how: &str) {
         if let Some(process) = self.peers[place].process() {
             self.tell(&Fact::Ends { place, process });
-            let unknown = self.history.end_process(process);
+            let unknown = Arc::make_mut(&mut self.history).end_process(process);
             self.record_end(place, how, &unknown);
         }
         let peer = &mut self.peers[place];
@@ -697,6 +709,17 @@ impl World {
     pub fn story(&self, lines: usize) -> String {
         let skip = self.trace.len().saturating_sub(lines);
         self.trace.iter().skip(skip).cloned().collect::<Vec<_>>().join("\n")
+    }
+
+    /// The trace is kept, and begins here.
+    pub(crate) fn trace_from_here(&mut self) {
+        self.tracing = true;
+        self.trace.clear();
+    }
+
+    /// The trace since it was last taken.
+    pub(crate) fn take_trace(&mut self) -> VecDeque<String> {
+        std::mem::take(&mut self.trace)
     }
 
     pub(crate) fn note(&mut self, place: usize, text: impl FnOnce(&Peer) -> String) {
