@@ -53,6 +53,18 @@ impl World {
         }
     }
 
+    /// The next timer that is due until then goes off. False, and it is then, if there is none.
+    pub(crate) fn ring_next(&mut self, until: u64) -> bool {
+        let due = self.places().filter(|place| self.is_up(*place)).filter_map(|place| Some((self.peers[place].due?, place)));
+        match due.min().filter(|(due, _)| *due <= until) {
+            Some((_, place)) => self.ring(place),
+            None => {
+                self.now = self.now.max(until);
+                false
+            }
+        }
+    }
+
     /// Time passes, and nobody does anything meanwhile.
     pub(crate) fn pass(&mut self, nanos: u64) {
         self.now += nanos;

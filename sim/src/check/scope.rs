@@ -31,7 +31,8 @@ pub enum Network {
 pub enum Leaps {
     /// At any moment, with packets under way and timers due.
     Anytime,
-    /// When nothing is under way and no timer is due.
+    /// When nothing is under way and no timer is due. Timers go off meanwhile when they are due, until one of them sends
+    /// something other than what arrives at once: then the leap ends.
     AtRest,
 }
 
@@ -188,6 +189,7 @@ impl Scope {
             let mut world = state.world.clone();
             match what {
                 Move::Step(step) => _ = world.apply(step),
+                Move::Leap(span) if self.leaps_when == Leaps::AtRest => self.wait(&mut world, *span),
                 Move::Leap(span) => world.pass(span.as_nanos() as u64),
             }
             self.settle(&mut world);
@@ -201,6 +203,14 @@ impl Scope {
         });
         let print = Print::of(&world, Some((&state.world, &state.print)), self.in_order(), &left);
         State { world, left, print }
+    }
+
+    /// Lets timers go off in their order for a while, or until something is under way.
+    fn wait(&self, world: &mut World, span: Duration) {
+        let until = world.now + span.as_nanos() as u64;
+        while world.under_way().next().is_none() && world.broken().is_none() && world.ring_next(until) {
+            self.settle(world);
+        }
     }
 
     /// Brings about what happens at once.
