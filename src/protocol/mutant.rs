@@ -26,6 +26,19 @@ pub enum Mutant {
 }
 
 impl Mutant {
+    /// Every one.
+    pub const ALL: [Mutant; 9] = [
+        Mutant::SkipOneInRecovery,
+        Mutant::LeaseFromReceipt,
+        Mutant::AcceptOlderEpoch,
+        Mutant::ForgetAccepted,
+        Mutant::ReuseTokens,
+        Mutant::RenewWithoutQuorum,
+        Mutant::FreeOnHint,
+        Mutant::ForgetGhosts,
+        Mutant::LosePlaces,
+    ];
+
     /// Those that chaos must find.
     pub const CHAOS: [Mutant; 8] = [
         Mutant::SkipOneInRecovery,

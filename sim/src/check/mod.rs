@@ -10,4 +10,4 @@ mod scope;
 pub mod scopes;
 
 pub use hunt::{Found, Hunt, Limits, Trail};
-pub use scope::{Leaps, Move, Network, Scope, State};
+pub use scope::{Leaps, Move, Network, Scope, State, Which};

@@ -36,6 +36,9 @@ pub enum Leaps {
     AtRest,
 }
 
+/// Some packets: by the places from and to which they go, and their name.
+pub type Which = fn(from: usize, to: usize, kind: &str) -> bool;
+
 /// Where a search begins, and its bounds.
 #[derive(Clone)]
 pub struct Scope {
@@ -73,7 +76,9 @@ pub struct Scope {
     /// When they may happen.
     pub leaps_when: Leaps,
     /// These packets arrive at once.
-    pub at_once: fn(from: usize, to: usize, kind: &str) -> bool,
+    pub at_once: Which,
+    /// These packets may be under way while everything else is at rest.
+    pub late: Which,
 }
 
 impl Scope {
@@ -96,7 +101,41 @@ impl Scope {
         leaps: &[],
         leaps_when: Leaps::AtRest,
         at_once: |_, _, _| false,
+        late: |_, _, _| false,
     };
+
+    /// The same with nothing lost or doubled.
+    pub fn quick(&self) -> Scope {
+        Scope { faults: 0, ..self.clone() }
+    }
+
+    /// The same with packets that overtake each other in any way, and clients that give up waiting.
+    pub fn large(&self) -> Scope {
+        Scope { network: Network::AnyOrder, cancels: self.releases, ..self.clone() }
+    }
+
+    /// The bounds in words.
+    pub fn bounds(&self) -> String {
+        let mut bounds = vec![match self.network {
+            Network::InOrder => "packets of a pair in order".to_string(),
+            Network::AnyOrder => "packets in any order".to_string(),
+        }];
+        let mut say = |count: usize, what: &str| {
+            if count > 0 {
+                bounds.push(format!("{count} {what}"));
+            }
+        };
+        say(usize::from(self.crashes), if self.vouched { "killed, seen by one" } else { "killed, seen by nobody" });
+        say(usize::from(self.faults), "packets lost or doubled");
+        say(self.joiners.len(), "joining");
+        say(self.leavers.len(), "leaving");
+        say(self.asks.len(), "asking for the lock");
+        say(self.rumours.len(), "wrong rumours");
+        if !self.leaps.is_empty() {
+            bounds.push(format!("leaps of {:?} ms", self.leaps));
+        }
+        bounds.join(", ")
+    }
 
     /// Where all ways begin; `prepare` makes the Worlds.
     pub fn first(&self, prepare: impl FnOnce(World) -> World) -> State {
@@ -118,6 +157,7 @@ impl Scope {
         let mut seen = BTreeSet::new();
         let under_way: Vec<&Parcel> = world.under_way().map(|(_, parcel)| &**parcel).collect();
         let enabled = world.enabled();
+        let is_at_rest = under_way.iter().all(|parcel| self.is_late(parcel)) && !enabled.iter().any(is_timer);
         for step in &enabled {
             if let Step::Deliver(number) = *step {
                 let parcel = under_way[number];
@@ -173,7 +213,7 @@ impl Scope {
             }
         }
         if let Some(span) = self.leaps.get(usize::from(left.leaps))
-            && (self.leaps_when == Leaps::Anytime || enabled.is_empty())
+            && (self.leaps_when == Leaps::Anytime || is_at_rest)
         {
             moves.push(Move::Leap(Duration::from_millis(*span)));
         }
@@ -208,7 +248,7 @@ impl Scope {
     /// Lets timers go off in their order for a while, or until something is under way.
     fn wait(&self, world: &mut World, span: Duration) {
         let until = world.now + span.as_nanos() as u64;
-        while world.under_way().next().is_none() && world.broken().is_none() && world.ring_next(until) {
+        while world.under_way().all(|(_, parcel)| self.is_late(parcel)) && world.broken().is_none() && world.ring_next(until) {
             self.settle(world);
         }
     }
@@ -223,6 +263,10 @@ impl Scope {
                 _ => break,
             }
         }
+    }
+
+    fn is_late(&self, parcel: &Parcel) -> bool {
+        (self.late)(parcel.from, parcel.to, kind(&parcel.packet))
     }
 
     fn in_order(&self) -> bool {
@@ -242,6 +286,10 @@ impl Scope {
         dead.flat_map(|dead| world.places().filter(|at| world.is_up(*at)).map(move |at| (at, dead)))
             .filter(|(at, dead)| world.peers[*at].host == world.peers[*dead].host)
     }
+}
+
+fn is_timer(step: &Step) -> bool {
+    matches!(step, Step::Timer(_))
 }
 
 /// One thing that happens.

@@ -1,19 +1,23 @@
-//! The scopes that are searched.
+//! The scopes that are searched. In all of them the elder is m0.
 
-use crate::check::scope::{LOCK, Leaps, SERVICE, Scope};
+use crate::check::scope::{LOCK, Leaps, Network, SERVICE, Scope};
+use crate::history::Ask;
 use crate::world::World;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-/// Three members in one view, on one host, and nothing under way.
+/// Three members in one view, on one host, and nothing under way. Place 3 is free for one who joins: it knows one seed,
+/// and not the elder, so that there is less talk, and its request is passed on.
 fn three(world: World) -> World {
-    let mut world = world.members(3).joiners(1).hosts(&[0; 4]);
-    // Who joins knows one seed, and not the elder: there is less talk, and it is passed on.
-    world.peers[3].seeds = BTreeSet::from([world.peers[1].addr]);
-    at_rest(world)
+    three_with_clocks(world, [0; 3])
 }
 
-fn at_rest(mut world: World) -> World {
+fn three_with_clocks(world: World, ppm: [i32; 3]) -> World {
+    let mut world = world.members(3).joiners(1).hosts(&[0; 4]);
+    for (place, ppm) in ppm.into_iter().enumerate() {
+        world = world.clock(place, ppm);
+    }
+    world.peers[3].seeds = BTreeSet::from([world.peers[1].addr]);
     world.settle();
     world.run_for(Duration::from_secs(1));
     rest(&mut world);
@@ -22,27 +26,62 @@ fn at_rest(mut world: World) -> World {
 
 /// Goes on until nothing is under way.
 fn rest(world: &mut World) {
-    let more = |world: &World| world.under_way().next().is_some();
-    assert!(world.run_until(|world| !more(world), Duration::from_secs(1)), "it does not come to rest");
+    let is_quiet = |world: &World| world.under_way().next().is_none();
+    assert!(world.run_until(is_quiet, Duration::from_secs(1)), "it does not come to rest");
 }
 
-/// [`three`], and the member at `place` is the grantor of the lock's service. The elder is m0.
-fn with_grantor(world: World, place: usize) -> World {
-    let mut world = three(world);
-    let first = world.hold_lock(place, SERVICE, LOCK);
-    world.release(first);
+/// [`three`], and the member at `grantor` is the grantor of the lock's service, and holds the lock if it is to.
+fn granted_by(world: World, ppm: [i32; 3], grantor: usize, holds: bool) -> (World, Ask) {
+    let mut world = three_with_clocks(world, ppm);
+    let ask = world.hold_lock(grantor, SERVICE, LOCK);
+    if !holds {
+        world.release(ask);
+    }
     world.run_for(Duration::from_millis(500));
     rest(&mut world);
-    assert_eq!((world.elder(), world.grantor(SERVICE)), (0, place));
-    world
+    assert_eq!((world.elder(), world.grantor(SERVICE)), (0, grantor));
+    (world, ask)
 }
 
 fn elder_grants(world: World) -> World {
-    with_grantor(world, 0)
+    granted_by(world, [0; 3], 0, false).0
+}
+
+fn elder_grants_and_holds(world: World) -> World {
+    granted_by(world, [0; 3], 0, true).0
 }
 
 fn another_grants(world: World) -> World {
-    with_grantor(world, 1)
+    granted_by(world, [0; 3], 1, false).0
+}
+
+/// m0 is elder, grants and holds, and is cut off from the others. The clocks are as far apart as they may be: what the
+/// others count out is over early, what m0 counts on lasts long.
+fn elder_is_cut_off(world: World) -> World {
+    let error = 20_000;
+    let (mut world, _) = granted_by(world, [-error, error, error], 0, true);
+    for other in [1, 2] {
+        world.cut(0, other);
+    }
+    world
+}
+
+/// m2 holds, granted by m0. It is cut off with its last renewal under way to it. Its clock runs slow.
+fn holder_is_cut_off(world: World) -> World {
+    let error = 20_000;
+    let (mut world, ask) = granted_by(world, [error, error, -error], 0, true);
+    world.release(ask);
+    let ask = world.hold_lock(2, SERVICE, LOCK);
+    assert!(world.is_granted(ask));
+    world.run_for(Duration::from_millis(500));
+    let pulse = world.hold_kind(0, 2, "Pulse");
+    world.run_until(|world| world.matched(pulse) > 0, Duration::from_secs(1));
+    for other in [0, 1] {
+        world.cut(2, other);
+    }
+    rest(&mut world);
+    world.let_go(pulse);
+    world
 }
 
 /// What keeps leases and links alive, and changes nothing else: not so much depends on its order.
@@ -50,10 +89,18 @@ fn upkeep(_: usize, _: usize, kind: &str) -> bool {
     ["Beat", "Pulse", "Ack"].contains(&kind)
 }
 
-/// Views: a joiner and a crash.
+fn to_m2(_: usize, to: usize, kind: &str) -> bool {
+    to == 2 && kind == "Pulse"
+}
+
+fn upkeep_but_to_m2(from: usize, to: usize, kind: &str) -> bool {
+    upkeep(from, to, kind) && !to_m2(from, to, kind)
+}
+
+/// A joiner, and a crash of anybody.
 pub const VIEWS: Scope = Scope {
     name: "views",
-    about: "three members, one joiner, one crash of anybody, seen by those on its host",
+    about: "one joins and one is killed, whoever it is",
     start: three,
     crashes: 1,
     mortal: &[0, 1, 2, 3],
@@ -62,10 +109,19 @@ pub const VIEWS: Scope = Scope {
     ..Scope::STILL
 };
 
+/// As [`VIEWS`], but nobody sees the end: leases run out.
+pub const SILENCE: Scope = Scope {
+    name: "silence",
+    about: "one joins and one is killed, and nobody sees it: leases run out",
+    vouched: false,
+    leaps: &[2_000, 2_000],
+    ..VIEWS
+};
+
 /// Elder and grantor are one, and may die.
 pub const TAKEOVER: Scope = Scope {
     name: "takeover",
-    about: "the elder, which is the grantor, or another is killed; two requests for one lock; two packets lost or doubled",
+    about: "two want a lock; the elder, who grants, or another is killed; two packets are lost or doubled",
     start: elder_grants,
     crashes: 1,
     mortal: &[0, 1, 2],
@@ -73,14 +129,84 @@ pub const TAKEOVER: Scope = Scope {
     releases: true,
     faults: 2,
     leaps: &[80],
-    leaps_when: Leaps::AtRest,
     at_once: upkeep,
     ..Scope::STILL
 };
 
 /// The grantor is not the elder, and may die.
-pub const RECOVERY: Scope =
-    Scope { name: "recovery", start: another_grants, asks: &[0, 2], ..TAKEOVER };
+pub const RECOVERY: Scope = Scope {
+    name: "recovery",
+    about: "as takeover, and m1 grants, not the elder",
+    start: another_grants,
+    asks: &[0, 2],
+    ..TAKEOVER
+};
+
+/// Two wait for what the grantor holds, and it dies.
+pub const QUEUE: Scope = Scope {
+    name: "queue",
+    about: "two wait for what the elder, who grants, holds until it is killed; they give up, or give back",
+    start: elder_grants_and_holds,
+    mortal: &[0],
+    cancels: true,
+    faults: 0,
+    leaps: &[],
+    ..TAKEOVER
+};
+
+/// Gossip is wrong.
+pub const RUMOUR: Scope = Scope {
+    name: "rumour",
+    about: "gossip tells the grantor that a living member is unreachable",
+    crashes: 0,
+    faults: 0,
+    leaps: &[],
+    rumours: &[(0, 1)],
+    ..TAKEOVER
+};
+
+/// The grantor says goodbye.
+pub const LEAVER: Scope = Scope {
+    name: "leaver",
+    about: "the grantor, not the elder, says goodbye; two want the lock, one of them twice",
+    start: another_grants,
+    crashes: 0,
+    faults: 0,
+    leaps: &[],
+    leavers: &[1],
+    asks: &[2, 0, 0],
+    ..TAKEOVER
+};
+
+/// The elder, who grants and holds, is cut off.
+pub const GHOST: Scope = Scope {
+    name: "ghost",
+    about: "the elder, who grants and holds, is cut off; another wants the lock; leases run out, clocks as unlike as may be",
+    start: elder_is_cut_off,
+    vouched: false,
+    crashes: 0,
+    faults: 0,
+    asks: &[1, 2],
+    leaps: &[1_500, 1_500, 1_500, 1_500, 1_500],
+    ..TAKEOVER
+};
+
+/// A holder is cut off.
+pub const LATE: Scope = Scope {
+    name: "late",
+    about: "a holder is cut off with its renewal under way; another wants the lock; leases run out, clocks as unlike as may be",
+    start: holder_is_cut_off,
+    network: Network::AnyOrder,
+    vouched: false,
+    crashes: 0,
+    faults: 0,
+    asks: &[1],
+    leaps: &[500, 500, 500, 500, 500, 500, 500],
+    leaps_when: Leaps::AtRest,
+    at_once: upkeep_but_to_m2,
+    late: to_m2,
+    ..TAKEOVER
+};
 
 /// All of them.
-pub const ALL: &[Scope] = &[VIEWS, TAKEOVER, RECOVERY];
+pub const ALL: &[Scope] = &[VIEWS, TAKEOVER, RECOVERY, SILENCE, QUEUE, RUMOUR, LEAVER, GHOST, LATE];
