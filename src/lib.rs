@@ -53,8 +53,8 @@ pub mod wire;
 
 pub use protocol::view::Member as ViewMember;
 pub use protocol::{
-    Epoch, GrantorState, HolderInfo, Host, InvalidName, InvalidTiming, LockName, LockStatus, LostReason, MemberInfo,
-    Metadata, ProcessId, ServiceName, ServiceStatus, Status, Timing, Token, View, ViewNumber,
+    Epoch, GrantorState, HolderInfo, Host, InvalidName, InvalidTiming, Lineage, LockName, LockStatus, LostReason,
+    MemberInfo, Metadata, ProcessId, ServiceName, ServiceStatus, Status, Timing, Token, View, ViewNumber,
 };
 #[cfg(feature = "tokio")]
 #[cfg_attr(docsrs, doc(cfg(feature = "tokio")))]

@@ -15,7 +15,7 @@ use tokio::signal::unix::{SignalKind, signal};
 pub(crate) struct NodeArgs {
     #[command(flatten)]
     settings: Settings,
-    /// A TOML file with the same settings: bind, advertise, seeds = [..], cluster, timing, found, insecure, trust_refused, join_seconds.
+    /// A TOML file with the same settings: bind, advertise, seeds = [..], cluster, timing, found, insecure, trust_refused, data_dir, join_seconds.
     #[arg(long, env = "ELDERLOCK_CONFIG")]
     config: Option<PathBuf>,
     /// Print one JSON object per event.
@@ -51,6 +51,13 @@ struct Settings {
     /// Take a refused connection as proof of death. Only where no firewall refuses for the living.
     #[arg(long, env = "ELDERLOCK_TRUST_REFUSED")]
     trust_refused: bool,
+    /// Directory that keeps this member's vote, so that a restart of everybody goes on.
+    #[arg(long, env = "ELDERLOCK_DATA_DIR")]
+    data_dir: Option<PathBuf>,
+    /// Declare all members that do not answer dead for ever, and go on without a quorum.
+    #[arg(long)]
+    #[serde(skip)]
+    force: bool,
     /// Give up joining after so many seconds (30 unless given).
     #[arg(long, env = "ELDERLOCK_JOIN_SECONDS")]
     join_seconds: Option<u64>,
@@ -124,6 +131,8 @@ impl Settings {
             found: self.found || others.found,
             insecure: self.insecure || others.insecure,
             trust_refused: self.trust_refused || others.trust_refused,
+            data_dir: self.data_dir.or(others.data_dir),
+            force: self.force,
             join_seconds: self.join_seconds.or(others.join_seconds),
         }
     }
@@ -144,6 +153,12 @@ impl Settings {
         }
         if self.found {
             builder = builder.found();
+        }
+        if let Some(path) = self.data_dir {
+            builder = builder.data_dir(path);
+        }
+        if self.force {
+            builder = builder.force();
         }
         if self.insecure {
             builder = builder.insecure();
@@ -176,6 +191,9 @@ fn tell(event: &MemberEvent) -> (&'static str, String, Value) {
         }
         MemberEvent::Suspended => {
             ("suspended", "suspended: no elder with a quorum, all locks lost".to_owned(), Value::Null)
+        }
+        MemberEvent::Orphaned => {
+            ("orphaned", "orphaned: no quorum for three member leases; see --force".to_owned(), Value::Null)
         }
         MemberEvent::Resumed => ("resumed", "resumed".to_owned(), Value::Null),
         MemberEvent::Lost => ("lost", "expelled: the cluster went on without this member".to_owned(), Value::Null),

@@ -6,9 +6,11 @@
 use crate::chance::Dice;
 use crate::fault::{Active, Fault, KINDS, millis};
 use crate::history::Ask;
+use crate::log::{Log, Scene};
 use crate::network::{MS, SECOND, Weather};
+use crate::step::Step;
 use crate::world::World;
-use elderlock::protocol::{Outcome, Timing, Token, Wait};
+use elderlock::protocol::{Outcome, Timing, Wait};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -104,37 +106,37 @@ impl Plan {
         Plan { faults: kept.iter().filter_map(of).collect(), kept: kept.to_vec(), ..self.clone() }
     }
 
+    /// What the World of this plan is like before anything happens.
+    pub fn scene(&self) -> Scene {
+        Scene {
+            founders: self.founders,
+            joiners: self.joiners,
+            council: self.council,
+            timing: self.timing,
+            hosts: self.hosts.clone(),
+            clocks: self.clocks.clone(),
+            bounded: self.bounded,
+            hints: !self.without_hints,
+            ..Scene::new(self.seed)
+        }
+    }
+
     /// The World of this plan, before anything happens.
     pub fn world(&self) -> World {
-        let mut world = World::new(self.seed)
-            .members(self.founders)
-            .joiners(self.joiners)
-            .council(self.council)
-            .timing(self.timing)
-            .hosts(&self.hosts)
-            .lenient();
-        for (place, ppm) in self.clocks.iter().enumerate() {
-            world = world.clock(place, *ppm);
-        }
-        if !self.bounded {
-            world = world.unbounded_clocks();
-        }
-        if self.without_hints {
-            world = world.without_hints();
-        }
-        world
+        self.scene().world()
     }
 
     /// Runs it to the end, or to the first break.
     pub fn run(&self, world: World) -> Run {
-        let mut run = Run { world, faults: BTreeMap::new(), pending: Vec::new(), complete: false, deed: 0 };
+        let log = Log { scene: self.scene(), steps: Vec::new(), end: 0 };
+        let mut run = Run { world, log, faults: BTreeMap::new(), pending: Vec::new(), complete: false, deed: 0 };
         // A panic of the core is a break like any other, and its trace is wanted. The World is not used further.
         let told = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| run.tell(self)));
-        if let Err(payload) = told {
-            let text = payload.downcast_ref::<String>().cloned();
-            let text = text.or_else(|| payload.downcast_ref::<&str>().map(ToString::to_string));
-            run.world.fail("no_panic", text.unwrap_or_default());
+        if let Err(panic) = told {
+            run.world.fail_with(panic.as_ref());
         }
+        run.log.end = run.world.now;
+        run.world.read_again();
         run
     }
 }
@@ -144,31 +146,42 @@ impl Plan {
 pub struct Run {
     /// The World.
     pub world: World,
+    /// What was done to it.
+    pub log: Log,
     /// Faults that began, by kind.
     pub faults: BTreeMap<&'static str, u64>,
     /// Whether everything was demanded at the end and came about.
     pub complete: bool,
     /// Writes to be made later, with a token that `fence` gave before.
-    pending: Vec<(u64, Ask, Token)>,
+    pending: Vec<(u64, Ask)>,
     deed: u64,
 }
 
 impl Run {
+    /// Takes a step and writes it down; first of all that, for it may be the last.
+    fn apply(&mut self, step: Step) -> bool {
+        self.log.steps.push((self.world.now, step));
+        let (_, step) = &self.log.steps[self.log.steps.len() - 1];
+        self.world.apply(step)
+    }
+
     fn tell(&mut self, plan: &Plan) {
         let mut dice = Dice::new(plan.seed, 2);
         let mut active: Vec<(usize, Active)> = Vec::new();
         let mut coming = plan.kept.iter().zip(&plan.faults).peekable();
         let mut joining: Vec<(u64, usize)> =
             (plan.founders..plan.founders + plan.joiners).map(|place| (dice.below(plan.span / 2), place)).collect();
-        self.world.weather(plan.weather);
+        self.apply(Step::Weather(plan.weather));
         while self.world.now < plan.span && self.world.broken().is_none() {
             self.world.run_for(Duration::from_nanos(dice.between(plan.pace / 4, plan.pace * 7 / 4)));
             let now = self.world.now;
             let mut changed = false;
             while let Some((number, fault)) = coming.next_if(|(_, fault)| fault.at <= now) {
-                if let Some(begun) = self.world.begin_fault(fault, plan.reckless) {
+                if let Some((begun, steps)) = self.world.begin_fault(fault, plan.reckless) {
                     *self.faults.entry(fault.what.name()).or_default() += 1;
-                    self.world.record_fault(*number, fault.what.name(), begun.places(&self.world));
+                    let (kind, places) = (fault.what.name().to_string(), begun.places(&self.world));
+                    self.apply(Step::Fault { fault: *number, kind, places });
+                    steps.into_iter().for_each(|step| _ = self.apply(step));
                     active.push((*number, begun));
                     changed = true;
                 }
@@ -177,23 +190,24 @@ impl Run {
             active = going_on;
             let over: Vec<(usize, Active)> = over;
             for (number, one) in &over {
-                self.world.end_fault(one);
-                self.world.record_mended(*number);
+                self.apply(Step::Mended { fault: *number });
+                let steps = self.world.end_fault(one);
+                steps.into_iter().for_each(|step| _ = self.apply(step));
                 changed = true;
             }
             if changed {
-                self.world.weather_of(plan.weather, &active);
+                self.apply(self.world.weather_of(plan.weather, &active));
             }
             joining.retain(|(at, place)| {
                 if *at <= now && !self.world.is_alive(*place) {
-                    self.world.start(*place);
+                    self.apply(Step::Start(*place));
                 }
                 *at > now
             });
             self.act(plan.seed);
         }
         if self.world.broken().is_none() {
-            self.complete = self.world.restore_and_demand();
+            self.complete = self.apply(Step::Restore);
         }
     }
 
@@ -202,20 +216,20 @@ impl Run {
         // A stream for each deed: what happened before does not change what is wanted next.
         self.deed += 1;
         let mut dice = Dice::new(seed, 1_000 + self.deed);
-        let world = &mut self.world;
-        let due: Vec<_> = {
-            let (due, later) = std::mem::take(&mut self.pending).into_iter().partition(|(at, ..)| *at <= world.now);
-            self.pending = later;
-            due
-        };
-        for (_, ask, token) in due {
-            if world.is_up(world.call(ask).member) {
-                world.write_with(ask, token);
+        let now = self.world.now;
+        let (due, later) = std::mem::take(&mut self.pending).into_iter().partition(|(at, _)| *at <= now);
+        self.pending = later;
+        let due: Vec<(u64, Ask)> = due;
+        for (_, ask) in due {
+            if self.world.is_up(self.world.call(ask).member) {
+                self.apply(Step::WriteEarlier(ask.0));
             }
         }
+        let world = &self.world;
         let place = dice.below(world.places().len() as u64) as usize;
-        let some = |dice: &mut Dice, these: Vec<Ask>| (!these.is_empty()).then(|| *dice.pick(&these));
-        let usable = |world: &World, ask: &Ask| world.is_up(world.call(*ask).member);
+        let some = |dice: &mut Dice, these: Vec<Ask>| (!these.is_empty()).then(|| dice.pick(&these).0);
+        let usable = |ask: &Ask| world.is_up(world.call(*ask).member);
+        let claims = || world.history().claims().filter(usable).collect();
         match dice.below(100) {
             0..45 => {
                 let busy = world.history().open().chain(world.history().claims());
@@ -230,34 +244,32 @@ impl Run {
                     _ => Wait::Forever,
                 };
                 let lease = dice.chance(400_000).then(|| ms(&mut dice, 3_000));
-                let (service, name) = (*dice.pick(&SERVICES), *dice.pick(&NAMES));
-                world.ask(place, service, name, wait, lease);
+                let (service, name) = (dice.pick(&SERVICES).to_string(), dice.pick(&NAMES).to_string());
+                let call = world.history().calls.len();
+                self.apply(Step::Ask { call, place, service, name, wait, lease });
             }
             45..75 => {
-                let claims = world.history().claims().filter(|ask| usable(world, ask)).collect();
-                if let Some(ask) = some(&mut dice, claims) {
-                    world.release(ask);
+                if let Some(call) = some(&mut dice, claims()) {
+                    self.apply(Step::Release(call));
                 }
             }
             75..82 => {
-                let open = world.history().open().filter(|ask| usable(world, ask)).collect();
-                if let Some(ask) = some(&mut dice, open) {
-                    world.cancel(ask);
+                let open = world.history().open().filter(usable).collect();
+                if let Some(call) = some(&mut dice, open) {
+                    self.apply(Step::Cancel(call));
                 }
             }
             82..88 => {
-                let claims = world.history().claims().filter(|ask| usable(world, ask)).collect();
-                if let Some(ask) = some(&mut dice, claims) {
-                    world.extend(ask, dice.between(1, 3_000));
+                if let Some(call) = some(&mut dice, claims()) {
+                    self.apply(Step::Extend(call, Duration::from_millis(dice.between(1, 3_000))));
                 }
             }
             _ => {
-                let claims = world.history().claims().filter(|ask| usable(world, ask)).collect();
-                let Some(ask) = some(&mut dice, claims) else { return };
+                let Some(call) = some(&mut dice, claims()) else { return };
                 if dice.chance(500_000) {
-                    world.write(ask);
-                } else if let Some(token) = world.fence(ask) {
-                    self.pending.push((world.now + dice.below(6 * SECOND), ask, token));
+                    self.apply(Step::Write(call));
+                } else if self.apply(Step::Fence(call)) {
+                    self.pending.push((now + dice.below(6 * SECOND), Ask(call)));
                 }
             }
         }
@@ -285,6 +297,8 @@ pub struct Summary {
     pub faults: BTreeMap<&'static str, u64>,
     /// How often the premise of each invariant held.
     pub premises: BTreeMap<&'static str, u64>,
+    /// The same of those that are checked once more offline.
+    pub offline: BTreeMap<&'static str, u64>,
     /// Runs that lost a quorum for good, of which nothing could be demanded at the end.
     pub excused: u64,
 }
@@ -313,6 +327,7 @@ impl Summary {
         }
         add_all(&mut self.faults, &run.faults);
         add_all(&mut self.premises, &run.world.premises());
+        add_all(&mut self.offline, &run.world.offline_premises());
     }
 
     /// Adds another summary.
@@ -327,6 +342,7 @@ impl Summary {
         add_all(&mut self.answers, &other.answers);
         add_all(&mut self.faults, &other.faults);
         add_all(&mut self.premises, &other.premises);
+        add_all(&mut self.offline, &other.offline);
     }
 }
 

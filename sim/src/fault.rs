@@ -2,8 +2,9 @@
 
 use crate::chance::Dice;
 use crate::network::{MS, SECOND, Weather};
+use crate::step::{Rumour, Step};
 use crate::world::World;
-use elderlock::protocol::{Hint, View};
+use elderlock::protocol::View;
 use std::time::Duration;
 
 /// Whom a fault hits, looked up when it begins.
@@ -180,12 +181,14 @@ impl World {
         rest.iter().any(remembers) && (reckless || self.is_quorum(view, rest.iter().copied()))
     }
 
-    /// Begins a fault. `None` if it found no victim, or one that cannot be spared.
-    pub(crate) fn begin_fault(&mut self, fault: &Fault, reckless: bool) -> Option<Active> {
+    /// Looks up whom a fault hits, and says what is to be done to them. `None` if it found no victim, or one that
+    /// cannot be spared.
+    pub(crate) fn begin_fault(&self, fault: &Fault, reckless: bool) -> Option<(Active, Vec<Step>)> {
+        let mut steps = Vec::new();
         let mut active = Active { until: fault.at + fault.lasts, what: fault.what, cuts: Vec::new(), down: Vec::new() };
         match fault.what {
             What::Weather(_) => {}
-            What::SlowWay(from, to, by) => self.network.slow(from, to, by),
+            What::SlowWay(from, to, by) => steps.push(Step::Slow(from, to, Duration::from_nanos(by))),
             What::CutOneWay(a, b) => active.cuts.push((a, b)),
             What::Cut(a, b) => active.cuts.extend([(a, b), (b, a)]),
             What::Isolate(target) => {
@@ -209,11 +212,11 @@ impl World {
                 active.down.extend(self.places().filter(|place| self.peers[*place].host == host));
             }
             What::Pause(target) | What::Leave(target) => active.down.push(self.find(target)?),
-            What::DieDeciding => self.doomed_until = active.until.max(self.now + 4 * SECOND),
+            What::DieDeciding => steps.push(Step::DieDeciding { until: active.until.max(self.now + 4 * SECOND) }),
             What::FalseAlarm(at, about) => {
                 let about = self.find(about).filter(|about| *about != at)?;
-                let process = self.peers[about].process()?;
-                self.give_hint(at, Hint::Unreachable(process));
+                self.peers[about].process()?;
+                steps.push(Step::Notice { at, about, what: Rumour::Unreachable });
             }
         }
         let ends = matches!(fault.what, What::Crash(_) | What::CrashBoth | What::Vanish(_) | What::Leave(_));
@@ -221,52 +224,42 @@ impl World {
             return None;
         }
         active.down.retain(|place| self.is_alive(*place));
-        for &(a, b) in &active.cuts {
-            self.cut_one_way(a, b);
-        }
-        for place in active.down.clone() {
+        steps.extend(active.cuts.iter().map(|(from, to)| Step::Cut(*from, *to)));
+        for &place in &active.down {
             match fault.what {
-                What::Crash(_) | What::CrashBoth => self.crash(place),
-                What::Vanish(_) if self.is_alive(place) => self.vanish(place),
-                What::Pause(_) => self.pause(place),
-                What::Leave(_) => self.leave(place),
+                What::Crash(_) | What::CrashBoth => steps.push(Step::Crash(place)),
+                What::Vanish(_) => steps.push(Step::Vanish(place)),
+                What::Pause(_) => steps.push(Step::Pause(place)),
+                What::Leave(_) => steps.push(Step::Leave(place)),
                 _ => {}
             }
         }
-        Some(active)
+        Some((active, steps))
     }
 
-    /// Ends a fault.
-    pub(crate) fn end_fault(&mut self, active: &Active) {
+    /// What is to be done to end a fault.
+    pub(crate) fn end_fault(&self, active: &Active) -> Vec<Step> {
+        let mut steps = Vec::new();
         if let What::SlowWay(from, to, _) = active.what {
-            self.network.slow(from, to, 0);
+            steps.push(Step::Slow(from, to, Duration::ZERO));
         }
-        for &(a, b) in &active.cuts {
-            self.network.mend(a, b);
-            let (now_reached, from) = (self.peers[b].process(), a);
-            if let Some(process) = now_reached
-                && !self.network.is_cut(a, b)
-                && !self.network.is_cut(b, a)
-            {
-                self.hint(MS, from, Hint::Connected(process));
-            }
-        }
+        steps.extend(active.cuts.iter().map(|(from, to)| Step::Mend(*from, *to)));
         for &place in &active.down {
             match active.what {
-                What::Pause(_) => self.resume(place),
-                _ if !self.is_alive(place) => self.restart(place),
+                What::Pause(_) => steps.push(Step::Wake(place)),
+                _ if !self.is_alive(place) => steps.push(Step::Start(place)),
                 _ => {}
             }
         }
+        steps
     }
 
     /// The weather of all faults that go on, over a base.
-    pub(crate) fn weather_of(&mut self, base: Weather, active: &[(usize, Active)]) {
-        let weather = active.iter().fold(base, |weather, (_, active)| match active.what {
+    pub(crate) fn weather_of(&self, base: Weather, active: &[(usize, Active)]) -> Step {
+        Step::Weather(active.iter().fold(base, |weather, (_, active)| match active.what {
             What::Weather(worse) => weather.worse(worse),
             _ => weather,
-        });
-        self.weather(weather);
+        }))
     }
 }
 

@@ -48,7 +48,17 @@ pub struct Call {
     pub gone: bool,
 }
 
+/// A lock for people: `service/name`.
+pub fn lock_name(key: &Key) -> String {
+    format!("{}/{}", key.0.as_str(), String::from_utf8_lossy(key.1.as_bytes()))
+}
+
 impl Call {
+    /// Its lock for people.
+    pub fn lock(&self) -> String {
+        lock_name(&self.key)
+    }
+
     /// The token of its grant.
     pub fn token(&self) -> Option<Token> {
         match self.outcome {

@@ -5,7 +5,7 @@ use elderlock::protocol::{Message, Notice, Packet};
 /// The name of what a packet carries: the variant of its notice or message. A relay is named by its inside.
 pub fn kind(packet: &Packet) -> &'static str {
     match packet {
-        Packet::Notice(notice) => match notice {
+        Packet::Notice(notice) | Packet::Heir { notice, .. } => match notice {
             Notice::Hello { .. } => "Hello",
             Notice::HelloIs { .. } => "HelloIs",
             Notice::Found { .. } => "Found",
@@ -25,6 +25,7 @@ pub fn kind(packet: &Packet) -> &'static str {
             Notice::Install { .. } => "Install",
             Notice::ViewIs(_) => "ViewIs",
             Notice::Fetch { .. } => "Fetch",
+            Notice::Stale { .. } => "Stale",
         },
         Packet::Linked { message, .. } => match message {
             Message::WhoGrants { .. } => "WhoGrants",
@@ -54,7 +55,7 @@ pub fn message(packet: &Packet) -> Option<&Message> {
     match packet {
         Packet::Linked { message, .. } => Some(message),
         Packet::Relay { packet, .. } => message(packet),
-        Packet::Notice(_) | Packet::Ack { .. } => None,
+        Packet::Notice(_) | Packet::Heir { .. } | Packet::Ack { .. } => None,
     }
 }
 
@@ -79,6 +80,7 @@ pub const KINDS: &[&str] = &[
     "Install",
     "ViewIs",
     "Fetch",
+    "Stale",
     "WhoGrants",
     "GrantorIs",
     "Name",

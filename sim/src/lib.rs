@@ -19,14 +19,18 @@ pub mod history;
 pub mod invariants;
 pub mod kind;
 pub mod liveness;
+pub mod log;
 pub mod network;
+pub mod offline;
 pub mod peer;
 pub mod record;
 pub mod rule;
 mod scribe;
+pub mod script;
 pub mod shrink;
 pub mod step;
 pub mod store;
+pub mod transcript;
 mod verbs;
 pub mod world;
 

@@ -57,6 +57,7 @@ impl World {
         converges_after_heal::demand(self, &demand)
             && no_lost_wakeup::demand(self, &demand)
             && no_leaked_hold::demand(self, &demand)
+            && self.record_rest()
     }
 
     /// Whether the processes that still run are no quorum of the latest view's council, or of any view that one of

@@ -2,7 +2,7 @@
 
 use crate::chance::mix;
 use crate::clock::Clock;
-use elderlock::protocol::{Config, Host, Input, MemberInfo, Node, ProcessId, Time, Timing, ViewNumber};
+use elderlock::protocol::{Config, Host, Input, MemberInfo, Node, ProcessId, StoredVote, Time, Timing, ViewNumber};
 use std::collections::{BTreeSet, VecDeque};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -51,6 +51,8 @@ pub struct Peer {
     pub next_life: Option<Config>,
     /// Founds alone.
     pub found_alone: bool,
+    /// What its data directory keeps.
+    pub disk: Option<StoredVote>,
 }
 
 /// What all places have in common.
@@ -64,6 +66,8 @@ pub struct Common {
     pub council: u8,
     /// The operator trusts refused connections.
     pub trust_refused: bool,
+    /// Every place has a data directory.
+    pub durable: bool,
     /// A deliberate break of every core.
     #[cfg(elderlock_mutants)]
     pub mutant: Option<elderlock::protocol::mutant::Mutant>,
@@ -90,6 +94,7 @@ impl Peer {
             seeds: BTreeSet::new(),
             next_life: None,
             found_alone: false,
+            disk: None,
         }
     }
 
@@ -120,6 +125,9 @@ impl Peer {
             found_alone: self.found_alone,
             founding_number: ViewNumber(1),
             remembered: None,
+            durable: common.durable,
+            stored: self.disk.clone(),
+            contacts: BTreeSet::new(),
             trust_refused: common.trust_refused,
             #[cfg(elderlock_mutants)]
             mutant: common.mutant,
@@ -127,7 +135,7 @@ impl Peer {
         let mut config = self.next_life.take().unwrap_or_else(fresh);
         config.me = me.clone();
         // Seconds of real life; a World is too short for those, so its milliseconds stand for them.
-        config.founding_number = ViewNumber(1_000 + (now / 1_000_000) as u32);
+        config.founding_number = config.founding_number.max(ViewNumber(1_000 + (now / 1_000_000) as u32));
         self.node = Some(Arc::new(Node::new(config, self.clock.local(now))));
         self.due = Some(now);
     }

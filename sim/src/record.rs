@@ -29,6 +29,19 @@ fn is_zero(number: &u64) -> bool {
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(tag = "what", rename_all = "snake_case")]
 pub enum Entry {
+    /// The first line: what World this is.
+    World {
+        /// The seed.
+        seed: u64,
+        /// How many places there are.
+        places: usize,
+        /// Whether clocks keep their bound, so that what needs it may be demanded.
+        bounded: bool,
+        /// That bound: how far clocks may run off, in parts per million.
+        error_ppm: u32,
+        /// How long a try may take, in nanoseconds.
+        answer: u64,
+    },
     /// A client asks for a lock. From here on it is `call`.
     Invoke {
         /// The number of the call in this run.
@@ -180,6 +193,11 @@ pub enum Entry {
     },
     /// Everything is healed, and everything has to work from now on.
     Heal,
+    /// Everything that was demanded after the healing came about.
+    Rest {
+        /// Of the members at these places.
+        places: Vec<usize>,
+    },
     /// An invariant is broken: the last line.
     Break {
         /// Its name.

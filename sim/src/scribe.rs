@@ -3,6 +3,7 @@
 //! What clients and members do is always written: memory only, and little of it. Packets are written when asked for.
 
 use crate::history::Ask;
+use crate::offline;
 use crate::record::{Entry, Line, Record};
 use crate::world::World;
 use elderlock::protocol::{Epoch, Event, GrantorState, LostReason, Outcome, ProcessId, ServiceName, Time, View, Wait};
@@ -20,6 +21,8 @@ pub(crate) struct Scribe {
     packets: u64,
     /// Place and life of every process that ever ran.
     lives: BTreeMap<ProcessId, (usize, u64)>,
+    /// What the second judge had to say.
+    premises: BTreeMap<&'static str, u64>,
     /// The services that each place grants, as far as written.
     roles: Vec<Vec<(ServiceName, Epoch, GrantorState)>>,
 }
@@ -56,6 +59,31 @@ impl World {
         self.record_line(None, Entry::Fault { fault, kind: kind.to_string(), places });
     }
 
+    /// What was demanded after the healing came about, at every member.
+    pub(crate) fn record_rest(&mut self) -> bool {
+        let places = self.places().filter(|place| self.is_alive(*place)).collect();
+        self.record_line(None, Entry::Rest { places });
+        true
+    }
+
+    /// The second judge reads what was written down. For the end of a run.
+    pub fn read_again(&mut self) {
+        match offline::check(&self.scribe.record) {
+            Ok(findings) => {
+                self.scribe.premises = findings.premises;
+                if let Some(flaw) = findings.flaws.into_iter().next() {
+                    self.fail(flaw.invariant, format!("offline, at {} ns: {}", flaw.at, flaw.what));
+                }
+            }
+            Err(what) => self.fail("record_is_sound", what),
+        }
+    }
+
+    /// How often the premise of each invariant held that is checked offline: after [`read_again`](Self::read_again).
+    pub fn offline_premises(&self) -> BTreeMap<&'static str, u64> {
+        self.scribe.premises.clone()
+    }
+
     /// A fault of a plan ends.
     pub fn record_mended(&mut self, fault: usize) {
         self.record_line(None, Entry::Mended { fault });
@@ -72,6 +100,17 @@ impl World {
     pub(crate) fn record_line(&mut self, place: Option<usize>, entry: Entry) {
         if self.scribe.silent {
             return;
+        }
+        if self.scribe.record.lines.is_empty() {
+            let timing = &self.common.timing;
+            let entry = Entry::World {
+                seed: self.common.seed,
+                places: self.peers.len(),
+                bounded: self.bounded,
+                error_ppm: timing.clock_error_ppm,
+                answer: timing.answer.as_nanos() as u64,
+            };
+            self.scribe.record.lines.push(Line { at: self.now, place: None, life: 0, entry });
         }
         let life = place.map_or(0, |place| self.peers[place].incarnation);
         self.scribe.record.lines.push(Line { at: self.now, place, life, entry });
@@ -171,6 +210,8 @@ impl World {
             Event::Expelled => named("expelled"),
             Event::Left => named("left"),
             Event::Abandoned => named("abandoned"),
+            Event::Orphaned => named("orphaned"),
+            Event::Forced => named("forced"),
             Event::BecameGrantor { service, epoch } => {
                 self.set_role(place, service, Some((*epoch, GrantorState::Acting)));
                 Entry::Grantor { service: service.as_str().to_string(), epoch: epoch.0.get(), recovering: false }
@@ -191,7 +232,7 @@ impl World {
             members: view.members.iter().map(|member| of(member).0).collect(),
             lives: view.members.iter().map(|member| of(member).1).collect(),
             ghosts: view.members.iter().filter(|member| member.ghost).map(|member| of(member).0).collect(),
-            founder: whose(&view.lineage),
+            founder: whose(&view.lineage.founder),
         }
     }
 

@@ -1,32 +1,187 @@
-//! Shrinking: of the faults of a broken run, those that it takes.
+//! Shrinking: of a broken run, what it takes. First the faults of its plan are left out, then the steps of its log, as
+//! long as the same invariant breaks, and for the same lock where it is about one: without that it slips to another
+//! break, and what remains tells another story.
 
+use crate::chance::mix;
 use crate::chaos::{Plan, run_seed};
+use crate::invariants::Break;
+use crate::log::Log;
+use crate::step::Step;
 use crate::world::World;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
 
-/// Runs spent on shrinking at most.
-const MAX_RUNS: usize = 200;
+/// Runs spent on the faults at most.
+const MAX_PLANS: usize = 200;
+/// Runs spent on the steps at most.
+const MAX_LOGS: usize = 1_000;
+/// With how many lucks of the network a part of a log is tried.
+const LUCKS: u64 = 4;
 
-/// Leaves faults out, first many and then single ones, as long as the same invariant breaks.
-pub fn shrink(plan: &Plan, invariant: &str, prepare: impl Fn(World) -> World) -> Plan {
-    let breaks = |kept: &[usize]| {
-        run_seed(&plan.only(kept), &prepare).world.broken().is_some_and(|found| found.invariant == invariant)
-    };
-    let mut kept = plan.kept.clone();
+/// Whether this run broke as that one did.
+fn is_same(found: Option<&Break>, as_this: &Break) -> bool {
+    found.is_some_and(|found| found.invariant == as_this.invariant && found.lock == as_this.lock)
+}
+
+/// Leaves some out, first many and then single ones, as long as it `breaks` with the rest.
+fn reduce<T: Clone>(all: &[T], runs: &mut usize, mut breaks: impl FnMut(&[T]) -> bool) -> Vec<T> {
+    let mut kept = all.to_vec();
     let mut chunk = kept.len();
-    let mut runs = 0;
     while chunk > 0 {
         let mut start = 0;
-        while start < kept.len() && runs < MAX_RUNS {
-            let rest: Vec<usize> =
-                kept[..start].iter().chain(&kept[(start + chunk).min(kept.len())..]).copied().collect();
-            runs += 1;
+        let before = kept.len();
+        while start < kept.len() && *runs > 0 {
+            let rest: Vec<T> = kept[..start].iter().chain(&kept[(start + chunk).min(kept.len())..]).cloned().collect();
+            *runs -= 1;
             if breaks(&rest) {
                 kept = rest;
             } else {
                 start += chunk;
             }
         }
-        chunk /= 2;
+        // Single ones are tried again and again: one may go only after another.
+        if chunk > 1 || kept.len() == before {
+            chunk /= 2;
+        }
     }
+    kept
+}
+
+/// Leaves out the faults of a plan that the break does not take.
+pub fn shrink(plan: &Plan, found: &Break, prepare: impl Fn(World) -> World) -> Plan {
+    let mut runs = MAX_PLANS;
+    let kept =
+        reduce(&plan.kept, &mut runs, |kept| is_same(run_seed(&plan.only(kept), &prepare).world.broken(), found));
     plan.only(&kept)
+}
+
+/// Leaves out the steps of a log that the break does not take: first clients' calls with all that belongs to them, then
+/// single steps. The log as it is if it does not break so.
+///
+/// Without a call there are fewer packets, and those after it have another luck; a break that hangs on a race would be
+/// missed so. So the rest is tried with some other lucks as well, and the log keeps the one with which it breaks.
+pub fn shrink_log(log: &Log, found: &Break, prepare: impl Fn(World) -> World) -> Log {
+    let replay = |log: &Log| log.replay(prepare(log.scene.world().untraced()));
+    let whole = replay(log);
+    if !is_same(whole.broken(), found) {
+        return log.clone();
+    }
+    let mut small = log.clone();
+    small.steps.retain(|(at, step)| *at <= whole.now && !step.is_remark());
+    let mut runs = MAX_LOGS;
+    let left = std::cell::Cell::new(MAX_LOGS);
+    let luck = std::cell::Cell::new(log.scene.seed);
+    let breaks = |steps: Vec<(u64, Step)>| {
+        let mut small = Log { steps, ..log.clone() };
+        let lucks = (0..LUCKS).map(|n| if n == 0 { luck.get() } else { mix(&[log.scene.seed, n]) });
+        let found = lucks.take_while(|_| left.replace(left.get().saturating_sub(1)) > 0).find(|seed| {
+            small.scene.seed = *seed;
+            is_same(replay(&small).broken(), found)
+        });
+        luck.set(found.unwrap_or(luck.get()));
+        found.is_some()
+    };
+    let silent = |step: &Step| matches!(step, Step::Fence(_) | Step::Write(_) | Step::WriteEarlier(_));
+    let loud: Vec<_> = small.steps.iter().filter(|(_, step)| !silent(step)).cloned().collect();
+    if breaks(loud.clone()) {
+        small.steps = loud;
+    }
+    let calls: BTreeSet<usize> = small.steps.iter().filter_map(|(_, step)| step.call()).collect();
+    let calls: Vec<usize> = calls.into_iter().collect();
+    let calls = reduce(&calls, &mut runs, |kept| breaks(only_calls(&small.steps, kept)));
+    small.steps = only_calls(&small.steps, &calls);
+    left.set(MAX_LOGS / 2);
+    small.steps = reduce(&small.steps, &mut runs, |kept| breaks(kept.to_vec()));
+    small.scene.seed = luck.get();
+    small.steps = with_remarks(&small.steps, log.steps.iter().filter(|(_, step)| step.is_remark()));
+    rename(&mut small.steps);
+    small.end = replay(&small).now;
+    small
+}
+
+/// The steps without those of other calls.
+fn only_calls(steps: &[(u64, Step)], calls: &[usize]) -> Vec<(u64, Step)> {
+    let stays = |step: &Step| step.call().is_none_or(|call| calls.binary_search(&call).is_ok());
+    steps.iter().filter(|(_, step)| stays(step)).cloned().collect()
+}
+
+/// Puts the remarks on faults back where steps of theirs are left: there, at that time, something is done that is no
+/// client's deed.
+fn with_remarks<'a>(steps: &[(u64, Step)], remarks: impl Iterator<Item = &'a (u64, Step)>) -> Vec<(u64, Step)> {
+    let mut all = steps.to_vec();
+    let done: BTreeSet<u64> = all.iter().filter(|(_, step)| step.call().is_none()).map(|(at, _)| *at).collect();
+    let mut begun = BTreeSet::new();
+    for (at, remark) in remarks {
+        let stays = match remark {
+            Step::Fault { fault, .. } if done.contains(at) => begun.insert(*fault),
+            Step::Mended { fault } => done.contains(at) && begun.contains(fault),
+            _ => false,
+        };
+        if stays {
+            let place = all.partition_point(|(other, _)| other < at);
+            all.insert(place, (*at, remark.clone()));
+        }
+    }
+    all
+}
+
+/// Counts the calls that are left from 0.
+fn rename(steps: &mut [(u64, Step)]) {
+    let mut names = BTreeMap::new();
+    for (_, step) in steps {
+        if let Some(call) = step.call_mut() {
+            let next = names.len();
+            *call = *names.entry(*call).or_insert(next);
+        }
+    }
+}
+
+/// Writes the log of a break of `seed` to a file in `folder`, with what comes of it and the demand that everything works
+/// after it. Returns where, or nothing if the log does not break so.
+pub fn save(
+    seed: u64,
+    log: &Log,
+    found: &Break,
+    prepare: impl Fn(World) -> World,
+    folder: &Path,
+) -> std::io::Result<Option<PathBuf>> {
+    let mut log = log.clone();
+    if !matches!(log.steps.last(), Some((_, Step::Restore))) {
+        log.steps.push((log.end, Step::Restore));
+    }
+    let mut teller = crate::script::Teller::new(prepare);
+    let told = teller.tell(&log.to_script())?;
+    if !is_same(teller.world().broken(), found) {
+        return Ok(None);
+    }
+    let lock = found.lock.as_ref().map(|lock| format!(" of {lock}")).unwrap_or_default();
+    let file = folder.join(format!("{}-{seed}", found.invariant));
+    std::fs::create_dir_all(folder)?;
+    std::fs::write(&file, format!("# Seed {seed} of chaos breaks {}{lock}.\n{told}", found.invariant))?;
+    Ok(Some(file))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_remains_is_what_it_takes() {
+        let all: Vec<u32> = (0..300).collect();
+        let mut runs = MAX_LOGS;
+        let kept = reduce(&all, &mut runs, |kept| [7, 8, 150, 299].iter().all(|one| kept.contains(one)));
+        assert_eq!(kept, [7, 8, 150, 299]);
+        assert!(MAX_LOGS - runs < 150, "{} runs", MAX_LOGS - runs);
+    }
+
+    #[test]
+    fn one_that_may_go_only_after_another_goes() {
+        let mut runs = MAX_LOGS;
+        // 1 needs 2, and 2 is needed by nobody else.
+        let breaks = |kept: &[u32]| kept.contains(&5) && (!kept.contains(&1) || kept.contains(&2));
+        assert_eq!(reduce(&[1, 2, 3, 4, 5], &mut runs, breaks), [5]);
+        let mut runs = MAX_LOGS;
+        let breaks = |kept: &[u32]| kept.contains(&5) && (!kept.contains(&2) || kept.contains(&1) || kept.len() < 3);
+        assert_eq!(reduce(&[1, 2, 5], &mut runs, breaks), [5]);
+    }
 }

@@ -42,7 +42,7 @@ pub enum Step {
     Fence(usize),
     /// The client writes to what the lock protects, if the guard gives its token now.
     Write(usize),
-    /// The client writes with the token that the guard gave earlier.
+    /// A write with the token that the guard gave earlier arrives; its client may be no more.
     WriteEarlier(usize),
 
     /// A process starts at the place.
@@ -95,6 +95,21 @@ pub enum Step {
     /// Everything is healed, everybody is woken or started again, and everything has to work.
     Restore,
 
+    /// For the record: what follows is a fault of a plan.
+    Fault {
+        /// Its number in the plan.
+        fault: usize,
+        /// Its kind.
+        kind: String,
+        /// The places that it hits.
+        places: Vec<usize>,
+    },
+    /// For the record: that fault ends with what follows.
+    Mended {
+        /// Its number in the plan.
+        fault: usize,
+    },
+
     /// Of the packets under way, in the order of their arrival, the one with this number arrives now.
     Deliver(usize),
     /// The packet with this number is lost.
@@ -103,6 +118,32 @@ pub enum Step {
     Double(usize),
     /// The timer of the member goes off: it is the time for which it was set.
     Timer(usize),
+}
+
+impl Step {
+    /// The call whose client does it.
+    pub fn call(&self) -> Option<usize> {
+        match self {
+            Step::Ask { call, .. } => Some(*call),
+            Step::Release(call) | Step::Cancel(call) | Step::Extend(call, _) => Some(*call),
+            Step::Fence(call) | Step::Write(call) | Step::WriteEarlier(call) => Some(*call),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn call_mut(&mut self) -> Option<&mut usize> {
+        match self {
+            Step::Ask { call, .. } => Some(call),
+            Step::Release(call) | Step::Cancel(call) | Step::Extend(call, _) => Some(call),
+            Step::Fence(call) | Step::Write(call) | Step::WriteEarlier(call) => Some(call),
+            _ => None,
+        }
+    }
+
+    /// Whether it is for the record only.
+    pub fn is_remark(&self) -> bool {
+        matches!(self, Step::Fault { .. } | Step::Mended { .. })
+    }
 }
 
 /// What may be noticed about a process outside the protocol; see [`Hint`].
@@ -143,6 +184,7 @@ impl Packets {
 pub(crate) struct Named {
     /// Calls by the number that the log gives them.
     calls: BTreeMap<usize, Ask>,
+    names: BTreeMap<Ask, usize>,
     /// Tokens that guards gave.
     tokens: BTreeMap<usize, Token>,
     /// Rules in force.
@@ -157,8 +199,11 @@ impl World {
                 if !self.has(*place) || !self.is_alive(*place) {
                     return false;
                 }
-                let ask = self.ask(*place, service, name, *wait, *lease);
+                // It may be answered at once, and is spoken of by this name then.
+                let ask = Ask(self.history.calls.len());
                 self.named.calls.insert(*call, ask);
+                self.named.names.insert(ask, *call);
+                self.ask(*place, service, name, *wait, *lease);
                 true
             }
             Step::Release(call) => self.with(*call, |world, ask| world.release(ask)),
@@ -172,7 +217,8 @@ impl World {
             Step::Write(call) => self.named(*call).is_some_and(|ask| self.write(ask)),
             Step::WriteEarlier(call) => {
                 let earlier = self.named.tokens.get(call).copied();
-                earlier.is_some_and(|token| self.with(*call, |world, ask| _ = world.write_with(ask, token)))
+                let write = self.named(*call).zip(earlier);
+                write.map(|(ask, token)| self.write_with(ask, token)).is_some()
             }
             Step::Start(place) => self.at(*place, |world, place| !world.is_alive(place), World::start),
             Step::Crash(place) => self.at(*place, World::is_alive, World::crash),
@@ -224,11 +270,30 @@ impl World {
                 true
             }
             Step::Restore => self.restore_and_demand(),
+            Step::Fault { fault, kind, places } => {
+                self.record_fault(*fault, kind, places.clone());
+                true
+            }
+            Step::Mended { fault } => {
+                self.record_mended(*fault);
+                true
+            }
             Step::Deliver(number) => self.deliver_nth(*number),
             Step::Lose(number) => self.lose_nth(*number),
             Step::Double(number) => self.double_nth(*number),
             Step::Timer(place) => self.has(*place) && self.ring(*place),
         }
+    }
+
+    /// By which number steps name this call.
+    pub fn name_of(&self, ask: Ask) -> Option<usize> {
+        self.named.names.get(&ask).copied()
+    }
+
+    /// How many packets have been kept back of these, by a step.
+    pub fn held_of(&self, packets: &Packets) -> usize {
+        let rules = self.named.rules.iter().filter(|(these, _)| these == packets);
+        rules.map(|(_, rule)| self.matched(*rule)).sum()
     }
 
     /// The call that steps name by this number.

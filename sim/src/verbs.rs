@@ -4,12 +4,11 @@ use crate::history::{Ask, Call, Key};
 use crate::kind::{KINDS, kind};
 use crate::network::{MS, Weather};
 use crate::peer::{Peer, Run};
-use crate::record::Entry;
 use crate::rule::{Fate, Flight, Rule, RuleId};
 use crate::world::{Due, World};
 use elderlock::protocol::{
     Command, GrantorState, Hint, Input, LockName, LostReason, Metadata, Node, Outcome, ProcessId, RequestId,
-    ServiceName, Status, Time, Token, View, Wait,
+    ServiceName, Status, StoredVote, Time, Token, View, Wait,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -116,10 +115,9 @@ impl World {
     pub fn write(&mut self, ask: Ask) -> bool {
         let Some(token) = self.fence(ask) else { return false };
         if !self.write_with(ask, token) && self.bounded {
-            self.fail(
-                "tokens_rise",
-                format!("a believing holder of {:?} was refused by the store", self.call(ask).key),
-            );
+            let lock = self.call(ask).lock();
+            let what = format!("a believing holder of {lock} was refused by the store");
+            self.fail_about("tokens_rise", Some(lock), what);
         }
         true
     }
@@ -238,9 +236,32 @@ impl World {
         }
     }
 
+    /// An operator forces it to go on without a quorum.
+    pub fn force(&mut self, place: usize) {
+        self.feed(place, Input::Command(Command::Force));
+    }
+
+    /// The data directory at `place` is lost. Nobody runs there.
+    pub fn lose_disk(&mut self, place: usize) {
+        assert!(!self.is_alive(place), "a process uses the directory of m{place}");
+        self.note(place, |_| "loses its data directory".to_string());
+        self.peers[place].disk = None;
+    }
+
+    /// What the data directory at `place` keeps, as somebody who makes a copy of it sees it.
+    pub fn disk(&self, place: usize) -> Option<StoredVote> {
+        self.peers[place].disk.clone()
+    }
+
+    /// Puts a copy back.
+    pub fn put_back_disk(&mut self, place: usize, copy: Option<StoredVote>) {
+        assert!(!self.is_alive(place), "a process uses the directory of m{place}");
+        self.note(place, |_| "has its data directory put back".to_string());
+        self.peers[place].disk = copy;
+    }
+
     /// The member says goodbye.
     pub fn leave(&mut self, place: usize) {
-        self.record_here(place, Entry::Leave);
         self.feed(place, Input::Command(Command::Leave));
     }
 

@@ -15,7 +15,7 @@ use crate::rule::{Fate, Flight, Rule};
 use crate::scribe::Scribe;
 use crate::step::Named;
 use crate::store::Store;
-use elderlock::protocol::{Command, Event, Hint, Input, Outcome, Output, Packet, ProcessId, Timing, View};
+use elderlock::protocol::{Command, Event, Hint, Input, Lineage, Outcome, Output, Packet, ProcessId, Timing, View};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::hash::Hash;
 use std::net::SocketAddr;
@@ -76,6 +76,8 @@ pub struct World {
     /// Whether clocks keep the bound that the timing states, so that what needs it is checked.
     pub(crate) bounded: bool,
     strict: bool,
+    /// Whether there is only one lineage at a time, so that what needs it is checked.
+    pub(crate) one_lineage: bool,
     tracing: bool,
     trace: VecDeque<String>,
     /// Until then the next process to decide a view dies before it can tell anyone.
@@ -87,7 +89,7 @@ pub struct World {
     /// Whether broken connections and gossip are noticed.
     hints: bool,
     /// The highest view installed anywhere, by lineage.
-    pub(crate) latest: BTreeMap<ProcessId, View>,
+    pub(crate) latest: BTreeMap<Lineage, View>,
     outputs: Vec<Output>,
 }
 
@@ -101,6 +103,7 @@ impl World {
                 timing: Timing::fast(),
                 council: 7,
                 trust_refused: false,
+                durable: false,
                 #[cfg(elderlock_mutants)]
                 mutant: None,
             },
@@ -121,6 +124,7 @@ impl World {
             manual: false,
             bounded: true,
             strict: true,
+            one_lineage: true,
             tracing: true,
             trace: VecDeque::new(),
             doomed_until: 0,
@@ -174,6 +178,12 @@ impl World {
     /// The operator trusts refused connections.
     pub fn trust_refused(mut self) -> World {
         self.common.trust_refused = true;
+        self
+    }
+
+    /// Every place has a data directory, which outlives its processes.
+    pub fn durable(mut self) -> World {
+        self.common.durable = true;
         self
     }
 
@@ -239,6 +249,13 @@ impl World {
         self.put_the_pen_down();
     }
 
+    /// Two lineages may live at once, and each other's grants are then not compared: cut off seeds found again.
+    pub fn two_lineages_may_meet(mut self) -> World {
+        self.one_lineage = false;
+        self.bounded = false;
+        self
+    }
+
     /// No trace is kept.
     pub fn untraced(mut self) -> World {
         self.tracing = false;
@@ -259,6 +276,14 @@ impl World {
     pub fn run_for(&mut self, span: Duration) {
         let until = self.now + span.as_nanos() as u64;
         while self.tick(until) {}
+    }
+
+    /// Lets the World go on until it is this late, in true nanoseconds, with all that is due then. If it is that late
+    /// already nothing happens: what a step makes due at its own instant waits for the other steps of that instant.
+    pub fn run_to(&mut self, at: u64) {
+        if at > self.now {
+            while self.tick(at) {}
+        }
     }
 
     /// Lets the World go on until something is so. False if it is not so in time.
@@ -456,7 +481,10 @@ impl World {
             }
             Run::Up => {}
         }
-        peer.leaving |= input == Input::Command(Command::Leave);
+        if input == Input::Command(Command::Leave) {
+            peer.leaving = true;
+            self.record_here(place, Entry::Leave);
+        }
         if self.tracing {
             self.trace_input(place, &input);
         }
@@ -536,6 +564,7 @@ impl World {
                 Arc::make_mut(&mut self.history).lose(ask, reason);
             }
             Output::Event(event) => self.on_event(place, process, event),
+            Output::Store(stored) => self.peers[place].disk = Some(*stored),
         }
     }
 
@@ -593,7 +622,9 @@ impl World {
             self.fail("who_leaves_has_left", format!("m{place} was told to leave and calls itself expelled"));
         }
         match event {
-            Event::Expelled | Event::Abandoned => self.schedule(MS, Due::Rebirth { to: place, process }),
+            Event::Expelled | Event::Abandoned | Event::Forced => {
+                self.schedule(MS, Due::Rebirth { to: place, process })
+            }
             Event::Left => {
                 self.end_process(place, "left");
                 self.peers[place].run = Run::Down;
@@ -649,12 +680,17 @@ impl World {
         let verdict = judge.hear(self, fact);
         self.judge = judge;
         if let Err(found) = verdict {
-            self.fail(found.invariant, found.what);
+            self.fail_about(found.invariant, found.lock, found.what);
         }
     }
 
-    /// An invariant is broken.
+    /// An invariant is broken that is about no single lock.
     pub(crate) fn fail(&mut self, invariant: &'static str, what: String) {
+        self.fail_about(invariant, None, what);
+    }
+
+    /// An invariant is broken.
+    pub(crate) fn fail_about(&mut self, invariant: &'static str, lock: Option<String>, what: String) {
         if self.broken.is_some() {
             return;
         }
@@ -663,8 +699,15 @@ impl World {
         }
         self.note_line(format!("{invariant} is broken: {what}"));
         let (name, words) = (invariant.to_string(), what.clone());
-        self.record_line(None, Entry::Break { invariant: name, lock: None, words });
-        self.broken = Some(Break { invariant, what, at: self.now });
+        self.record_line(None, Entry::Break { invariant: name, lock: lock.clone(), words });
+        self.broken = Some(Break { invariant, lock, what, at: self.now });
+    }
+
+    /// A panic is a break like any other.
+    pub(crate) fn fail_with(&mut self, panic: &(dyn std::any::Any + Send)) {
+        let text = panic.downcast_ref::<String>().cloned();
+        let text = text.or_else(|| panic.downcast_ref::<&str>().map(ToString::to_string));
+        self.fail("no_panic", text.unwrap_or_default());
     }
 
     /// An invariant whose premise held is checked outside the steps.
@@ -703,6 +746,12 @@ impl World {
     /// True time since the World began.
     pub fn elapsed(&self) -> Duration {
         Duration::from_nanos(self.now)
+    }
+
+    /// Whether the trace has a line of the place with these words.
+    pub fn said_at(&self, place: usize, words: &str) -> bool {
+        let who = format!(" m{place} ");
+        self.trace.iter().any(|line| line.contains(&who) && line.contains(words))
     }
 
     /// The last lines of the trace.
@@ -783,6 +832,7 @@ fn show_packet(packet: &Packet) -> String {
         Packet::Notice(elderlock::protocol::Notice::ViewIs(view)) => format!("ViewIs {}", show(view)),
         Packet::Notice(notice) => format!("{notice:?}"),
         Packet::Linked { view, seq, ack, message } => format!("[v{view} #{seq} ack {ack}] {message:?}"),
+        Packet::Heir { voter, me, notice, .. } => format!("{} for {voter}: {notice:?}", me.process),
         Packet::Ack { view, ack, again } => format!("[v{view} ack {ack}{}]", if *again { " again" } else { "" }),
     }
 }

@@ -231,3 +231,22 @@ fn an_elder_goes_although_others_come_or_go_at_the_same_moment() {
         });
     }
 }
+
+/// When all go at nearly the same moment, each has its goodbye heard, or nobody is left to hear it: nobody waits for
+/// its lease.
+#[test]
+fn when_all_leave_at_nearly_once_nobody_waits_long() {
+    for seed in 0..400 {
+        let count = 2 + seed as usize % 5;
+        let mut w = World::new(4_000 + seed).members(count);
+        w.settle();
+        for place in w.places() {
+            w.run_for(Duration::from_micros(elderlock_sim::chance::mix(&[seed, place as u64]) % 4_000));
+            w.leave(place);
+        }
+        let limit = Timing::fast().member_lease / 2;
+        w.expect_within(&format!("seed {seed}: {count} have left"), limit, |w| {
+            w.places().all(|place| !w.is_alive(place))
+        });
+    }
+}

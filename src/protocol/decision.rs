@@ -9,14 +9,15 @@
 //! The acceptors of instance n+1 are the council of view n; a quorum is more than half of its weight. The canvass
 //! binds nobody: it keeps a member that alone cannot hear the elder from spoiling the elder's ballot.
 
-use super::id::{ProcessId, ViewNumber};
+use super::id::{MemberInfo, ProcessId, ViewNumber};
 use super::message::{Ballot, Notice};
 use super::time::Time;
 use super::view::{Change, View};
+use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// One member's vote in the open instance. It is dropped only when a later view is installed.
-#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Acceptor {
     /// The highest ballot promised or accepted.
     pub(crate) promised: Option<Ballot>,
@@ -91,9 +92,15 @@ pub(crate) struct Proposal {
     pub(crate) step: Step,
     /// When its question is asked again.
     pub(crate) again_at: Time,
+    /// Those who promised in the place of a voter, by that voter.
+    pub(crate) heirs: BTreeMap<ProcessId, MemberInfo>,
 }
 
 impl Proposal {
+    pub(crate) fn new(ballot: Ballot, step: Step, again_at: Time) -> Proposal {
+        Proposal { ballot, step, again_at, heirs: BTreeMap::new() }
+    }
+
     /// The question to put to the council.
     pub(crate) fn question(&self, instance: ViewNumber, dead: &BTreeSet<ProcessId>) -> Notice {
         let ballot = self.ballot;
@@ -117,23 +124,27 @@ impl Proposal {
 
 /// What a candidate with these promises must or may propose.
 ///
-/// If anyone accepted something it must be finished. Otherwise: members of the council that did not answer become
-/// ghosts, those known to be dead go. So whoever heads the next view has answered in this very round.
+/// If anyone accepted something it must be finished. Otherwise: members of the council that did not answer themselves
+/// become ghosts, those known to be dead go, and heirs come in, in the order of those whose votes they have. So whoever
+/// heads the next view has answered in this very round.
 pub(crate) fn choose(
     view: &View,
     promises: &BTreeMap<ProcessId, Option<(Ballot, Change)>>,
+    heirs: &BTreeMap<ProcessId, MemberInfo>,
     dead: &BTreeSet<ProcessId>,
 ) -> Change {
     let accepted = promises.values().flatten().max_by_key(|(ballot, _)| *ballot);
     if let Some((_, change)) = accepted {
         return change.clone();
     }
+    let is_present = |process: &ProcessId| promises.contains_key(process) && !heirs.contains_key(process);
     let remove: BTreeSet<ProcessId> =
-        dead.iter().copied().filter(|process| view.contains(*process) && !promises.contains_key(process)).collect();
+        dead.iter().copied().filter(|process| view.contains(*process) && !is_present(process)).collect();
     let ghost = view
         .council()
         .map(|info| info.process)
-        .filter(|process| !promises.contains_key(process) && !remove.contains(process))
+        .filter(|process| !is_present(process) && !remove.contains(process))
         .collect();
-    Change { remove, ghost, ..Change::default() }
+    let join = view.council().filter_map(|info| heirs.get(&info.process)).cloned().collect();
+    Change { remove, ghost, join, ..Change::default() }
 }

@@ -211,6 +211,11 @@ impl Elder {
         self.leaves.insert(process)
     }
 
+    /// The latest view that the process is known to have had.
+    pub(crate) fn known_view(&self, process: ProcessId) -> ViewNumber {
+        self.seats.get(&process).map_or(ViewNumber(0), |seat| seat.view)
+    }
+
     pub(crate) fn last_pulse(&self) -> u64 {
         self.pulses.last()
     }

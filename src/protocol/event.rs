@@ -1,5 +1,6 @@
 //! The core's one way in and its ways out, as data.
 
+use super::heir::StoredVote;
 use super::id::{Epoch, LockName, MemberInfo, Metadata, ProcessId, RequestId, ServiceName, Token, ViewNumber};
 use super::message::{HolderInfo, Packet};
 use super::timing::Timing;
@@ -27,11 +28,31 @@ pub struct Config {
     /// The view that expelled this process in its life before, if it had one: it may be the last who knows of it, and
     /// tells those members of it who do not.
     pub remembered: Option<View>,
+    /// Whether what this process votes is kept: then [`Output::Store`] comes before everything that tells of it.
+    pub durable: bool,
+    /// What was kept by the process before this one, if there was one: this one is its heir.
+    pub stored: Option<StoredVote>,
+    /// More addresses at which a cluster may be found.
+    pub contacts: BTreeSet<SocketAddr>,
     /// The operator vouches that a refused connection means a dead process.
     pub trust_refused: bool,
     /// A deliberate break, to prove that the checks can fail.
     #[cfg(elderlock_mutants)]
     pub mutant: Option<super::mutant::Mutant>,
+}
+
+impl Config {
+    /// The latest view that this process, or one whose directory it has, knew before this life.
+    pub(crate) fn last_view(&self) -> Option<&View> {
+        let stored = self.stored.as_ref().map(|stored| &stored.view);
+        stored.into_iter().chain(&self.remembered).max_by_key(|view| view.number)
+    }
+
+    /// Addresses of members that it knew.
+    pub(crate) fn known_addrs(&self) -> BTreeSet<SocketAddr> {
+        let members = self.last_view().into_iter().flat_map(|view| &view.members).map(|member| member.info.addr);
+        members.chain(self.contacts.iter().copied()).collect()
+    }
 }
 
 /// What happens to a node.
@@ -92,6 +113,9 @@ pub enum Command {
     Seeds(BTreeSet<SocketAddr>),
     /// Say goodbye. All holds and waits end; [`Event::Left`] follows.
     Leave,
+    /// The operator declares that whoever does not answer is dead for ever: go on without a quorum, as a new lineage.
+    /// [`Event::Forced`] follows; a member whose lease runs ignores it.
+    Force,
 }
 
 /// How long to wait for a lock.
@@ -148,6 +172,8 @@ pub enum Output {
     },
     /// Something for the application to know.
     Event(Event),
+    /// Keep this on disk in place of what was kept before, for good, before any later output is carried out.
+    Store(Box<StoredVote>),
 }
 
 /// How a request ends, or that it holds.
@@ -226,6 +252,12 @@ pub enum Event {
     Left,
     /// The founding came to nothing. It must draw a new process id and start again.
     Abandoned,
+    /// Without a quorum for three member leases: this member grants and holds nothing, and will not until enough of the
+    /// others are back, or an operator forces it.
+    Orphaned,
+    /// An operator forced it to go on without a quorum. It must draw a new process id and start again, and will found a
+    /// new lineage.
+    Forced,
 }
 
 /// What a node sees, for people and tools.

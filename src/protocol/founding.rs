@@ -8,7 +8,7 @@
 //! start again as somebody new ([`Event::Abandoned`](super::Event::Abandoned)), which is as safe as a crash.
 
 use super::event::{Config, Output};
-use super::id::{MemberInfo, ProcessId, ViewNumber};
+use super::id::{Lineage, MemberInfo, ProcessId, ViewNumber};
 use super::message::{Notice, Packet, Standing};
 use super::time::Time;
 use super::view::View;
@@ -49,6 +49,8 @@ pub(crate) struct Seeking {
     started: Time,
     seeds: BTreeSet<SocketAddr>,
     contacts: BTreeSet<SocketAddr>,
+    /// Where other voters may be: an heir greets them as often as seeds.
+    voters: BTreeSet<SocketAddr>,
     /// The contact that was said hello to last.
     greeted: Option<SocketAddr>,
     heard: BTreeMap<SocketAddr, Heard>,
@@ -74,7 +76,8 @@ impl Seeking {
             listens_until: now + config.timing.listen(),
             started: now,
             seeds: config.seeds.clone(),
-            contacts: config.remembered.iter().flat_map(|view| &view.members).map(|member| member.info.addr).collect(),
+            contacts: config.known_addrs(),
+            voters: BTreeSet::new(),
             greeted: None,
             heard: BTreeMap::new(),
             next_hello: now,
@@ -86,6 +89,10 @@ impl Seeking {
 
     pub(crate) fn deadline(&self) -> Time {
         self.next_hello
+    }
+
+    pub(crate) fn set_voters(&mut self, voters: BTreeSet<SocketAddr>) {
+        self.voters = voters;
     }
 
     pub(crate) fn set_seeds(&mut self, seeds: BTreeSet<SocketAddr>) {
@@ -103,7 +110,7 @@ impl Seeking {
     }
 
     /// Says hello to everybody, asks to be taken in where there is a cluster, and pursues a founding.
-    pub(crate) fn on_timer(&mut self, config: &Config, now: Time, out: &mut Vec<Output>) -> Found {
+    pub(crate) fn on_timer(&mut self, config: &Config, now: Time, standing: Standing, out: &mut Vec<Output>) -> Found {
         let alone = self.seeds.iter().eq([&config.me.addr]) && self.may_found(now);
         if config.found_alone || alone {
             return Found::Founded(self.first_view(config, now, vec![config.me.clone()]));
@@ -121,12 +128,13 @@ impl Seeking {
             self.attempt = None;
         }
         // The seeds each time, of the others only one, in turn: in a crowd that seeks, gossip tells everyone of everyone.
-        let others = self.contacts.difference(&self.seeds).filter(|addr| **addr != config.me.addr);
+        let often: BTreeSet<SocketAddr> = self.seeds.union(&self.voters).copied().collect();
+        let others = self.contacts.difference(&often).filter(|addr| **addr != config.me.addr);
         let next = others.clone().find(|addr| self.greeted.is_none_or(|greeted| **addr > greeted));
         self.greeted = next.or_else(|| others.clone().next()).copied();
-        let seeds = self.seeds.iter().filter(|addr| **addr != config.me.addr);
-        for &addr in seeds.chain(&self.greeted) {
-            let hello = Notice::Hello { me: config.me.clone(), asked: addr, standing: self.standing() };
+        let often = often.iter().filter(|addr| **addr != config.me.addr);
+        for &addr in often.chain(&self.greeted) {
+            let hello = Notice::Hello { me: config.me.clone(), asked: addr, standing: standing.clone() };
             out.push(Output::Send { to: addr, process: None, packet: Packet::Notice(hello) });
         }
         self.ask_to_join(config, out);
@@ -183,7 +191,7 @@ impl Seeking {
         let Some(first) = view.members.first() else { return };
         let in_it = view.contains(config.me.process) && view.is_sound();
         let known = self.knows_a_cluster();
-        if first.info.process != from || view.lineage != from || !in_it || known || self.attempt.is_some() {
+        if first.info.process != from || view.lineage.founder != from || !in_it || known || self.attempt.is_some() {
             return;
         }
         let agreed = match &self.bound {
@@ -219,6 +227,9 @@ impl Seeking {
             Standing::Seeking { .. } => "seeks too".to_string(),
             Standing::Member { view, elder, led: true, .. } => format!("is in view {view} of elder {}", elder.addr),
             Standing::Member { view, .. } => format!("is in view {view}, but no elder has a quorum there"),
+            Standing::Heir { voter, view, .. } => {
+                format!("has the stored vote of {voter} in view {view}, and seeks a quorum of it")
+            }
         };
         let answer = |addr: &SocketAddr| {
             if *addr == me.addr { Some("this member".to_string()) } else { self.heard.get(addr).map(describe) }
@@ -227,9 +238,13 @@ impl Seeking {
     }
 
     fn ask_to_join(&self, config: &Config, out: &mut Vec<Output>) {
+        // A lineage that another has overtaken is not joined: its tokens would be lower than some that were given out.
+        let is_overtaken = |lineage: Lineage| config.last_view().is_some_and(|last| last.lineage > lineage);
         let best = self.heard.values().filter_map(|heard| match &heard.standing {
-            Standing::Member { view, elder, led, .. } => Some((*led, *view, elder, &heard.me)),
-            Standing::Seeking { .. } => None,
+            Standing::Member { lineage, view, elder, led } if !is_overtaken(*lineage) => {
+                Some((*led, *view, elder, &heard.me))
+            }
+            _ => None,
         });
         if let Some((_, heard, elder, via)) = best.max_by_key(|(led, view, _, _)| (*led, *view)) {
             // Also through who told us: perhaps the elder is out of our reach but not of its.
@@ -273,12 +288,17 @@ impl Seeking {
         Found::Seeking
     }
 
+    /// When this process has listened long enough for a cluster that goes on without it.
+    pub(crate) fn listens_until(&self) -> Time {
+        self.listens_until
+    }
+
     fn may_found(&self, now: Time) -> bool {
         now >= self.listens_until && !self.knows_a_cluster()
     }
 
     /// Whether there is a cluster with an elder. One that lost its quorum is over, as soon as its leases are.
-    fn knows_a_cluster(&self) -> bool {
+    pub(crate) fn knows_a_cluster(&self) -> bool {
         self.heard.values().any(|heard| matches!(heard.standing, Standing::Member { led: true, .. }))
     }
 

@@ -165,6 +165,10 @@ impl Grantor {
             recovery.over.insert(key);
         }
         self.table.end(key);
+        #[cfg(elderlock_mutants)]
+        if turn.mutant == Some(Mutant::DoneOfAnybody) {
+            self.table.end_request(request);
+        }
         self.grant(turn);
     }
 
@@ -249,6 +253,12 @@ impl Grantor {
     /// Starts to act once everyone has been heard: acknowledged places first, in their old order, then those whose
     /// place was never acknowledged, then those that asked meanwhile.
     fn finish_recovery(&mut self, turn: &mut Turn) -> bool {
+        #[cfg(elderlock_mutants)]
+        if let Some(recovery) = self.recovery.as_mut().filter(|recovery| recovery.awaiting.len() == 1)
+            && turn.mutant == Some(Mutant::RecoverFromQuorum)
+        {
+            recovery.awaiting.clear();
+        }
         if self.recovery.as_ref().is_none_or(|recovery| !recovery.awaiting.is_empty()) {
             return false;
         }

@@ -79,6 +79,27 @@ impl fmt::Debug for ViewNumber {
     }
 }
 
+/// All the views that follow one founding. Of two lineages the one founded later is the higher.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Lineage {
+    /// The number of its first view.
+    pub founded: ViewNumber,
+    /// The process that proposed its first view.
+    pub founder: ProcessId,
+}
+
+impl fmt::Display for Lineage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.founder)
+    }
+}
+
+impl fmt::Debug for Lineage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}@{}", self.founder, self.founded)
+    }
+}
+
 /// A fencing token: positive, fits a SQL `BIGINT`, never given out twice in the life of a cluster, and higher
 /// than the token of every grant that this one could know of.
 ///

@@ -4,7 +4,9 @@
 //! says it again: everything about membership. A [`Message`] travels on a link (`link.rs`), which delivers it
 //! exactly once and in order as long as both processes live: everything about locks.
 
-use super::id::{Epoch, LockName, MemberInfo, Metadata, ProcessId, RequestId, ServiceName, Ticket, Token, ViewNumber};
+use super::id::{
+    Epoch, Lineage, LockName, MemberInfo, Metadata, ProcessId, RequestId, ServiceName, Ticket, Token, ViewNumber,
+};
 use super::view::{Change, View};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
@@ -44,6 +46,17 @@ pub enum Packet {
         /// What. Never itself a relay.
         packet: Box<Packet>,
     },
+    /// A notice that asks for votes or gives one, by the heir of a voter in its place.
+    Heir {
+        /// The process whose vote it is.
+        voter: ProcessId,
+        /// The heir.
+        me: MemberInfo,
+        /// The lineage of the latest view that it knows.
+        lineage: Lineage,
+        /// What it says.
+        notice: Notice,
+    },
 }
 
 /// A proposal number: a round, then the proposer. Round 0 belongs to the elder of the view.
@@ -68,13 +81,22 @@ pub enum Standing {
     /// In a view.
     Member {
         /// The lineage of that view.
-        lineage: ProcessId,
+        lineage: Lineage,
         /// Its number.
         view: ViewNumber,
         /// Its elder.
         elder: MemberInfo,
         /// Whether the answering member's lease is running: somebody leads.
         led: bool,
+    },
+    /// In no view, with the stored vote of a former process.
+    Heir {
+        /// The process whose vote it is.
+        voter: ProcessId,
+        /// The lineage of the latest view that it knows.
+        lineage: Lineage,
+        /// The number of that view.
+        view: ViewNumber,
     },
 }
 
@@ -217,18 +239,23 @@ pub enum Notice {
     /// Decided, for those who have the view before it.
     Install {
         /// The lineage.
-        lineage: ProcessId,
+        lineage: Lineage,
         /// The decided view.
         instance: ViewNumber,
         /// The change that makes it.
         change: Change,
+    },
+    /// The stored vote of `voter` is older than what that process is known to have had: it counts for nothing.
+    Stale {
+        /// The process whose vote it is.
+        voter: ProcessId,
     },
     /// Decided, whole.
     ViewIs(View),
     /// Send me your view; mine is this.
     Fetch {
         /// The lineage of the asker's view.
-        lineage: ProcessId,
+        lineage: Lineage,
         /// Its number.
         have: ViewNumber,
     },

@@ -6,6 +6,7 @@ mod elder;
 pub mod event;
 mod founding;
 mod grantor;
+mod heir;
 mod holder;
 pub mod id;
 mod lease;
@@ -25,9 +26,10 @@ pub use event::{
     Command, Config, Event, GrantorState, Hint, Input, LockStatus, LostReason, Outcome, Output, ServiceStatus, Status,
     Wait,
 };
+pub use heir::StoredVote;
 pub use id::{
-    Epoch, Host, InvalidName, LockName, MemberInfo, Metadata, ProcessId, RequestId, ServiceName, Ticket, Token,
-    ViewNumber,
+    Epoch, Host, InvalidName, Lineage, LockName, MemberInfo, Metadata, ProcessId, RequestId, ServiceName, Ticket,
+    Token, ViewNumber,
 };
 pub use message::{HolderInfo, Message, Notice, Packet, Standing};
 pub use node::Node;

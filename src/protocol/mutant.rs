@@ -23,11 +23,21 @@ pub enum Mutant {
     ForgetGhosts,
     /// Recovery turns the queue around.
     LosePlaces,
+    /// A member of the council accepts below the ballot that it promised.
+    AcceptBelowPromise,
+    /// A request that is over ends others with the same number, whosever they are.
+    DoneOfAnybody,
+    /// The elder deals the same range of tokens again.
+    DealTwice,
+    /// A new elder does not ask what the members know, and calls every service free.
+    SkipInventory,
+    /// Recovery is over when all but one have reported.
+    RecoverFromQuorum,
 }
 
 impl Mutant {
     /// Every one.
-    pub const ALL: [Mutant; 9] = [
+    pub const ALL: [Mutant; 14] = [
         Mutant::SkipOneInRecovery,
         Mutant::LeaseFromReceipt,
         Mutant::AcceptOlderEpoch,
@@ -37,6 +47,11 @@ impl Mutant {
         Mutant::FreeOnHint,
         Mutant::ForgetGhosts,
         Mutant::LosePlaces,
+        Mutant::AcceptBelowPromise,
+        Mutant::DoneOfAnybody,
+        Mutant::DealTwice,
+        Mutant::SkipInventory,
+        Mutant::RecoverFromQuorum,
     ];
 
     /// Those that chaos must find.

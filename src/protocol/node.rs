@@ -12,8 +12,9 @@ use super::event::{
 };
 use super::founding::{Found, Seeking};
 use super::grantor::{Asked, Grantor};
+use super::heir::{Heir, Heirs, Speaker, StoredVote, is_stale};
 use super::holder::{Holder, Wish, lost_grantor};
-use super::id::{Epoch, MemberInfo, ProcessId, RequestId, ServiceName, Token, ViewNumber};
+use super::id::{Epoch, Lineage, MemberInfo, ProcessId, RequestId, ServiceName, Token, ViewNumber};
 use super::lease::{Lease, rank};
 use super::link::Post;
 use super::message::{Ballot, Message, Notice, Packet, Standing, TokenRange};
@@ -34,6 +35,8 @@ const MAX_BACKLOG: usize = 1 << 16;
 const MAX_EARLY: usize = 1 << 16;
 /// Deaths remembered of processes that are in no view yet.
 const MAX_DEAD: usize = 256;
+/// How far above the last view that it knew a forced lineage begins: what is left of the old one may have gone on.
+const FORCE_GAP: u32 = 1 << 16;
 /// Entries in one part of an inventory.
 const INVENTORY_PART: usize = 512;
 
@@ -82,6 +85,10 @@ pub struct Node {
     post: Post,
     lease: Lease,
     acceptor: Acceptor,
+    /// This process is in no view, and has the vote of one that was.
+    heir: Option<Heir>,
+    /// Those who vote in the place of others on the next view.
+    heirs: Heirs,
     proposal: Option<Proposal>,
     /// No takeover is tried before: somebody else's higher ballot goes first.
     yield_until: Time,
@@ -100,6 +107,8 @@ pub struct Node {
     elder_dead_at: Option<Time>,
     /// Processes that some hint calls unreachable.
     suspected: BTreeSet<ProcessId>,
+    /// While it goes: since when each process has refused connections without a word from it.
+    refused: BTreeMap<ProcessId, Time>,
     /// When the council is told of the dead again.
     vouch_at: Time,
     /// When a newer view was last asked for.
@@ -108,12 +117,29 @@ pub struct Node {
     member_since: Time,
     /// When seeds, and while suspended everybody, are greeted again.
     greet_at: Time,
+    /// When this member calls itself orphaned; `Time::MAX` while its lease runs, or when it has done so.
+    orphaned_at: Time,
+    /// An operator has forced it: its next life founds a new lineage.
+    forced: bool,
+    /// It met a lineage that goes on in its place, and gives its own one up.
+    defected: bool,
 }
 
 impl Node {
     /// A node that seeks its cluster from `now` on. Call [`step`](Node::step) with [`Input::Timer`] to set it going.
-    pub fn new(config: Config, now: Time) -> Node {
-        let seeking = Seeking::new(&config, now);
+    pub fn new(mut config: Config, now: Time) -> Node {
+        let heir = config.stored.as_ref().and_then(|stored| Heir::of(stored, now));
+        if config.last_view().is_some() {
+            // A cluster is known that may live on: it is joined, or gone on with, and never founded again.
+            config.found_alone = false;
+            config.seeds.remove(&config.me.addr);
+        }
+        let mut seeking = Seeking::new(&config, now);
+        seeking.set_voters(heir.iter().flat_map(Heir::addrs).collect());
+        let config_acceptor = match (&heir, &config.stored) {
+            (Some(_), Some(stored)) => stored.acceptor.clone(),
+            _ => Acceptor::default(),
+        };
         Node {
             config,
             stage: Stage::Seeking(Box::new(seeking)),
@@ -122,7 +148,9 @@ impl Node {
             last_change: None,
             post: Post::default(),
             lease: Lease::default(),
-            acceptor: Acceptor::default(),
+            acceptor: config_acceptor,
+            heir,
+            heirs: Heirs::default(),
             proposal: None,
             yield_until: Time::ZERO,
             rounds: 0,
@@ -134,10 +162,14 @@ impl Node {
             dead: BTreeSet::new(),
             elder_dead_at: None,
             suspected: BTreeSet::new(),
+            refused: BTreeMap::new(),
             vouch_at: Time::MAX,
             fetched_at: Time::ZERO,
             member_since: Time::MAX,
             greet_at: Time::ZERO,
+            orphaned_at: Time::MAX,
+            forced: false,
+            defected: false,
         }
     }
 
@@ -148,12 +180,24 @@ impl Node {
         let mut config = self.config.clone();
         config.me.process = process;
         config.founding_number = founding_number;
-        if let Some(view) = self.view.as_ref().filter(|view| !view.contains(self.config.me.process)) {
+        if self.heir.is_some() || self.config.durable {
+            config.stored = self.stored_vote().or(config.stored);
+        }
+        if self.defected {
+            config.stored = None;
+        }
+        if let Some(view) = &self.view
+            && (!view.contains(self.config.me.process) || self.defected)
+        {
             config.remembered = Some(View::clone(view));
         }
-        if config.remembered.is_some() {
-            config.found_alone = false;
-            config.seeds.remove(&config.me.addr);
+        if self.forced {
+            let last = self.ballot_view().map(|view| view.number).max(config.last_view().map(|view| view.number));
+            let above = last.map_or(0, |last| last.0.saturating_add(FORCE_GAP));
+            config.founding_number = ViewNumber(founding_number.0.max(above));
+            config.found_alone = true;
+            config.stored = None;
+            config.remembered = None;
         }
         config
     }
@@ -189,11 +233,19 @@ impl Node {
             Stage::Member => {}
         }
         due = due.min(self.holder.deadline().unwrap_or(Time::MAX));
+        if self.heir.is_some()
+            && let Some(view) = self.ballot_view()
+        {
+            due = due.min(match &self.proposal {
+                Some(proposal) => self.proposal_due(&view, proposal),
+                None => self.takeover_at(&view),
+            });
+        }
         if let Some(view) = self.view.as_ref().filter(|_| !matches!(self.stage, Stage::Parting { .. })) {
             due = due.min(self.post.deadline().unwrap_or(Time::MAX)).min(self.vouch_at);
             if self.stage == Stage::Member {
                 let end = if self.lease.running { self.lease_end() } else { self.give_up_at(view) };
-                due = due.min(end).min(self.greet_at);
+                due = due.min(end).min(self.greet_at).min(self.orphaned_at);
             }
             match &self.elder {
                 Some(elder) => due = due.min(elder.deadline(self.proposal.is_none())),
@@ -300,7 +352,7 @@ impl Node {
                 self.act(now, out, |node, turn| node.holder.extend(request, lease, turn));
             }
             Command::Seeds(mut seeds) => {
-                if self.config.remembered.is_some() {
+                if self.config.last_view().is_some() {
                     seeds.remove(&self.config.me.addr);
                 }
                 self.config.seeds = seeds.clone();
@@ -309,6 +361,7 @@ impl Node {
                 }
             }
             Command::Leave => self.leave(now, out),
+            Command::Force => self.force(now, out),
         }
     }
 
@@ -322,6 +375,9 @@ impl Node {
             Hint::Unreachable(process) => self.on_suspected(now, process),
             Hint::Refused(process) => {
                 self.on_suspected(now, process);
+                if let Stage::Leaving { .. } | Stage::Parting { .. } = self.stage {
+                    self.refused.entry(process).or_insert(now);
+                }
                 if self.config.trust_refused && self.view.as_ref().is_some_and(|view| view.contains(process)) {
                     self.on_dead(now, process, out);
                 }
@@ -368,6 +424,9 @@ impl Node {
     }
 
     fn on_packet(&mut self, now: Time, from: ProcessId, addr: SocketAddr, packet: Packet, out: &mut Vec<Output>) {
+        if !self.refused.is_empty() {
+            self.refused.remove(&from);
+        }
         match packet {
             Packet::Notice(notice) => self.on_notice(now, from, addr, notice, out),
             Packet::Linked { view: theirs, seq, ack, message } => {
@@ -384,6 +443,12 @@ impl Node {
                 }
             }
             Packet::Relay { from: origin, to, packet } => self.on_relay(now, origin, to, *packet, out),
+            Packet::Heir { voter, me, lineage, notice } => {
+                if self.hear_heir(now, voter, lineage, &me) {
+                    let speaker = Speaker { vote: voter, process: me.process, addr: me.addr, heir: Some(me) };
+                    self.on_ballot(now, speaker, notice, out);
+                }
+            }
         }
     }
 
@@ -470,11 +535,13 @@ impl Node {
                 self.on_pulse(now, from, addr, (view, pulse, renews, again), out)
             }
             Notice::Install { lineage, instance, change } => {
-                let Some(view) = &self.view else { return };
+                let Some(view) = self.ballot_view() else { return };
                 if view.lineage == lineage && view.number.next() == instance {
                     let next = view.next(&change);
                     if matches!(self.stage, Stage::Parting { .. }) {
                         self.end_parting(now, out);
+                    } else if next.is_sound() && self.heir.is_some() && !next.contains(self.config.me.process) {
+                        self.inherit(next, out);
                     } else if next.is_sound() {
                         self.last_change = Some(change);
                         self.install(now, next, out);
@@ -485,74 +552,15 @@ impl Node {
             }
             Notice::ViewIs(view) => self.on_view_is(now, view, out),
             Notice::Fetch { lineage, have } => {
-                if let Some(view) = &self.view
+                if let Some(view) = self.ballot_view()
                     && view.lineage == lineage
                     && view.number > have
                 {
                     self.catch_up(now, addr, from, have, out);
                 }
             }
-            Notice::Canvass { instance, ballot, dead } => {
-                self.believe(now, from, dead, out);
-                if let Some(willing) = self.on_canvass(now, from, addr, instance, ballot, out) {
-                    self.reply(now, addr, from, Notice::Canvassed { instance, ballot, willing }, out);
-                }
-            }
-            Notice::Prepare { instance, ballot, dead } => {
-                self.believe(now, from, dead, out);
-                if self.on_canvass(now, from, addr, instance, ballot, out) == Some(true) {
-                    self.stand_down(now, ballot);
-                    if let Some(view) = &self.view {
-                        self.yield_until = self.yield_until.max(now + view.timing.retry * 4);
-                        let answer = self.acceptor.on_prepare(view.elder().process, instance, ballot);
-                        #[cfg(elderlock_mutants)]
-                        let answer = match answer {
-                            Notice::Promise { .. } if self.config.mutant == Some(Mutant::ForgetAccepted) => {
-                                Notice::Promise { instance, ballot, accepted: None }
-                            }
-                            answer => answer,
-                        };
-                        self.reply(now, addr, from, answer, out);
-                    }
-                } else if let Some(promised) = self.acceptor.promised
-                    && self.is_open(instance)
-                    && promised > ballot
-                {
-                    self.reply(now, addr, from, Notice::Nack { instance, promised }, out);
-                }
-            }
-            Notice::Accept { instance, ballot, change } => {
-                let is_sound = self.view.as_ref().is_some_and(|view| view.next(&change).is_sound());
-                if self.is_voter(now, from, addr, instance, out) && is_sound {
-                    if self.acceptor.promised.is_none_or(|promised| promised <= ballot) {
-                        self.stand_down(now, ballot);
-                    }
-                    if let Some(view) = &self.view {
-                        let answer = self.acceptor.on_accept(view.elder().process, instance, ballot, &change);
-                        self.reply(now, addr, from, answer, out);
-                    }
-                }
-            }
-            Notice::Canvassed { instance, ballot, willing } => {
-                if willing && self.is_open(instance) {
-                    self.on_vote(now, from, ballot, None, out);
-                }
-            }
-            Notice::Promise { instance, ballot, accepted } => {
-                if self.is_open(instance) {
-                    self.on_vote(now, from, ballot, Some(accepted), out);
-                }
-            }
-            Notice::Accepted { instance, ballot } => {
-                if self.is_open(instance) {
-                    self.on_accepted(now, from, ballot, out);
-                }
-            }
-            Notice::Nack { instance, promised } => {
-                if self.is_open(instance) {
-                    self.on_nack(now, promised, out);
-                }
-            }
+            Notice::Stale { voter } => self.on_stale(voter),
+            ballot => self.on_ballot(now, Speaker { vote: from, process: from, addr, heir: None }, ballot, out),
         }
     }
 
@@ -647,9 +655,13 @@ impl Node {
     }
 
     fn on_timer(&mut self, now: Time, out: &mut Vec<Output>) {
-        if let Stage::Seeking(seeking) = &mut self.stage {
-            let found = seeking.on_timer(&self.config, now, out);
+        let standing = matches!(self.stage, Stage::Seeking(_)).then(|| self.standing(now));
+        if let (Stage::Seeking(seeking), Some(standing)) = (&mut self.stage, standing) {
+            let found = seeking.on_timer(&self.config, now, standing, out);
             self.on_found(now, found, out);
+        }
+        if self.heir.is_some() {
+            self.decide(now, out);
         }
         if self.holder.deadline().is_some_and(|at| at <= now) {
             self.act(now, out, |node, turn| node.holder.on_timer(turn));
@@ -669,6 +681,10 @@ impl Node {
         }
         self.beat(now, out);
         self.greet(now, out);
+        if now >= self.orphaned_at {
+            self.orphaned_at = Time::MAX;
+            out.push(Output::Event(Event::Orphaned));
+        }
         self.vouch(now, out);
         if let Some(elder) = &mut self.elder {
             for (process, pulse) in elder.rally(now, self.config.me.process, &view) {

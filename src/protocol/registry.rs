@@ -38,6 +38,8 @@ impl Registry {
     /// The map of a new elder. `ask`: there were elders before, so everyone is asked.
     pub(crate) fn new(view: &View, ask: bool, turn: &mut Turn) -> Registry {
         let mut awaiting = BTreeSet::new();
+        #[cfg(elderlock_mutants)]
+        let ask = ask && turn.mutant != Some(super::mutant::Mutant::SkipInventory);
         if ask {
             awaiting = view.members.iter().map(|member| member.info.process).collect();
             for &process in &awaiting {
@@ -179,6 +181,10 @@ impl Registry {
 
     fn name(&mut self, service: &ServiceName, process: ProcessId, turn: &mut Turn) -> Epoch {
         let range = self.deal();
+        #[cfg(elderlock_mutants)]
+        if turn.mutant == Some(super::mutant::Mutant::DealTwice) {
+            self.next = range.first;
+        }
         let epoch = Epoch(range.first);
         let before = self.entries.insert(service.clone(), Entry { grantor: Some((process, epoch)) });
         turn.say(process, Message::Name { service: service.clone(), range, recover: before.is_some() });

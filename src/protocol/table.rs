@@ -132,6 +132,12 @@ impl Table {
         }
     }
 
+    #[cfg(elderlock_mutants)]
+    pub(crate) fn end_request(&mut self, request: RequestId) {
+        let keys: Vec<Key> = self.requests.keys().filter(|(_, of)| *of == request).copied().collect();
+        keys.into_iter().for_each(|key| self.end(key));
+    }
+
     /// Whether some lock is free and waited for.
     pub(crate) fn has_next(&self) -> bool {
         !self.free.is_empty()

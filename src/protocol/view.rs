@@ -1,6 +1,6 @@
 //! Views: who is a member, oldest first, and how one view becomes the next.
 
-use super::id::{MemberInfo, ProcessId, ViewNumber};
+use super::id::{Lineage, MemberInfo, ProcessId, ViewNumber};
 use super::timing::Timing;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -26,8 +26,8 @@ pub struct Member {
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct View {
-    /// The process that proposed the first view. Views of different lineages have nothing to do with each other.
-    pub lineage: ProcessId,
+    /// The founding that it comes from. Views of different lineages have nothing to do with each other.
+    pub lineage: Lineage,
     /// Rises by one with each view.
     pub number: ViewNumber,
     /// Oldest first.
@@ -67,7 +67,7 @@ impl Change {
 impl View {
     /// The first view of a lineage.
     pub fn first(number: ViewNumber, founders: Vec<MemberInfo>, timing: Timing, council_size: u8) -> View {
-        let lineage = founders[0].process;
+        let lineage = Lineage { founded: number, founder: founders[0].process };
         let members = founders.into_iter().map(|info| Member { info, joined: number, ghost: false }).collect();
         View { lineage, number, members, timing, council_size, departed: Vec::new() }
     }
@@ -165,7 +165,8 @@ impl View {
         ids.len() == self.members.len()
             && self.living().next().is_some()
             && self.council_size >= 1
-            && self.number.0 >= 1
+            && self.number >= self.lineage.founded
+            && self.lineage.founded.0 >= 1
             && self.number.0 < 1 << 31
             && self.timing.check().is_ok()
     }

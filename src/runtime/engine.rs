@@ -8,6 +8,7 @@
 //! follow one rule: put in first, then *try* to take the right to empty it; whoever has that right looks again after
 //! giving it up. So nothing stays behind, and nobody blocks.
 
+use super::disk::Disk;
 use super::hold::HoldCell;
 use super::{Inbox, Network, clock};
 use crate::protocol::{
@@ -56,6 +57,8 @@ pub(crate) enum Announcement {
 pub(crate) struct EngineOptions {
     pub(crate) config: Config,
     pub(crate) network: Arc<dyn Network>,
+    /// Where votes are kept. The configuration says that they are to be.
+    pub(crate) disk: Option<Disk>,
 }
 
 /// The core behind a mutex. See the head of the module.
@@ -104,6 +107,8 @@ struct Shell {
     node: Node,
     config: Config,
     network: Arc<dyn Network>,
+    /// Keeps the vote, if this member has a data directory.
+    disk: Option<Disk>,
     /// Reused from turn to turn.
     outputs: Vec<Output>,
     slots: HashMap<RequestId, Slot>,
@@ -145,13 +150,14 @@ struct Own {
 
 impl Engine {
     pub(crate) fn new(options: EngineOptions) -> Arc<Engine> {
-        let EngineOptions { config, network } = options;
+        let EngineOptions { config, network, disk } = options;
         let phase = Phase { ready: false, closed: None, stopped: false, changes: 0 };
         let me = config.me.clone();
         let shell = Shell {
             node: Node::new(config.clone(), clock::now()),
             config,
             network,
+            disk,
             outputs: Vec::new(),
             slots: HashMap::new(),
             holds: HashMap::new(),
@@ -305,6 +311,15 @@ impl Engine {
     pub(crate) fn leave(&self) {
         lock(&self.side).push(Command::Leave);
         self.empty_side();
+    }
+
+    /// Goes on without a quorum, if this member has none. False: its lease runs, or it is going.
+    pub(crate) fn force(&self) -> bool {
+        self.turn(|shell, after| {
+            let before = shell.node.process();
+            shell.step(Input::Command(Command::Force), None, after);
+            shell.phase.closed.is_none() && shell.node.process() != before
+        })
     }
 
     /// Ends it here and now, without a word to the others.
@@ -504,6 +519,16 @@ impl Shell {
                     }
                     Output::Lost { request, reason } => self.on_lost(request, reason, after),
                     Output::Event(event) => self.on_event(event, &mut over, after),
+                    Output::Store(stored) => {
+                        if let Some(disk) = &self.disk
+                            && let Err(error) = disk.store(&stored)
+                        {
+                            // Nothing that tells of this vote may leave, so nothing does any more.
+                            tracing::error!(%error, "the vote cannot be kept in the data directory: this member ends");
+                            self.close(Closed::Broken, after);
+                            return None;
+                        }
+                    }
                 }
             }
             self.outputs = outputs;
@@ -579,7 +604,7 @@ impl Shell {
     fn on_event(&mut self, event: Event, over: &mut Option<Over>, after: &mut After) {
         match event {
             Event::Expelled => *over = Some(Over::Reborn { expelled: true }),
-            Event::Abandoned => *over = Some(Over::Reborn { expelled: false }),
+            Event::Abandoned | Event::Forced => *over = Some(Over::Reborn { expelled: false }),
             Event::Left => *over = Some(Over::Left),
             event => after.announcements.push(Announcement::Event(event)),
         }
@@ -624,6 +649,7 @@ impl Shell {
         self.end_all(LostReason::Left, after);
         self.phase.ready = false;
         self.phase.closed = Some(closed);
+        self.disk = None;
         after.phase = true;
         after.rearm = true;
         after.announcements.push(Announcement::Event(Event::Left));

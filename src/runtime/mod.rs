@@ -2,6 +2,7 @@
 
 pub(crate) mod clock;
 pub(crate) mod counters;
+pub(crate) mod disk;
 pub(crate) mod engine;
 pub(crate) mod hold;
 pub(crate) mod host;
@@ -13,6 +14,7 @@ mod tcp;
 pub(crate) mod transport;
 mod udp;
 
+pub use disk::DataDirError;
 pub use query::{QueryError, query_status};
 
 use crate::protocol::{Input, MemberInfo, Packet, ProcessId, Status};

@@ -2,12 +2,14 @@
 
 use super::member::Member;
 use crate::protocol::{Command, Config, Input, InvalidTiming, MemberInfo, Packet, ProcessId, Status, Timing};
+use crate::runtime::disk::Disk;
 use crate::runtime::engine::{Closed, Engine, EngineOptions, draw_process};
 use crate::runtime::transport::{BindError, Limits, Transport, TransportOptions};
-use crate::runtime::{Inbox, Network, Outbox, clock, host};
+use crate::runtime::{DataDirError, Inbox, Network, Outbox, clock, host};
 use std::collections::BTreeSet;
 use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tokio::runtime::Handle as Runtime;
@@ -35,6 +37,8 @@ pub struct MemberBuilder {
     found: bool,
     insecure: bool,
     trust_refused: bool,
+    data_dir: Option<PathBuf>,
+    force: bool,
     join_limit: Duration,
 }
 
@@ -50,6 +54,8 @@ impl MemberBuilder {
             found: false,
             insecure: false,
             trust_refused: false,
+            data_dir: None,
+            force: false,
             join_limit: Duration::from_secs(30),
         }
     }
@@ -90,7 +96,7 @@ impl MemberBuilder {
     }
 
     /// Founds the cluster alone, now, whatever the seeds. Say it once in a cluster's life: said twice, it makes two
-    /// clusters.
+    /// clusters, unless a [data directory](MemberBuilder::data_dir) remembers the first.
     pub fn found(mut self) -> Self {
         self.found = true;
         self
@@ -106,6 +112,28 @@ impl MemberBuilder {
     /// then given away at once instead of after its lease. Wrong where a firewall may answer for a living process.
     pub fn trust_refused(mut self, trust: bool) -> Self {
         self.trust_refused = trust;
+        self
+    }
+
+    /// Where this member keeps its vote on the next view, so that it outlives the process. A directory of its own for
+    /// each member, on a file system with working locks; it is made if it is not there.
+    ///
+    /// With directories a restart of everybody goes on where the cluster ended: the members find together again, tokens
+    /// rise, and no lock is granted before the leases of the former processes are surely over. Without them a restart
+    /// of everybody founds anew. The directory is written, and awaited, when views change, and never for a lock.
+    ///
+    /// Never put back an older copy of it, and never give a copy to a second member: a vote would be given twice.
+    pub fn data_dir(mut self, path: impl Into<PathBuf>) -> Self {
+        self.data_dir = Some(path.into());
+        self
+    }
+
+    /// Declares, as the operator, that every member of the last cluster that does not answer is dead for ever, and goes
+    /// on without a quorum: founds anew, above the last view that this member's data directory knows. For when too many
+    /// members or directories are lost. If one of them lives after all, both may hold the same lock until they meet;
+    /// then the later founding goes on and the members of the other lose their holds.
+    pub fn force(mut self) -> Self {
+        self.force = true;
         self
     }
 
@@ -139,17 +167,28 @@ impl MemberBuilder {
             })
             .await?,
         );
+        let (disk, stored) = match &self.data_dir {
+            Some(path) => {
+                let opened = Disk::open(path, &self.cluster);
+                let (disk, stored) = opened.map_err(|why| JoinError::DataDir { path: path.clone(), why })?;
+                (Some(disk), stored)
+            }
+            None => (None, None),
+        };
         let me = MemberInfo { process, addr: transport.advertised(), host: host::here() };
-        let engine = Engine::new(EngineOptions {
-            config: self.config(me.clone(), known_seeds(&transport, transport.seeds())),
-            network: transport.clone(),
-        });
+        let mut config = self.config(me.clone(), known_seeds(&transport, transport.seeds()));
+        config.durable = disk.is_some();
+        config.stored = stored;
+        let engine = Engine::new(EngineOptions { config, network: transport.clone(), disk });
         let member = Member::new(self.cluster.clone(), engine.clone(), Some(transport.clone()));
         transport.start(Arc::new(Ears { engine: Arc::downgrade(&engine), transport: Arc::downgrade(&transport) }), me);
         engine.start(&runtime, {
             let transport = transport.clone();
             async move { transport.shutdown().await }
         });
+        if self.force {
+            engine.force();
+        }
         if until_ready(&engine, self.join_limit.saturating_sub(started.elapsed())).await {
             return Ok(member);
         }
@@ -174,7 +213,7 @@ impl MemberBuilder {
         for seed in &self.seeds {
             address("seed", seed, false)?;
         }
-        if self.seeds.is_empty() && !self.found {
+        if self.seeds.is_empty() && !self.found && !self.force {
             return Err(JoinError::NoSeeds);
         }
         self.timing.check()?;
@@ -196,6 +235,9 @@ impl MemberBuilder {
             found_alone: self.found,
             founding_number: clock::founding_number(),
             remembered: None,
+            durable: false,
+            stored: None,
+            contacts: BTreeSet::new(),
             #[cfg(elderlock_mutants)]
             mutant: None,
             trust_refused: self.trust_refused,
@@ -264,7 +306,11 @@ pub(super) async fn local() -> Result<Member, JoinError> {
     let builder = Member::builder("local").found();
     // Nobody dials it: nothing listens on port 0.
     let me = MemberInfo { process, addr: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), host: None };
-    let engine = Engine::new(EngineOptions { config: builder.config(me, BTreeSet::new()), network: Arc::new(Nowhere) });
+    let engine = Engine::new(EngineOptions {
+        config: builder.config(me, BTreeSet::new()),
+        network: Arc::new(Nowhere),
+        disk: None,
+    });
     let member = Member::new(builder.cluster.clone(), engine.clone(), None);
     engine.start(&runtime, async {});
     if until_ready(&engine, builder.join_limit).await {
@@ -371,6 +417,15 @@ pub enum JoinError {
     /// The address cannot be used.
     #[error(transparent)]
     Bind(#[from] BindError),
+    /// The data directory cannot be used. Nothing in it was changed.
+    #[error("data directory {}: {why}", path.display())]
+    DataDir {
+        /// As given.
+        path: PathBuf,
+        /// What is wrong with it.
+        #[source]
+        why: DataDirError,
+    },
     /// No cluster took this member in within the join limit, and none could be founded.
     #[error("{}", NoCluster { cluster, waited: *waited, needed: *needed, answered, missing, unresolved })]
     NoCluster {

@@ -34,6 +34,9 @@ pub enum MemberEvent {
     Suspended,
     /// The member's lease runs again.
     Resumed,
+    /// Suspended for three member leases: no quorum may ever come back. It goes on waiting for one; if the others are
+    /// dead for ever, an operator may say so with [`Member::force`](crate::Member::force).
+    Orphaned,
     /// The others went on without this member: every guard is lost. It joins again by itself, as a new process.
     Lost,
     /// It has joined again.
@@ -119,8 +122,9 @@ impl From<Announcement> for MemberEvent {
             Event::LostGrantor { service, epoch } => MemberEvent::LostGrantor { service, epoch },
             Event::Suspended => MemberEvent::Suspended,
             Event::Resumed => MemberEvent::Resumed,
+            Event::Orphaned => MemberEvent::Orphaned,
             // The engine tells of these by `Announcement::Lost`.
-            Event::Expelled | Event::Abandoned => MemberEvent::Lost,
+            Event::Expelled | Event::Abandoned | Event::Forced => MemberEvent::Lost,
             Event::Left => MemberEvent::Left,
         }
     }

@@ -146,6 +146,26 @@ impl Member {
         self.handle.engine.is_elder()
     }
 
+    /// Declares, as the operator, that whoever of the others does not answer is dead for ever: this member, which has no
+    /// elder with a quorum, goes on without one as a new lineage above the last view that it knows, and others may join
+    /// it. Its waits end with [`LockError::Expelled`](crate::LockError::Expelled); [`MemberEvent::Rejoined`](crate::MemberEvent::Rejoined)
+    /// tells when it is a member again. If the others live after all, see [`MemberBuilder::force`](crate::MemberBuilder::force).
+    ///
+    /// # Errors
+    /// [`ForceError::NotOrphaned`]: there is nothing to force. Nothing is changed.
+    ///
+    /// ```
+    /// # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use elderlock::{ForceError, Member};
+    ///
+    /// let member = Member::local().await?;
+    /// assert_eq!(member.force(), Err(ForceError::NotOrphaned));
+    /// # Ok(()) }
+    /// ```
+    pub fn force(&self) -> Result<(), ForceError> {
+        if self.handle.engine.force() { Ok(()) } else { Err(ForceError::NotOrphaned) }
+    }
+
     /// Says goodbye and waits until it is heard: every hold and every wait of this member ends, other members take
     /// over what it granted, and its port is free. At most one member lease, and a second to close the connections.
     /// Leaving twice is no error.
@@ -193,6 +213,15 @@ impl std::fmt::Debug for Member {
             .field("addr", &self.addr())
             .finish_non_exhaustive()
     }
+}
+
+/// Why [`Member::force`] did nothing.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ForceError {
+    /// The member's lease runs, so there is an elder with a quorum; or it leaves. Nothing is changed.
+    #[error("this member has an elder with a quorum, or leaves: there is nothing to force")]
+    NotOrphaned,
 }
 
 /// Why [`Member::leave`] failed. The member has left in every case.

@@ -3,6 +3,7 @@
 //! - A **frame** is what travels over a connection: its length, its kind, its body. A connection begins with a
 //!   handshake, in which each side says who it is and nothing is accepted but a small hello.
 //! - A **datagram** is what travels over UDP: gossip with magic, version and cluster name in front.
+//! - A **stored vote** is what lies in a data directory, with a checksum.
 //!
 //! Whatever arrives is checked here, once: behind this room values cannot be wrong in form. What is wrong is an
 //! ordinary error that the runtime counts; nothing here panics on input, or allocates more than a frame may be long.
@@ -14,12 +15,14 @@ mod datagram;
 mod frame;
 mod handshake;
 mod packet;
+mod vote;
 
 pub use buffer::ByteQueue;
 pub use codec::{CodecError, GossipCodec};
 pub use datagram::{DatagramError, MAX_DATAGRAM, MAX_PAYLOAD, open, seal};
 pub use frame::{Decoder, Frame, FrameError, MAX_FRAME, MAX_HELLO, encode, frame_length};
 pub use handshake::{Handshake, MAX_CLUSTER, MAX_RESERVED, Question, Refusal};
+pub use vote::{VoteError, read_vote, write_vote};
 
 /// The version of everything in this room. Members of different versions do not speak to each other.
 pub const PROTOCOL_VERSION: u16 = 1;

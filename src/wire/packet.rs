@@ -3,7 +3,7 @@
 
 use super::MAX_FRAME;
 use super::codec::{self, CodecError};
-use crate::protocol::{MemberInfo, Message, Notice, Packet, ProcessId, ViewNumber};
+use crate::protocol::{Lineage, MemberInfo, Message, Notice, Packet, ProcessId, ViewNumber};
 use serde::{Deserialize, Serialize};
 
 #[derive(Serialize)]
@@ -11,6 +11,7 @@ enum FlatRef<'a> {
     Notice(&'a Notice),
     Linked { view: ViewNumber, seq: u64, ack: u64, message: &'a Message },
     Ack { view: ViewNumber, ack: u64, again: bool },
+    Heir { voter: ProcessId, me: &'a MemberInfo, lineage: Lineage, notice: &'a Notice },
 }
 
 /// Reads what [`FlatRef`] writes: same order, same fields.
@@ -19,6 +20,7 @@ enum Flat {
     Notice(Notice),
     Linked { view: ViewNumber, seq: u64, ack: u64, message: Message },
     Ack { view: ViewNumber, ack: u64, again: bool },
+    Heir { voter: ProcessId, me: MemberInfo, lineage: Lineage, notice: Notice },
 }
 
 impl Flat {
@@ -34,6 +36,7 @@ impl Flat {
             }
             Flat::Linked { view, seq, ack, message } => Some(Packet::Linked { view, seq, ack, message }),
             Flat::Ack { view, ack, again } => Some(Packet::Ack { view, ack, again }),
+            Flat::Heir { voter, me, lineage, notice } => Some(Packet::Heir { voter, me, lineage, notice }),
         }
     }
 }
@@ -44,6 +47,7 @@ fn flat(packet: &Packet) -> Option<FlatRef<'_>> {
         Packet::Notice(notice) => FlatRef::Notice(notice),
         Packet::Linked { view, seq, ack, message } => FlatRef::Linked { view: *view, seq: *seq, ack: *ack, message },
         Packet::Ack { view, ack, again } => FlatRef::Ack { view: *view, ack: *ack, again: *again },
+        Packet::Heir { voter, me, lineage, notice } => FlatRef::Heir { voter: *voter, me, lineage: *lineage, notice },
         Packet::Relay { .. } => return None,
     })
 }

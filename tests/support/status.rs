@@ -55,8 +55,13 @@ impl Service {
 pub(crate) fn write(status: &Status) -> String {
     let mut line = format!("me={:032x} leased={}", status.me.process.0, u8::from(status.leased));
     if let Some(view) = &status.view {
-        let _ =
-            write!(line, " lineage={:032x} view={} elder={:032x}", view.lineage.0, view.number, view.elder().process.0);
+        let _ = write!(
+            line,
+            " lineage={:032x} view={} elder={:032x}",
+            view.lineage.founder.0,
+            view.number,
+            view.elder().process.0
+        );
         for member in &view.members {
             let (info, ghost) = (&member.info, u8::from(member.ghost));
             let _ = write!(line, " member={:032x},{},{ghost}", info.process.0, info.addr);

@@ -55,7 +55,8 @@ impl World {
 
     /// The next timer that is due until then goes off. False, and it is then, if there is none.
     pub(crate) fn ring_next(&mut self, until: u64) -> bool {
-        let due = self.places().filter(|place| self.is_up(*place)).filter_map(|place| Some((self.peers[place].due?, place)));
+        let due =
+            self.places().filter(|place| self.is_up(*place)).filter_map(|place| Some((self.peers[place].due?, place)));
         match due.min().filter(|(due, _)| *due <= until) {
             Some((_, place)) => self.ring(place),
             None => {
@@ -73,7 +74,8 @@ impl World {
 
 /// What tells the future of a World: all that decides what can happen from here on. That is the time, the cores, what is
 /// under way, what clients asked and were told, and what the invariants remember. Not the trace, the record and how often
-/// premises held, which decide nothing; nor cuts, rules and weather, for a scope has none.
+/// premises held, which decide nothing; nor cuts, rules and weather, which a scope
+/// does not change; nor what is kept on disk, for nobody starts again where somebody was.
 ///
 /// Most of a World is as it was one move before, so its parts are kept.
 #[derive(Clone, Debug)]
@@ -103,7 +105,7 @@ impl Print {
         let mut hasher = Digest::default();
         (world.now, &peers, history).hash(&mut hasher);
         for peer in &world.peers {
-            (peer.run, peer.leaving, peer.requests, peer.incarnation).hash(&mut hasher);
+            (peer.run, peer.leaving, peer.requests, peer.incarnation, &peer.inbox).hash(&mut hasher);
         }
         let views = world.latest.iter().map(|(lineage, view)| (lineage, view.number));
         views.for_each(|view| view.hash(&mut hasher));

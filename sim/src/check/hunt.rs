@@ -99,7 +99,11 @@ impl Hunt {
             premises: Mutex::default(),
         };
         let checker = search.checker().threads(limits.threads).finish_when(HasDiscoveries::AnyFailures);
-        if limits.shortest { self.watch(started, checker.spawn_bfs(), look) } else { self.watch(started, checker.spawn_dfs(), look) }
+        if limits.shortest {
+            self.watch(started, checker.spawn_bfs(), look)
+        } else {
+            self.watch(started, checker.spawn_dfs(), look)
+        }
     }
 
     fn watch(&self, started: Instant, checker: impl Checker<Search>, mut look: impl FnMut(usize, usize)) -> Found {
@@ -161,6 +165,8 @@ fn say(world: &World, what: &Move) -> String {
         Move::Step(Step::Release(call)) => format!("call {call} is given back"),
         Move::Step(Step::Crash(place)) => format!("m{place} is killed"),
         Move::Step(Step::Start(place)) => format!("a process starts at m{place}"),
+        Move::Step(Step::Pause(place)) => format!("m{place} is stopped"),
+        Move::Step(Step::Wake(place)) => format!("m{place} wakes"),
         Move::Step(Step::Leave(place)) => format!("m{place} says goodbye"),
         Move::Step(Step::Notice { at, about, what: Rumour::Dead }) => format!("m{at} sees that m{about} has ended"),
         Move::Step(Step::Notice { at, about, .. }) => format!("gossip tells m{at} that m{about} is unreachable"),
@@ -172,7 +178,8 @@ impl Found {
     /// The World broke before the search began.
     fn before(started: Instant, panic: Option<String>) -> Found {
         let what = panic.unwrap_or_else(|| "a panic".to_string());
-        let broken = Break { invariant: "no_panic", what: format!("before the search began: {what}"), at: 0 };
+        let broken =
+            Break { invariant: "no_panic", what: format!("before the search began: {what}"), at: 0, lock: None };
         Found {
             moves: 0,
             states: 0,

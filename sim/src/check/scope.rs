@@ -63,6 +63,8 @@ pub struct Scope {
     pub joiners: &'static [usize],
     /// Members that say goodbye at any moment.
     pub leavers: &'static [usize],
+    /// Members that are stopped at any moment, and wake at any moment later.
+    pub sleepers: &'static [usize],
     /// Members at which a client asks for the lock at any moment, once for each time that they are named.
     pub asks: &'static [usize],
     /// Whether clients give back what they got.
@@ -94,6 +96,7 @@ impl Scope {
         faults: 0,
         joiners: &[],
         leavers: &[],
+        sleepers: &[],
         asks: &[],
         releases: false,
         cancels: false,
@@ -129,6 +132,7 @@ impl Scope {
         say(usize::from(self.faults), "packets lost or doubled");
         say(self.joiners.len(), "joining");
         say(self.leavers.len(), "leaving");
+        say(self.sleepers.len(), "stopped for a while");
         say(self.asks.len(), "asking for the lock");
         say(self.rumours.len(), "wrong rumours");
         if !self.leaps.is_empty() {
@@ -207,6 +211,8 @@ impl Scope {
         let joiners = fresh(self.joiners, left.joined).filter(|place| !world.is_alive(*place));
         moves.extend(joiners.map(|place| Move::Step(Step::Start(place))));
         moves.extend(fresh(self.leavers, left.gone).filter(up).map(|place| Move::Step(Step::Leave(place))));
+        moves.extend(fresh(self.sleepers, left.slept).filter(up).map(|place| Move::Step(Step::Pause(place))));
+        moves.extend(world.places().filter(|place| world.is_paused(*place)).map(|place| Move::Step(Step::Wake(place))));
         for (index, &(at, about)) in self.rumours.iter().enumerate() {
             if left.told_down & 1 << index == 0 && up(&at) {
                 moves.push(Move::Step(Step::Notice { at, about, what: Rumour::Unreachable }));
@@ -248,7 +254,10 @@ impl Scope {
     /// Lets timers go off in their order for a while, or until something is under way.
     fn wait(&self, world: &mut World, span: Duration) {
         let until = world.now + span.as_nanos() as u64;
-        while world.under_way().all(|(_, parcel)| self.is_late(parcel)) && world.broken().is_none() && world.ring_next(until) {
+        while world.under_way().all(|(_, parcel)| self.is_late(parcel))
+            && world.broken().is_none()
+            && world.ring_next(until)
+        {
             self.settle(world);
         }
     }
@@ -310,6 +319,7 @@ struct Left {
     asked: u8,
     joined: u8,
     gone: u8,
+    slept: u8,
     told_down: u8,
     told: BTreeSet<usize>,
 }
@@ -327,6 +337,7 @@ impl Left {
             Move::Step(Step::Ask { call, .. }) => self.asked |= 1 << call,
             Move::Step(Step::Start(place)) => self.joined |= bit(scope.joiners, *place, self.joined),
             Move::Step(Step::Leave(place)) => self.gone |= bit(scope.leavers, *place, self.gone),
+            Move::Step(Step::Pause(place)) => self.slept |= bit(scope.sleepers, *place, self.slept),
             Move::Step(Step::Notice { about, what: Rumour::Dead, .. }) => _ = self.told.insert(*about),
             Move::Step(Step::Notice { at, about, .. }) => {
                 let index = scope.rumours.iter().position(|rumour| rumour == &(*at, *about));

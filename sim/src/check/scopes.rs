@@ -1,6 +1,6 @@
 //! The scopes that are searched. In all of them the elder is m0.
 
-use crate::check::scope::{LOCK, Leaps, Network, SERVICE, Scope};
+use crate::check::scope::{LOCK, Network, SERVICE, Scope};
 use crate::history::Ask;
 use crate::world::World;
 use std::collections::BTreeSet;
@@ -89,12 +89,21 @@ fn upkeep(_: usize, _: usize, kind: &str) -> bool {
     ["Beat", "Pulse", "Ack"].contains(&kind)
 }
 
+/// The same, and greetings: a member without a lease says hello all the time.
+fn upkeep_and_greetings(from: usize, to: usize, kind: &str) -> bool {
+    upkeep(from, to, kind) || ["Hello", "HelloIs"].contains(&kind)
+}
+
 fn to_m2(_: usize, to: usize, kind: &str) -> bool {
     to == 2 && kind == "Pulse"
 }
 
-fn upkeep_but_to_m2(from: usize, to: usize, kind: &str) -> bool {
-    upkeep(from, to, kind) && !to_m2(from, to, kind)
+fn from_m0(from: usize, _: usize, _: &str) -> bool {
+    from == 0
+}
+
+fn all_but_to_m2(from: usize, to: usize, kind: &str) -> bool {
+    upkeep_and_greetings(from, to, kind) && !to_m2(from, to, kind)
 }
 
 /// A joiner, and a crash of anybody.
@@ -107,15 +116,6 @@ pub const VIEWS: Scope = Scope {
     joiners: &[3],
     at_once: upkeep,
     ..Scope::STILL
-};
-
-/// As [`VIEWS`], but nobody sees the end: leases run out.
-pub const SILENCE: Scope = Scope {
-    name: "silence",
-    about: "one joins and one is killed, and nobody sees it: leases run out",
-    vouched: false,
-    leaps: &[2_000, 2_000],
-    ..VIEWS
 };
 
 /// Elder and grantor are one, and may die.
@@ -150,7 +150,18 @@ pub const QUEUE: Scope = Scope {
     mortal: &[0],
     cancels: true,
     faults: 0,
-    leaps: &[],
+    leaps: &[30],
+    ..TAKEOVER
+};
+
+/// Nobody sees the end: leases run out.
+pub const SILENCE: Scope = Scope {
+    name: "silence",
+    about: "two want a lock; the elder, who grants, or another is killed, and nobody sees it: leases run out",
+    vouched: false,
+    faults: 0,
+    leaps: &[1_500, 100, 3_000, 1_000],
+    at_once: upkeep_and_greetings,
     ..TAKEOVER
 };
 
@@ -187,7 +198,8 @@ pub const GHOST: Scope = Scope {
     crashes: 0,
     faults: 0,
     asks: &[1, 2],
-    leaps: &[1_500, 1_500, 1_500, 1_500, 1_500],
+    leaps: &[1_500, 100, 1_000, 3_000, 1_000],
+    at_once: upkeep_and_greetings,
     ..TAKEOVER
 };
 
@@ -201,12 +213,24 @@ pub const LATE: Scope = Scope {
     crashes: 0,
     faults: 0,
     asks: &[1],
-    leaps: &[500, 500, 500, 500, 500, 500, 500],
-    leaps_when: Leaps::AtRest,
-    at_once: upkeep_but_to_m2,
+    leaps: &[900, 900, 900, 900, 900],
+    at_once: all_but_to_m2,
     late: to_m2,
     ..TAKEOVER
 };
 
+/// The elder is stopped for longer than its lease, and wakes.
+pub const SLEEPER: Scope = Scope {
+    name: "sleeper",
+    about: "one joins; the elder is stopped, perhaps until its lease is over, and wakes",
+    start: three,
+    sleepers: &[0],
+    joiners: &[3],
+    leaps: &[1_500, 100],
+    at_once: upkeep_and_greetings,
+    late: from_m0,
+    ..Scope::STILL
+};
+
 /// All of them.
-pub const ALL: &[Scope] = &[VIEWS, TAKEOVER, RECOVERY, SILENCE, QUEUE, RUMOUR, LEAVER, GHOST, LATE];
+pub const ALL: &[Scope] = &[VIEWS, TAKEOVER, RECOVERY, LEAVER, SILENCE, QUEUE, SLEEPER, RUMOUR, LATE, GHOST];

@@ -3,7 +3,7 @@
 use elderlock_sim::World;
 use elderlock_sim::chaos::{Plan, Summary, describe, run_seed, trace_seed};
 use elderlock_sim::invariants::Break;
-use elderlock_sim::shrink::shrink;
+use elderlock_sim::shrink::{save, shrink, shrink_log};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -43,6 +43,9 @@ pub(crate) struct Options {
     /// Write the record of the broken run (shrunk), or of the first seed if none breaks, here as JSON lines.
     #[arg(long, value_name = "FILE")]
     history: Option<PathBuf>,
+    /// The folder into which the steps of a broken run (shrunk) are written, to be told again by `replay`.
+    #[arg(long, value_name = "FOLDER", default_value = "target/breaks")]
+    save: PathBuf,
 }
 
 fn members(text: &str) -> Result<(usize, usize), String> {
@@ -133,14 +136,14 @@ fn one(options: &Options, seed: u64, summary: &mut Summary) -> Option<Break> {
     summary.add(&run);
     if seed.is_multiple_of(TWICE_EVERY) && run_seed(&plan, |world| world).world.digest() != run.world.digest() {
         let what = "the same seed went another way".to_string();
-        return Some(Break { invariant: "determinism", what, at: 0 });
+        return Some(Break { invariant: "determinism", lock: None, what, at: 0 });
     }
     run.world.broken().cloned()
 }
 
 fn write_history(options: &Options, broken: Option<&(u64, Break)>, file: &Path) -> std::io::Result<()> {
     let plan = match broken {
-        Some((seed, found)) => shrink(&plan(options, *seed), found.invariant, |world| world),
+        Some((seed, found)) => shrink(&plan(options, *seed), found, |world| world),
         None => plan(options, options.from),
     };
     let run = run_seed(&plan, World::with_messages);
@@ -157,15 +160,22 @@ fn report(total: &Summary, took: f64) {
         total.excused
     );
     println!("{} grants, {} lost, {} stale writes refused", total.grants, total.lost, total.refused);
-    for (what, counts) in [("answers", &total.answers), ("faults", &total.faults), ("premises", &total.premises)] {
+    for (what, counts) in [
+        ("answers", &total.answers),
+        ("faults", &total.faults),
+        ("premises", &total.premises),
+        ("offline", &total.offline),
+    ] {
         let counts: Vec<String> = counts.iter().map(|(name, count)| format!("{name} {count}")).collect();
         println!("{what}: {}", counts.join(", "));
     }
 }
 
 fn tell(options: &Options, seed: u64, found: &Break) {
+    // It was told where it panicked; it will again and again.
+    std::panic::set_hook(Box::new(|_| {}));
     let full = plan(options, seed);
-    let small = shrink(&full, found.invariant, |world| world);
+    let small = shrink(&full, found, |world| world);
     let traced = trace_seed(&small, |world| world);
     println!("\nseed {seed} breaks {}: {}", found.invariant, found.what);
     println!("{}", describe(&small));
@@ -175,8 +185,17 @@ fn tell(options: &Options, seed: u64, found: &Break) {
         println!("{} at {:.6} s: {}", found.invariant, found.at as f64 / 1e9, found.what);
     }
     let faults: Vec<String> = small.kept.iter().map(ToString::to_string).collect();
+    let log = shrink_log(&traced.log, found, |world| world);
+    match save(seed, &log, found, |world| world, &options.save) {
+        Ok(Some(file)) => {
+            println!("{} steps of {} are in {}", log.steps.len(), traced.log.steps.len(), file.display());
+            println!("replay: cargo run --release -p elderlock-sim -- replay {}", file.display());
+        }
+        Ok(None) => println!("(the log of this run does not break so: it is not saved)"),
+        Err(error) => eprintln!("{}: {error}", options.save.display()),
+    }
     println!(
-        "replay: cargo run --release -p elderlock-sim -- chaos --seeds 1 --from {seed} --members {}..{} --faults {}",
+        "the plan: cargo run --release -p elderlock-sim -- chaos --seeds 1 --from {seed} --members {}..{} --faults {}",
         options.members.0,
         options.members.1,
         if faults.is_empty() { ",".to_string() } else { faults.join(",") }

@@ -154,7 +154,8 @@ mod mutants {
     fn hunt(options: &super::Options, mutant: Mutant) -> Option<String> {
         let started = Instant::now();
         let mut states = 0;
-        for scope in options.scopes().map(|scope| scope.quick()) {
+        // The small ones are the last.
+        for scope in options.scopes().map(|scope| scope.quick()).collect::<Vec<_>>().into_iter().rev() {
             let hunt = Hunt::new(scope.clone(), move |world| world.mutant(mutant));
             let found = hunt.run(Limits { time: TIME, states: STATES, threads: 1, shortest: true }, |_, _| {});
             states += found.states;

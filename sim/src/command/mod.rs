@@ -2,4 +2,6 @@
 
 pub(crate) mod chaos;
 pub(crate) mod check;
+pub(crate) mod judge;
 pub(crate) mod mutants;
+pub(crate) mod replay;

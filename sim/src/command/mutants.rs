@@ -8,6 +8,9 @@ use std::process::ExitCode;
 pub(crate) struct Options {
     /// Only this one, by its name.
     name: Option<String>,
+    /// Shrink what was found, and write the steps into this folder, to be told again by `replay --mutant`.
+    #[arg(long, value_name = "FOLDER")]
+    save: Option<std::path::PathBuf>,
 }
 
 #[cfg(not(elderlock_mutants))]
@@ -24,7 +27,11 @@ pub(crate) fn run(options: &Options) -> ExitCode {
 #[cfg(elderlock_mutants)]
 mod hunt {
     use elderlock::protocol::mutant::Mutant;
+    use elderlock_sim::World;
     use elderlock_sim::chaos::{Plan, run_seed};
+    use elderlock_sim::invariants::Break;
+    use elderlock_sim::shrink::{save, shrink, shrink_log};
+    use std::path::Path;
     use std::process::ExitCode;
     use std::sync::atomic::{AtomicU64, Ordering};
     use std::sync::{Mutex, PoisonError};
@@ -41,7 +48,12 @@ mod hunt {
                 continue;
             }
             match find(*mutant) {
-                Some((seed, invariant)) => println!("{mutant:?}: found after {seed} seeds by {invariant}"),
+                Some((seed, found)) => {
+                    println!("{mutant:?}: found after {seed} seeds by {}", found.invariant);
+                    if let Some(folder) = &options.save {
+                        write(*mutant, seed, &found, folder);
+                    }
+                }
                 None => {
                     println!("{mutant:?}: NOT FOUND in {SEEDS} seeds");
                     missed += 1;
@@ -51,9 +63,20 @@ mod hunt {
         if missed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
     }
 
-    fn find(mutant: Mutant) -> Option<(u64, &'static str)> {
+    fn write(mutant: Mutant, seed: u64, found: &Break, folder: &Path) {
+        let prepare = |world: World| world.mutant(mutant);
+        let small = shrink(&Plan::draw(seed, (3, 7)), found, prepare);
+        let log = shrink_log(&run_seed(&small, prepare).log, found, prepare);
+        match save(seed, &log, found, prepare, folder) {
+            Ok(Some(file)) => println!("    {} steps: {}", log.steps.len(), file.display()),
+            Ok(None) => println!("    its log does not break so"),
+            Err(error) => eprintln!("{}: {error}", folder.display()),
+        }
+    }
+
+    fn find(mutant: Mutant) -> Option<(u64, Break)> {
         let next = AtomicU64::new(1);
-        let found: Mutex<Option<(u64, &'static str)>> = Mutex::new(None);
+        let found: Mutex<Option<(u64, Break)>> = Mutex::new(None);
         let workers = std::thread::available_parallelism().map_or(1, usize::from);
         std::thread::scope(|scope| {
             for _ in 0..workers {
@@ -70,7 +93,7 @@ mod hunt {
                             && run_seed(&plan, |world| world).world.broken().is_none()
                         {
                             let mut found = found.lock().unwrap_or_else(PoisonError::into_inner);
-                            found.get_or_insert((seed, one.invariant));
+                            found.get_or_insert((seed, one.clone()));
                         }
                     }
                 });

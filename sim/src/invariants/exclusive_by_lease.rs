@@ -2,13 +2,15 @@
 //! may wake now, and their guards look at their clocks first. Inside the clock bound.
 
 use super::{Count, Fact, Invariant, Verdict};
-use crate::history::Ask;
+use crate::history::{Ask, Key};
 use crate::world::World;
 
 /// See the module.
 #[derive(Clone, Hash, Debug, Default)]
 pub struct ExclusiveByLease {
     premises: Count,
+    /// The lock that two believe in.
+    crowded: Option<Key>,
 }
 
 impl Invariant for ExclusiveByLease {
@@ -18,6 +20,10 @@ impl Invariant for ExclusiveByLease {
 
     fn premises(&self) -> u64 {
         self.premises.get()
+    }
+
+    fn lock(&self) -> Option<&Key> {
+        self.crowded.as_ref()
     }
 
     fn hear(&mut self, world: &World, fact: &Fact<'_>) -> Verdict {
@@ -34,6 +40,7 @@ impl Invariant for ExclusiveByLease {
             let believing: Vec<Ask> = claims.iter().copied().filter(|ask| world.fence(*ask).is_some()).collect();
             if believing.len() > 1 {
                 let who = |ask: &Ask| format!("m{} with {:?}", world.call(*ask).member, world.token(*ask));
+                self.crowded = Some(key.clone());
                 let who: Vec<String> = believing.iter().map(who).collect();
                 return Err(format!("{key:?} is held by {}", who.join(" and by ")));
             }

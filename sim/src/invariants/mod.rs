@@ -20,7 +20,7 @@ pub mod tokens_rise;
 pub mod told_before_regrant;
 pub mod views_agree;
 
-use crate::history::Ask;
+use crate::history::{Ask, Key, lock_name};
 use crate::world::World;
 use elderlock::protocol::{Event, LostReason, Outcome, Packet, ProcessId};
 use std::collections::BTreeMap;
@@ -83,11 +83,23 @@ pub enum Fact<'a> {
     },
 }
 
+impl Fact<'_> {
+    /// The request that it is about.
+    fn ask(&self) -> Option<Ask> {
+        match self {
+            Fact::Answers { ask, .. } | Fact::Answered { ask } | Fact::Loses { ask, .. } => Some(*ask),
+            _ => None,
+        }
+    }
+}
+
 /// A broken invariant.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Break {
     /// Its name.
     pub invariant: &'static str,
+    /// The lock that it is about, `service/name`, if it is about one.
+    pub lock: Option<String>,
     /// What happened.
     pub what: String,
     /// When, in true nanoseconds.
@@ -151,6 +163,10 @@ pub trait Invariant: Memory + std::fmt::Debug + Send + Sync {
     fn premises(&self) -> u64;
     /// Looks at a fact.
     fn hear(&mut self, world: &World, fact: &Fact<'_>) -> Verdict;
+    /// The lock that its last verdict was about, if the fact was not about that lock alone.
+    fn lock(&self) -> Option<&Key> {
+        None
+    }
 }
 
 /// All invariants.
@@ -184,7 +200,11 @@ impl Judge {
     pub fn hear(&mut self, world: &World, fact: &Fact<'_>) -> Result<(), Break> {
         for invariant in self.all.get_or_insert_with(all) {
             let verdict = invariant.hear(world, fact);
-            verdict.map_err(|what| Break { invariant: invariant.name(), what, at: world.now })?;
+            verdict.map_err(|what| {
+                let of_fact = || fact.ask().map(|ask| world.call(ask).lock());
+                let lock = invariant.lock().map(lock_name).or_else(of_fact);
+                Break { invariant: invariant.name(), lock, what, at: world.now }
+            })?;
         }
         Ok(())
     }

@@ -17,7 +17,8 @@ pub fn demand(world: &mut World, demand: &Demand) -> bool {
             let ask = world.ask(place, service.as_str(), &name, Wait::AtMost(demand.answer), None);
             if !granted(world, ask, demand) {
                 let what = format!("m{place} cannot get {name} of {service}: {:?}", world.outcome(ask));
-                world.fail(NAME, what);
+                let lock = world.call(ask).lock();
+                world.fail_about(NAME, Some(lock), what);
                 return false;
             }
             world.release(ask);

@@ -2,15 +2,15 @@
 
 use super::{Count, Fact, Invariant, Verdict};
 use crate::world::World;
-use elderlock::protocol::{Event, ProcessId, ViewNumber};
+use elderlock::protocol::{Event, Lineage, ProcessId, ViewNumber};
 use std::collections::BTreeMap;
 
 /// See the module.
 #[derive(Clone, Hash, Debug, Default)]
 pub struct OneElderPerView {
-    elders: BTreeMap<(ProcessId, ViewNumber), ProcessId>,
+    elders: BTreeMap<(Lineage, ViewNumber), ProcessId>,
     /// Lineage and elder of each view that a process has installed.
-    installed: BTreeMap<(ProcessId, ViewNumber), (ProcessId, ProcessId)>,
+    installed: BTreeMap<(ProcessId, ViewNumber), (Lineage, ProcessId)>,
     premises: Count,
 }
 

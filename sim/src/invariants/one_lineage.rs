@@ -23,6 +23,9 @@ impl Invariant for OneLineage {
         let Fact::Event { place, event: Event::ViewInstalled(view), .. } = fact else {
             return Ok(());
         };
+        if !world.one_lineage {
+            return Ok(());
+        }
         for other in world.places().filter(|other| world.is_ready(*other)) {
             if let Some(theirs) = world.view(other) {
                 self.premises += 1;

@@ -4,16 +4,16 @@
 
 use super::{Count, Fact, Invariant, Verdict};
 use crate::world::World;
-use elderlock::protocol::{Event, ProcessId, View, ViewNumber};
+use elderlock::protocol::{Event, Lineage, ProcessId, View, ViewNumber};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// See the module.
 #[derive(Clone, Hash, Debug, Default)]
 pub struct ViewsAgree {
-    installed: BTreeMap<(ProcessId, ViewNumber), View>,
-    last: BTreeMap<ProcessId, (ProcessId, ViewNumber)>,
+    installed: BTreeMap<(Lineage, ViewNumber), View>,
+    last: BTreeMap<ProcessId, (Lineage, ViewNumber)>,
     /// Members that a view was without, and its number.
-    left: BTreeMap<(ProcessId, ProcessId), ViewNumber>,
+    left: BTreeMap<(Lineage, ProcessId), ViewNumber>,
     /// Those who have seen a view without themselves.
     out: BTreeSet<ProcessId>,
     premises: Count,

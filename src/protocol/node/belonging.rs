@@ -1,9 +1,13 @@
 //! How a process comes to belong to a cluster and leaves it, and what a new view changes for it.
 
 use super::*;
+use crate::protocol::timing::Timing;
 
 impl Node {
     pub(super) fn standing(&self, now: Time) -> Standing {
+        if let Some(Heir { voter, view, .. }) = &self.heir {
+            return Standing::Heir { voter: *voter, lineage: view.lineage, view: view.number };
+        }
         match (&self.stage, &self.view) {
             (Stage::Seeking(seeking), _) => seeking.standing(),
             (_, Some(view)) => Standing::Member {
@@ -35,7 +39,17 @@ impl Node {
             }
             return;
         }
-        if let (Some(mine), Standing::Member { lineage, view, .. }) = (&self.view, &standing)
+        if let Standing::Heir { voter, lineage, view } = &standing {
+            self.on_heir(now, &me, (*voter, *lineage, *view), out);
+        }
+        if let (Some(mine), Stage::Member, Standing::Member { lineage, led: true, .. }) =
+            (&self.view, &self.stage, &standing)
+            && mine.lineage < *lineage
+        {
+            self.defect(now, me.addr, out);
+            return;
+        }
+        if let (Some(mine), Standing::Member { lineage, view, .. }) = (&self.ballot_view(), &standing)
             && mine.lineage == *lineage
             && mine.number < *view
         {
@@ -59,10 +73,10 @@ impl Node {
         match found {
             Found::Seeking => {}
             Found::Founded(view) => {
+                self.install(now, view.clone(), out);
                 for info in view.members.iter().map(|member| &member.info).filter(|info| **info != self.config.me) {
                     send(info.addr, info.process, Notice::ViewIs(view.clone()), out);
                 }
-                self.install(now, view, out);
             }
             Found::Abandoned => self.end(now, Event::Abandoned, out),
         }
@@ -114,7 +128,10 @@ impl Node {
         let Stage::Leaving { again_at, until } = &mut self.stage else { return };
         let Some(view) = &self.view else { return };
         let me = self.config.me.process;
-        if view.members.iter().all(|member| member.info.process == me) || now >= *until {
+        let gone = gone(now, &self.dead, &self.refused, &view.timing);
+        if view.members.iter().all(|member| member.info.process == me || gone.contains(&member.info.process))
+            || now >= *until
+        {
             self.end(now, Event::Left, out);
         } else if now >= *again_at {
             *again_at = now + view.timing.retry;
@@ -135,6 +152,8 @@ impl Node {
         let until = now + next.timing.member_lease * 2;
         out.push(Output::Event(Event::ViewInstalled(next.clone())));
         self.view = Some(Arc::new(next));
+        self.acceptor = Acceptor::default();
+        self.store(out);
         self.elder = None;
         self.proposal = None;
         self.sole_quorum = false;
@@ -146,7 +165,9 @@ impl Node {
         let standing = self.standing(now);
         let Stage::Parting { again_at, until, informed, .. } = &mut self.stage else { return };
         let Some(view) = &self.view else { return };
-        if view.is_quorum(informed.iter()) || now >= *until {
+        // Who is no more cannot be told, and without it the rest is no quorum that could go on.
+        let gone = gone(now, &self.dead, &self.refused, &view.timing);
+        if view.is_quorum(informed.iter().chain(&gone)) || now >= *until {
             self.end_parting(now, out);
         } else if now >= *again_at {
             *again_at = now + view.timing.retry;
@@ -185,6 +206,23 @@ impl Node {
         }
     }
 
+    /// Another lineage goes on, led and ahead of this one: its tokens are higher, so nobody who saw one of them will be
+    /// undercut. This one is given up, with all its holds, and its members join the other.
+    fn defect(&mut self, now: Time, addr: SocketAddr, out: &mut Vec<Output>) {
+        self.defected = true;
+        self.config.contacts.insert(addr);
+        self.end(now, Event::Expelled, out);
+    }
+
+    /// An operator says that whoever does not answer is dead.
+    pub(super) fn force(&mut self, now: Time, out: &mut Vec<Output>) {
+        let is_going = matches!(self.stage, Stage::Leaving { .. } | Stage::Parting { .. });
+        if !self.is_ready(now) && !is_going {
+            self.forced = true;
+            self.end(now, Event::Forced, out);
+        }
+    }
+
     /// Ends all holds, waits and grantors of this member.
     fn give_everything_up(&mut self, reason: LostReason, turn: &mut Turn) {
         self.holder.close(reason, turn);
@@ -214,6 +252,12 @@ impl Node {
             self.end(now, Event::Abandoned, out);
             return;
         }
+        if let (Some(heir), false) = (&self.heir, view.contains(self.config.me.process)) {
+            if view.lineage == heir.view.lineage && view.number > heir.view.number {
+                self.inherit(view, out);
+            }
+            return;
+        }
         let acceptable = match (&self.stage, &self.view) {
             (Stage::Seeking(_), _) => view.contains(self.config.me.process),
             (_, Some(mine)) => view.lineage == mine.lineage && view.number > mine.number,
@@ -236,12 +280,12 @@ impl Node {
         have: ViewNumber,
         out: &mut Vec<Output>,
     ) {
-        let Some(view) = &self.view else { return };
+        let Some(view) = self.ballot_view() else { return };
         let notice = match &self.last_change {
             Some(change) if have.next() == view.number => {
                 Notice::Install { lineage: view.lineage, instance: view.number, change: change.clone() }
             }
-            _ => Notice::ViewIs(View::clone(view)),
+            _ => Notice::ViewIs(View::clone(&view)),
         };
         self.reply(now, addr, to, notice, out);
     }
@@ -264,6 +308,9 @@ impl Node {
         self.sole_quorum = view.elder().process == me && view.is_quorum([&me]);
         self.elder_dead_at = self.dead.contains(&view.elder().process).then_some(now);
         self.acceptor = Acceptor::default();
+        self.heir = None;
+        self.heirs.clear();
+        self.store(out);
         self.proposal = None;
         self.yield_until = Time::ZERO;
         self.rounds = 0;
@@ -305,7 +352,7 @@ impl Node {
             }
             if view.elder().process == me {
                 // Only the founder of a lineage knows that there was no elder before it.
-                let ask = before.is_some() || view.number != view.members[0].joined || view.lineage != me;
+                let ask = before.is_some() || view.number != view.members[0].joined || view.lineage.founder != me;
                 match &mut node.elder {
                     Some(elder) => {
                         elder.on_view(turn.now, me, &view);
@@ -345,7 +392,7 @@ impl Node {
     }
 
     pub(super) fn is_open(&self, instance: ViewNumber) -> bool {
-        self.view.as_ref().is_some_and(|view| view.number.next() == instance)
+        self.ballot_view().is_some_and(|view| view.number.next() == instance)
     }
 
     /// Whether this member is the elder and a quorum by itself, with nothing under way that could end that.
@@ -356,7 +403,7 @@ impl Node {
     /// Before this member's vote may help to choose a view that others can go on with, its own elder's claim to be
     /// alone ends.
     pub(super) fn stand_down(&mut self, now: Time, ballot: Ballot) {
-        let Some(view) = self.view.clone() else { return };
+        let Some(view) = self.ballot_view() else { return };
         if self.is_alone() {
             self.lease.until = self.lease.until.max(now + view.timing.member_lease);
             if let Some(elder) = &mut self.elder {
@@ -373,4 +420,16 @@ impl Node {
             self.proposal = None;
         }
     }
+}
+
+/// Who is surely no more, or has refused four questions in a row without a word: for one who goes, that is as
+/// good as gone. It would not stay for ever either; others do not depend on it.
+fn gone(
+    now: Time,
+    dead: &BTreeSet<ProcessId>,
+    refused: &BTreeMap<ProcessId, Time>,
+    timing: &Timing,
+) -> BTreeSet<ProcessId> {
+    let refused = refused.iter().filter(|(_, since)| **since + timing.retry * 4 <= now);
+    dead.iter().copied().chain(refused.map(|(process, _)| *process)).collect()
 }

@@ -28,6 +28,7 @@ impl Node {
         self.lease.running = running;
         if running {
             self.lease.ever = true;
+            self.orphaned_at = Time::MAX;
             out.push(Output::Event(Event::Resumed));
             self.act(now, out, |node, turn| {
                 node.holder.on_resumed(turn);
@@ -36,6 +37,7 @@ impl Node {
                 }
             });
         } else {
+            self.orphaned_at = now + view.timing.member_lease * 3;
             out.push(Output::Event(Event::Suspended));
             self.act(now, out, |node, turn| node.holder.on_suspended(turn));
         }

@@ -3,54 +3,249 @@
 use super::*;
 
 impl Node {
-    /// Whether the vote in `instance` is ours to give to `from`; whoever is behind is told.
-    pub(super) fn is_voter(
+    /// The view whose council this process votes in: its own, or as an heir that of the one before it.
+    pub(super) fn ballot_view(&self) -> Option<Arc<View>> {
+        self.view.clone().or_else(|| self.heir.as_ref().map(|heir| heir.view.clone()))
+    }
+
+    /// Whose vote it gives.
+    pub(super) fn voter(&self) -> ProcessId {
+        self.heir.as_ref().map_or(self.config.me.process, |heir| heir.voter)
+    }
+
+    /// What a data directory has to keep of this process now.
+    pub fn stored_vote(&self) -> Option<StoredVote> {
+        let view = self.ballot_view()?;
+        Some(StoredVote { voter: self.voter(), view: View::clone(&view), acceptor: self.acceptor.clone() })
+    }
+
+    /// Has the vote kept before anybody is told of it.
+    pub(super) fn store(&self, out: &mut Vec<Output>) {
+        if self.config.durable
+            && let Some(stored) = self.stored_vote()
+        {
+            out.push(Output::Store(Box::new(stored)));
+        }
+    }
+
+    /// Says something about the choice of a view to a member or an heir.
+    fn say_ballot(&mut self, now: Time, addr: SocketAddr, to: ProcessId, notice: Notice, out: &mut Vec<Output>) {
+        match &self.heir {
+            Some(Heir { voter, view, .. }) => {
+                let (me, lineage) = (self.config.me.clone(), view.lineage);
+                let packet = Packet::Heir { voter: *voter, me, lineage, notice };
+                out.push(Output::Send { to: addr, process: Some(to), packet });
+            }
+            None => self.reply(now, addr, to, notice, out),
+        }
+    }
+
+    /// A process says that it has the vote of `voter`. False if that counts for nothing.
+    pub(super) fn hear_heir(&mut self, now: Time, voter: ProcessId, lineage: Lineage, info: &MemberInfo) -> bool {
+        let Some(view) = self.ballot_view() else { return false };
+        let is_rival = voter == self.voter() || voter == self.config.me.process;
+        view.lineage == lineage
+            && view.has_vote(voter)
+            && !is_rival
+            && self.heirs.hear(now, voter, info, view.timing.retry * 8)
+    }
+
+    /// An heir tells which view its stored vote is about.
+    pub(super) fn on_heir(
         &mut self,
         now: Time,
-        from: ProcessId,
-        addr: SocketAddr,
-        instance: ViewNumber,
+        info: &MemberInfo,
+        (voter, lineage, theirs): (ProcessId, Lineage, ViewNumber),
         out: &mut Vec<Output>,
-    ) -> bool {
-        let Some(view) = self.view.clone() else { return false };
+    ) {
+        let Some(view) = self.ballot_view().filter(|view| view.lineage == lineage) else { return };
+        if theirs > view.number {
+            send(info.addr, info.process, Notice::Fetch { lineage, have: view.number }, out);
+        } else if self.elder.as_ref().is_some_and(|elder| is_stale(theirs, elder.known_view(voter))) {
+            send(info.addr, info.process, Notice::Stale { voter }, out);
+        } else if theirs < view.number {
+            // While there is an elder it answers: it may know that the vote is stale.
+            if self.elder.is_some() || !self.is_ready(now) {
+                send(info.addr, info.process, Notice::ViewIs(View::clone(&view)), out);
+            }
+        } else {
+            self.hear_heir(now, voter, lineage, info);
+        }
+    }
+
+    /// The directory was put back: what it says may contradict what its process said since.
+    pub(super) fn on_stale(&mut self, voter: ProcessId) {
+        if self.heir.as_ref().is_some_and(|heir| heir.voter == voter) {
+            self.heir = None;
+            self.proposal = None;
+            self.acceptor = Acceptor::default();
+        }
+    }
+
+    /// An heir learns of a later view of the lineage: it has a vote there too, or none any more.
+    pub(super) fn inherit(&mut self, view: View, out: &mut Vec<Output>) {
+        let Some(heir) = &mut self.heir else { return };
+        heir.view = Arc::new(view);
+        self.acceptor = Acceptor::default();
+        self.proposal = None;
+        self.yield_until = Time::ZERO;
+        self.rounds = 0;
+        self.heirs.clear();
+        self.store(out);
+        if let Some(heir) = &self.heir {
+            let addrs = heir.addrs();
+            if !heir.view.has_vote(heir.voter) {
+                self.config.remembered = Some(View::clone(&heir.view));
+                self.config.stored = None;
+                self.heir = None;
+            }
+            if let Stage::Seeking(seeking) = &mut self.stage {
+                seeking.set_voters(addrs);
+            }
+        }
+    }
+
+    /// Everything that is said about the choice of the next view.
+    pub(super) fn on_ballot(&mut self, now: Time, speaker: Speaker, notice: Notice, out: &mut Vec<Output>) {
+        let from = speaker.process;
+        match notice {
+            Notice::Canvass { instance, ballot, dead } => {
+                self.believe(now, speaker.vote, dead, out);
+                if let Some(willing) = self.on_canvass(now, &speaker, instance, ballot, out) {
+                    self.say_ballot(now, speaker.addr, from, Notice::Canvassed { instance, ballot, willing }, out);
+                }
+            }
+            Notice::Prepare { instance, ballot, dead } => {
+                self.believe(now, speaker.vote, dead, out);
+                if self.on_canvass(now, &speaker, instance, ballot, out) == Some(true) {
+                    self.stand_down(now, ballot);
+                    if let Some(view) = self.ballot_view() {
+                        self.yield_until = self.yield_until.max(now + view.timing.retry * 4);
+                        let answer = self.acceptor.on_prepare(view.elder().process, instance, ballot);
+                        #[cfg(elderlock_mutants)]
+                        let answer = match answer {
+                            Notice::Promise { .. } if self.config.mutant == Some(Mutant::ForgetAccepted) => {
+                                Notice::Promise { instance, ballot, accepted: None }
+                            }
+                            answer => answer,
+                        };
+                        self.store(out);
+                        self.say_ballot(now, speaker.addr, from, answer, out);
+                    }
+                } else if let Some(promised) = self.acceptor.promised
+                    && self.is_open(instance)
+                    && promised > ballot
+                {
+                    self.say_ballot(now, speaker.addr, from, Notice::Nack { instance, promised }, out);
+                }
+            }
+            Notice::Accept { instance, ballot, change } => {
+                let is_sound = self.ballot_view().is_some_and(|view| view.next(&change).is_sound());
+                if self.is_voter(now, &speaker, instance, out) && is_sound {
+                    if self.acceptor.promised.is_none_or(|promised| promised <= ballot) {
+                        self.stand_down(now, ballot);
+                    }
+                    #[cfg(elderlock_mutants)]
+                    if self.config.mutant == Some(Mutant::AcceptBelowPromise) {
+                        self.acceptor.promised = None;
+                    }
+                    if let Some(view) = self.ballot_view() {
+                        let answer = self.acceptor.on_accept(view.elder().process, instance, ballot, &change);
+                        self.store(out);
+                        self.say_ballot(now, speaker.addr, from, answer, out);
+                    }
+                }
+            }
+            Notice::Canvassed { instance, ballot, willing } => {
+                if willing && self.is_open(instance) {
+                    self.on_vote(now, &speaker, ballot, None, out);
+                }
+            }
+            Notice::Promise { instance, ballot, accepted } => {
+                if self.is_open(instance) {
+                    self.on_vote(now, &speaker, ballot, Some(accepted), out);
+                }
+            }
+            Notice::Accepted { instance, ballot } => {
+                if self.is_open(instance) {
+                    self.on_accepted(now, speaker.vote, ballot, out);
+                }
+            }
+            Notice::Nack { instance, promised } => {
+                if self.is_open(instance) {
+                    self.on_nack(now, promised, out);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// This process as a voter.
+    fn own_voice(&self) -> Speaker {
+        let me = &self.config.me;
+        let heir = self.heir.is_some().then(|| me.clone());
+        Speaker { vote: self.voter(), process: me.process, addr: me.addr, heir }
+    }
+
+    /// Whether the vote in `instance` is ours to give to `from`; whoever is behind is told.
+    pub(super) fn is_voter(&mut self, now: Time, from: &Speaker, instance: ViewNumber, out: &mut Vec<Output>) -> bool {
+        let Some(view) = self.ballot_view() else { return false };
         if instance > view.number.next() {
-            self.fetch(now, from, addr, out);
+            match self.heir {
+                Some(_) => {
+                    let fetch = Notice::Fetch { lineage: view.lineage, have: view.number };
+                    send(from.addr, from.process, fetch, out);
+                }
+                None => self.fetch(now, from.process, from.addr, out),
+            }
             false
-        } else if instance <= view.number || !view.contains(from) {
-            send(addr, from, Notice::ViewIs(View::clone(&view)), out);
+        } else if instance <= view.number || !view.contains(from.vote) {
+            send(from.addr, from.process, Notice::ViewIs(View::clone(&view)), out);
             false
         } else {
-            view.has_vote(self.config.me.process) && view.has_vote(from)
+            view.has_vote(self.voter()) && view.has_vote(from.vote)
         }
+    }
+
+    /// Until when this voter may have promised its vote to the elder of the view.
+    fn promised_until(&self) -> Time {
+        self.heir.as_ref().map_or(self.lease.promised_until, |heir| heir.free_at)
     }
 
     /// Would this member promise the ballot? `None`: not its question to answer.
     pub(super) fn on_canvass(
         &mut self,
         now: Time,
-        from: ProcessId,
-        addr: SocketAddr,
+        from: &Speaker,
         instance: ViewNumber,
         ballot: Ballot,
         out: &mut Vec<Output>,
     ) -> Option<bool> {
-        if !self.is_voter(now, from, addr, instance, out) {
+        if !self.is_voter(now, from, instance, out) {
             return None;
         }
-        let view = self.view.as_ref()?;
+        let view = self.ballot_view()?;
         let elder = view.elder().process;
-        let released =
-            from == elder || self.dead.contains(&elder) || (self.elder.is_none() && now >= self.lease.promised_until);
-        Some(self.acceptor.promised.is_none_or(|promised| promised <= ballot) && released && ballot.process == from)
+        let released = from.process == elder
+            || self.dead.contains(&elder)
+            || (self.elder.is_none() && now >= self.promised_until());
+        let is_open = self.acceptor.promised.is_none_or(|promised| promised <= ballot);
+        Some(is_open && released && ballot.process == from.process)
     }
 
     /// When this member tries to take over: after its promise to the elder, and after its elders in the council.
     pub(super) fn takeover_at(&self, view: &View) -> Time {
-        let me = self.config.me.process;
+        let me = self.voter();
         let elder = view.elder().process;
-        if matches!(self.stage, Stage::Seeking(_)) || !view.has_vote(me) {
+        if !view.has_vote(me) {
             return Time::MAX;
         }
+        let listens_until = match &self.stage {
+            // An heir goes on with a lineage only if nobody else does.
+            Stage::Seeking(seeking) if self.heir.is_none() || seeking.knows_a_cluster() => return Time::MAX,
+            Stage::Seeking(seeking) => seeking.listens_until(),
+            _ => Time::ZERO,
+        };
         if let Some(state) = &self.elder {
             // An elder that voted for another, which then came to nothing, tries itself.
             return if state.deposed { self.yield_until } else { Time::MAX };
@@ -58,8 +253,8 @@ impl Node {
         let rivals =
             view.council().map(|info| info.process).filter(|process| *process != elder && !self.dead.contains(process));
         let wait = view.timing.stagger * rank(rivals, me);
-        let free = self.elder_dead_at.unwrap_or(self.lease.promised_until);
-        (free + wait).max(self.yield_until)
+        let free = self.elder_dead_at.unwrap_or(self.promised_until());
+        (free.max(listens_until) + wait).max(self.yield_until)
     }
 
     pub(super) fn proposal_due(&self, view: &View, proposal: &Proposal) -> Time {
@@ -71,7 +266,7 @@ impl Node {
 
     /// The elder proposes what is due; others take over from an elder that is silent or dead.
     pub(super) fn decide(&mut self, now: Time, out: &mut Vec<Output>) {
-        let Some(view) = self.view.clone() else { return };
+        let Some(view) = self.ballot_view() else { return };
         let me = self.config.me.process;
         if let Some(proposal) = &mut self.proposal {
             if proposal.again_at <= now {
@@ -91,14 +286,10 @@ impl Node {
         if now >= self.takeover_at(&view) {
             let round = self.next_round();
             let ballot = Ballot { round, process: me };
-            let proposal = Proposal {
-                ballot,
-                step: Step::Canvassing { willing: BTreeSet::new() },
-                again_at: now + view.timing.retry,
-            };
-            self.proposal = Some(proposal);
+            let step = Step::Canvassing { willing: BTreeSet::new() };
+            self.proposal = Some(Proposal::new(ballot, step, now + view.timing.retry));
             self.question(now, &view, out);
-            self.on_vote(now, me, ballot, None, out);
+            self.on_vote(now, &self.own_voice(), ballot, None, out);
             return;
         }
         let Some(elder) = &mut self.elder else { return };
@@ -126,20 +317,26 @@ impl Node {
     pub(super) fn question(&mut self, now: Time, view: &View, out: &mut Vec<Output>) {
         let Some(proposal) = &self.proposal else { return };
         let question = proposal.question(view.number.next(), &self.dead);
-        let me = self.config.me.process;
+        let me = self.voter();
         for process in proposal.silent(view).into_iter().filter(|process| *process != me) {
-            self.post.dispatch(now, &self.config.me, view, process, Packet::Notice(question.clone()), out);
+            if let Some(heir) = self.heirs.of(process).cloned() {
+                self.say_ballot(now, heir.addr, heir.process, question.clone(), out);
+            }
+            if let Some(member) = view.member(process) {
+                self.say_ballot(now, member.info.addr, process, question.clone(), out);
+            }
         }
     }
 
     pub(super) fn prepare(&mut self, now: Time, view: &View, ballot: Ballot, out: &mut Vec<Output>) {
         self.stand_down(now, ballot);
         let own = self.acceptor.on_prepare(view.elder().process, view.number.next(), ballot);
+        self.store(out);
         let step = Step::Preparing { promises: BTreeMap::new(), quorum_at: None };
-        self.proposal = Some(Proposal { ballot, step, again_at: now + view.timing.retry });
+        self.proposal = Some(Proposal::new(ballot, step, now + view.timing.retry));
         self.question(now, view, out);
         if let Notice::Promise { accepted, .. } = own {
-            self.on_vote(now, self.config.me.process, ballot, Some(accepted), out);
+            self.on_vote(now, &self.own_voice(), ballot, Some(accepted), out);
         }
     }
 
@@ -148,11 +345,13 @@ impl Node {
             elder.condemn(&change.remove);
         }
         let own = self.acceptor.on_accept(view.elder().process, view.number.next(), ballot, &change);
+        self.store(out);
         let step = Step::Accepting { change, accepted: BTreeSet::new() };
-        self.proposal = Some(Proposal { ballot, step, again_at: now + view.timing.retry });
+        let heirs = self.proposal.take().map(|proposal| proposal.heirs).unwrap_or_default();
+        self.proposal = Some(Proposal { heirs, ..Proposal::new(ballot, step, now + view.timing.retry) });
         self.question(now, view, out);
         if let Notice::Accepted { .. } = own {
-            self.on_accepted(now, self.config.me.process, ballot, out);
+            self.on_accepted(now, self.voter(), ballot, out);
         }
     }
 
@@ -160,26 +359,30 @@ impl Node {
     pub(super) fn on_vote(
         &mut self,
         now: Time,
-        from: ProcessId,
+        from: &Speaker,
         ballot: Ballot,
         promise: Option<Option<(Ballot, Change)>>,
         out: &mut Vec<Output>,
     ) {
-        let Some(view) = self.view.clone() else { return };
+        let Some(view) = self.ballot_view() else { return };
         let Some(proposal) = &mut self.proposal else { return };
         if proposal.ballot != ballot {
             return;
         }
         match (&mut proposal.step, promise) {
             (Step::Canvassing { willing }, None) => {
-                willing.insert(from);
+                willing.insert(from.vote);
                 if view.is_quorum(willing.iter()) {
                     let round = self.next_round();
                     self.prepare(now, &view, Ballot { round, process: self.config.me.process }, out);
                 }
             }
             (Step::Preparing { promises, quorum_at }, Some(accepted)) => {
-                promises.insert(from, accepted);
+                promises.insert(from.vote, accepted);
+                match &from.heir {
+                    Some(info) => proposal.heirs.insert(from.vote, info.clone()),
+                    None => proposal.heirs.remove(&from.vote),
+                };
                 if quorum_at.is_none() && view.is_quorum(promises.keys()) {
                     *quorum_at = Some(now);
                 }
@@ -190,9 +393,11 @@ impl Node {
 
     /// A quorum has promised, and the rest had its chance.
     pub(super) fn propose_chosen(&mut self, now: Time, out: &mut Vec<Output>) {
-        let Some(view) = self.view.clone() else { return };
-        let Some(Proposal { ballot, step: Step::Preparing { promises, .. }, .. }) = &self.proposal else { return };
-        let (ballot, mut change) = (*ballot, choose(&view, promises, &self.dead));
+        let Some(view) = self.ballot_view() else { return };
+        let Some(Proposal { ballot, step: Step::Preparing { promises, .. }, heirs, .. }) = &self.proposal else {
+            return;
+        };
+        let (ballot, mut change) = (*ballot, choose(&view, promises, heirs, &self.dead));
         if promises.values().all(Option::is_none)
             && let Some(elder) = &mut self.elder
         {
@@ -207,7 +412,7 @@ impl Node {
     }
 
     pub(super) fn on_accepted(&mut self, now: Time, from: ProcessId, ballot: Ballot, out: &mut Vec<Output>) {
-        let Some(view) = self.view.clone() else { return };
+        let Some(view) = self.ballot_view() else { return };
         let Some(proposal) = &mut self.proposal else { return };
         let Step::Accepting { change, accepted } = &mut proposal.step else { return };
         if proposal.ballot != ballot {
@@ -225,7 +430,16 @@ impl Node {
         let change = change.clone();
         let install = Notice::Install { lineage: view.lineage, instance: next.number, change: change.clone() };
         for member in view.members.iter().filter(|member| member.info.process != me) {
-            self.post.dispatch(now, &self.config.me, &view, member.info.process, Packet::Notice(install.clone()), out);
+            match self.heir {
+                Some(_) => send(member.info.addr, member.info.process, install.clone(), out),
+                None => {
+                    let packet = Packet::Notice(install.clone());
+                    self.post.dispatch(now, &self.config.me, &view, member.info.process, packet, out);
+                }
+            }
+        }
+        for heir in self.heirs.all() {
+            send(heir.addr, heir.process, install.clone(), out);
         }
         for info in &change.join {
             send(info.addr, info.process, Notice::ViewIs(next.clone()), out);
@@ -233,13 +447,15 @@ impl Node {
         self.last_change = Some(change);
         if next.contains(me) {
             self.install(now, next, out);
+        } else if self.heir.is_some() {
+            self.inherit(next, out);
         } else {
             self.part(now, next, out);
         }
     }
 
     pub(super) fn on_nack(&mut self, now: Time, promised: Ballot, out: &mut Vec<Output>) {
-        let Some(view) = self.view.clone() else { return };
+        let Some(view) = self.ballot_view() else { return };
         let me = self.config.me.process;
         let own = self.proposal.as_ref().map(|proposal| proposal.ballot);
         if promised.process == me || own.is_some_and(|own| promised <= own) {
@@ -253,7 +469,7 @@ impl Node {
             // Let the other one finish; if it does not, try above it.
             self.proposal = None;
             let rivals = view.council().map(|info| info.process);
-            self.yield_until = now + view.timing.retry + view.timing.stagger * (rank(rivals, me) + 1);
+            self.yield_until = now + view.timing.retry + view.timing.stagger * (rank(rivals, self.voter()) + 1);
             self.rounds = self.rounds.max(promised.round);
         }
     }

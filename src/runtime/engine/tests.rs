@@ -27,11 +27,14 @@ fn engine() -> Arc<Engine> {
         found_alone: true,
         founding_number: clock::founding_number(),
         remembered: None,
+        durable: false,
+        stored: None,
+        contacts: Default::default(),
         #[cfg(elderlock_mutants)]
         mutant: None,
         trust_refused: false,
     };
-    let engine = Engine::new(EngineOptions { config, network: Arc::new(Nowhere) });
+    let engine = Engine::new(EngineOptions { config, network: Arc::new(Nowhere), disk: None });
     engine.input(Input::Timer);
     assert!(engine.phase().borrow().ready);
     engine

@@ -90,11 +90,14 @@ impl Lan {
             found_alone: false,
             founding_number: ViewNumber(1),
             remembered: None,
+            durable: false,
+            stored: None,
+            contacts: Default::default(),
             #[cfg(elderlock_mutants)]
             mutant: None,
             trust_refused: false,
         };
-        let engine = Engine::new(EngineOptions { config, network: cable });
+        let engine = Engine::new(EngineOptions { config, network: cable, disk: None });
         self.engines.lock().unwrap().insert(addr(number), Arc::downgrade(&engine));
         let lan = self.clone();
         tokio::spawn(async move {

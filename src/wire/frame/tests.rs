@@ -1,7 +1,7 @@
 use super::*;
 use crate::protocol::message::{Ballot, HoldReport, TokenRange, WaitReport};
 use crate::protocol::{
-    Change, Epoch, HolderInfo, Host, LockName, MemberInfo, Message, Metadata, Notice, ProcessId, RequestId,
+    Change, Epoch, HolderInfo, Host, Lineage, LockName, MemberInfo, Message, Metadata, Notice, ProcessId, RequestId,
     ServiceName, Standing, Ticket, Timing, Token, View, ViewNumber,
 };
 use crate::wire::{MAX_CLUSTER, MAX_RESERVED, PROTOCOL_VERSION};
@@ -26,7 +26,12 @@ fn notices() -> Vec<Notice> {
     let instance = ViewNumber(901);
     let ballot = Ballot { round: 3, process: ProcessId(2) };
     let dead: BTreeSet<_> = [ProcessId(9)].into();
-    let standing = Standing::Member { lineage: ProcessId(1), view: instance, elder: info(1), led: true };
+    let standing = Standing::Member {
+        lineage: Lineage { founded: ViewNumber(900), founder: ProcessId(1) },
+        view: instance,
+        elder: info(1),
+        led: true,
+    };
     let me = info(4);
     vec![
         Notice::Hello {
@@ -49,9 +54,10 @@ fn notices() -> Vec<Notice> {
         Notice::Nack { instance, promised: ballot },
         Notice::Accept { instance, ballot, change: change.clone() },
         Notice::Accepted { instance, ballot },
-        Notice::Install { lineage: ProcessId(1), instance, change },
+        Notice::Install { lineage: Lineage { founded: ViewNumber(900), founder: ProcessId(1) }, instance, change },
         Notice::ViewIs(view),
-        Notice::Fetch { lineage: ProcessId(1), have: instance },
+        Notice::Stale { voter: ProcessId(4) },
+        Notice::Fetch { lineage: Lineage { founded: ViewNumber(900), founder: ProcessId(1) }, have: instance },
     ]
 }
 
@@ -92,6 +98,10 @@ fn packets() -> Vec<Packet> {
     let mut packets: Vec<_> = notices().into_iter().map(Packet::Notice).collect();
     packets.extend(messages().into_iter().map(|message| Packet::Linked { view, seq: 1 << 50, ack: 12, message }));
     packets.push(Packet::Ack { view, ack: 12, again: true });
+    let lineage = Lineage { founded: view, founder: ProcessId(1) };
+    let notice =
+        Notice::Canvassed { instance: view, ballot: Ballot { round: 2, process: ProcessId(8) }, willing: true };
+    packets.push(Packet::Heir { voter: ProcessId(7), me: info(8), lineage, notice });
     let relays: Vec<_> = packets
         .iter()
         .map(|packet| Packet::Relay { from: info(5), to: ProcessId(6), packet: Box::new(packet.clone()) })

@@ -1,0 +1,59 @@
+//! `replay`: tells a log or a script to a World, and prints it with what came of it.
+
+use elderlock_sim::World;
+use elderlock_sim::script::Teller;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// What to tell again.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Options {
+    /// The log or script.
+    file: PathBuf,
+    /// How many lines of the story inside the members are told of a break.
+    #[arg(long, default_value_t = 60)]
+    trace: usize,
+    /// Plant this break in every core.
+    #[cfg(elderlock_mutants)]
+    #[arg(long, value_parser = mutant)]
+    mutant: Option<elderlock::protocol::mutant::Mutant>,
+}
+
+#[cfg(elderlock_mutants)]
+fn mutant(name: &str) -> Result<elderlock::protocol::mutant::Mutant, String> {
+    let all = elderlock::protocol::mutant::Mutant::CHAOS;
+    all.into_iter().find(|mutant| format!("{mutant:?}") == name).ok_or_else(|| format!("one of {all:?}"))
+}
+
+impl Options {
+    fn prepare(&self, world: World) -> World {
+        #[cfg(elderlock_mutants)]
+        if let Some(mutant) = self.mutant {
+            return world.mutant(mutant);
+        }
+        world
+    }
+}
+
+pub(crate) fn run(options: &Options) -> ExitCode {
+    let script = match std::fs::read_to_string(&options.file) {
+        Ok(script) => script,
+        Err(error) => {
+            eprintln!("{}: {error}", options.file.display());
+            return ExitCode::from(2);
+        }
+    };
+    let mut teller = Teller::new(|world| options.prepare(world));
+    match teller.tell(&script) {
+        Ok(told) => print!("{told}"),
+        Err(error) => {
+            eprintln!("{}: {error}", options.file.display());
+            return ExitCode::from(2);
+        }
+    }
+    let world = teller.world();
+    let Some(found) = world.broken() else { return ExitCode::SUCCESS };
+    println!("\n{}", world.story(options.trace));
+    println!("{} is broken at {:.6} s: {}", found.invariant, found.at as f64 / 1e9, found.what);
+    ExitCode::FAILURE
+}

@@ -1,0 +1,112 @@
+//! Logs: a World as it is before anything happens, and every step that was taken, with its time. A log is a whole run
+//! and needs no seed of chaos to be told again.
+
+use crate::step::Step;
+use crate::world::World;
+use elderlock::protocol::Timing;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// A World before anything happens.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Scene {
+    /// The luck of the network and of everything else that is left to chance inside the World.
+    pub seed: u64,
+    /// Members that found the cluster.
+    pub founders: usize,
+    /// Places for members that join.
+    pub joiners: usize,
+    /// Council size.
+    pub council: u8,
+    /// Times.
+    pub timing: Timing,
+    /// The host of each place; each has its own if there are none.
+    pub hosts: Vec<u32>,
+    /// Clock rate of each place in parts per million; none: all are right.
+    pub clocks: Vec<i32>,
+    /// Whether the clocks keep their bound.
+    pub bounded: bool,
+    /// Whether anybody notices broken connections.
+    pub hints: bool,
+    /// Whether operators trust refused connections.
+    pub trust_refused: bool,
+    /// Whether founders are started by steps, too.
+    pub asleep: bool,
+}
+
+impl Scene {
+    /// Nobody, with everything as usual.
+    pub fn new(seed: u64) -> Scene {
+        Scene {
+            seed,
+            founders: 0,
+            joiners: 0,
+            council: 7,
+            timing: Timing::fast(),
+            hosts: Vec::new(),
+            clocks: Vec::new(),
+            bounded: true,
+            hints: true,
+            trust_refused: false,
+            asleep: false,
+        }
+    }
+
+    /// The World.
+    pub fn world(&self) -> World {
+        let mut world = World::new(self.seed)
+            .members(self.founders)
+            .joiners(self.joiners)
+            .council(self.council)
+            .timing(self.timing)
+            .hosts(&self.hosts)
+            .lenient();
+        for (place, ppm) in self.clocks.iter().enumerate().take(self.founders + self.joiners) {
+            world = world.clock(place, *ppm);
+        }
+        if !self.bounded {
+            world = world.unbounded_clocks();
+        }
+        if !self.hints {
+            world = world.without_hints();
+        }
+        if self.trust_refused {
+            world = world.trust_refused();
+        }
+        if self.asleep {
+            world = world.asleep();
+        }
+        world
+    }
+}
+
+/// A run, as what was done and when.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Log {
+    /// What it began with.
+    pub scene: Scene,
+    /// The steps, each with its time in true nanoseconds.
+    pub steps: Vec<(u64, Step)>,
+    /// When the run ended.
+    pub end: u64,
+}
+
+impl Log {
+    /// Tells it to a World, to the end or to the first break. A panic of the core is a break.
+    pub fn replay(&self, mut world: World) -> World {
+        let told = catch_unwind(AssertUnwindSafe(|| {
+            for (at, step) in &self.steps {
+                world.run_to(*at);
+                if world.broken().is_some() {
+                    return;
+                }
+                world.apply(step);
+            }
+            world.run_to(self.end);
+        }));
+        if let Err(panic) = told {
+            world.fail_with(panic.as_ref());
+        }
+        world.read_again();
+        world
+    }
+}

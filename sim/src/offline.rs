@@ -1,0 +1,91 @@
+//! The second judge: reads the [`Record`] of a run and says whether it may have happened.
+//!
+//! It knows nothing but the record: not the World, not the cores, and none of the code in
+//! [`invariants`](crate::invariants), so that a mistake there is not made here again. Where they look at a moment, this
+//! sorts the holds of each lock by their tokens and sweeps over the whole run.
+//!
+//! A call whose process ended is unknown for ever: it may have been granted, so it is neither demanded nor excluded.
+
+mod locks;
+mod members;
+mod rest;
+mod stage;
+
+use crate::record::{Entry, Record};
+use std::collections::BTreeMap;
+
+/// What is checked here, by the names of DESIGN.md 12 and two of our own.
+pub const NAMES: [&str; 17] = [
+    "converges_after_heal",
+    "epochs_rise",
+    "exclusive_by_lease",
+    "fifo_across_failover",
+    "holds_survive",
+    "no_leaked_hold",
+    "no_lost_wakeup",
+    "no_resurrected_grant",
+    "one_elder_per_view",
+    "one_grantor_per_epoch",
+    "one_lineage",
+    "one_outcome_per_request",
+    "stale_writes_are_refused",
+    "token_belongs_to_one_hold",
+    "tokens_rise",
+    "told_before_regrant",
+    "views_agree",
+];
+
+/// Something in a record that may not be.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Flaw {
+    /// When, in true nanoseconds.
+    pub at: u64,
+    /// The invariant.
+    pub invariant: &'static str,
+    /// In words.
+    pub what: String,
+}
+
+/// What came of a check.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Findings {
+    /// What is wrong, the earliest first.
+    pub flaws: Vec<Flaw>,
+    /// How often the premise of each invariant held.
+    pub premises: BTreeMap<&'static str, u64>,
+}
+
+impl Findings {
+    fn premise(&mut self, invariant: &'static str) {
+        *self.premises.entry(invariant).or_default() += 1;
+    }
+
+    fn flaw(&mut self, invariant: &'static str, at: u64, what: String) {
+        self.flaws.push(Flaw { at, invariant, what });
+    }
+}
+
+/// What the first line says.
+#[derive(Clone, Copy, Debug)]
+struct Terms {
+    bounded: bool,
+    error_ppm: u64,
+    answer: u64,
+}
+
+/// Checks a record. An error is a record that cannot be one.
+pub fn check(record: &Record) -> Result<Findings, String> {
+    let Some(Entry::World { bounded, error_ppm, answer, .. }) = record.lines.first().map(|line| &line.entry) else {
+        return Err("the first line does not say what World it is".to_string());
+    };
+    let terms = Terms { bounded: *bounded, error_ppm: u64::from(*error_ppm), answer: *answer };
+    if let Some(two) = record.lines.windows(2).find(|two| two[0].at > two[1].at) {
+        return Err(format!("time goes back from {} to {}", two[0].at, two[1].at));
+    }
+    let mut findings = Findings { premises: NAMES.map(|name| (name, 0)).into(), ..Findings::default() };
+    members::check(record, &terms, &mut findings);
+    locks::check(record, &terms, &mut findings)?;
+    rest::check(record, &mut findings);
+    findings.flaws.sort();
+    Ok(findings)
+}

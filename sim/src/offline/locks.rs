@@ -1,0 +1,436 @@
+//! Calls, holds and what the locks protect.
+
+use super::stage::Stage;
+use super::{Findings, Terms};
+use crate::record::{Entry, Line, Record};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// How much later than its limit an answer may come.
+const LATE: u64 = 2_000_000;
+
+/// A lock of a service.
+type Lock<'a> = (&'a str, &'a str);
+
+/// What became of a call.
+#[derive(Clone, Debug)]
+struct Call<'a> {
+    number: usize,
+    place: usize,
+    life: u64,
+    lock: Lock<'a>,
+    /// Its wait limit in nanoseconds; zero: a try.
+    wait: Option<u64>,
+    asked: u64,
+    /// Its process was stopped since.
+    slept: bool,
+    /// Answered without a lock.
+    failed: bool,
+    /// Given back, or no longer wanted.
+    released: Option<u64>,
+    /// The process told that the hold is over.
+    lost: Option<u64>,
+    /// The process is no more.
+    unknown: Option<u64>,
+    hold: Option<Hold>,
+}
+
+/// From the grant on.
+#[derive(Clone, Debug)]
+struct Hold {
+    token: u64,
+    from: u64,
+    /// The end of the lock's lease.
+    until: u64,
+    /// The end of its member's lease, if that ended while the process was stopped.
+    cap: u64,
+}
+
+impl Call<'_> {
+    /// When everybody could know that it is over.
+    fn told(&self) -> u64 {
+        [self.released, self.lost, self.unknown].into_iter().flatten().min().unwrap_or(u64::MAX)
+    }
+
+    /// Until when its guard gives the token: first of all told, the lock's lease, the member's lease.
+    fn believed_until(&self) -> u64 {
+        self.hold.as_ref().map_or(0, |hold| hold.until.min(hold.cap).min(self.told()))
+    }
+
+    fn waits(&self) -> bool {
+        self.hold.is_none() && !self.failed && self.told() == u64::MAX
+    }
+
+    fn holds(&self) -> bool {
+        self.hold.is_some() && self.told() == u64::MAX
+    }
+
+    fn is_try(&self) -> bool {
+        self.wait == Some(0)
+    }
+}
+
+/// The reading of one record.
+struct Sweep<'a, 'f> {
+    terms: &'f Terms,
+    findings: &'f mut Findings,
+    stage: Stage,
+    calls: BTreeMap<usize, Call<'a>>,
+    /// Calls of a lock that wait or hold.
+    open: BTreeMap<Lock<'a>, Vec<usize>>,
+    /// The highest epoch of each service that has begun to act.
+    acting: BTreeMap<&'a str, u64>,
+    /// Holds that were granted on while these had not been told: to be told at that very instant.
+    untold: Vec<(u64, usize, usize)>,
+    /// Calls that a process told to be lost by its expulsion: a view without it is due at that very instant.
+    expelled: Vec<(u64, usize, u64, usize)>,
+    /// When a process had a view without itself, or was told to be expelled.
+    out: BTreeSet<(usize, u64, u64)>,
+    /// The highest token that each store has seen.
+    stores: BTreeMap<Lock<'a>, u64>,
+}
+
+pub(super) fn check(record: &Record, terms: &Terms, findings: &mut Findings) -> Result<(), String> {
+    let mut sweep = Sweep {
+        terms,
+        findings,
+        stage: Stage::default(),
+        calls: BTreeMap::new(),
+        open: BTreeMap::new(),
+        acting: BTreeMap::new(),
+        untold: Vec::new(),
+        expelled: Vec::new(),
+        out: BTreeSet::new(),
+        stores: BTreeMap::new(),
+    };
+    for line in &record.lines {
+        sweep.read(line)?;
+        sweep.stage.heed(line);
+    }
+    sweep.finish();
+    Ok(())
+}
+
+impl<'a> Sweep<'a, '_> {
+    fn call(&mut self, number: usize, line: &Line) -> Result<&mut Call<'a>, String> {
+        let call = self.calls.get_mut(&number).ok_or_else(|| format!("call {number} was never asked"))?;
+        if line.place != Some(call.place) {
+            return Err(format!("call {number} of m{} goes on at {:?}", call.place, line.place));
+        }
+        Ok(call)
+    }
+
+    fn flaw(&mut self, invariant: &'static str, at: u64, what: String) {
+        self.findings.flaw(invariant, at, what);
+    }
+
+    fn read(&mut self, line: &'a Line) -> Result<(), String> {
+        let (at, place) = (line.at, line.place.unwrap_or_default());
+        match &line.entry {
+            Entry::Invoke { call, service, name, wait, .. } => {
+                let lock = (service.as_str(), name.as_str());
+                let new = Call {
+                    number: *call,
+                    place,
+                    life: line.life,
+                    lock,
+                    wait: *wait,
+                    asked: at,
+                    slept: self.stage.place(place).paused,
+                    failed: false,
+                    released: None,
+                    lost: None,
+                    unknown: None,
+                    hold: None,
+                };
+                if self.calls.insert(*call, new).is_some() {
+                    return Err(format!("call {call} is asked twice"));
+                }
+                self.open.entry(lock).or_default().push(*call);
+            }
+            Entry::Ok { call, token, until } => self.on_ok(line, *call, *token, until.unwrap_or(u64::MAX))?,
+            Entry::Fail { call, answer } => {
+                self.on_answer(line, *call, answer == "timed out")?;
+                self.call(*call, line)?.failed = true;
+                self.close(*call);
+            }
+            Entry::Unknown { call } => {
+                self.call(*call, line)?.unknown = Some(at);
+                self.close(*call);
+            }
+            Entry::Release { call } => {
+                self.call(*call, line)?.released = Some(at);
+                self.close(*call);
+            }
+            Entry::Lost { call, reason } => self.on_lost(line, *call, reason)?,
+            Entry::Extended { call, until } => {
+                let call = self.call(*call, line)?;
+                let holds = call.holds();
+                if let Some(hold) = &mut call.hold {
+                    hold.until = until.unwrap_or(u64::MAX);
+                }
+                if !holds {
+                    let what = format!("call {} is extended and does not hold", call.number);
+                    self.flaw("one_outcome_per_request", at, what);
+                }
+            }
+            Entry::Write { call, token, taken } => self.on_write(line, *call, *token, *taken)?,
+            Entry::Wake => self.on_wake(place, at),
+            Entry::Pause => {
+                for call in self.calls.values_mut().filter(|call| call.place == place && call.life == line.life) {
+                    call.slept = true;
+                }
+            }
+            Entry::End { how } => self.on_end(line, how),
+            Entry::View { members, lives, .. }
+                if members.iter().zip(lives).all(|(member, life)| (*member, *life) != (place, line.life)) =>
+            {
+                self.out.insert((place, line.life, at));
+            }
+            Entry::Event { name } if name == "expelled" => {
+                self.out.insert((place, line.life, at));
+            }
+            Entry::Grantor { service, epoch, recovering } => {
+                let held = self.open.iter().filter(|(lock, _)| lock.0 == service.as_str());
+                let held = held.flat_map(|(_, open)| open).filter(|call| self.calls[*call].holds()).count();
+                if *recovering {
+                    (0..held).for_each(|_| self.findings.premise("holds_survive"));
+                } else {
+                    let acting = self.acting.entry(service).or_default();
+                    *acting = (*acting).max(*epoch);
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// An answer of any kind: the first, in time, and of a call that is still wanted.
+    fn on_answer(&mut self, line: &Line, number: usize, timed_out: bool) -> Result<(), String> {
+        let Terms { bounded, error_ppm, answer } = *self.terms;
+        self.findings.premise("one_outcome_per_request");
+        let call = self.call(number, line)?.clone();
+        // What the member found first in the step of the giving up may still be told.
+        let crossing = call.released == Some(line.at) && call.hold.is_none() && !call.failed;
+        if line.life != call.life || !(call.waits() || crossing) {
+            let what = format!("call {number} is answered and was over: {call:?}");
+            self.flaw("one_outcome_per_request", line.at, what);
+        }
+        let limit = match call.wait {
+            Some(0) => answer,
+            Some(limit) => limit,
+            None if timed_out => {
+                self.flaw("one_outcome_per_request", line.at, format!("call {number} waits for ever and timed out"));
+                return Ok(());
+            }
+            None => return Ok(()),
+        };
+        let took = line.at - call.asked;
+        if bounded && !call.slept && took > limit + limit * 2 * error_ppm / 1_000_000 + LATE {
+            self.flaw("one_outcome_per_request", line.at, format!("call {number} took {took} ns of {limit}"));
+        }
+        if bounded && timed_out && !call.is_try() && took + LATE < limit - limit * 2 * error_ppm / 1_000_000 {
+            self.flaw(
+                "one_outcome_per_request",
+                line.at,
+                format!("call {number} timed out after {took} ns of {limit}"),
+            );
+        }
+        Ok(())
+    }
+
+    fn on_ok(&mut self, line: &Line, number: usize, token: u64, until: u64) -> Result<(), String> {
+        self.on_answer(line, number, false)?;
+        let (at, place) = (line.at, line.place.unwrap_or_default());
+        let call = self.call(number, line)?;
+        call.hold = Some(Hold { token, from: at, until, cap: u64::MAX });
+        let (lock, life, is_over) = (call.lock, call.life, call.told() != u64::MAX);
+        let others: Vec<usize> = self.open.get(&lock).into_iter().flatten().copied().filter(|n| *n != number).collect();
+        for other in others {
+            let other = &self.calls[&other];
+            if other.holds() {
+                if !self.stage.place(other.place).paused {
+                    self.untold.push((at, other.number, number));
+                }
+            } else if other.waits() && (other.place, other.life) == (place, life) && !other.is_try() {
+                self.findings.premise("fifo_across_failover");
+                if other.number < number && !self.calls[&number].is_try() {
+                    let what = format!("call {number} of m{place} is served before {}, for {lock:?}", other.number);
+                    self.findings.flaw("fifo_across_failover", at, what);
+                }
+            }
+        }
+        if self.terms.bounded
+            && let Some(acting) = self.acting.get(lock.0)
+        {
+            self.findings.premise("no_resurrected_grant");
+            // What was won while the member's lease did not run was reported, and begins when it runs again.
+            if token < *acting && self.stage.place(place).resumed_at != Some(at) {
+                let what = format!("call {number} begins with {token}, when epoch {acting} has acted");
+                self.findings.flaw("no_resurrected_grant", at, what);
+            }
+        }
+        if is_over {
+            self.close(number);
+        }
+        Ok(())
+    }
+
+    fn on_lost(&mut self, line: &Line, number: usize, reason: &str) -> Result<(), String> {
+        let at = line.at;
+        let call = self.call(number, line)?;
+        let crossing = call.released == Some(at) && call.lost.is_none() && call.hold.is_some();
+        if !call.holds() && !crossing {
+            let what = format!("call {number} is lost ({reason}) and was not held: {call:?}");
+            self.findings.flaw("one_outcome_per_request", at, what);
+            return Ok(());
+        }
+        call.lost = Some(at);
+        let (place, life) = (call.place, call.life);
+        let until = call.hold.as_ref().map_or(0, |hold| hold.until);
+        let state = self.stage.place(place);
+        let why = match reason {
+            "lease ended" => at >= until,
+            "suspended" => !state.is_leased(at),
+            "left" => state.leaving,
+            "superseded" => !self.terms.bounded,
+            "expelled" => {
+                self.expelled.push((at, place, life, number));
+                true
+            }
+            _ => false,
+        };
+        self.findings.premise("holds_survive");
+        if !why {
+            self.flaw("holds_survive", at, format!("call {number} of m{place} is lost without a cause: {reason}"));
+        }
+        self.close(number);
+        Ok(())
+    }
+
+    fn on_write(&mut self, line: &Line, number: usize, token: u64, taken: bool) -> Result<(), String> {
+        // The writer may be gone, and its write still under way: the store sees the token only.
+        let call = self.calls.get(&number).ok_or_else(|| format!("call {number} was never asked"))?;
+        let (lock, own) = (call.lock, call.hold.as_ref().map(|hold| hold.token));
+        let believes = line.life == call.life && line.at < call.believed_until();
+        let highest = self.stores.entry(lock).or_default();
+        self.findings.premise("stale_writes_are_refused");
+        if own != Some(token) {
+            let what = format!("call {number} writes with {token}, its token is {own:?}");
+            self.findings.flaw("stale_writes_are_refused", line.at, what);
+        } else if taken != (token >= *highest) {
+            let what = format!("a write with {token} after {highest} is {}", if taken { "taken" } else { "refused" });
+            self.findings.flaw("stale_writes_are_refused", line.at, what);
+        } else if !taken && believes && self.terms.bounded {
+            let what = format!("call {number} believes in {token}, and {highest} has written");
+            self.findings.flaw("stale_writes_are_refused", line.at, what);
+        }
+        *highest = (*highest).max(token);
+        Ok(())
+    }
+
+    /// A stopped process wakes: what it believed in ended with its member's lease, if that ended meanwhile.
+    fn on_wake(&mut self, place: usize, at: u64) {
+        let end = self.stage.place(place).belief_end();
+        if end < at {
+            self.cap(place, end);
+        }
+    }
+
+    fn cap(&mut self, place: usize, end: u64) {
+        for number in self.open.values().flatten() {
+            if let Some(call) = self.calls.get_mut(number)
+                && call.place == place
+                && let Some(hold) = &mut call.hold
+            {
+                hold.cap = hold.cap.min(end);
+            }
+        }
+    }
+
+    /// A process is no more. Its calls are unknown already; those that ended in order owe no answer.
+    fn on_end(&mut self, line: &Line, how: &str) {
+        let place = line.place.unwrap_or_default();
+        let end = self.stage.place(place).belief_end();
+        let mut owing = Vec::new();
+        for call in self.calls.values_mut().filter(|call| (call.place, call.life) == (place, line.life)) {
+            if call.unknown == Some(line.at) {
+                owing.push(call.number);
+            }
+            if let Some(hold) = &mut call.hold {
+                hold.cap = hold.cap.min(end);
+            }
+        }
+        if matches!(how, "left" | "reborn") && !owing.is_empty() {
+            let what = format!("m{place} ended in order and owes an answer to calls {owing:?}");
+            self.flaw("one_outcome_per_request", line.at, what);
+        }
+    }
+
+    fn close(&mut self, number: usize) {
+        let Some(call) = self.calls.get(&number) else { return };
+        if let Some(open) = self.open.get_mut(&call.lock) {
+            open.retain(|open| *open != number);
+        }
+    }
+
+    /// What can be told only when everything is known: the holds of each lock by their tokens.
+    fn finish(mut self) {
+        for place in self.stage.places().map(|(place, state)| (place, state.belief_end())).collect::<Vec<_>>() {
+            self.cap(place.0, place.1);
+        }
+        for (at, holder, next) in std::mem::take(&mut self.untold) {
+            if self.terms.bounded && self.calls[&holder].told() > at {
+                let what = format!("call {next} has the lock and call {holder} was not told");
+                self.flaw("told_before_regrant", at, what);
+            }
+        }
+        for (at, place, life, number) in std::mem::take(&mut self.expelled) {
+            if !self.out.contains(&(place, life, at)) {
+                let what = format!("call {number} of m{place} is lost to an expulsion that was none");
+                self.flaw("holds_survive", at, what);
+            }
+        }
+        let mut holds: BTreeMap<Lock<'_>, Vec<(u64, &Call<'_>)>> = BTreeMap::new();
+        let mut owners: BTreeMap<u64, usize> = BTreeMap::new();
+        for call in self.calls.values() {
+            let Some(hold) = &call.hold else { continue };
+            self.findings.premise("token_belongs_to_one_hold");
+            if let Some(other) = owners.insert(hold.token, call.number) {
+                let what = format!("calls {other} and {} both have the token {}", call.number, hold.token);
+                self.findings.flaw("token_belongs_to_one_hold", hold.from, what);
+            }
+            holds.entry(call.lock).or_default().push((hold.token, call));
+        }
+        if !self.terms.bounded {
+            return;
+        }
+        for (lock, mut holds) in holds {
+            holds.sort_by_key(|(token, _)| *token);
+            let mut last: Option<&Call<'_>> = None;
+            for (token, call) in holds {
+                let from = call.hold.as_ref().map_or(0, |hold| hold.from);
+                self.findings.premise("exclusive_by_lease");
+                if let Some(before) = last {
+                    let began = before.hold.as_ref().map_or(0, |hold| hold.from);
+                    self.findings.premise("tokens_rise");
+                    if began > from {
+                        let what = format!("{token} of call {} for {lock:?} begins before a lower one", call.number);
+                        self.findings.flaw("tokens_rise", began, what);
+                    }
+                    if before.lost.is_some_and(|lost| lost <= from) {
+                        self.findings.premise("told_before_regrant");
+                    }
+                    if before.believed_until() > from {
+                        let who = |call: &Call<'_>| format!("call {} of m{}", call.number, call.place);
+                        let what = format!("{lock:?} is held by {} and by {}", who(before), who(call));
+                        self.findings.flaw("exclusive_by_lease", from, what);
+                    }
+                }
+                // The one that is believed in longest is the one to beat.
+                if last.is_none_or(|before| before.believed_until() <= call.believed_until()) {
+                    last = Some(call);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,141 @@
+//! Views, elders and grantors.
+
+use super::stage::Stage;
+use super::{Findings, Terms};
+use crate::record::{Entry, Record};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// A process: its place, and which one there.
+type Who = (usize, u64);
+
+/// A view as a line tells it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct View {
+    founder: Who,
+    number: u32,
+    members: Vec<Who>,
+    ghosts: Vec<usize>,
+}
+
+impl View {
+    fn elder(&self) -> Option<Who> {
+        // A place with a ghost and its successor has the ghost first.
+        let mut ghosts = self.ghosts.clone();
+        let living = |who: &&Who| match ghosts.iter().position(|ghost| *ghost == who.0) {
+            Some(index) => {
+                ghosts.remove(index);
+                false
+            }
+            None => true,
+        };
+        self.members.iter().find(living).copied()
+    }
+}
+
+pub(super) fn check(record: &Record, terms: &Terms, findings: &mut Findings) {
+    let mut stage = Stage::default();
+    let mut views: BTreeMap<(Who, u32), View> = BTreeMap::new();
+    let mut present: BTreeMap<Who, View> = BTreeMap::new();
+    let mut elders: BTreeMap<(Who, u32), Who> = BTreeMap::new();
+    let mut terms_of: BTreeMap<u64, (&str, Who)> = BTreeMap::new();
+    let mut highest: BTreeMap<&str, u64> = BTreeMap::new();
+    for line in &record.lines {
+        stage.heed(line);
+        let (at, Some(place)) = (line.at, line.place) else { continue };
+        let who = (place, line.life);
+        match &line.entry {
+            Entry::View { number, members, lives, ghosts, founder } => {
+                let members: Vec<Who> = members.iter().copied().zip(lives.iter().copied()).collect();
+                let view = View { founder: *founder, number: *number, members, ghosts: ghosts.clone() };
+                one_lineage(&stage, &present, who, &view, at, findings);
+                if let Some(before) = present.get(&who)
+                    && (before.founder != view.founder || before.number >= view.number)
+                {
+                    let what = format!("m{place} goes from view {} to {}", before.number, view.number);
+                    findings.flaw("views_agree", at, what);
+                }
+                match views.get(&(*founder, *number)) {
+                    Some(other) => {
+                        findings.premise("views_agree");
+                        if *other != view {
+                            findings.flaw("views_agree", at, format!("m{place} has {view:?}, another {other:?}"));
+                        }
+                    }
+                    None => {
+                        views.insert((*founder, *number), view.clone());
+                    }
+                }
+                present.insert(who, view);
+            }
+            Entry::Event { name } if name == "became_elder" => {
+                findings.premise("one_elder_per_view");
+                let Some(view) = present.get(&who) else {
+                    findings.flaw("one_elder_per_view", at, format!("m{place} is elder of no view"));
+                    continue;
+                };
+                if view.elder() != Some(who) {
+                    findings.flaw("one_elder_per_view", at, format!("m{place} calls itself elder of {view:?}"));
+                }
+                let elder = *elders.entry((view.founder, view.number)).or_insert(who);
+                if elder != who {
+                    let what = format!("{elder:?} and {who:?} are elders of view {}", view.number);
+                    findings.flaw("one_elder_per_view", at, what);
+                }
+            }
+            Entry::Event { name } if name == "expelled" && stage.place(place).leaving => {
+                findings.flaw("one_outcome_per_request", at, format!("m{place} was to leave and is expelled"));
+            }
+            Entry::Grantor { service, epoch, recovering } => {
+                findings.premise("one_grantor_per_epoch");
+                let owner = *terms_of.entry(*epoch).or_insert((service, who));
+                if owner != (service, who) {
+                    let what = format!("epoch {epoch} is {owner:?}'s and {:?}'s", (service, who));
+                    findings.flaw("one_grantor_per_epoch", at, what);
+                }
+                if terms.bounded && !recovering && stage.place(place).is_leased(at) {
+                    if let Some(last) = highest.get(service.as_str()) {
+                        findings.premise("epochs_rise");
+                        if last > epoch {
+                            let what = format!("m{place} grants {service} in {epoch}, after {last}");
+                            findings.flaw("epochs_rise", at, what);
+                        }
+                    }
+                    highest.insert(service, *epoch);
+                }
+            }
+            _ => {}
+        }
+    }
+    nobody_comes_back(&views, findings);
+}
+
+/// While the lease of any member of one lineage runs, no member of another lineage has one.
+fn one_lineage(stage: &Stage, present: &BTreeMap<Who, View>, who: Who, view: &View, at: u64, findings: &mut Findings) {
+    for (place, state) in stage.places().filter(|(place, state)| *place != who.0 && state.is_leased(at)) {
+        let Some(theirs) = present.get(&(place, state.life)) else { continue };
+        findings.premise("one_lineage");
+        if theirs.founder != view.founder {
+            let what = format!("m{} is of the lineage of {:?}, m{place} of {:?}", who.0, view.founder, theirs.founder);
+            findings.flaw("one_lineage", at, what);
+        }
+    }
+}
+
+/// Who was out of a view is in no later one of that lineage.
+fn nobody_comes_back(views: &BTreeMap<(Who, u32), View>, findings: &mut Findings) {
+    let mut lineage = None;
+    let (mut before, mut out): (BTreeSet<Who>, BTreeSet<Who>) = Default::default();
+    for view in views.values() {
+        if lineage != Some(view.founder) {
+            lineage = Some(view.founder);
+            before.clear();
+            out.clear();
+        }
+        let members: BTreeSet<Who> = view.members.iter().copied().collect();
+        out.extend(before.difference(&members));
+        if let Some(back) = members.intersection(&out).next() {
+            findings.flaw("views_agree", 0, format!("{back:?} was out and is back in view {}", view.number));
+        }
+        before = members;
+    }
+}

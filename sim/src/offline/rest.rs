@@ -1,0 +1,103 @@
+//! What was demanded after the healing: one view, nobody waiting, nothing left over, and every lock to be had.
+
+use super::Findings;
+use super::stage::Stage;
+use crate::record::{Entry, Record};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// One call, as far as it matters here.
+struct Call<'a> {
+    place: usize,
+    key: (&'a str, &'a str),
+    asked: u64,
+    held: bool,
+    over: bool,
+}
+
+pub(super) fn check(record: &Record, findings: &mut Findings) {
+    let Some((at, places)) = record.lines.iter().find_map(|line| match &line.entry {
+        Entry::Rest { places } => Some((line.at, places)),
+        _ => None,
+    }) else {
+        return;
+    };
+    let places: BTreeSet<usize> = places.iter().copied().collect();
+    let mut calls: BTreeMap<usize, Call<'_>> = BTreeMap::new();
+    let mut stage = Stage::default();
+    let mut views: BTreeMap<usize, &Entry> = BTreeMap::new();
+    let (mut healed_at, mut settled) = (None, false);
+    let mut had: BTreeSet<(usize, &str, &str)> = BTreeSet::new();
+    for line in &record.lines {
+        stage.heed(line);
+        match &line.entry {
+            Entry::Heal => healed_at = Some(line.at),
+            Entry::Invoke { call, service, name, .. } => {
+                let place = line.place.unwrap_or_default();
+                let key = (service.as_str(), name.as_str());
+                calls.insert(*call, Call { place, key, asked: line.at, held: false, over: false });
+            }
+            Entry::Ok { call, .. } => {
+                if let Some(call) = calls.get_mut(call) {
+                    call.held = true;
+                    if healed_at.is_some_and(|healed| call.asked >= healed) {
+                        had.insert((call.place, call.key.0, call.key.1));
+                    }
+                }
+            }
+            Entry::Fail { call, .. } | Entry::Unknown { call } | Entry::Release { call } | Entry::Lost { call, .. } => {
+                if let Some(call) = calls.get_mut(call) {
+                    call.over = true;
+                }
+            }
+            _ => {}
+        }
+        if let (Some(place), entry @ Entry::View { .. }) = (line.place, &line.entry) {
+            views.insert(place, entry);
+        }
+        let looks_new =
+            matches!(line.entry, Entry::View { .. } | Entry::Event { .. } | Entry::Heal | Entry::Rest { .. });
+        settled |= healed_at.is_some() && looks_new && is_settled(&stage, &views, &places, line.at);
+    }
+    findings.premise("converges_after_heal");
+    if !settled {
+        findings.flaw("converges_after_heal", at, format!("never one view with all of {places:?}"));
+    }
+    findings.premise("no_lost_wakeup");
+    for (number, call) in calls.iter().filter(|(_, call)| !call.over) {
+        let (invariant, what) =
+            if call.held { ("no_leaked_hold", "still held") } else { ("no_lost_wakeup", "not answered") };
+        findings.flaw(invariant, at, format!("call {number} of m{} for {:?} is {what}", call.place, call.key));
+    }
+    let keys: BTreeSet<_> = calls.values().map(|call| call.key).collect();
+    for (service, name) in keys {
+        for place in &places {
+            findings.premise("no_leaked_hold");
+            if !had.contains(&(*place, service, name)) {
+                let what = format!("m{place} did not get {name} of {service} after the healing");
+                findings.flaw("no_leaked_hold", at, what);
+            }
+        }
+    }
+}
+
+/// Whether those at `places` are in one view of exactly them, all living, and their leases run.
+fn is_settled(stage: &Stage, views: &BTreeMap<usize, &Entry>, places: &BTreeSet<usize>, at: u64) -> bool {
+    let all_leased = places
+        .iter()
+        .all(|wanted| stage.places().any(|(place, state)| place == *wanted && !state.paused && state.is_leased(at)));
+    let mut first = None;
+    all_leased
+        && places.iter().all(|place| match views.get(place) {
+            Some(view @ Entry::View { members, lives, ghosts, .. }) => {
+                let there = |(place, life): (&usize, &u64)| {
+                    stage.places().any(|(at, state)| at == *place && state.life == *life && state.alive)
+                };
+                *first.get_or_insert(*view) == *view
+                    && ghosts.is_empty()
+                    && members.len() == places.len()
+                    && members.iter().zip(lives).all(there)
+                    && members.iter().all(|member| places.contains(member))
+            }
+            _ => false,
+        })
+}

@@ -1,0 +1,71 @@
+//! What is known of each place while a record is read.
+
+use crate::record::{Entry, Line};
+
+/// One place.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Place {
+    /// Which process runs there, or ran last.
+    pub(super) life: u64,
+    pub(super) alive: bool,
+    pub(super) paused: bool,
+    /// The member lease runs, as far as its process has said.
+    leased: bool,
+    /// While it is stopped: when that lease ends.
+    lease_end: u64,
+    /// It has been told to leave.
+    pub(super) leaving: bool,
+    /// When its lease began to run again.
+    pub(super) resumed_at: Option<u64>,
+}
+
+impl Place {
+    /// Whether its member lease runs at `at`.
+    pub(super) fn is_leased(&self, at: u64) -> bool {
+        self.alive && self.leased && (!self.paused || at < self.lease_end)
+    }
+
+    /// When a belief in a lock ends that nobody told the end of: it is stopped, and its clock goes on.
+    pub(super) fn belief_end(&self) -> u64 {
+        if self.paused { self.lease_end } else { u64::MAX }
+    }
+}
+
+/// All places.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Stage {
+    places: Vec<Place>,
+}
+
+impl Stage {
+    pub(super) fn place(&mut self, place: usize) -> &mut Place {
+        if self.places.len() <= place {
+            self.places.resize_with(place + 1, Place::default);
+        }
+        &mut self.places[place]
+    }
+
+    pub(super) fn places(&self) -> impl Iterator<Item = (usize, &Place)> {
+        self.places.iter().enumerate()
+    }
+
+    /// Heeds a line.
+    pub(super) fn heed(&mut self, line: &Line) {
+        let Some(place) = line.place else { return };
+        let place = self.place(place);
+        match &line.entry {
+            Entry::Start => *place = Place { life: line.life, alive: true, ..Place::default() },
+            Entry::End { .. } => (place.alive, place.paused, place.leased) = (false, false, false),
+            Entry::Pause => (place.paused, place.lease_end) = (true, u64::MAX),
+            Entry::Lease { until } => place.lease_end = until.unwrap_or(u64::MAX),
+            Entry::Wake => place.paused = false,
+            Entry::Leave => place.leaving = true,
+            Entry::Event { name } => match name.as_str() {
+                "resumed" => (place.leased, place.resumed_at) = (true, Some(line.at)),
+                "suspended" | "expelled" | "left" | "abandoned" => place.leased = false,
+                _ => {}
+            },
+            _ => {}
+        }
+    }
+}

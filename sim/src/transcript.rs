@@ -1,0 +1,149 @@
+//! A run in words: what clients, members and grantors went through, in places and short names. Nothing in it depends
+//! on process ids, on the numbers of views or on how tokens are dealt, so it changes only when the story does.
+
+use crate::history::Ask;
+use crate::network::SECOND;
+use crate::record::{Entry, Line};
+use crate::world::World;
+use std::collections::BTreeMap;
+
+/// What has been told of a run so far.
+#[derive(Debug, Default)]
+pub struct Transcript {
+    told: usize,
+    /// Views in the order in which they were first installed anywhere.
+    views: Vec<((usize, u64), u32)>,
+    /// Terms of each service in the order of their beginning.
+    terms: BTreeMap<String, Vec<u64>>,
+    /// Tokens of each lock in the order of granting.
+    tokens: BTreeMap<String, Vec<u64>>,
+}
+
+/// The number of `one` among those seen, from 1, and whether it is new.
+fn rank<T: PartialEq>(seen: &mut Vec<T>, one: T) -> (usize, bool) {
+    match seen.iter().position(|seen| *seen == one) {
+        Some(index) => (index + 1, false),
+        None => {
+            seen.push(one);
+            (seen.len(), true)
+        }
+    }
+}
+
+/// Places for people.
+fn places(places: &[usize]) -> String {
+    places.iter().map(|place| format!("m{place}")).collect::<Vec<_>>().join(" ")
+}
+
+/// A span for people and scripts: a whole number of the largest unit that fits.
+pub fn span(nanos: u64) -> String {
+    let units = [(SECOND, "s"), (1_000_000, "ms"), (1_000, "us")];
+    let unit = units.into_iter().find(|(unit, _)| nanos >= *unit && nanos.is_multiple_of(*unit));
+    unit.map_or_else(|| format!("{nanos}ns"), |(unit, name)| format!("{}{name}", nanos / unit))
+}
+
+impl Transcript {
+    /// What has happened since this was last asked for, a line each.
+    pub fn news(&mut self, world: &World) -> String {
+        let lines = &world.record().lines;
+        let news: Vec<String> = lines[self.told..]
+            .iter()
+            .filter_map(|line| {
+                let text = self.line(world, line)?;
+                let place = line.place.map(|place| format!("m{place} ")).unwrap_or_default();
+                Some(format!("{:>7.3} {place}{text}\n", line.at as f64 / SECOND as f64))
+            })
+            .collect();
+        self.told = lines.len();
+        news.concat()
+    }
+
+    /// A line of the record in words; nothing if it says nothing new to people.
+    fn line(&mut self, world: &World, line: &Line) -> Option<String> {
+        let of = |call: usize| Some(format!("c{}", world.name_of(Ask(call))?));
+        Some(match &line.entry {
+            Entry::Invoke { call, service, name, wait, lease } => {
+                let wait = match wait {
+                    Some(0) => "tries for".to_string(),
+                    Some(wait) => format!("asks within {} for", span(*wait)),
+                    None => "asks for".to_string(),
+                };
+                let lease = lease.map(|lease| format!(", to hold for {}", span(lease))).unwrap_or_default();
+                format!("{}: {wait} {service}/{name}{lease}", of(*call)?)
+            }
+            Entry::Ok { call, token, .. } => {
+                let (lock, token) = self.token(world, *call, *token);
+                format!("{}: has {lock} with token {token}", of(*call)?)
+            }
+            Entry::Fail { call, answer } => format!("{}: {answer}", of(*call)?),
+            Entry::Unknown { call } => format!("{}: ends with its process", of(*call)?),
+            Entry::Release { call } => {
+                let what = match world.call(Ask(*call)) {
+                    of if of.lost.is_some() => "gives back what it has lost",
+                    of if of.token().is_some() && of.answered <= line.at => "gives it back",
+                    _ => "no longer wants it",
+                };
+                format!("{}: {what}", of(*call)?)
+            }
+            Entry::Lost { call, reason } => format!("{}: has lost it: {reason}", of(*call)?),
+            Entry::Extended { call, until } => match until {
+                Some(until) => format!("{}: may hold until {:.3}", of(*call)?, *until as f64 / SECOND as f64),
+                None => format!("{}: may hold for ever", of(*call)?),
+            },
+            Entry::Write { call, token, taken } => {
+                let (_, token) = self.token(world, *call, *token);
+                let taken = if *taken { "taken" } else { "refused" };
+                format!("{}: its write with token {token} is {taken}", of(*call)?)
+            }
+            Entry::World { .. } | Entry::Rest { .. } => return None,
+            Entry::Start => "starts".to_string(),
+            Entry::End { how } => match how.as_str() {
+                "reborn" => "begins anew".to_string(),
+                "left" => "has left".to_string(),
+                "vanished" => "vanishes with its host".to_string(),
+                how => format!("is {how}"),
+            },
+            Entry::Pause => "is stopped".to_string(),
+            Entry::Wake => "goes on".to_string(),
+            Entry::Leave => "says goodbye".to_string(),
+            Entry::View { number, members, ghosts, founder, .. } => {
+                let (view, is_new) = rank(&mut self.views, (*founder, *number));
+                let ghosts = if ghosts.is_empty() { String::new() } else { format!(", ghosts: {}", places(ghosts)) };
+                is_new.then(|| format!("sees view {view}: {}{ghosts}", places(members)))?
+            }
+            Entry::Event { name } => match name.as_str() {
+                "became_elder" => "is elder".to_string(),
+                "suspended" => "is without a lease".to_string(),
+                "resumed" => "has a lease".to_string(),
+                "expelled" => "is expelled".to_string(),
+                "abandoned" => "gives up".to_string(),
+                "orphaned" => "is an orphan".to_string(),
+                "forced" => "is forced".to_string(),
+                _ => return None,
+            },
+            Entry::Grantor { service, epoch, recovering } => {
+                let (term, _) = rank(self.terms.entry(service.clone()).or_default(), *epoch);
+                format!("{} {service} in term {term}", if *recovering { "recovers" } else { "grants" })
+            }
+            Entry::NoGrantor { service, epoch } => {
+                let (term, _) = rank(self.terms.entry(service.clone()).or_default(), *epoch);
+                format!("no longer grants {service} in term {term}")
+            }
+            Entry::Fault { fault, kind, places: hit } => format!("fault {fault}: {kind} {}", places(hit)),
+            Entry::Mended { fault } => format!("fault {fault} is over"),
+            Entry::Heal => "all is healed".to_string(),
+            // In words it is full of process ids.
+            Entry::Break { invariant, lock, .. } => {
+                let lock = lock.as_ref().map(|lock| format!(" of {lock}")).unwrap_or_default();
+                format!("BROKEN {invariant}{lock}")
+            }
+            Entry::Lease { .. } | Entry::Send { .. } | Entry::Arrive { .. } => return None,
+        })
+    }
+
+    fn token(&mut self, world: &World, call: usize, token: u64) -> (String, usize) {
+        let lock = world.call(Ask(call)).lock();
+        let number = rank(self.tokens.entry(lock.clone()).or_default(), token).0;
+        (lock, number)
+    }
+}

@@ -1,0 +1,238 @@
+//! The offline check says yes to what happened, and no to every record that was bent.
+
+use elderlock_sim::World;
+use elderlock_sim::chaos::{Plan, run_seed};
+use elderlock_sim::offline::check;
+use elderlock_sim::record::{Entry, Line, Record};
+use std::time::Duration;
+
+/// A record in which a lock changes hands in most of the ways there are.
+fn story() -> Record {
+    let mut world = World::new(1).members(4);
+    world.settle();
+    let first = world.hold_lock(1, "stock", "a");
+    let second = world.lock(2, "stock", "a");
+    world.run_for(Duration::from_millis(20));
+    let third = world.lock_within(2, "stock", "a", 20_000);
+    assert!(world.write(first));
+    world.crash(1);
+    world.granted(second);
+    assert!(world.write(second));
+    world.release(second);
+    world.granted(third);
+    assert!(world.write(third));
+    let failed = world.try_lock(3, "stock", "a");
+    world.run_for(Duration::from_millis(100));
+    assert!(world.is_answered(failed));
+    let leased = world.lock_for(3, "till", "b", 50);
+    world.granted(leased);
+    world.run_for(Duration::from_millis(100));
+    let paused = world.hold_lock(3, "till", "b");
+    world.pause(3);
+    let next = world.lock(0, "till", "b");
+    world.granted(next);
+    world.run_for(Duration::from_millis(10));
+    world.resume(3);
+    world.run_for(Duration::from_millis(500));
+    assert!(world.lost(paused).is_some());
+    assert!(world.restore_and_demand());
+    world.into_record()
+}
+
+/// The invariants that a bent record breaks.
+fn broken_by(bend: impl FnOnce(&mut Vec<Line>)) -> Vec<&'static str> {
+    let mut record = story();
+    assert_eq!(check(&record).map(|findings| findings.flaws), Ok(vec![]), "{}", record.to_json_lines());
+    bend(&mut record.lines);
+    let findings = check(&record).expect("it is still a record");
+    let mut names: Vec<&str> = findings.flaws.into_iter().map(|flaw| flaw.invariant).collect();
+    names.dedup();
+    names
+}
+
+/// The n-th line that is so.
+fn nth(lines: &[Line], n: usize, so: impl Fn(&Line) -> bool) -> usize {
+    let mut found = lines.iter().enumerate().filter(|(_, line)| so(line)).map(|(index, _)| index);
+    found.nth(n).expect("there is such a line")
+}
+
+fn is_ok(line: &Line) -> bool {
+    matches!(line.entry, Entry::Ok { .. })
+}
+
+macro_rules! bent {
+    ($($(#[$doc:meta])* $name:ident, $invariant:literal, $bend:expr;)*) => {
+        $(
+            $(#[$doc])*
+            #[test]
+            fn $name() {
+                let broken = broken_by($bend);
+                assert!(broken.contains(&$invariant), "{broken:?}");
+            }
+        )*
+    };
+}
+
+bent! {
+    /// A second process believes in a lock before the first has ceased to.
+    two_holders_are_found, "exclusive_by_lease", |lines: &mut Vec<Line>| {
+        let release = nth(lines, 0, |line| matches!(line.entry, Entry::Release { call: 1 }));
+        let ok = nth(lines, 2, is_ok);
+        let at = lines[ok].at + 1;
+        lines[release].at = at;
+        lines.sort_by_key(|line| line.at);
+    };
+    /// The lease of a stopped process does not end, and another has its lock.
+    a_sleeper_that_believes_is_found, "exclusive_by_lease", |lines: &mut Vec<Line>| {
+        let lease = nth(lines, 0, |line| matches!(line.entry, Entry::Lease { .. }));
+        lines[lease].entry = Entry::Lease { until: None };
+    };
+    /// One token twice.
+    a_token_given_twice_is_found, "token_belongs_to_one_hold", |lines: &mut Vec<Line>| {
+        let Entry::Ok { token: first, .. } = lines[nth(lines, 0, is_ok)].entry else { unreachable!() };
+        let last = nth(lines, 1, is_ok);
+        let Entry::Ok { token, .. } = &mut lines[last].entry else { unreachable!() };
+        *token = first;
+    };
+    /// A later hold with a lower token.
+    a_token_that_falls_is_found, "tokens_rise", |lines: &mut Vec<Line>| {
+        let second = nth(lines, 1, is_ok);
+        let Entry::Ok { token, .. } = &mut lines[second].entry else { unreachable!() };
+        *token = 7;
+    };
+    /// A token of an epoch that is over.
+    a_grant_of_the_past_is_found, "no_resurrected_grant", |lines: &mut Vec<Line>| {
+        let second = nth(lines, 1, is_ok);
+        let Entry::Ok { token, .. } = &mut lines[second].entry else { unreachable!() };
+        *token = 7;
+    };
+    /// The hold of a living process is not told to be lost.
+    a_holder_who_was_not_told_is_found, "told_before_regrant", |lines: &mut Vec<Line>| {
+        let lost = nth(lines, 0, |line| matches!(&line.entry, Entry::Lost { reason, .. } if reason == "lease ended"));
+        lines.remove(lost);
+    };
+    /// A call that is answered twice.
+    two_answers_are_found, "one_outcome_per_request", |lines: &mut Vec<Line>| {
+        let fail = nth(lines, 0, |line| matches!(line.entry, Entry::Fail { .. }));
+        lines.insert(fail, lines[fail].clone());
+    };
+    /// A call that is answered long after its limit.
+    a_late_answer_is_found, "one_outcome_per_request", |lines: &mut Vec<Line>| {
+        let asked = nth(lines, 0, |line| matches!(line.entry, Entry::Invoke { wait: Some(0), .. }));
+        let call = match lines[asked].entry { Entry::Invoke { call, .. } => call, _ => unreachable!() };
+        let first = nth(lines, 0, |line| matches!(line.entry, Entry::Invoke { .. }));
+        let mut line = lines.remove(asked);
+        line.at = lines[first].at;
+        lines.insert(first, line);
+        assert!(call > 0);
+    };
+    /// Of two waiters of one process the later is served first.
+    a_queue_turned_around_is_found, "fifo_across_failover", |lines: &mut Vec<Line>| {
+        let swap = |call: usize| match call { 1 => 2, 2 => 1, other => other };
+        for line in lines.iter_mut() {
+            if let Entry::Ok { call, .. } | Entry::Release { call } | Entry::Write { call, .. } = &mut line.entry {
+                *call = swap(*call);
+            }
+        }
+    };
+    /// A hold is lost to a lease that runs.
+    a_loss_without_a_cause_is_found, "holds_survive", |lines: &mut Vec<Line>| {
+        let lost = nth(lines, 0, |line| matches!(&line.entry, Entry::Lost { reason, .. } if reason == "lease ended"));
+        let Entry::Lost { reason, .. } = &mut lines[lost].entry else { unreachable!() };
+        *reason = "suspended".to_string();
+    };
+    /// The store takes a lower token.
+    a_stale_write_that_is_taken_is_found, "stale_writes_are_refused", |lines: &mut Vec<Line>| {
+        let first = nth(lines, 0, |line| matches!(line.entry, Entry::Write { .. }));
+        let last = nth(lines, 2, |line| matches!(line.entry, Entry::Write { .. }));
+        let again = Line { at: lines[last].at, ..lines[first].clone() };
+        lines.insert(last + 1, again);
+    };
+    /// Two grantors in one epoch.
+    two_grantors_of_an_epoch_are_found, "one_grantor_per_epoch", |lines: &mut Vec<Line>| {
+        let first = nth(lines, 0, |line| matches!(line.entry, Entry::Grantor { .. }));
+        let other = lines[first].place.map(|place| (place + 1) % 4);
+        lines.insert(first, Line { place: other, ..lines[first].clone() });
+    };
+    /// A service whose epochs fall.
+    an_epoch_that_falls_is_found, "epochs_rise", |lines: &mut Vec<Line>| {
+        let last = nth(lines, 1, |line| matches!(&line.entry,
+            Entry::Grantor { service, recovering: false, .. } if service == "stock"));
+        let Entry::Grantor { epoch, .. } = &mut lines[last].entry else { unreachable!() };
+        *epoch = 3;
+    };
+    /// Two views with one number.
+    two_views_of_a_number_are_found, "views_agree", |lines: &mut Vec<Line>| {
+        let second = nth(lines, 1, |line| matches!(line.entry, Entry::View { .. }));
+        let Entry::View { members, .. } = &mut lines[second].entry else { unreachable!() };
+        members.swap(0, 1);
+    };
+    /// A process that was out is back.
+    who_comes_back_is_found, "views_agree", |lines: &mut Vec<Line>| {
+        let Entry::View { members: all, lives: first, .. } =
+            lines[nth(lines, 0, |line| matches!(line.entry, Entry::View { .. }))].entry.clone() else { unreachable!() };
+        let last = nth(lines, 0, |line| matches!(&line.entry, Entry::Heal));
+        for line in &mut lines[last..] {
+            if let Entry::View { members, lives, .. } = &mut line.entry {
+                (*members, *lives) = (all.clone(), first.clone());
+            }
+        }
+    };
+    /// Somebody who is not the oldest is elder.
+    a_wrong_elder_is_found, "one_elder_per_view", |lines: &mut Vec<Line>| {
+        let elder = nth(lines, 0, |line| matches!(&line.entry, Entry::Event { name } if name == "became_elder"));
+        let view = nth(lines, 1, |line| matches!(line.entry, Entry::View { .. }));
+        let place = lines[view].place;
+        let line = Line { place, at: lines[view].at, ..lines[elder].clone() };
+        lines.insert(view + 1, line);
+    };
+    /// A member with a lease in a second lineage.
+    a_second_lineage_is_found, "one_lineage", |lines: &mut Vec<Line>| {
+        let last = nth(lines, 0, |line| matches!(line.entry, Entry::Heal));
+        let view = last + nth(&lines[last..], 0, |line| matches!(line.entry, Entry::View { .. }));
+        let Entry::View { founder, .. } = &mut lines[view].entry else { unreachable!() };
+        *founder = (3, 1);
+    };
+    /// A waiter that nobody answers.
+    a_forgotten_waiter_is_found, "no_lost_wakeup", |lines: &mut Vec<Line>| {
+        let fail = nth(lines, 0, |line| matches!(line.entry, Entry::Fail { .. }));
+        lines.remove(fail);
+    };
+    /// A lock that one member cannot get any more.
+    a_lock_that_is_gone_is_found, "no_leaked_hold", |lines: &mut Vec<Line>| {
+        let last = lines.iter().rposition(is_ok).expect("somebody got a lock");
+        let Entry::Ok { call: wanted, .. } = lines[last].entry else { unreachable!() };
+        lines[last].entry = Entry::Fail { call: wanted, answer: "undecided".to_string() };
+        lines.retain(|line| !matches!(line.entry, Entry::Release { call } if call == wanted));
+    };
+    /// A member that is in no common view at the end.
+    a_member_left_alone_is_found, "converges_after_heal", |lines: &mut Vec<Line>| {
+        let heal = nth(lines, 0, |line| matches!(line.entry, Entry::Heal));
+        let mut index = 0;
+        lines.retain(|line| {
+            index += 1;
+            index <= heal || line.place != Some(3) || !matches!(line.entry, Entry::View { .. })
+        });
+    };
+}
+
+/// The holder of a lost answer may have it for ever: its lock may be granted on, and it may never have had it.
+#[test]
+fn a_lost_answer_is_unknown_for_ever() {
+    let mut record = story();
+    let unknown = nth(&record.lines, 0, |line| matches!(line.entry, Entry::Unknown { call: 0 }));
+    record.lines.retain(|line| !matches!(line.entry, Entry::Ok { call: 0, .. } | Entry::Write { call: 0, .. }));
+    assert_eq!(check(&record).map(|findings| findings.flaws), Ok(vec![]), "line {unknown}");
+}
+
+/// What chaos wrote down holds when it is read again, and says something about everything.
+#[test]
+fn records_of_chaos_hold() {
+    let mut idle: Vec<&str> = elderlock_sim::offline::NAMES.to_vec();
+    for seed in 1..=25 {
+        let run = run_seed(&Plan::draw(seed, (3, 7)), |world| world);
+        assert_eq!(run.world.broken(), None, "seed {seed}");
+        idle.retain(|name| run.world.offline_premises()[name] == 0);
+    }
+    assert_eq!(idle, [""; 0], "these had nothing to say");
+}

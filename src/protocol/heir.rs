@@ -1,0 +1,109 @@
+//! Votes on disk, and who inherits them.
+//!
+//! A process that keeps a data directory writes down its vote on the next view before it tells anybody of it. When it
+//! ends, its vote does not die with it: the next process that starts on the directory is its **heir**. It is somebody
+//! new, holds nothing and is in no view, but it votes as the former process could. So a quorum that restarts finds
+//! together again, decides the view after the last one, and the lineage goes on: tokens rise, the former processes
+//! stay as ghosts until their leases are surely over, and the heirs are members.
+
+use super::decision::Acceptor;
+use super::id::{MemberInfo, ProcessId, ViewNumber};
+use super::time::Time;
+use super::view::View;
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// What a process keeps on disk: enough for its heir to vote in its place, and never differently.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+pub struct StoredVote {
+    /// Whose vote it is.
+    pub voter: ProcessId,
+    /// The latest view that it knew. Its vote is worth something as long as it is in that view's council.
+    pub view: View,
+    /// What it promised and accepted for the view after that.
+    pub(crate) acceptor: Acceptor,
+}
+
+/// What makes a process an heir.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct Heir {
+    /// Whose vote it has.
+    pub(crate) voter: ProcessId,
+    /// The latest view that it knows of the voter's lineage.
+    pub(crate) view: Arc<View>,
+    /// The voter may have promised its vote to an elder just before it ended; nobody else gets it before.
+    pub(crate) free_at: Time,
+}
+
+impl Heir {
+    /// The heir of the process that left `stored`, if that still has a vote.
+    pub(crate) fn of(stored: &StoredVote, now: Time) -> Option<Heir> {
+        let view = &stored.view;
+        let promise = view.timing.surely(view.timing.elder_lease);
+        view.has_vote(stored.voter).then(|| Heir {
+            voter: stored.voter,
+            view: Arc::new(view.clone()),
+            free_at: now + promise,
+        })
+    }
+
+    /// Where the other voters, or their heirs, may be found.
+    pub(crate) fn addrs(&self) -> BTreeSet<SocketAddr> {
+        self.view.council().map(|info| info.addr).collect()
+    }
+}
+
+/// Who votes in the place of whom, as far as a member or an heir has heard in this view.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
+pub(crate) struct Heirs {
+    known: BTreeMap<ProcessId, (MemberInfo, Time)>,
+}
+
+impl Heirs {
+    /// `info` says that it has the vote of `voter`. False if another process, at another address, says the same: one
+    /// of the two has a copy of the other's data directory, and the first stays.
+    pub(crate) fn hear(&mut self, now: Time, voter: ProcessId, info: &MemberInfo, patience: Duration) -> bool {
+        let rival = self.known.get(&voter).is_some_and(|(known, at)| {
+            known.process != info.process && known.addr != info.addr && *at + patience > now
+        });
+        if !rival {
+            self.known.insert(voter, (info.clone(), now));
+        }
+        !rival
+    }
+
+    /// The heir of `voter`.
+    pub(crate) fn of(&self, voter: ProcessId) -> Option<&MemberInfo> {
+        self.known.get(&voter).map(|(info, _)| info)
+    }
+
+    /// All of them.
+    pub(crate) fn all(&self) -> impl Iterator<Item = &MemberInfo> {
+        self.known.values().map(|(info, _)| info)
+    }
+
+    /// A new view: its voters have other heirs.
+    pub(crate) fn clear(&mut self) {
+        self.known.clear();
+    }
+}
+
+/// Who speaks in the choice of a view: a voter itself, or its heir.
+#[derive(Clone, Debug)]
+pub(crate) struct Speaker {
+    /// Whose vote it is.
+    pub(crate) vote: ProcessId,
+    /// Who speaks, and where answers reach it.
+    pub(crate) process: ProcessId,
+    pub(crate) addr: SocketAddr,
+    /// The speaker, if it is an heir.
+    pub(crate) heir: Option<MemberInfo>,
+}
+
+/// A stored vote that is older than what its process is known to have had: the directory was put back.
+pub(crate) fn is_stale(stored: ViewNumber, known: ViewNumber) -> bool {
+    stored < known
+}

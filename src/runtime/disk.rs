@@ -1,0 +1,73 @@
+//! The data directory: one file with the vote of this member, replaced as a whole, and a lock that keeps a second
+//! process out. It is written when views change, never for a lock.
+
+use crate::protocol::StoredVote;
+use crate::wire::{VoteError, read_vote, write_vote};
+use rustix::fs::{FlockOperation, flock};
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+/// The file with the vote.
+const VOTE: &str = "vote";
+/// What is written before it takes the place of the file.
+const NEXT: &str = "vote.next";
+/// Locked as long as a process uses the directory.
+const LOCK: &str = "lock";
+
+/// A data directory in use.
+#[derive(Debug)]
+pub(crate) struct Disk {
+    cluster: String,
+    path: PathBuf,
+    /// Made durable after each replacement, so that the new name is.
+    directory: File,
+    _lock: File,
+}
+
+/// Why a data directory cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum DataDirError {
+    /// It cannot be made, read or written.
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    /// A process that runs uses it.
+    #[error("another process uses it")]
+    InUse,
+    /// The vote in it cannot be used. To start without it, and so without its vote for good, remove the file.
+    #[error("the file `vote` in it cannot be used: {0}")]
+    Vote(#[from] VoteError),
+}
+
+impl Disk {
+    /// Opens a directory, made if need be, and reads the vote that an earlier process left.
+    pub(crate) fn open(path: &Path, cluster: &str) -> Result<(Disk, Option<StoredVote>), DataDirError> {
+        std::fs::create_dir_all(path)?;
+        let lock = OpenOptions::new().create(true).truncate(false).write(true).open(path.join(LOCK))?;
+        match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => {}
+            Err(rustix::io::Errno::WOULDBLOCK) => return Err(DataDirError::InUse),
+            Err(error) => return Err(io::Error::from(error).into()),
+        }
+        let stored = match std::fs::read(path.join(VOTE)) {
+            Ok(bytes) => Some(read_vote(cluster, &bytes)?),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            Err(error) => return Err(error.into()),
+        };
+        let directory = File::open(path)?;
+        let disk = Disk { cluster: cluster.to_owned(), path: path.to_owned(), directory, _lock: lock };
+        Ok((disk, stored))
+    }
+
+    /// Replaces the vote. When this returns, it is there for good.
+    pub(crate) fn store(&self, vote: &StoredVote) -> io::Result<()> {
+        let bytes = write_vote(&self.cluster, vote).map_err(io::Error::other)?;
+        let next = self.path.join(NEXT);
+        let mut file = File::create(&next)?;
+        file.write_all(&bytes)?;
+        file.sync_all()?;
+        std::fs::rename(&next, self.path.join(VOTE))?;
+        self.directory.sync_all()
+    }
+}

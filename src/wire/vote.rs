@@ -1,0 +1,132 @@
+//! Stored votes as bytes: what a data directory's one file contains.
+//!
+//! ```text
+//! magic "elderlock vote\n"   format u8   crc32 u32 (little endian, of the rest)   cluster, vote
+//! ```
+
+use super::MAX_FRAME;
+use super::codec;
+use crate::protocol::StoredVote;
+use serde::{Deserialize, Serialize};
+
+const MAGIC: &[u8] = b"elderlock vote\n";
+const FORMAT: u8 = 1;
+/// Magic, format, checksum.
+const HEAD: usize = MAGIC.len() + 1 + 4;
+
+/// Why a stored vote cannot be used.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum VoteError {
+    /// It is no stored vote at all.
+    #[error("it is no vote of elderlock")]
+    Foreign,
+    /// A version of elderlock wrote it that this one does not know.
+    #[error("its format is {0}, this version knows {FORMAT}")]
+    Format(u8),
+    /// Bytes are missing or changed.
+    #[error("it is damaged")]
+    Damaged,
+    /// It belongs to another cluster.
+    #[error("it is of cluster {0:?}")]
+    Cluster(String),
+}
+
+#[derive(Serialize)]
+struct BodyRef<'a> {
+    cluster: &'a str,
+    vote: &'a StoredVote,
+}
+
+#[derive(Deserialize)]
+struct Body {
+    cluster: String,
+    vote: StoredVote,
+}
+
+/// The bytes of a vote in a cluster.
+pub fn write_vote(cluster: &str, vote: &StoredVote) -> Result<Vec<u8>, codec::CodecError> {
+    let mut body = Vec::new();
+    codec::write(&BodyRef { cluster, vote }, &mut body)?;
+    let mut bytes = Vec::with_capacity(HEAD + body.len());
+    bytes.extend_from_slice(MAGIC);
+    bytes.push(FORMAT);
+    bytes.extend_from_slice(&crc32fast::hash(&body).to_le_bytes());
+    bytes.extend_from_slice(&body);
+    Ok(bytes)
+}
+
+/// The vote in these bytes, if it is one of this cluster.
+pub fn read_vote(cluster: &str, bytes: &[u8]) -> Result<StoredVote, VoteError> {
+    let rest = bytes.strip_prefix(MAGIC).ok_or(VoteError::Foreign)?;
+    let (&format, rest) = rest.split_first().ok_or(VoteError::Damaged)?;
+    if format != FORMAT {
+        return Err(VoteError::Format(format));
+    }
+    let (sum, body) = rest.split_first_chunk::<4>().ok_or(VoteError::Damaged)?;
+    if crc32fast::hash(body) != u32::from_le_bytes(*sum) {
+        return Err(VoteError::Damaged);
+    }
+    let body: Body = codec::read::<_, MAX_FRAME>(body).map_err(|_| VoteError::Damaged)?;
+    if body.cluster != cluster {
+        return Err(VoteError::Cluster(body.cluster));
+    }
+    if !body.vote.view.is_sound() {
+        return Err(VoteError::Damaged);
+    }
+    Ok(body.vote)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::protocol::{MemberInfo, Node, ProcessId, Timing, ViewNumber};
+    use std::net::{Ipv4Addr, SocketAddr};
+
+    fn vote() -> StoredVote {
+        let me = MemberInfo { process: ProcessId(7), addr: SocketAddr::from((Ipv4Addr::LOCALHOST, 7400)), host: None };
+        let config = crate::protocol::Config {
+            me,
+            timing: Timing::lan(),
+            council_size: 7,
+            seeds: [].into(),
+            found_alone: true,
+            founding_number: ViewNumber(5),
+            remembered: None,
+            durable: true,
+            stored: None,
+            contacts: [].into(),
+            trust_refused: false,
+            #[cfg(elderlock_mutants)]
+            mutant: None,
+        };
+        let mut node = Node::new(config, crate::protocol::Time::from_nanos(1));
+        node.step(crate::protocol::Time::from_nanos(2), crate::protocol::Input::Timer, &mut Vec::new());
+        node.stored_vote().expect("it has founded")
+    }
+
+    #[test]
+    fn a_vote_comes_out_as_it_went_in() {
+        let bytes = write_vote("shop", &vote()).unwrap();
+        assert_eq!(read_vote("shop", &bytes), Ok(vote()));
+    }
+
+    #[test]
+    fn another_cluster_is_named() {
+        let bytes = write_vote("shop", &vote()).unwrap();
+        assert_eq!(read_vote("bank", &bytes), Err(VoteError::Cluster("shop".into())));
+    }
+
+    #[test]
+    fn every_flipped_bit_and_every_missing_byte_is_seen() {
+        let bytes = write_vote("shop", &vote()).unwrap();
+        for index in 0..bytes.len() {
+            assert!(read_vote("shop", &bytes[..index]).is_err());
+            for bit in 0..8 {
+                let mut bytes = bytes.clone();
+                bytes[index] ^= 1 << bit;
+                assert!(read_vote("shop", &bytes).is_err(), "bit {bit} of byte {index}");
+            }
+        }
+    }
+}

@@ -1,0 +1,165 @@
+//! Data directories: what a member keeps, and how a cluster that ended goes on.
+
+mod support;
+
+use elderlock::{DataDirError, ForceError, JoinError, Member, Timing, VoteError};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use support::ports;
+use tokio::runtime::Runtime;
+
+/// A directory that is gone when the test is over.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new(name: &str) -> Scratch {
+        let path = std::env::temp_dir().join(format!("elderlock-{name}-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&path);
+        Scratch(path)
+    }
+
+    fn of(&self, member: usize) -> PathBuf {
+        self.0.join(member.to_string())
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn runtime() -> Runtime {
+    tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().expect("a runtime")
+}
+
+fn builder(addr: SocketAddr, seeds: &[SocketAddr], dir: &Path) -> elderlock::MemberBuilder {
+    Member::builder("kept")
+        .bind(addr.to_string())
+        .seeds(seeds.iter().map(ToString::to_string))
+        .timing(Timing::fast())
+        .data_dir(dir)
+        .join_limit(Duration::from_secs(60))
+}
+
+/// Members on runtimes of their own, so that one can end without a word, as a process that is killed.
+fn start(addrs: &[SocketAddr], dirs: &[PathBuf]) -> Vec<(Runtime, Member)> {
+    let joins = addrs.iter().zip(dirs).map(|(addr, dir)| {
+        let (runtime, builder) = (runtime(), builder(*addr, addrs, dir));
+        let join = runtime.spawn(builder.join());
+        (runtime, join)
+    });
+    let joins: Vec<_> = joins.collect();
+    let wait = runtime_for_waiting();
+    joins
+        .into_iter()
+        .map(|(runtime, join)| {
+            let member = wait.block_on(join).expect("the task ends").expect("it joins");
+            (runtime, member)
+        })
+        .collect()
+}
+
+fn runtime_for_waiting() -> Runtime {
+    tokio::runtime::Builder::new_current_thread().build().expect("a runtime")
+}
+
+/// Ends all of them without a goodbye.
+fn end(members: Vec<(Runtime, Member)>) {
+    for (runtime, member) in members {
+        runtime.shutdown_timeout(Duration::from_secs(10));
+        drop(member);
+    }
+}
+
+fn token(member: &(Runtime, Member)) -> u64 {
+    let (runtime, member) = member;
+    runtime.block_on(async {
+        let guard = member.lock_service("stock").await.expect("a service").lock("x").await.expect("a lock");
+        guard.fence().expect("a token").get()
+    })
+}
+
+#[test]
+fn a_cluster_that_ended_whole_goes_on_with_its_directories() {
+    let scratch = Scratch::new("whole");
+    let addrs: Vec<SocketAddr> = ports::free(3);
+    let dirs: Vec<PathBuf> = (0..3).map(|member| scratch.of(member)).collect();
+    let members = start(&addrs, &dirs);
+    let lineage = members[0].1.status().view.expect("a view").lineage;
+    let first = token(&members[0]);
+    end(members);
+
+    let members = start(&addrs, &dirs);
+    let view = members[0].1.status().view.expect("a view");
+    assert_eq!(view.lineage, lineage, "it goes on, and nothing was founded anew");
+    let second = token(&members[1]);
+    assert!(second > first);
+    end(members);
+
+    // Two of three are a quorum.
+    let members = start(&addrs[..2], &dirs[..2]);
+    assert_eq!(members[0].1.status().view.expect("a view").lineage, lineage);
+    assert!(token(&members[1]) > second);
+    end(members);
+}
+
+#[test]
+fn who_is_left_alone_goes_on_only_when_forced() {
+    let scratch = Scratch::new("forced");
+    let addrs = ports::free(3);
+    let dirs: Vec<PathBuf> = (0..3).map(|member| scratch.of(member)).collect();
+    let members = start(&addrs, &dirs);
+    assert_eq!(members[0].1.force(), Err(ForceError::NotOrphaned));
+    let lineage = members[0].1.status().view.expect("a view").lineage;
+    let first = token(&members[0]);
+    end(members);
+    std::fs::remove_dir_all(&dirs[0]).expect("a directory");
+    std::fs::remove_dir_all(&dirs[1]).expect("a directory");
+
+    let runtime = runtime();
+    let alone = || builder(addrs[2], &addrs, &dirs[2]);
+    let error = runtime.block_on(alone().join_limit(Duration::from_secs(3)).join()).expect_err("no quorum");
+    assert!(error.is_timeout(), "{error}");
+    let member = runtime.block_on(alone().force().join()).expect("forced");
+    assert!(member.status().view.expect("a view").lineage > lineage);
+    let member = (runtime, member);
+    assert!(token(&member) > first);
+    end(vec![member]);
+}
+
+#[test]
+fn a_directory_is_used_by_one_process_and_one_cluster() {
+    let scratch = Scratch::new("used");
+    let addrs = ports::free(2);
+    let dir = scratch.of(0);
+    let runtime = runtime();
+    let found = |addr: SocketAddr| builder(addr, &[addr], &dir);
+    let member = runtime.block_on(found(addrs[0]).join()).expect("it founds alone");
+    match runtime.block_on(found(addrs[1]).join()) {
+        Err(JoinError::DataDir { why: DataDirError::InUse, path }) => assert_eq!(path, dir),
+        other => panic!("the directory is in use: {other:?}"),
+    }
+    runtime.block_on(member.leave()).expect("it leaves");
+
+    let other = Member::builder("another").bind(addrs[1].to_string()).found().data_dir(&dir);
+    match runtime.block_on(other.join()) {
+        Err(JoinError::DataDir { why: DataDirError::Vote(VoteError::Cluster(name)), .. }) => assert_eq!(name, "kept"),
+        other => panic!("it belongs to another cluster: {other:?}"),
+    }
+
+    // `found` may be said each time: the directory remembers the first.
+    let again = runtime.block_on(found(addrs[0]).found().join()).expect("it goes on");
+    let view = again.status().view.expect("a view");
+    assert!(view.number > view.lineage.founded);
+    runtime.block_on(again.leave()).expect("it leaves");
+
+    std::fs::write(dir.join("vote"), b"not a vote").expect("a file");
+    match runtime.block_on(found(addrs[0]).join()) {
+        Err(error @ JoinError::DataDir { why: DataDirError::Vote(VoteError::Foreign), .. }) => {
+            assert!(error.to_string().contains(&dir.display().to_string()), "{error}");
+        }
+        other => panic!("the file is no vote: {other:?}"),
+    }
+}
