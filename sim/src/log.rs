@@ -29,6 +29,12 @@ pub struct Scene {
     pub hints: bool,
     /// Whether operators trust refused connections.
     pub trust_refused: bool,
+    /// Whether each member runs real gossip.
+    pub gossip: bool,
+    /// Whether every place has a data directory.
+    pub durable: bool,
+    /// Whether two lineages may live at once, so that what needs one is not checked.
+    pub lineages: bool,
     /// Whether founders are started by steps, too.
     pub asleep: bool,
 }
@@ -47,6 +53,9 @@ impl Scene {
             bounded: true,
             hints: true,
             trust_refused: false,
+            gossip: false,
+            durable: false,
+            lineages: false,
             asleep: false,
         }
     }
@@ -71,6 +80,15 @@ impl Scene {
         }
         if self.trust_refused {
             world = world.trust_refused();
+        }
+        if self.gossip {
+            world = world.with_gossip();
+        }
+        if self.durable {
+            world = world.durable();
+        }
+        if self.lineages {
+            world = world.two_lineages_may_meet();
         }
         if self.asleep {
             world = world.asleep();

@@ -15,8 +15,6 @@
 use super::event::{GrantorState, LockStatus};
 use super::id::{Epoch, LockName, Metadata, ProcessId, RequestId, ServiceName, Ticket, Token};
 use super::message::{HoldReport, Message, TokenRange, WaitReport};
-#[cfg(elderlock_mutants)]
-use super::mutant::Mutant;
 use super::table::{Place, Table};
 use super::turn::Turn;
 use super::view::View;
@@ -90,15 +88,12 @@ impl Grantor {
         // The first token of the range names the epoch and is never granted.
         let mut supply = Supply { ranges: VecDeque::from([range]), asked: false };
         supply.take();
-        #[cfg(elderlock_mutants)]
-        if everyone.is_some() && turn.mutant == Some(Mutant::ReuseTokens) {
+        if everyone.is_some() && planted!(turn.mutant, ReuseTokens) {
             supply.ranges[0].first = Token::new(super::id::ViewNumber(1), 1);
         }
         let recovery = everyone.map(|view| {
-            #[cfg_attr(not(elderlock_mutants), expect(unused_mut))]
             let mut awaiting: BTreeSet<ProcessId> = view.members.iter().map(|member| member.info.process).collect();
-            #[cfg(elderlock_mutants)]
-            if turn.mutant == Some(Mutant::SkipOneInRecovery) {
+            if planted!(turn.mutant, SkipOneInRecovery) {
                 awaiting.pop_last();
             }
             for &process in &awaiting {
@@ -117,8 +112,25 @@ impl Grantor {
         if self.recovery.is_some() { GrantorState::Recovering } else { GrantorState::Acting }
     }
 
+    pub(crate) fn requests(&self) -> impl Iterator<Item = (ProcessId, RequestId, Option<Token>)> {
+        self.table.requests()
+    }
+
     pub(crate) fn status(&self) -> Vec<LockStatus> {
         self.table.status()
+    }
+
+    /// How many locks, requests and things heard in recovery it keeps.
+    pub(crate) fn size(&self) -> usize {
+        let recovery = self.recovery.as_ref().map_or(0, |recovery| {
+            recovery.awaiting.len() + recovery.waits.len() + recovery.parked.len() + recovery.over.len()
+        });
+        self.table.size() + recovery
+    }
+
+    /// Whom its recovery still waits for.
+    pub(crate) fn awaiting(&self) -> impl Iterator<Item = ProcessId> + '_ {
+        self.recovery.iter().flat_map(|recovery| recovery.awaiting.iter().copied())
     }
 
     /// Somebody asks for a lock.
@@ -141,7 +153,7 @@ impl Grantor {
             Some(Place::Waits(ticket)) => return self.tell_queued(key, ticket, turn),
             None => {}
         }
-        if turn.leased
+        if (turn.leased || planted!(turn.mutant, GrantWhileSuspended))
             && self.table.is_idle(&asked.name)
             && let Some(token) = self.supply.take()
         {
@@ -161,20 +173,18 @@ impl Grantor {
     /// A request is over.
     pub(crate) fn on_done(&mut self, from: ProcessId, request: RequestId, turn: &mut Turn) {
         let key = (from, request);
-        if let Some(recovery) = &mut self.recovery {
+        if let Some(recovery) = &mut self.recovery
+            && !planted!(turn.mutant, ForgetWhatEnded)
+        {
             recovery.over.insert(key);
         }
         self.table.end(key);
-        #[cfg(elderlock_mutants)]
-        if turn.mutant == Some(Mutant::DoneOfAnybody) {
-            self.table.end_request(request);
-        }
         self.grant(turn);
     }
 
     /// Gives every free lock to its next waiter, if the member's lease and the tokens allow.
     pub(crate) fn grant(&mut self, turn: &mut Turn) {
-        if self.recovery.is_some() || !turn.leased {
+        if self.recovery.is_some() || (!turn.leased && !planted!(turn.mutant, GrantWhileSuspended)) {
             return;
         }
         while self.table.has_next() {
@@ -206,8 +216,16 @@ impl Grantor {
         for &process in departed {
             self.table.end_all(process);
         }
+        if planted!(turn.mutant, FreeGhosts) {
+            for member in view.members.iter().filter(|member| member.ghost) {
+                self.table.end_all(member.info.process);
+            }
+        }
         if let Some(recovery) = &mut self.recovery {
             recovery.awaiting.retain(|process| view.contains(*process));
+            if planted!(turn.mutant, AwaitNoGhosts) {
+                recovery.awaiting.retain(|process| view.living().any(|member| member.info.process == *process));
+            }
             recovery.waits.retain(|(process, _)| view.contains(*process));
             recovery.parked.retain(|asked| view.contains(asked.from));
             self.finish_recovery(turn);
@@ -253,21 +271,22 @@ impl Grantor {
     /// Starts to act once everyone has been heard: acknowledged places first, in their old order, then those whose
     /// place was never acknowledged, then those that asked meanwhile.
     fn finish_recovery(&mut self, turn: &mut Turn) -> bool {
-        #[cfg(elderlock_mutants)]
-        if let Some(recovery) = self.recovery.as_mut().filter(|recovery| recovery.awaiting.len() == 1)
-            && turn.mutant == Some(Mutant::RecoverFromQuorum)
-        {
-            recovery.awaiting.clear();
-        }
         if self.recovery.as_ref().is_none_or(|recovery| !recovery.awaiting.is_empty()) {
             return false;
         }
         let Some(mut recovery) = self.recovery.take() else { return false };
         recovery.waits.sort_by_key(|(_, wait)| (wait.ticket.is_none(), wait.ticket));
-        #[cfg(elderlock_mutants)]
-        if turn.mutant == Some(Mutant::LosePlaces) {
+        if planted!(turn.mutant, LoseWaiters) {
+            recovery.waits.clear();
+        }
+        if planted!(turn.mutant, LosePlaces) {
             recovery.waits.reverse();
             recovery.waits.iter_mut().for_each(|(_, wait)| wait.ticket = None);
+        }
+        if planted!(turn.mutant, NewcomersFirst) {
+            for asked in std::mem::take(&mut recovery.parked) {
+                self.on_ask(asked, turn);
+            }
         }
         for (from, wait) in recovery.waits {
             let key = (from, wait.request);

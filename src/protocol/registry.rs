@@ -38,8 +38,6 @@ impl Registry {
     /// The map of a new elder. `ask`: there were elders before, so everyone is asked.
     pub(crate) fn new(view: &View, ask: bool, turn: &mut Turn) -> Registry {
         let mut awaiting = BTreeSet::new();
-        #[cfg(elderlock_mutants)]
-        let ask = ask && turn.mutant != Some(super::mutant::Mutant::SkipInventory);
         if ask {
             awaiting = view.members.iter().map(|member| member.info.process).collect();
             for &process in &awaiting {
@@ -105,6 +103,10 @@ impl Registry {
         for (service, grantor, epoch) in known {
             let entry = self.entries.entry(service.clone()).or_default();
             // Hearsay shows that the service is in use; only the host's own word says where its grantor is.
+            if planted!(turn.mutant, IgnoreHearsay) && grantor != from && entry.grantor.is_none() {
+                self.entries.remove(&service);
+                continue;
+            }
             if grantor == from && entry.grantor.is_none_or(|(_, known)| known < epoch) {
                 entry.grantor = Some((grantor, epoch));
                 if !self.is_exhausted() && self.hungry.remove(&(service.clone(), grantor, epoch)) {
@@ -158,7 +160,8 @@ impl Registry {
     fn answer_for(&mut self, service: ServiceName, may_name: bool, turn: &mut Turn) {
         let Some(askers) = self.parked.remove(&service) else { return };
         let mut grantor = self.entries.get(&service).and_then(|entry| entry.grantor);
-        if grantor.is_none() && self.awaiting.is_empty() && may_name && !self.is_exhausted() {
+        let all_heard = self.awaiting.is_empty() || planted!(turn.mutant, CallUnheardFree);
+        if grantor.is_none() && all_heard && may_name && !self.is_exhausted() {
             grantor = askers.first().map(|process| (*process, self.name(&service, *process, turn)));
         }
         match grantor {
@@ -181,10 +184,6 @@ impl Registry {
 
     fn name(&mut self, service: &ServiceName, process: ProcessId, turn: &mut Turn) -> Epoch {
         let range = self.deal();
-        #[cfg(elderlock_mutants)]
-        if turn.mutant == Some(super::mutant::Mutant::DealTwice) {
-            self.next = range.first;
-        }
         let epoch = Epoch(range.first);
         let before = self.entries.insert(service.clone(), Entry { grantor: Some((process, epoch)) });
         turn.say(process, Message::Name { service: service.clone(), range, recover: before.is_some() });
@@ -193,6 +192,9 @@ impl Registry {
 
     fn deal_more(&mut self, service: ServiceName, grantor: ProcessId, epoch: Epoch, turn: &mut Turn) {
         let range = self.deal();
+        if planted!(turn.mutant, DealTwice) {
+            self.next = range.first;
+        }
         turn.say(grantor, Message::Tokens { service, epoch, range });
     }
 

@@ -23,7 +23,7 @@ impl World {
     pub(crate) fn under_way(&self) -> impl Iterator<Item = Numbered<'_>> {
         let packets = self.queue.values().filter_map(|due| match due {
             Due::Packet(parcel) => Some(parcel),
-            Due::Hint { .. } | Due::Rebirth { .. } => None,
+            _ => None,
         });
         packets.enumerate()
     }
@@ -50,6 +50,8 @@ impl World {
                 }
             }
             Due::Hint { .. } | Due::Rebirth { .. } => true,
+            // No scope has gossip machines or fickle clients.
+            Due::Gossip { .. } | Due::GiveUp { .. } => false,
         }
     }
 

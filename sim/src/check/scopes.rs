@@ -186,6 +186,7 @@ pub const LEAVER: Scope = Scope {
     leaps: &[],
     leavers: &[1],
     asks: &[2, 0, 0],
+    releases: false,
     ..TAKEOVER
 };
 

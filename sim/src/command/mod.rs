@@ -5,3 +5,4 @@ pub(crate) mod check;
 pub(crate) mod judge;
 pub(crate) mod mutants;
 pub(crate) mod replay;
+pub(crate) mod tape;
