@@ -46,6 +46,8 @@ pub struct Scope {
     pub name: &'static str,
     /// What it looks at, for people.
     pub about: &'static str,
+    /// Whether its quick form takes seconds.
+    pub small: bool,
     /// The World at rest, from which all ways go.
     pub start: fn(World) -> World,
     /// What the network does.
@@ -88,6 +90,7 @@ impl Scope {
     pub const STILL: Scope = Scope {
         name: "",
         about: "",
+        small: true,
         start: |world| world,
         network: Network::InOrder,
         crashes: 0,

@@ -179,6 +179,7 @@ pub const RUMOUR: Scope = Scope {
 /// The grantor says goodbye.
 pub const LEAVER: Scope = Scope {
     name: "leaver",
+    small: false,
     about: "the grantor, not the elder, says goodbye; two want the lock, one of them twice",
     start: another_grants,
     crashes: 0,
@@ -223,6 +224,7 @@ pub const LATE: Scope = Scope {
 /// The elder is stopped for longer than its lease, and wakes.
 pub const SLEEPER: Scope = Scope {
     name: "sleeper",
+    small: false,
     about: "one joins; the elder is stopped, perhaps until its lease is over, and wakes",
     start: three,
     sleepers: &[0],
