@@ -4,7 +4,7 @@ use crate::chance::{Dice, mix};
 use crate::network::{MS, Narrow, SECOND, Weather};
 use crate::step::{Rumour, Step};
 use crate::world::World;
-use elderlock::protocol::{Node, ProcessId, View};
+use elderlock::protocol::{ProcessId, View};
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::time::Duration;
@@ -274,7 +274,7 @@ impl World {
 
     /// Where a grantor recovers, and whom it waits for.
     fn recovering(&self) -> impl DoubleEndedIterator<Item = (usize, ProcessId)> + '_ {
-        let awaited = |place: usize| self.peers[place].node.iter().flat_map(Node::awaiting).collect::<Vec<_>>();
+        let awaited = |place: usize| self.peers[place].node.iter().flat_map(|node| node.awaiting()).collect::<Vec<_>>();
         let others = move |place: usize| {
             let me = self.peers[place].process();
             awaited(place).into_iter().filter(move |process| Some(*process) != me).map(move |process| (place, process))

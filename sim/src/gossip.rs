@@ -47,6 +47,13 @@ pub(crate) struct Gossip {
     out: Vec<SwimOutput>,
 }
 
+impl Clone for Gossip {
+    /// foca's machines cannot be copied; who copies Worlds has no gossip in them.
+    fn clone(&self) -> Self {
+        unreachable!("a World with gossip in it is not copied")
+    }
+}
+
 impl fmt::Debug for Gossip {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Gossip({:?})", self.swim.as_ref().map(Swim::identity))

@@ -12,7 +12,7 @@ pub type Key = (ServiceName, LockName);
 pub struct Ask(pub usize);
 
 /// One request of one client.
-#[derive(Clone, Debug)]
+#[derive(Clone, Hash, Debug)]
 pub struct Call {
     /// The place of its member.
     pub member: usize,

@@ -12,6 +12,7 @@
 
 pub mod chance;
 pub mod chaos;
+pub mod check;
 pub mod clock;
 pub mod fault;
 pub mod gossip;

@@ -20,6 +20,8 @@ struct Cli {
 enum Command {
     /// Runs seeds of chaos on all cores of the machine, and shrinks the first break.
     Chaos(command::chaos::Options),
+    /// Searches small Worlds exhaustively.
+    Check(command::check::Options),
     /// Checks the record of a run, as `chaos --history` writes it, once more.
     Judge(command::judge::Options),
     /// Plants breaks in the core and looks whether chaos finds each. Needs RUSTFLAGS="--cfg elderlock_mutants".
@@ -33,6 +35,7 @@ enum Command {
 fn main() -> ExitCode {
     match Cli::parse().command {
         Command::Chaos(options) => command::chaos::run(&options),
+        Command::Check(options) => command::check::run(&options),
         Command::Judge(options) => command::judge::run(&options),
         Command::Mutants(options) => command::mutants::run(&options),
         Command::Replay(options) => command::replay::run(&options),

@@ -5,6 +5,7 @@ use crate::clock::Clock;
 use elderlock::protocol::{Config, Host, Input, MemberInfo, Node, ProcessId, StoredVote, Time, Timing, ViewNumber};
 use std::collections::{BTreeSet, VecDeque};
 use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
 
 /// What wall clocks show when the World begins: Unix milliseconds.
 const WALL_START: u64 = 1_800_000_000_000;
@@ -12,7 +13,7 @@ const WALL_START: u64 = 1_800_000_000_000;
 const WALL_ORIGIN: u64 = WALL_START - 1_000;
 
 /// Whether the process runs.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Run {
     /// There is no process.
     Down,
@@ -39,8 +40,8 @@ pub struct Peer {
     pub wall: i64,
     /// Whether the present process runs.
     pub run: Run,
-    /// The present process, or the last one.
-    pub node: Option<Node>,
+    /// The present process, or the last one. Copies of a World share those in which nothing happened since.
+    pub node: Option<Arc<Node>>,
     /// Its process has been told to leave.
     pub leaving: bool,
     /// What came while it was stopped.
@@ -145,7 +146,7 @@ impl Peer {
         let mut config = self.next_life.take().unwrap_or_else(fresh);
         config.me = me.clone();
         config.founding_number = config.founding_number.max(self.founding_number(now));
-        self.node = Some(Node::new(config, self.clock.local(now)));
+        self.node = Some(Arc::new(Node::new(config, self.clock.local(now))));
         self.due = Some(now);
     }
 
@@ -162,7 +163,7 @@ impl Peer {
 
     /// The present process, or the last one.
     pub fn process(&self) -> Option<ProcessId> {
-        self.node.as_ref().map(Node::process)
+        self.node.as_deref().map(Node::process)
     }
 
     /// Whether a process is here, running or stopped.
@@ -177,7 +178,7 @@ impl Peer {
 
     /// The end of its member lease.
     pub fn lease_end(&self) -> Time {
-        self.node.as_ref().map_or(Time::ZERO, Node::lease_end)
+        self.node.as_deref().map_or(Time::ZERO, Node::lease_end)
     }
 
     /// When the first of its timers is due.
@@ -190,6 +191,6 @@ impl Peer {
 
     /// Looks up when the timer is due.
     pub fn reschedule(&mut self) {
-        self.due = self.node.as_ref().and_then(Node::deadline).and_then(|local| self.clock.when(local));
+        self.due = self.node.as_deref().and_then(Node::deadline).and_then(|local| self.clock.when(local));
     }
 }

@@ -2,6 +2,7 @@
 
 use elderlock::protocol::Packet;
 use std::fmt;
+use std::sync::Arc;
 
 /// A packet on its way, as a rule sees it.
 #[derive(Clone, Copy, Debug)]
@@ -29,9 +30,10 @@ pub(crate) enum Fate {
     Over,
 }
 
-type Test = Box<dyn Fn(&Flight<'_>) -> bool>;
+type Test = Arc<dyn Fn(&Flight<'_>) -> bool + Send + Sync>;
 
 /// A rule.
+#[derive(Clone)]
 pub(crate) struct Rule {
     pub(crate) test: Test,
     pub(crate) fate: Fate,

@@ -13,6 +13,8 @@ use std::collections::BTreeMap;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Scribe {
     record: Record,
+    /// Nothing is written down.
+    silent: bool,
     /// Whether packets are written down.
     messages: bool,
     /// Packets so far.
@@ -23,6 +25,13 @@ pub(crate) struct Scribe {
     premises: BTreeMap<&'static str, u64>,
     /// The services that each place grants, as far as written.
     roles: Vec<Vec<(ServiceName, Epoch, GrantorState)>>,
+}
+
+impl Scribe {
+    /// Whether nothing is written down.
+    pub(crate) fn is_silent(&self) -> bool {
+        self.silent
+    }
 }
 
 /// What became of a packet when it was sent.
@@ -80,7 +89,18 @@ impl World {
         self.record_line(None, Entry::Mended { fault });
     }
 
+    /// Nothing is written down from here on, and what was is forgotten: a model checker makes far too many Worlds.
+    pub(crate) fn put_the_pen_down(&mut self) {
+        self.scribe.silent = true;
+        self.scribe.record = Record::default();
+        self.scribe.lives.clear();
+        self.scribe.roles.clear();
+    }
+
     pub(crate) fn record_line(&mut self, place: Option<usize>, entry: Entry) {
+        if self.scribe.silent {
+            return;
+        }
         if self.scribe.record.lines.is_empty() {
             let timing = &self.common.timing;
             let entry = Entry::World {
@@ -157,7 +177,7 @@ impl World {
     }
 
     pub(crate) fn record_start(&mut self, place: usize) {
-        if let Some(process) = self.peers[place].process() {
+        if let Some(process) = self.peers[place].process().filter(|_| !self.scribe.silent) {
             self.scribe.lives.insert(process, (place, self.peers[place].incarnation));
         }
         self.record_here(place, Entry::Start);
@@ -231,6 +251,9 @@ impl World {
     }
 
     fn set_role(&mut self, place: usize, service: &ServiceName, role: Option<(Epoch, GrantorState)>) {
+        if self.scribe.silent {
+            return;
+        }
         if self.scribe.roles.len() <= place {
             self.scribe.roles.resize_with(place + 1, Vec::new);
         }
@@ -241,6 +264,9 @@ impl World {
 
     /// A grantor that begins to recover says so to everybody it asks, and to nobody else: it is looked up.
     pub(crate) fn record_recoveries(&mut self, place: usize) {
+        if self.scribe.silent {
+            return;
+        }
         let Some(node) = self.peers[place].node.as_ref() else { return };
         let known = self.scribe.roles.get(place).map_or(&[][..], Vec::as_slice);
         let news: Vec<(ServiceName, Epoch)> = node

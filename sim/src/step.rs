@@ -220,7 +220,7 @@ impl Packets {
 }
 
 /// What steps refer to by name.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Named {
     /// Calls by the number that the log gives them.
     calls: BTreeMap<usize, Ask>,

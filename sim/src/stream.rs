@@ -25,6 +25,13 @@ pub(crate) struct Stream {
     sent: VecDeque<Parcel>,
 }
 
+impl Clone for Stream {
+    /// Half a frame cannot be copied; who copies Worlds has no damaged connections.
+    fn clone(&self) -> Self {
+        unreachable!("a World with a damaged connection is not copied")
+    }
+}
+
 /// What came of damaged frames.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Damages {

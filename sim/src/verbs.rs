@@ -11,6 +11,7 @@ use elderlock::protocol::{
     Command, GrantorState, Hint, Input, LockName, LostReason, Metadata, Node, Outcome, ProcessId, RequestId,
     ServiceName, Sizes, Status, StoredVote, Time, Token, View, Wait,
 };
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Clients.
@@ -65,7 +66,7 @@ impl World {
             released_at: 0,
             gone: false,
         };
-        let ask = self.history.add(call);
+        let ask = Arc::make_mut(&mut self.history).add(call);
         self.record_invoke(ask);
         let (service, name) = key;
         let metadata = Metadata::default();
@@ -77,7 +78,7 @@ impl World {
     pub fn release(&mut self, ask: Ask) {
         let Call { member, process, request, .. } = *self.call(ask);
         if self.peers[member].is(process) && !self.call(ask).gone {
-            self.history.release(ask, self.now);
+            Arc::make_mut(&mut self.history).release(ask, self.now);
             self.record_release(ask);
             self.feed(member, Input::Command(Command::Release { request }));
         }
@@ -473,8 +474,8 @@ impl World {
 /// Single packets.
 impl World {
     /// Keeps back every packet that matches, until [`let_go`](Self::let_go).
-    pub fn hold(&mut self, test: impl Fn(&Flight<'_>) -> bool + 'static) -> RuleId {
-        self.rules.push(Rule { test: Box::new(test), fate: Fate::Hold, matched: 0 });
+    pub fn hold(&mut self, test: impl Fn(&Flight<'_>) -> bool + Send + Sync + 'static) -> RuleId {
+        self.rules.push(Rule { test: Arc::new(test), fate: Fate::Hold, matched: 0 });
         RuleId(self.rules.len() - 1)
     }
 
@@ -493,8 +494,8 @@ impl World {
     }
 
     /// Drops the next packet that matches.
-    pub fn drop_next_of(&mut self, test: impl Fn(&Flight<'_>) -> bool + 'static) -> RuleId {
-        self.rules.push(Rule { test: Box::new(test), fate: Fate::Drop(1), matched: 0 });
+    pub fn drop_next_of(&mut self, test: impl Fn(&Flight<'_>) -> bool + Send + Sync + 'static) -> RuleId {
+        self.rules.push(Rule { test: Arc::new(test), fate: Fate::Drop(1), matched: 0 });
         RuleId(self.rules.len() - 1)
     }
 
@@ -509,7 +510,7 @@ impl World {
         let (kept, rest) = std::mem::take(&mut self.held).into_iter().partition(|(index, _)| *index == rule.0);
         self.held = rest;
         for (_, parcel) in kept {
-            self.schedule(MS / 5, Due::Packet(Box::new(parcel)));
+            self.schedule(MS / 5, Due::Packet(Arc::new(parcel)));
         }
     }
 
@@ -555,7 +556,7 @@ impl World {
 
     /// The view of the member.
     pub fn view(&self, place: usize) -> Option<&View> {
-        self.peers[place].node.as_ref().filter(|_| self.peers[place].is_alive()).and_then(Node::view)
+        self.peers[place].node.as_deref().filter(|_| self.peers[place].is_alive()).and_then(Node::view)
     }
 
     /// The highest view that any running member has, by a member whose lease runs if there is one.

@@ -22,6 +22,7 @@ use elderlock::protocol::{Command, Event, Hint, Input, Lineage, Outcome, Output,
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::hash::Hash;
 use std::net::SocketAddr;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 /// Trace lines kept.
@@ -33,7 +34,7 @@ const MAX_STEPS_AT_ONCE: u32 = 20_000;
 #[derive(Clone, Debug)]
 pub(crate) enum Due {
     /// A packet arrives at a place.
-    Packet(Box<Parcel>),
+    Packet(Arc<Parcel>),
     /// A process notices something.
     Hint { to: usize, process: ProcessId, hint: Hint },
     /// An expelled process starts again as a new one.
@@ -49,6 +50,8 @@ pub(crate) enum Due {
 pub(crate) struct Parcel {
     /// Its number in this run.
     pub(crate) number: u64,
+    /// What tells it from others, once that was looked for.
+    pub(crate) print: OnceLock<u64>,
     pub(crate) from: usize,
     pub(crate) sender: ProcessId,
     pub(crate) to: usize,
@@ -63,20 +66,21 @@ pub(crate) struct Parcel {
 }
 
 /// Several cores, their clocks and clients, and the network between them.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct World {
     pub(crate) common: Common,
     pub(crate) now: u64,
     scheduled: u64,
-    queue: BTreeMap<(u64, u64), Due>,
+    pub(crate) queue: BTreeMap<(u64, u64), Due>,
     pub(crate) peers: Vec<Peer>,
     places: BTreeMap<SocketAddr, usize>,
     pub(crate) network: Network,
-    pub(crate) history: History,
+    /// Copies of a World share it until a client does something.
+    pub(crate) history: Arc<History>,
     pub(crate) store: Store,
     pub(crate) scribe: Scribe,
     rare: Option<Box<Rare>>,
-    judge: Judge,
+    pub(crate) judge: Judge,
     pub(crate) rules: Vec<Rule>,
     pub(crate) held: Vec<(usize, Parcel)>,
     /// What waits at the end of clogged ways, in order.
@@ -140,7 +144,7 @@ impl World {
             peers: Vec::new(),
             places: BTreeMap::new(),
             network: Network::new(seed),
-            history: History::default(),
+            history: Arc::default(),
             store: Store::default(),
             scribe: Scribe::default(),
             rare: Some(Box::default()),
@@ -283,6 +287,13 @@ impl World {
     pub fn lenient(mut self) -> World {
         self.strict = false;
         self
+    }
+
+    /// As [`lenient`](Self::lenient), for a World that has been run to where a search begins; it writes nothing down
+    /// from here on.
+    pub(crate) fn lenient_from_here(&mut self) {
+        self.strict = false;
+        self.put_the_pen_down();
     }
 
     /// Two lineages may live at once, and each other's grants are then not compared: cut off seeds found again.
@@ -483,7 +494,7 @@ impl World {
 
     fn happen(&mut self, due: Due) {
         match due {
-            Due::Packet(parcel) => self.deliver(*parcel),
+            Due::Packet(parcel) => self.deliver(Arc::unwrap_or_clone(parcel)),
             Due::Hint { to, process, hint } => {
                 if self.peers[to].is(process) {
                     self.feed(to, Input::Hint(hint));
@@ -521,7 +532,7 @@ impl World {
             return self.note(from, |_| format!("    lost with its connection: {} to m{to}", kind(&parcel.packet)));
         }
         if self.network.is_clogged(from, to) {
-            self.clogged.entry((from, to)).or_default().push(Due::Packet(Box::new(parcel)));
+            self.clogged.entry((from, to)).or_default().push(Due::Packet(Arc::new(parcel)));
             return;
         }
         self.network.arrived(from, to);
@@ -584,13 +595,15 @@ impl World {
             self.trace_input(place, &input);
         }
         self.events += 1;
-        (self.now, place, &input).hash(&mut self.digest);
+        if !self.scribe.is_silent() {
+            (self.now, place, &input).hash(&mut self.digest);
+        }
         if let Some(process) = self.peers[place].process() {
             self.look_for_rare(|rare, world| rare.begins(world, place, process, &input));
         }
         let peer = &mut self.peers[place];
         let local = peer.clock.local(self.now);
-        let Some(node) = peer.node.as_mut() else { return };
+        let Some(node) = peer.node.as_mut().map(Arc::make_mut) else { return };
         let process = node.process();
         let mut outputs = std::mem::take(&mut self.outputs);
         node.step(local, input, &mut outputs);
@@ -642,11 +655,11 @@ impl World {
                 };
                 self.record_answer(ask, &outcome);
                 match outcome {
-                    Outcome::Extended { until } => self.history.extend(ask, until),
+                    Outcome::Extended { until } => Arc::make_mut(&mut self.history).extend(ask, until),
                     Outcome::NotHeld => {}
                     outcome => {
                         self.tell(&Fact::Answers { ask, outcome: &outcome });
-                        self.history.answer(ask, outcome, self.now);
+                        Arc::make_mut(&mut self.history).answer(ask, outcome, self.now);
                         self.tell(&Fact::Answered { ask });
                         if let Some(after) = self.fickle.remove(&ask) {
                             self.give_up_after(ask, after);
@@ -661,7 +674,7 @@ impl World {
                 };
                 self.record_lost(ask, reason);
                 self.tell(&Fact::Loses { ask, reason });
-                self.history.lose(ask, reason);
+                Arc::make_mut(&mut self.history).lose(ask, reason);
             }
             Output::Event(event) => self.on_event(place, process, event),
             Output::Store(stored) => self.peers[place].disk = Some(*stored),
@@ -672,7 +685,18 @@ impl World {
         self.tell(&Fact::Sent { place: from, process: sender, to: wanted, packet: &packet });
         let Some(&to) = self.places.get(&to) else { return };
         let sent = self.now;
-        let mut parcel = Parcel { number: 0, from, sender, to, wanted, packet, sent, connection: 0, damage: None };
+        let mut parcel = Parcel {
+            number: 0,
+            print: OnceLock::new(),
+            from,
+            sender,
+            to,
+            wanted,
+            packet,
+            sent,
+            connection: 0,
+            damage: None,
+        };
         let flight = Flight { from, to, packet: &parcel.packet };
         let matching = self.rules.iter().position(|rule| rule.fate != Fate::Over && (rule.test)(&flight));
         if let Some(index) = matching {
@@ -708,8 +732,9 @@ impl World {
                 self.schedule(MS / 5, Due::Hint { to: from, process: sender, hint: Hint::Refused(wanted) });
             }
         }
+        let parcel = Arc::new(parcel);
         for arrival in arrivals.into_iter().flatten() {
-            self.schedule(arrival - self.now, Due::Packet(Box::new(parcel.clone())));
+            self.schedule(arrival - self.now, Due::Packet(Arc::clone(&parcel)));
         }
     }
 
@@ -748,7 +773,7 @@ impl World {
         self.gossip_ends(place, how);
         if let Some(process) = self.peers[place].process() {
             self.tell(&Fact::Ends { place, process });
-            let unknown = self.history.end_process(process);
+            let unknown = Arc::make_mut(&mut self.history).end_process(process);
             self.record_end(place, how, &unknown);
         }
         let peer = &mut self.peers[place];
@@ -895,6 +920,17 @@ impl World {
     pub fn story(&self, lines: usize) -> String {
         let skip = self.trace.len().saturating_sub(lines);
         self.trace.iter().skip(skip).cloned().collect::<Vec<_>>().join("\n")
+    }
+
+    /// The trace is kept, and begins here.
+    pub(crate) fn trace_from_here(&mut self) {
+        self.tracing = true;
+        self.trace.clear();
+    }
+
+    /// The trace since it was last taken.
+    pub(crate) fn take_trace(&mut self) -> VecDeque<String> {
+        std::mem::take(&mut self.trace)
     }
 
     pub(crate) fn note(&mut self, place: usize, text: impl FnOnce(&Peer) -> String) {

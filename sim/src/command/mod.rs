@@ -1,6 +1,7 @@
 //! The subcommands.
 
 pub(crate) mod chaos;
+pub(crate) mod check;
 pub(crate) mod judge;
 pub(crate) mod mutants;
 pub(crate) mod replay;

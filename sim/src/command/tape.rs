@@ -7,13 +7,12 @@ use elderlock_sim::World;
 use elderlock_sim::chance::Dice;
 use elderlock_sim::kind::kind;
 use elderlock_sim::tape::tell;
-use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::rc::Rc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// Which tape.
 #[derive(Debug, clap::Args)]
@@ -69,13 +68,13 @@ fn write_seeds(folder: &Path) -> io::Result<()> {
         std::fs::create_dir_all(folder.join(target))?;
         std::fs::write(folder.join(target).join(name), bytes)
     };
-    let packets: Rc<RefCell<BTreeMap<String, Packet>>> = Rc::default();
+    let packets: Arc<Mutex<BTreeMap<String, Packet>>> = Arc::default();
     let listening = |mut world: World| {
         let packets = packets.clone();
         world.hold(move |flight| {
             let relayed = if matches!(flight.packet, Packet::Relay { .. }) { "Relay-" } else { "" };
             let name = format!("{relayed}{}", kind(flight.packet));
-            packets.borrow_mut().entry(name).or_insert_with(|| flight.packet.clone());
+            packets.lock().unwrap_or_else(PoisonError::into_inner).entry(name).or_insert_with(|| flight.packet.clone());
             false
         });
         world
@@ -102,7 +101,7 @@ fn write_seeds(folder: &Path) -> io::Result<()> {
         (2, "Gossip".to_string(), Frame::Gossip(vec![7; 20])),
     ];
     frames.extend(status.map(|status| (1, "StatusIs".to_string(), Frame::StatusIs(Box::new(status)))));
-    let packets = packets.take();
+    let packets = std::mem::take(&mut *packets.lock().unwrap_or_else(PoisonError::into_inner));
     frames.extend(packets.into_iter().map(|(name, packet)| (2, name, Frame::Packet(packet))));
     for (stage, name, frame) in frames {
         let mut bytes = vec![stage, 255];

@@ -1,15 +1,15 @@
 //! `epochs_rise`: whoever becomes grantor of a service while its lease runs has a higher epoch than all before it.
 
-use super::{Fact, Invariant, Verdict};
+use super::{Count, Fact, Invariant, Verdict};
 use crate::world::World;
 use elderlock::protocol::{Epoch, Event, ServiceName};
 use std::collections::BTreeMap;
 
 /// See the module.
-#[derive(Debug, Default)]
+#[derive(Clone, Hash, Debug, Default)]
 pub struct EpochsRise {
     highest: BTreeMap<ServiceName, Epoch>,
-    premises: u64,
+    premises: Count,
 }
 
 impl Invariant for EpochsRise {
@@ -18,7 +18,7 @@ impl Invariant for EpochsRise {
     }
 
     fn premises(&self) -> u64 {
-        self.premises
+        self.premises.get()
     }
 
     fn hear(&mut self, world: &World, fact: &Fact<'_>) -> Verdict {

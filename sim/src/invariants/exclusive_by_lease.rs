@@ -1,14 +1,14 @@
 //! `exclusive_by_lease`: no two guards of one lock give a token at the same instant. Stopped processes count: they
 //! may wake now, and their guards look at their clocks first. Inside the clock bound.
 
-use super::{Fact, Invariant, Verdict};
+use super::{Count, Fact, Invariant, Verdict};
 use crate::history::{Ask, Key};
 use crate::world::World;
 
 /// See the module.
-#[derive(Debug, Default)]
+#[derive(Clone, Hash, Debug, Default)]
 pub struct ExclusiveByLease {
-    premises: u64,
+    premises: Count,
     /// The lock that two believe in.
     crowded: Option<Key>,
 }
@@ -19,7 +19,7 @@ impl Invariant for ExclusiveByLease {
     }
 
     fn premises(&self) -> u64 {
-        self.premises
+        self.premises.get()
     }
 
     fn lock(&self) -> Option<&Key> {

@@ -4,7 +4,7 @@
 //! A place counts as acknowledged when the waiter's process has acknowledged the message that told of it. Waiters at
 //! the grantor's own member are told without a message and are left out.
 
-use super::{Fact, Invariant, Verdict};
+use super::{Count, Fact, Invariant, Verdict};
 use crate::history::Ask;
 use crate::world::World;
 use elderlock::protocol::message::WaitReport;
@@ -12,14 +12,14 @@ use elderlock::protocol::{Epoch, Message, Outcome, Packet, ProcessId, ServiceNam
 use std::collections::BTreeMap;
 
 /// See the module.
-#[derive(Debug, Default)]
+#[derive(Clone, Hash, Debug, Default)]
 pub struct FifoAcrossFailover {
     /// Places told and not acknowledged, by sender, receiver and number of the message.
     told: BTreeMap<(ProcessId, ProcessId, u64), (Ask, Ticket)>,
     places: BTreeMap<Ask, Ticket>,
     /// The latest recovery that each process has answered, by service.
     reported: BTreeMap<(ProcessId, ServiceName), Epoch>,
-    premises: u64,
+    premises: Count,
 }
 
 impl FifoAcrossFailover {
@@ -50,7 +50,7 @@ impl Invariant for FifoAcrossFailover {
     }
 
     fn premises(&self) -> u64 {
-        self.premises
+        self.premises.get()
     }
 
     fn hear(&mut self, world: &World, fact: &Fact<'_>) -> Verdict {

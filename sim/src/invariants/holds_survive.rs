@@ -4,14 +4,14 @@
 //!
 //! What needs clocks is demanded inside their bound.
 
-use super::{Fact, Invariant, Verdict};
+use super::{Count, Fact, Invariant, Verdict};
 use crate::history::Ask;
 use crate::world::World;
 use elderlock::protocol::{Epoch, Event, GrantorState, LostReason, ServiceName, Time};
 use std::collections::BTreeMap;
 
 /// See the module.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Hash, Debug, Default)]
 pub struct HoldsSurvive {
     /// The end of each member's lease as it was before the present step.
     leases: Vec<Time>,
@@ -19,7 +19,7 @@ pub struct HoldsSurvive {
     changed: bool,
     /// The latest epoch of each service that was heard of.
     latest: BTreeMap<ServiceName, Epoch>,
-    premises: u64,
+    premises: Count,
 }
 
 impl HoldsSurvive {
@@ -86,7 +86,7 @@ impl Invariant for HoldsSurvive {
     }
 
     fn premises(&self) -> u64 {
-        self.premises
+        self.premises.get()
     }
 
     fn hear(&mut self, world: &World, fact: &Fact<'_>) -> Verdict {

@@ -4,19 +4,19 @@
 //! A quorum need not be reached at one instant: its members may answer an elder one after the other, as long as each
 //! answer is younger than an elder lease. So two members count as in reach of each other for that long after.
 
-use super::{Fact, Invariant, Verdict};
+use super::{Count, Fact, Invariant, Verdict};
 use crate::world::World;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// See the module.
-#[derive(Debug, Default)]
+#[derive(Clone, Hash, Debug, Default)]
 pub struct MinorityIsSilent {
     /// When a place was last with a quorum, or with somebody who had been since: leases reach no further.
     last: BTreeMap<usize, u64>,
     /// When each way between two running members was last open.
     open: BTreeMap<(usize, usize), u64>,
     looked: u64,
-    premises: u64,
+    premises: Count,
 }
 
 /// How often connectivity is looked at. Cuts are far longer than this.
@@ -66,7 +66,7 @@ impl Invariant for MinorityIsSilent {
     }
 
     fn premises(&self) -> u64 {
-        self.premises
+        self.premises.get()
     }
 
     fn hear(&mut self, world: &World, fact: &Fact<'_>) -> Verdict {

@@ -27,6 +27,8 @@ use crate::history::{Ask, Key, lock_name};
 use crate::world::World;
 use elderlock::protocol::{Event, LostReason, Outcome, Packet, ProcessId};
 use std::collections::BTreeMap;
+use std::hash::{Hash, Hasher};
+use std::ops::AddAssign;
 
 /// Something that happened.
 #[derive(Debug)]
@@ -110,8 +112,54 @@ pub struct Break {
 /// What an invariant says to a fact: fine, or what is wrong.
 pub type Verdict = Result<(), String>;
 
+/// How often a premise held. It decides nothing, so Worlds that differ only in it are equal to a model checker.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Count(u64);
+
+impl Count {
+    /// How often.
+    pub fn get(self) -> u64 {
+        self.0
+    }
+}
+
+impl AddAssign<u64> for Count {
+    fn add_assign(&mut self, more: u64) {
+        self.0 += more;
+    }
+}
+
+impl Hash for Count {
+    fn hash<H: Hasher>(&self, _: &mut H) {}
+}
+
+/// What an invariant remembers goes with its World: it is copied when that is, and Worlds in which invariants remember
+/// different things are different. `derive(Clone, Hash)` is enough.
+pub trait Memory {
+    /// The same once more.
+    fn copy(&self) -> Box<dyn Invariant>;
+    /// Hashes what it remembers.
+    fn hash_memory(&self, hasher: &mut dyn Hasher);
+}
+
+impl<I: Invariant + Clone + Hash + 'static> Memory for I {
+    fn copy(&self) -> Box<dyn Invariant> {
+        Box::new(self.clone())
+    }
+
+    fn hash_memory(&self, mut hasher: &mut dyn Hasher) {
+        self.hash(&mut hasher);
+    }
+}
+
+impl Clone for Box<dyn Invariant> {
+    fn clone(&self) -> Self {
+        (**self).copy()
+    }
+}
+
 /// Something that must always be so.
-pub trait Invariant: std::fmt::Debug + Send {
+pub trait Invariant: Memory + std::fmt::Debug + Send + Sync {
     /// Its name.
     fn name(&self) -> &'static str;
     /// How often its premise held.
@@ -125,7 +173,7 @@ pub trait Invariant: std::fmt::Debug + Send {
 }
 
 /// All invariants.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Judge {
     all: Option<Vec<Box<dyn Invariant>>>,
     /// Of those that are checked outside the steps.
@@ -165,6 +213,13 @@ impl Judge {
             })?;
         }
         Ok(())
+    }
+
+    /// Hashes what the invariants remember.
+    pub(crate) fn hash_memory(&self, hasher: &mut dyn Hasher) {
+        for invariant in self.all.iter().flatten() {
+            invariant.hash_memory(hasher);
+        }
     }
 
     /// Counts a premise of an invariant that is checked outside the steps.

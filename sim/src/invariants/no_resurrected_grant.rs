@@ -1,13 +1,13 @@
 //! `no_resurrected_grant`: whoever has answered a recovery begins to hold nothing of an older epoch any more, but for
 //! what was in its answer: a grant that was under way meanwhile is refused.
 
-use super::{Fact, Invariant, Verdict};
+use super::{Count, Fact, Invariant, Verdict};
 use crate::world::World;
 use elderlock::protocol::{Epoch, Message, Outcome, Packet, ProcessId, RequestId, ServiceName};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// See the module.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Hash, Debug, Default)]
 pub struct NoResurrectedGrant {
     /// The latest recovery that each process has answered.
     answered: BTreeMap<(ProcessId, ServiceName), Epoch>,
@@ -15,7 +15,7 @@ pub struct NoResurrectedGrant {
     told: BTreeSet<(ProcessId, RequestId)>,
     /// Grants that were sent.
     sent: BTreeMap<(ProcessId, RequestId), (Epoch, ServiceName)>,
-    premises: u64,
+    premises: Count,
 }
 
 impl NoResurrectedGrant {
@@ -33,7 +33,7 @@ impl Invariant for NoResurrectedGrant {
     }
 
     fn premises(&self) -> u64 {
-        self.premises
+        self.premises.get()
     }
 
     fn hear(&mut self, world: &World, fact: &Fact<'_>) -> Verdict {

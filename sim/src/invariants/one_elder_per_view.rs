@@ -1,17 +1,17 @@
 //! `one_elder_per_view`: nobody but the head of a view calls itself its elder, and nobody else does later.
 
-use super::{Fact, Invariant, Verdict};
+use super::{Count, Fact, Invariant, Verdict};
 use crate::world::World;
 use elderlock::protocol::{Event, Lineage, ProcessId, ViewNumber};
 use std::collections::BTreeMap;
 
 /// See the module.
-#[derive(Debug, Default)]
+#[derive(Clone, Hash, Debug, Default)]
 pub struct OneElderPerView {
     elders: BTreeMap<(Lineage, ViewNumber), ProcessId>,
     /// Lineage and elder of each view that a process has installed.
     installed: BTreeMap<(ProcessId, ViewNumber), (Lineage, ProcessId)>,
-    premises: u64,
+    premises: Count,
 }
 
 impl Invariant for OneElderPerView {
@@ -20,7 +20,7 @@ impl Invariant for OneElderPerView {
     }
 
     fn premises(&self) -> u64 {
-        self.premises
+        self.premises.get()
     }
 
     fn hear(&mut self, _world: &World, fact: &Fact<'_>) -> Verdict {

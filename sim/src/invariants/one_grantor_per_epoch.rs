@@ -1,16 +1,16 @@
 //! `one_grantor_per_epoch`: an epoch is one term of one process for one service, and only it grants in that epoch.
 
-use super::{Fact, Invariant, Verdict};
+use super::{Count, Fact, Invariant, Verdict};
 use crate::kind::message;
 use crate::world::World;
 use elderlock::protocol::{Epoch, Event, Message, Packet, ProcessId, ServiceName};
 use std::collections::BTreeMap;
 
 /// See the module.
-#[derive(Debug, Default)]
+#[derive(Clone, Hash, Debug, Default)]
 pub struct OneGrantorPerEpoch {
     terms: BTreeMap<Epoch, (ServiceName, ProcessId)>,
-    premises: u64,
+    premises: Count,
 }
 
 impl OneGrantorPerEpoch {
@@ -30,7 +30,7 @@ impl Invariant for OneGrantorPerEpoch {
     }
 
     fn premises(&self) -> u64 {
-        self.premises
+        self.premises.get()
     }
 
     fn hear(&mut self, _world: &World, fact: &Fact<'_>) -> Verdict {

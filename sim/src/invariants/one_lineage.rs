@@ -1,13 +1,13 @@
 //! `one_lineage`: while the lease of any member of one lineage runs, no member of another lineage has one.
 
-use super::{Fact, Invariant, Verdict};
+use super::{Count, Fact, Invariant, Verdict};
 use crate::world::World;
 use elderlock::protocol::Event;
 
 /// See the module.
-#[derive(Debug, Default)]
+#[derive(Clone, Hash, Debug, Default)]
 pub struct OneLineage {
-    premises: u64,
+    premises: Count,
 }
 
 impl Invariant for OneLineage {
@@ -16,7 +16,7 @@ impl Invariant for OneLineage {
     }
 
     fn premises(&self) -> u64 {
-        self.premises
+        self.premises.get()
     }
 
     fn hear(&mut self, world: &World, fact: &Fact<'_>) -> Verdict {

@@ -1,7 +1,7 @@
 //! `one_outcome_per_request`: a request is answered once, not after it was given up; a hold is lost at most once;
 //! wait limits are kept (P8); and a process that ends in order owes no answer.
 
-use super::{Fact, Invariant, Verdict};
+use super::{Count, Fact, Invariant, Verdict};
 use crate::history::Call;
 use crate::network::MS;
 use crate::world::World;
@@ -13,10 +13,10 @@ use std::time::Duration;
 const LATE: Duration = Duration::from_nanos(MS);
 
 /// See the module.
-#[derive(Debug, Default)]
+#[derive(Clone, Hash, Debug, Default)]
 pub struct OneOutcomePerRequest {
     ended: BTreeSet<ProcessId>,
-    premises: u64,
+    premises: Count,
 }
 
 impl OneOutcomePerRequest {
@@ -46,7 +46,7 @@ impl Invariant for OneOutcomePerRequest {
     }
 
     fn premises(&self) -> u64 {
-        self.premises
+        self.premises.get()
     }
 
     fn hear(&mut self, world: &World, fact: &Fact<'_>) -> Verdict {

@@ -4,15 +4,15 @@
 //! Looked at after the step in which it begins to act; by then it may have granted on. A grantor that is already
 //! followed by another one is left out: its members answer to that one. Inside the clock bound.
 
-use super::{Fact, Invariant, Verdict};
+use super::{Count, Fact, Invariant, Verdict};
 use crate::history::{Ask, Call};
 use crate::world::World;
-use elderlock::protocol::{Epoch, Event, Message, Node, Packet, ProcessId, RequestId, ServiceName, Token, Wait};
+use elderlock::protocol::{Epoch, Event, Message, Packet, ProcessId, RequestId, ServiceName, Token, Wait};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 /// A recovery.
-#[derive(Clone, Debug)]
+#[derive(Clone, Hash, Debug)]
 struct Asking {
     epoch: Epoch,
     /// When it began.
@@ -22,7 +22,7 @@ struct Asking {
 }
 
 /// See the module.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Hash, Debug, Default)]
 pub struct RecoveredTableIsTheUnion {
     /// The latest recovery of each service.
     asking: BTreeMap<ServiceName, Asking>,
@@ -31,7 +31,7 @@ pub struct RecoveredTableIsTheUnion {
     /// When holds were lost and processes ended.
     lost: BTreeMap<Ask, u64>,
     gone: BTreeMap<ProcessId, u64>,
-    premises: u64,
+    premises: Count,
 }
 
 impl RecoveredTableIsTheUnion {
@@ -66,7 +66,7 @@ impl RecoveredTableIsTheUnion {
             let known = table.get(&(call.process, call.request));
             let granted = call.token().or_else(|| {
                 let node = world.peers[call.member].node.as_ref().filter(|node| node.process() == call.process);
-                node.and_then(|node: &Node| node.granted(call.request))
+                node.and_then(|node| node.granted(call.request))
             });
             let is_try = matches!(call.wait, Wait::Try | Wait::AtMost(Duration::ZERO));
             if let Some(token) = granted {
@@ -91,7 +91,7 @@ impl Invariant for RecoveredTableIsTheUnion {
     }
 
     fn premises(&self) -> u64 {
-        self.premises
+        self.premises.get()
     }
 
     fn hear(&mut self, world: &World, fact: &Fact<'_>) -> Verdict {

@@ -1,6 +1,6 @@
 //! `token_belongs_to_one_hold`: no token is given out twice in the life of a cluster, whatever the clocks do.
 
-use super::{Fact, Invariant, Verdict};
+use super::{Count, Fact, Invariant, Verdict};
 use crate::history::{Ask, Key};
 use crate::kind::message;
 use crate::world::World;
@@ -8,11 +8,11 @@ use elderlock::protocol::{Message, Outcome, Packet, ProcessId, RequestId, Token}
 use std::collections::BTreeMap;
 
 /// See the module.
-#[derive(Debug, Default)]
+#[derive(Clone, Hash, Debug, Default)]
 pub struct TokenBelongsToOneHold {
     answered: BTreeMap<Token, (Ask, Key)>,
     granted: BTreeMap<Token, (ProcessId, RequestId)>,
-    premises: u64,
+    premises: Count,
 }
 
 impl TokenBelongsToOneHold {
@@ -31,7 +31,7 @@ impl Invariant for TokenBelongsToOneHold {
     }
 
     fn premises(&self) -> u64 {
-        self.premises
+        self.premises.get()
     }
 
     fn hear(&mut self, world: &World, fact: &Fact<'_>) -> Verdict {

@@ -1,17 +1,17 @@
 //! `tokens_rise`: the grants of a lock, in the order in which holders begin, carry rising tokens. Inside the clock
 //! bound; outside it two holds may overlap, and then the store refuses the lower one.
 
-use super::{Fact, Invariant, Verdict};
+use super::{Count, Fact, Invariant, Verdict};
 use crate::history::Key;
 use crate::world::World;
 use elderlock::protocol::{Outcome, Token};
 use std::collections::BTreeMap;
 
 /// See the module.
-#[derive(Debug, Default)]
+#[derive(Clone, Hash, Debug, Default)]
 pub struct TokensRise {
     last: BTreeMap<Key, Token>,
-    premises: u64,
+    premises: Count,
 }
 
 impl Invariant for TokensRise {
@@ -20,7 +20,7 @@ impl Invariant for TokensRise {
     }
 
     fn premises(&self) -> u64 {
-        self.premises
+        self.premises.get()
     }
 
     fn hear(&mut self, world: &World, fact: &Fact<'_>) -> Verdict {

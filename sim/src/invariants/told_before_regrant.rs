@@ -1,17 +1,17 @@
 //! `told_before_regrant`: when a lock is granted, whoever held it before has been told, if its process was running.
 //! Inside the clock bound.
 
-use super::{Fact, Invariant, Verdict};
+use super::{Count, Fact, Invariant, Verdict};
 use crate::history::Key;
 use crate::world::World;
 use std::collections::BTreeSet;
 
 /// See the module.
-#[derive(Debug, Default)]
+#[derive(Clone, Hash, Debug, Default)]
 pub struct ToldBeforeRegrant {
     /// Locks whose last holder lost them.
     lost: BTreeSet<Key>,
-    premises: u64,
+    premises: Count,
 }
 
 impl Invariant for ToldBeforeRegrant {
@@ -20,7 +20,7 @@ impl Invariant for ToldBeforeRegrant {
     }
 
     fn premises(&self) -> u64 {
-        self.premises
+        self.premises.get()
     }
 
     fn hear(&mut self, world: &World, fact: &Fact<'_>) -> Verdict {

@@ -2,13 +2,13 @@
 //! views only rise, and after one without it there is none; who is out
 //! never comes back under the same name.
 
-use super::{Fact, Invariant, Verdict};
+use super::{Count, Fact, Invariant, Verdict};
 use crate::world::World;
 use elderlock::protocol::{Event, Lineage, ProcessId, View, ViewNumber};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// See the module.
-#[derive(Debug, Default)]
+#[derive(Clone, Hash, Debug, Default)]
 pub struct ViewsAgree {
     installed: BTreeMap<(Lineage, ViewNumber), View>,
     last: BTreeMap<ProcessId, (Lineage, ViewNumber)>,
@@ -16,7 +16,7 @@ pub struct ViewsAgree {
     left: BTreeMap<(Lineage, ProcessId), ViewNumber>,
     /// Those who have seen a view without themselves.
     out: BTreeSet<ProcessId>,
-    premises: u64,
+    premises: Count,
 }
 
 impl Invariant for ViewsAgree {
@@ -25,7 +25,7 @@ impl Invariant for ViewsAgree {
     }
 
     fn premises(&self) -> u64 {
-        self.premises
+        self.premises.get()
     }
 
     fn hear(&mut self, _world: &World, fact: &Fact<'_>) -> Verdict {

@@ -1,0 +1,143 @@
+//! What a model checker needs of a World: which steps it can take by itself, and what tells its future.
+
+use crate::chance::Digest;
+use crate::step::Step;
+use crate::world::{Due, Parcel, World};
+use elderlock::protocol::Input;
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+
+/// The number of a packet under way, as steps name it, and what it is.
+type Numbered<'a> = (usize, &'a Arc<Parcel>);
+
+impl World {
+    /// Everything that can happen by itself at this instant: any packet under way arrives, or a timer that is due goes
+    /// off. Faults and clients are the driver's.
+    pub fn enabled(&self) -> Vec<Step> {
+        let packets = self.under_way().map(|(number, _)| Step::Deliver(number));
+        let is_due = |place: &usize| self.is_up(*place) && self.peers[*place].due.is_some_and(|due| due <= self.now);
+        packets.chain(self.places().filter(is_due).map(Step::Timer)).collect()
+    }
+
+    /// The packets under way, in the order of their arrival.
+    pub(crate) fn under_way(&self) -> impl Iterator<Item = Numbered<'_>> {
+        let packets = self.queue.values().filter_map(|due| match due {
+            Due::Packet(parcel) => Some(parcel),
+            _ => None,
+        });
+        packets.enumerate()
+    }
+
+    /// What was noticed is noticed now; who was expelled stays away; packets to nobody are gone, for nobody starts again
+    /// there under the old name.
+    pub(crate) fn tidy(&mut self) {
+        while let Some(key) = self.queue.iter().find_map(|(key, due)| self.is_idle(due).then_some(*key)) {
+            if let Some(Due::Hint { to, process, hint }) = self.queue.remove(&key)
+                && self.peers[to].is(process)
+            {
+                self.feed(to, Input::Hint(hint));
+            }
+        }
+    }
+
+    fn is_idle(&self, due: &Due) -> bool {
+        match due {
+            Due::Packet(parcel) => {
+                let peer = &self.peers[parcel.to];
+                match parcel.wanted {
+                    Some(wanted) => !peer.is(wanted),
+                    None => !peer.is_alive(),
+                }
+            }
+            Due::Hint { .. } | Due::Rebirth { .. } => true,
+            // No scope has gossip machines or fickle clients.
+            Due::Gossip { .. } | Due::GiveUp { .. } => false,
+        }
+    }
+
+    /// The next timer that is due until then goes off. False, and it is then, if there is none.
+    pub(crate) fn ring_next(&mut self, until: u64) -> bool {
+        let due =
+            self.places().filter(|place| self.is_up(*place)).filter_map(|place| Some((self.peers[place].due?, place)));
+        match due.min().filter(|(due, _)| *due <= until) {
+            Some((_, place)) => self.ring(place),
+            None => {
+                self.now = self.now.max(until);
+                false
+            }
+        }
+    }
+
+    /// Time passes, and nobody does anything meanwhile.
+    pub(crate) fn pass(&mut self, nanos: u64) {
+        self.now += nanos;
+    }
+}
+
+/// What tells the future of a World: all that decides what can happen from here on. That is the time, the cores, what is
+/// under way, what clients asked and were told, and what the invariants remember. Not the trace, the record and how often
+/// premises held, which decide nothing; nor cuts, rules and weather, which a scope
+/// does not change; nor what is kept on disk, for nobody starts again where somebody was.
+///
+/// Most of a World is as it was one move before, so its parts are kept.
+#[derive(Clone, Debug)]
+pub(crate) struct Print {
+    peers: Vec<u64>,
+    history: u64,
+    /// Of all.
+    pub(crate) whole: u64,
+}
+
+impl Print {
+    /// Of `world`, which came of one with this print, if of any. `in_order`: packets of one pair stay in their order.
+    pub(crate) fn of(world: &World, before: Option<(&World, &Print)>, in_order: bool, left: &impl Hash) -> Print {
+        let peer = |place: usize| {
+            let peer = &world.peers[place];
+            let known = before.filter(|(before, _)| match (&before.peers[place].node, &peer.node) {
+                (Some(before), Some(now)) => Arc::ptr_eq(before, now),
+                (None, None) => true,
+                _ => false,
+            });
+            known.map_or_else(|| print(&peer.node), |(_, print)| print.peers[place])
+        };
+        let peers: Vec<u64> = world.places().map(peer).collect();
+        let known = before.filter(|(before, _)| Arc::ptr_eq(&before.history, &world.history));
+        let history = known.map_or_else(|| print(&world.history.calls), |(_, print)| print.history);
+
+        let mut hasher = Digest::default();
+        (world.now, &peers, history).hash(&mut hasher);
+        for peer in &world.peers {
+            (peer.run, peer.leaving, peer.requests, peer.incarnation, &peer.inbox).hash(&mut hasher);
+        }
+        let views = world.latest.iter().map(|(lineage, view)| (lineage, view.number));
+        views.for_each(|view| view.hash(&mut hasher));
+        world.judge.hash_memory(&mut hasher);
+        world.broken().is_some().hash(&mut hasher);
+        left.hash(&mut hasher);
+        if in_order {
+            let mut pairs: Vec<_> =
+                world.under_way().map(|(number, parcel)| (parcel.from, parcel.to, number, parcel.print())).collect();
+            pairs.sort_unstable();
+            pairs.iter().for_each(|(_, _, _, print)| print.hash(&mut hasher));
+        } else {
+            let sum = world.under_way().fold(0, |sum: u64, (_, parcel)| sum.wrapping_add(parcel.print()));
+            sum.hash(&mut hasher);
+        }
+        Print { peers, history, whole: hasher.finish() }
+    }
+}
+
+/// A number that is equal for equal values, and hardly ever for others.
+pub(crate) fn print(what: &impl Hash) -> u64 {
+    let mut hasher = Digest::default();
+    what.hash(&mut hasher);
+    hasher.finish()
+}
+
+impl Parcel {
+    /// Equal for equal packets. The number in the run is a name for logs.
+    pub(crate) fn print(&self) -> u64 {
+        let parts = (self.from, self.sender, self.to, self.wanted, &self.packet);
+        *self.print.get_or_init(|| print(&parts))
+    }
+}

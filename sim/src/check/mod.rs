@@ -1,0 +1,14 @@
+//! Every way that a small World can go, with stateright: the same [`World`](crate::World), steps and invariants as
+//! everywhere else, and instead of chance every order of packets, timers, clients and faults within the bounds of a
+//! [`Scope`].
+//!
+//! A scope begins at rest, and time stands still but for a few leaps, each of which may come at any moment (or only at
+//! rest, if the scope says so). What that leaves out is written down in `sim/README.md`.
+
+mod future;
+mod hunt;
+mod scope;
+pub mod scopes;
+
+pub use hunt::{Found, Hunt, Limits, Trail};
+pub use scope::{Leaps, Move, Network, Scope, State, Which};

@@ -1,0 +1,379 @@
+//! A scope: where a search begins, and the bounds within which it looks at everything.
+
+use crate::check::future::Print;
+use crate::kind::kind;
+use crate::peer::Run;
+use crate::step::{Rumour, Step};
+use crate::world::{Parcel, World};
+use elderlock::protocol::Wait;
+use std::collections::BTreeSet;
+use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Duration;
+
+/// The lock that all clients of a scope want.
+pub(super) const SERVICE: &str = "s";
+/// See [`SERVICE`].
+pub(super) const LOCK: &str = "x";
+
+/// How packets of one pair overtake each other.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Network {
+    /// Not at all, as over TCP. Pairs are independent.
+    InOrder,
+    /// In any way.
+    AnyOrder,
+}
+
+/// When time may leap.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Leaps {
+    /// At any moment, with packets under way and timers due.
+    Anytime,
+    /// When nothing is under way and no timer is due. Timers go off meanwhile when they are due, until one of them sends
+    /// something other than what arrives at once: then the leap ends.
+    AtRest,
+}
+
+/// Some packets: by the places from and to which they go, and their name.
+pub type Which = fn(from: usize, to: usize, kind: &str) -> bool;
+
+/// Where a search begins, and its bounds.
+#[derive(Clone)]
+pub struct Scope {
+    /// Its name on the command line.
+    pub name: &'static str,
+    /// What it looks at, for people.
+    pub about: &'static str,
+    /// Whether its quick form takes seconds.
+    pub small: bool,
+    /// The World at rest, from which all ways go.
+    pub start: fn(World) -> World,
+    /// What the network does.
+    pub network: Network,
+    /// At most so many processes are killed.
+    pub crashes: u8,
+    /// Places where processes may be killed.
+    pub mortal: &'static [usize],
+    /// Whether a member that shares a host with the killed sees its end: any one of them, at any moment later. The others
+    /// hear of it from that one.
+    pub vouched: bool,
+    /// At most so many packets are lost or doubled.
+    pub faults: u8,
+    /// Places at which a process starts at any moment.
+    pub joiners: &'static [usize],
+    /// Members that say goodbye at any moment.
+    pub leavers: &'static [usize],
+    /// Members that are stopped at any moment, and wake at any moment later.
+    pub sleepers: &'static [usize],
+    /// Members at which a client asks for the lock at any moment, once for each time that they are named.
+    pub asks: &'static [usize],
+    /// Whether clients give back what they got.
+    pub releases: bool,
+    /// Whether clients no longer want what they wait for. Wants `releases`, too.
+    pub cancels: bool,
+    /// At whom gossip calls whom unreachable, at any moment.
+    pub rumours: &'static [(usize, usize)],
+    /// Leaps of time, in milliseconds; each once, in this order.
+    pub leaps: &'static [u64],
+    /// When they may happen.
+    pub leaps_when: Leaps,
+    /// These packets arrive at once.
+    pub at_once: Which,
+    /// These packets may be under way while everything else is at rest.
+    pub late: Which,
+}
+
+impl Scope {
+    /// One in which nothing happens.
+    pub const STILL: Scope = Scope {
+        name: "",
+        about: "",
+        small: true,
+        start: |world| world,
+        network: Network::InOrder,
+        crashes: 0,
+        mortal: &[],
+        vouched: true,
+        faults: 0,
+        joiners: &[],
+        leavers: &[],
+        sleepers: &[],
+        asks: &[],
+        releases: false,
+        cancels: false,
+        rumours: &[],
+        leaps: &[],
+        leaps_when: Leaps::AtRest,
+        at_once: |_, _, _| false,
+        late: |_, _, _| false,
+    };
+
+    /// The same with nothing lost or doubled.
+    pub fn quick(&self) -> Scope {
+        Scope { faults: 0, ..self.clone() }
+    }
+
+    /// The same with packets that overtake each other in any way, and clients that give up waiting.
+    pub fn large(&self) -> Scope {
+        Scope { network: Network::AnyOrder, cancels: self.releases, ..self.clone() }
+    }
+
+    /// The bounds in words.
+    pub fn bounds(&self) -> String {
+        let mut bounds = vec![match self.network {
+            Network::InOrder => "packets of a pair in order".to_string(),
+            Network::AnyOrder => "packets in any order".to_string(),
+        }];
+        let mut say = |count: usize, what: &str| {
+            if count > 0 {
+                bounds.push(format!("{count} {what}"));
+            }
+        };
+        say(usize::from(self.crashes), if self.vouched { "killed, seen by one" } else { "killed, seen by nobody" });
+        say(usize::from(self.faults), "packets lost or doubled");
+        say(self.joiners.len(), "joining");
+        say(self.leavers.len(), "leaving");
+        say(self.sleepers.len(), "stopped for a while");
+        say(self.asks.len(), "asking for the lock");
+        say(self.rumours.len(), "wrong rumours");
+        if !self.leaps.is_empty() {
+            bounds.push(format!("leaps of {:?} ms", self.leaps));
+        }
+        bounds.join(", ")
+    }
+
+    /// Where all ways begin; `prepare` makes the Worlds.
+    pub fn first(&self, prepare: impl FnOnce(World) -> World) -> State {
+        let mut world = (self.start)(prepare(World::new(1).untraced().without_hints()));
+        world.lenient_from_here();
+        let left = Left { crashes: self.crashes, faults: self.faults, ..Left::default() };
+        self.settle(&mut world);
+        let print = Print::of(&world, None, self.in_order(), &left);
+        State { world, left, print }
+    }
+
+    /// Every move from here.
+    pub fn moves(&self, state: &State) -> Vec<Move> {
+        let (world, left) = (&state.world, &state.left);
+        if world.broken().is_some() {
+            return Vec::new();
+        }
+        let mut moves = Vec::new();
+        let mut seen = BTreeSet::new();
+        let under_way: Vec<&Parcel> = world.under_way().map(|(_, parcel)| &**parcel).collect();
+        let enabled = world.enabled();
+        let is_at_rest = under_way.iter().all(|parcel| self.is_late(parcel)) && !enabled.iter().any(is_timer);
+        for step in &enabled {
+            if let Step::Deliver(number) = *step {
+                let parcel = under_way[number];
+                // In order, the first of each pair; otherwise one of those that are equal. What is lost or doubled is so
+                // when it might have arrived: before, it makes no difference.
+                let what = if self.in_order() { (parcel.from as u64, parcel.to as u64) } else { (parcel.print(), 0) };
+                if !seen.insert(what) {
+                    continue;
+                }
+                if left.faults > 0 {
+                    moves.extend([Move::Step(Step::Lose(number)), Move::Step(Step::Double(number))]);
+                }
+            }
+            moves.push(Move::Step(step.clone()));
+        }
+        let up = |place: &usize| world.is_up(*place);
+        if left.crashes > 0 {
+            moves.extend(self.mortal.iter().copied().filter(up).map(|place| Move::Step(Step::Crash(place))));
+        }
+        if self.vouched {
+            for (at, about) in self.witnesses(world) {
+                if !left.told.contains(&about) {
+                    moves.push(Move::Step(Step::Notice { at, about, what: Rumour::Dead }));
+                }
+            }
+        }
+        for (index, place) in self.asks.iter().enumerate() {
+            // Those of one member come in the order in which they are named.
+            let earlier = (0..index).all(|other| self.asks[other] != *place || left.asked & 1 << other != 0);
+            if left.asked & 1 << index == 0 && earlier && up(place) {
+                let (service, name) = (SERVICE.to_string(), LOCK.to_string());
+                let ask = Step::Ask { call: index, place: *place, service, name, wait: Wait::Forever, lease: None };
+                moves.push(Move::Step(ask));
+            }
+            if self.releases
+                && let Some(ask) = world.named(index)
+            {
+                let call = world.call(ask);
+                if call.is_claim() || (self.cancels && call.is_open()) {
+                    moves.push(Move::Step(Step::Release(index)));
+                }
+            }
+        }
+        let fresh = |places: &'static [usize], done: u8| {
+            places.iter().enumerate().filter(move |(index, _)| done & 1 << index == 0).map(|(_, place)| *place)
+        };
+        let joiners = fresh(self.joiners, left.joined).filter(|place| !world.is_alive(*place));
+        moves.extend(joiners.map(|place| Move::Step(Step::Start(place))));
+        moves.extend(fresh(self.leavers, left.gone).filter(up).map(|place| Move::Step(Step::Leave(place))));
+        moves.extend(fresh(self.sleepers, left.slept).filter(up).map(|place| Move::Step(Step::Pause(place))));
+        moves.extend(world.places().filter(|place| world.is_paused(*place)).map(|place| Move::Step(Step::Wake(place))));
+        for (index, &(at, about)) in self.rumours.iter().enumerate() {
+            if left.told_down & 1 << index == 0 && up(&at) {
+                moves.push(Move::Step(Step::Notice { at, about, what: Rumour::Unreachable }));
+            }
+        }
+        if let Some(span) = self.leaps.get(usize::from(left.leaps))
+            && (self.leaps_when == Leaps::Anytime || is_at_rest)
+        {
+            moves.push(Move::Leap(Duration::from_millis(*span)));
+        }
+        moves
+    }
+
+    /// Where a move leads.
+    pub fn go(&self, state: &State, what: &Move) -> State {
+        let mut left = state.left.clone();
+        left.spend(self, what);
+        // A core that panics has broken something, too.
+        let went = catch_unwind(AssertUnwindSafe(|| {
+            let mut world = state.world.clone();
+            match what {
+                Move::Step(step) => _ = world.apply(step),
+                Move::Leap(span) if self.leaps_when == Leaps::AtRest => self.wait(&mut world, *span),
+                Move::Leap(span) => world.pass(span.as_nanos() as u64),
+            }
+            self.settle(&mut world);
+            world
+        }));
+        let world = went.unwrap_or_else(|panic| {
+            let mut world = state.world.clone();
+            let text = panic.downcast_ref::<String>().map_or("a panic", String::as_str);
+            world.fail("no_panic", format!("{what:?}: {text}"));
+            world
+        });
+        let print = Print::of(&world, Some((&state.world, &state.print)), self.in_order(), &left);
+        State { world, left, print }
+    }
+
+    /// Lets timers go off in their order for a while, or until something is under way.
+    fn wait(&self, world: &mut World, span: Duration) {
+        let until = world.now + span.as_nanos() as u64;
+        while world.under_way().all(|(_, parcel)| self.is_late(parcel))
+            && world.broken().is_none()
+            && world.ring_next(until)
+        {
+            self.settle(world);
+        }
+    }
+
+    /// Brings about what happens at once.
+    fn settle(&self, world: &mut World) {
+        loop {
+            world.tidy();
+            let next = world.under_way().find(|(_, parcel)| self.is_at_once(parcel)).map(|(number, _)| number);
+            match next {
+                Some(number) if world.broken().is_none() => _ = world.apply(&Step::Deliver(number)),
+                _ => break,
+            }
+        }
+    }
+
+    fn is_late(&self, parcel: &Parcel) -> bool {
+        (self.late)(parcel.from, parcel.to, kind(&parcel.packet))
+    }
+
+    fn in_order(&self) -> bool {
+        self.network == Network::InOrder
+    }
+
+    fn is_at_once(&self, parcel: &Parcel) -> bool {
+        (self.at_once)(parcel.from, parcel.to, kind(&parcel.packet))
+    }
+
+    /// Who sees the end of which killed process.
+    fn witnesses(&self, world: &World) -> impl Iterator<Item = (usize, usize)> {
+        let dead = world.places().filter(|place| {
+            let peer = &world.peers[*place];
+            peer.run == Run::Down && peer.node.is_some()
+        });
+        dead.flat_map(|dead| world.places().filter(|at| world.is_up(*at)).map(move |at| (at, dead)))
+            .filter(|(at, dead)| world.peers[*at].host == world.peers[*dead].host)
+    }
+}
+
+fn is_timer(step: &Step) -> bool {
+    matches!(step, Step::Timer(_))
+}
+
+/// One thing that happens.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub enum Move {
+    /// Somebody does something.
+    Step(Step),
+    /// Time passes, and nobody does anything meanwhile.
+    Leap(Duration),
+}
+
+/// What is left of the bounds.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
+struct Left {
+    crashes: u8,
+    faults: u8,
+    leaps: u8,
+    asked: u8,
+    joined: u8,
+    gone: u8,
+    slept: u8,
+    told_down: u8,
+    told: BTreeSet<usize>,
+}
+
+impl Left {
+    fn spend(&mut self, scope: &Scope, what: &Move) {
+        let bit = |places: &[usize], place: usize, done: u8| {
+            let index = (0..places.len()).find(|index| places[*index] == place && done & 1 << index == 0);
+            index.map_or(0, |index| 1 << index)
+        };
+        match what {
+            Move::Leap(_) => self.leaps += 1,
+            Move::Step(Step::Crash(_)) => self.crashes -= 1,
+            Move::Step(Step::Lose(_) | Step::Double(_)) => self.faults -= 1,
+            Move::Step(Step::Ask { call, .. }) => self.asked |= 1 << call,
+            Move::Step(Step::Start(place)) => self.joined |= bit(scope.joiners, *place, self.joined),
+            Move::Step(Step::Leave(place)) => self.gone |= bit(scope.leavers, *place, self.gone),
+            Move::Step(Step::Pause(place)) => self.slept |= bit(scope.sleepers, *place, self.slept),
+            Move::Step(Step::Notice { about, what: Rumour::Dead, .. }) => _ = self.told.insert(*about),
+            Move::Step(Step::Notice { at, about, .. }) => {
+                let index = scope.rumours.iter().position(|rumour| rumour == &(*at, *about));
+                self.told_down |= index.map_or(0, |index| 1 << index);
+            }
+            Move::Step(_) => {}
+        }
+    }
+}
+
+/// A World with what is left of the bounds. Two are equal if the same can come of them.
+#[derive(Clone)]
+pub struct State {
+    /// The World.
+    pub world: World,
+    left: Left,
+    print: Print,
+}
+
+impl Hash for State {
+    fn hash<H: Hasher>(&self, hasher: &mut H) {
+        self.print.whole.hash(hasher);
+    }
+}
+
+impl PartialEq for State {
+    fn eq(&self, other: &State) -> bool {
+        self.print.whole == other.print.whole
+    }
+}
+
+impl fmt::Debug for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:016x}", self.print.whole)
+    }
+}

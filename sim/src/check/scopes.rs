@@ -1,0 +1,239 @@
+//! The scopes that are searched. In all of them the elder is m0.
+
+use crate::check::scope::{LOCK, Network, SERVICE, Scope};
+use crate::history::Ask;
+use crate::world::World;
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+/// Three members in one view, on one host, and nothing under way. Place 3 is free for one who joins: it knows one seed,
+/// and not the elder, so that there is less talk, and its request is passed on.
+fn three(world: World) -> World {
+    three_with_clocks(world, [0; 3])
+}
+
+fn three_with_clocks(world: World, ppm: [i32; 3]) -> World {
+    let mut world = world.members(3).joiners(1).hosts(&[0; 4]);
+    for (place, ppm) in ppm.into_iter().enumerate() {
+        world = world.clock(place, ppm);
+    }
+    world.peers[3].seeds = BTreeSet::from([world.peers[1].addr]);
+    world.settle();
+    world.run_for(Duration::from_secs(1));
+    rest(&mut world);
+    world
+}
+
+/// Goes on until nothing is under way.
+fn rest(world: &mut World) {
+    let is_quiet = |world: &World| world.under_way().next().is_none();
+    assert!(world.run_until(is_quiet, Duration::from_secs(1)), "it does not come to rest");
+}
+
+/// [`three`], and the member at `grantor` is the grantor of the lock's service, and holds the lock if it is to.
+fn granted_by(world: World, ppm: [i32; 3], grantor: usize, holds: bool) -> (World, Ask) {
+    let mut world = three_with_clocks(world, ppm);
+    let ask = world.hold_lock(grantor, SERVICE, LOCK);
+    if !holds {
+        world.release(ask);
+    }
+    world.run_for(Duration::from_millis(500));
+    rest(&mut world);
+    assert_eq!((world.elder(), world.grantor(SERVICE)), (0, grantor));
+    (world, ask)
+}
+
+fn elder_grants(world: World) -> World {
+    granted_by(world, [0; 3], 0, false).0
+}
+
+fn elder_grants_and_holds(world: World) -> World {
+    granted_by(world, [0; 3], 0, true).0
+}
+
+fn another_grants(world: World) -> World {
+    granted_by(world, [0; 3], 1, false).0
+}
+
+/// m0 is elder, grants and holds, and is cut off from the others. The clocks are as far apart as they may be: what the
+/// others count out is over early, what m0 counts on lasts long.
+fn elder_is_cut_off(world: World) -> World {
+    let error = 20_000;
+    let (mut world, _) = granted_by(world, [-error, error, error], 0, true);
+    for other in [1, 2] {
+        world.cut(0, other);
+    }
+    world
+}
+
+/// m2 holds, granted by m0. It is cut off with its last renewal under way to it. Its clock runs slow.
+fn holder_is_cut_off(world: World) -> World {
+    let error = 20_000;
+    let (mut world, ask) = granted_by(world, [error, error, -error], 0, true);
+    world.release(ask);
+    let ask = world.hold_lock(2, SERVICE, LOCK);
+    assert!(world.is_granted(ask));
+    world.run_for(Duration::from_millis(500));
+    let pulse = world.hold_kind(0, 2, "Pulse");
+    world.run_until(|world| world.matched(pulse) > 0, Duration::from_secs(1));
+    for other in [0, 1] {
+        world.cut(2, other);
+    }
+    rest(&mut world);
+    world.let_go(pulse);
+    world
+}
+
+/// What keeps leases and links alive, and changes nothing else: not so much depends on its order.
+fn upkeep(_: usize, _: usize, kind: &str) -> bool {
+    ["Beat", "Pulse", "Ack"].contains(&kind)
+}
+
+/// The same, and greetings: a member without a lease says hello all the time.
+fn upkeep_and_greetings(from: usize, to: usize, kind: &str) -> bool {
+    upkeep(from, to, kind) || ["Hello", "HelloIs"].contains(&kind)
+}
+
+fn to_m2(_: usize, to: usize, kind: &str) -> bool {
+    to == 2 && kind == "Pulse"
+}
+
+fn from_m0(from: usize, _: usize, _: &str) -> bool {
+    from == 0
+}
+
+fn all_but_to_m2(from: usize, to: usize, kind: &str) -> bool {
+    upkeep_and_greetings(from, to, kind) && !to_m2(from, to, kind)
+}
+
+/// A joiner, and a crash of anybody.
+pub const VIEWS: Scope = Scope {
+    name: "views",
+    about: "one joins and one is killed, whoever it is",
+    start: three,
+    crashes: 1,
+    mortal: &[0, 1, 2, 3],
+    joiners: &[3],
+    at_once: upkeep,
+    ..Scope::STILL
+};
+
+/// Elder and grantor are one, and may die.
+pub const TAKEOVER: Scope = Scope {
+    name: "takeover",
+    about: "two want a lock; the elder, who grants, or another is killed; two packets are lost or doubled",
+    start: elder_grants,
+    crashes: 1,
+    mortal: &[0, 1, 2],
+    asks: &[1, 2],
+    releases: true,
+    faults: 2,
+    leaps: &[80],
+    at_once: upkeep,
+    ..Scope::STILL
+};
+
+/// The grantor is not the elder, and may die.
+pub const RECOVERY: Scope = Scope {
+    name: "recovery",
+    about: "as takeover, and m1 grants, not the elder",
+    start: another_grants,
+    asks: &[0, 2],
+    ..TAKEOVER
+};
+
+/// Two wait for what the grantor holds, and it dies.
+pub const QUEUE: Scope = Scope {
+    name: "queue",
+    about: "two wait for what the elder, who grants, holds until it is killed; they give up, or give back",
+    start: elder_grants_and_holds,
+    mortal: &[0],
+    cancels: true,
+    faults: 0,
+    leaps: &[30],
+    ..TAKEOVER
+};
+
+/// Nobody sees the end: leases run out.
+pub const SILENCE: Scope = Scope {
+    name: "silence",
+    about: "two want a lock; the elder, who grants, or another is killed, and nobody sees it: leases run out",
+    vouched: false,
+    faults: 0,
+    leaps: &[1_500, 100, 3_000, 1_000],
+    at_once: upkeep_and_greetings,
+    ..TAKEOVER
+};
+
+/// Gossip is wrong.
+pub const RUMOUR: Scope = Scope {
+    name: "rumour",
+    about: "gossip tells the grantor that a living member is unreachable",
+    crashes: 0,
+    faults: 0,
+    leaps: &[],
+    rumours: &[(0, 1)],
+    ..TAKEOVER
+};
+
+/// The grantor says goodbye.
+pub const LEAVER: Scope = Scope {
+    name: "leaver",
+    small: false,
+    about: "the grantor, not the elder, says goodbye; two want the lock, one of them twice",
+    start: another_grants,
+    crashes: 0,
+    faults: 0,
+    leaps: &[],
+    leavers: &[1],
+    asks: &[2, 0, 0],
+    releases: false,
+    ..TAKEOVER
+};
+
+/// The elder, who grants and holds, is cut off.
+pub const GHOST: Scope = Scope {
+    name: "ghost",
+    about: "the elder, who grants and holds, is cut off; another wants the lock; leases run out, clocks as unlike as may be",
+    start: elder_is_cut_off,
+    vouched: false,
+    crashes: 0,
+    faults: 0,
+    asks: &[1, 2],
+    leaps: &[1_500, 100, 1_000, 3_000, 1_000],
+    at_once: upkeep_and_greetings,
+    ..TAKEOVER
+};
+
+/// A holder is cut off.
+pub const LATE: Scope = Scope {
+    name: "late",
+    about: "a holder is cut off with its renewal under way; another wants the lock; leases run out, clocks as unlike as may be",
+    start: holder_is_cut_off,
+    network: Network::AnyOrder,
+    vouched: false,
+    crashes: 0,
+    faults: 0,
+    asks: &[1],
+    leaps: &[900, 900, 900, 900, 900],
+    at_once: all_but_to_m2,
+    late: to_m2,
+    ..TAKEOVER
+};
+
+/// The elder is stopped for longer than its lease, and wakes.
+pub const SLEEPER: Scope = Scope {
+    name: "sleeper",
+    small: false,
+    about: "one joins; the elder is stopped, perhaps until its lease is over, and wakes",
+    start: three,
+    sleepers: &[0],
+    joiners: &[3],
+    leaps: &[1_500, 100],
+    at_once: upkeep_and_greetings,
+    late: from_m0,
+    ..Scope::STILL
+};
+
+/// All of them.
+pub const ALL: &[Scope] = &[VIEWS, TAKEOVER, RECOVERY, LEAVER, SILENCE, QUEUE, SLEEPER, RUMOUR, LATE, GHOST];
