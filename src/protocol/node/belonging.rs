@@ -55,7 +55,7 @@ impl Node {
         {
             send(me.addr, me.process, Notice::Fetch { lineage: *lineage, have: mine.number }, out);
         }
-        if let Some(remembered) = &self.config.remembered
+        if let Some(remembered) = self.config.last_view()
             && let Stage::Seeking(_) = self.stage
             && let Standing::Member { lineage, view, .. } = &standing
             && *lineage == remembered.lineage
