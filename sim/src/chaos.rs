@@ -4,11 +4,14 @@
 //! hides more than it shows.
 
 use crate::chance::Dice;
-use crate::fault::{Active, Fault, KINDS, millis};
+use crate::fault::{Active, FALSE_ALARM, Fault, KINDS, NO_DATAGRAMS, REJECT, Stage, millis};
 use crate::history::Ask;
 use crate::log::{Log, Scene};
 use crate::network::{MS, SECOND, Weather};
+use crate::rare::State;
 use crate::step::Step;
+use crate::stream::Damages;
+use crate::times::Timed;
 use crate::world::World;
 use elderlock::protocol::{Outcome, Timing, Wait};
 use std::collections::BTreeMap;
@@ -18,6 +21,12 @@ use std::time::Duration;
 pub const SERVICES: [&str; 2] = ["stock", "till"];
 /// The locks of each.
 const NAMES: [&str; 3] = ["a", "b", "c"];
+/// Kinds of faults in each plan at least: one more than a run that counts has to show.
+const MIN_KINDS: usize = 4;
+/// What a run has to show so that it counts: time under faults, kinds of faults, calls of clients.
+const COUNTS: (u64, usize, usize) = (60 * SECOND, 3, 200);
+/// The name under which dropped futures and guards are counted.
+const DROPS: &str = "dropped future";
 /// Requests of one member at a time.
 const MAX_OPEN: usize = 8;
 
@@ -44,6 +53,14 @@ pub struct Plan {
     pub reckless: bool,
     /// Nobody notices broken connections.
     pub without_hints: bool,
+    /// Each member runs real gossip.
+    pub gossip: bool,
+    /// The operator trusts refused connections. There are no false ones then.
+    pub trust_refused: bool,
+    /// At the end only a part is healed that can go on by itself; the rest stays broken for good.
+    pub partial: bool,
+    /// How often a client drops its future or its guard at some moment, in parts per million of its calls.
+    pub drops: u32,
     /// The weather when nothing is wrong.
     pub weather: Weather,
     /// How long there are faults.
@@ -70,14 +87,31 @@ impl Plan {
             (0..count).map(|_| if skewed { dice.between(0, 2 * error) as i32 - error as i32 } else { 0 }).collect();
         let shared = dice.chance(300_000);
         let hosts = (0..count).map(|place| if shared { dice.below(2) as u32 } else { place as u32 }).collect();
-        let span = dice.between(20, 26) * SECOND;
-        let kinds: Vec<usize> = (0..KINDS).filter(|_| dice.chance(350_000)).collect();
-        let many = dice.between(1, 16);
+        let span = dice.between(60, 66) * SECOND;
+        let gossip = dice.chance(250_000);
+        let trust_refused = dice.chance(80_000);
+        let fits = |kind: &usize| match *kind {
+            FALSE_ALARM => !gossip,
+            NO_DATAGRAMS => gossip,
+            REJECT => !trust_refused,
+            _ => true,
+        };
+        let often = dice.between(100_000, 400_000) as u32;
+        let mut kinds: Vec<usize> = (0..KINDS).filter(|_| dice.chance(often)).filter(fits).collect();
+        while kinds.len() < MIN_KINDS {
+            let more = dice.below(KINDS as u64) as usize;
+            if fits(&more) && !kinds.contains(&more) {
+                kinds.push(more);
+            }
+        }
+        let stage =
+            Stage { places: count, span, member_lease: timing.member_lease.as_nanos() as u64, clock_error: error };
+        // Each of the first few once, so that there are as many kinds; the rest as it comes.
+        let many = dice.between(MIN_KINDS as u64, 40) as usize;
         let mut faults: Vec<Fault> = (0..many)
-            .filter(|_| !kinds.is_empty())
-            .map(|_| {
-                let kind = *dice.pick(&kinds);
-                Fault::draw(&mut dice, kind, count, span)
+            .map(|number| {
+                let kind = if number < MIN_KINDS { kinds[number] } else { *dice.pick(&kinds) };
+                Fault::draw(&mut dice, kind, &stage)
             })
             .collect();
         faults.sort_by_key(|fault| fault.at);
@@ -90,11 +124,15 @@ impl Plan {
             clocks,
             bounded,
             hosts,
-            reckless: dice.chance(60_000),
+            reckless: dice.chance(30_000),
             without_hints: dice.chance(200_000),
+            gossip,
+            trust_refused,
+            partial: dice.chance(300_000),
+            drops: if dice.chance(500_000) { dice.between(20_000, 500_000) as u32 } else { 0 },
             weather: Weather { slowest: dice.between(MS / 2, 5 * MS), ..Weather::FAIR },
             span,
-            pace: dice.between(4, 60) * MS,
+            pace: dice.between(8, 100) * MS,
             kept: (0..faults.len()).collect(),
             faults,
         }
@@ -117,6 +155,8 @@ impl Plan {
             clocks: self.clocks.clone(),
             bounded: self.bounded,
             hints: !self.without_hints,
+            gossip: self.gossip,
+            trust_refused: self.trust_refused,
             ..Scene::new(self.seed)
         }
     }
@@ -129,7 +169,16 @@ impl Plan {
     /// Runs it to the end, or to the first break.
     pub fn run(&self, world: World) -> Run {
         let log = Log { scene: self.scene(), steps: Vec::new(), end: 0 };
-        let mut run = Run { world, log, faults: BTreeMap::new(), pending: Vec::new(), complete: false, deed: 0 };
+        let mut run = Run {
+            world,
+            log,
+            faults: BTreeMap::new(),
+            pending: Vec::new(),
+            complete: false,
+            part: false,
+            disturbed: (0, 0),
+            deed: 0,
+        };
         // A panic of the core is a break like any other, and its trace is wanted. The World is not used further.
         let told = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| run.tell(self)));
         if let Err(panic) = told {
@@ -152,6 +201,10 @@ pub struct Run {
     pub faults: BTreeMap<&'static str, u64>,
     /// Whether everything was demanded at the end and came about.
     pub complete: bool,
+    /// Whether only a part was healed.
+    pub part: bool,
+    /// How long it was disturbed, and the calls of clients until then.
+    disturbed: (u64, usize),
     /// Writes to be made later, with a token that `fence` gave before.
     pending: Vec<(u64, Ask)>,
     deed: u64,
@@ -168,54 +221,136 @@ impl Run {
     fn tell(&mut self, plan: &Plan) {
         let mut dice = Dice::new(plan.seed, 2);
         let mut active: Vec<(usize, Active)> = Vec::new();
-        let mut coming = plan.kept.iter().zip(&plan.faults).peekable();
+        let mut coming: Vec<(usize, &Fault)> = plan.kept.iter().copied().zip(&plan.faults).collect();
         let mut joining: Vec<(u64, usize)> =
             (plan.founders..plan.founders + plan.joiners).map(|place| (dice.below(plan.span / 2), place)).collect();
         self.apply(Step::Weather(plan.weather));
         while self.world.now < plan.span && self.world.broken().is_none() {
-            self.world.run_for(Duration::from_nanos(dice.between(plan.pace / 4, plan.pace * 7 / 4)));
+            self.go_on(plan, dice.between(plan.pace / 4, plan.pace * 7 / 4), &mut coming, &mut active);
             let now = self.world.now;
-            let mut changed = false;
-            while let Some((number, fault)) = coming.next_if(|(_, fault)| fault.at <= now) {
-                if let Some((begun, steps)) = self.world.begin_fault(fault, plan.reckless) {
-                    *self.faults.entry(fault.what.name()).or_default() += 1;
-                    let (kind, places) = (fault.what.name().to_string(), begun.places(&self.world));
-                    self.apply(Step::Fault { fault: *number, kind, places });
-                    steps.into_iter().for_each(|step| _ = self.apply(step));
-                    active.push((*number, begun));
-                    changed = true;
-                }
-            }
-            let (over, going_on) = active.into_iter().partition(|(_, one)| one.until <= now);
-            active = going_on;
-            let over: Vec<(usize, Active)> = over;
-            for (number, one) in &over {
-                self.apply(Step::Mended { fault: *number });
-                let steps = self.world.end_fault(one);
-                steps.into_iter().for_each(|step| _ = self.apply(step));
-                changed = true;
-            }
-            if changed {
-                self.apply(self.world.weather_of(plan.weather, &active));
-            }
             joining.retain(|(at, place)| {
                 if *at <= now && !self.world.is_alive(*place) {
                     self.apply(Step::Start(*place));
                 }
                 *at > now
             });
-            self.act(plan.seed);
+            self.act(plan);
         }
+        self.disturbed = (self.world.now, self.world.history().calls.len());
         if self.world.broken().is_none() {
-            self.complete = self.apply(Step::Restore);
+            let core = if plan.partial { self.draw_core(&mut dice) } else { None };
+            self.complete = match core {
+                Some(core) => {
+                    self.part = true;
+                    self.abandon_all_but(&core, &mut dice);
+                    self.apply(Step::RestorePart(core))
+                }
+                None => self.apply(Step::Restore),
+            };
         }
     }
 
+    /// Lets the World go on for a while, with all the faults that begin and end meanwhile. A fault that lurks for a
+    /// recovery gets its chance as soon as one begins.
+    fn go_on(&mut self, plan: &Plan, span: u64, coming: &mut Vec<(usize, &Fault)>, active: &mut Vec<(usize, Active)>) {
+        let until = self.world.now + span;
+        while self.world.now < until && self.world.broken().is_none() {
+            let left = Duration::from_nanos(until - self.world.now);
+            let now = self.world.now;
+            if coming.iter().any(|(_, fault)| fault.at <= now && fault.is_lurking()) {
+                self.world.run_or_stir(left);
+            } else {
+                self.world.run_for(left);
+            }
+            self.turn(plan, coming, active);
+        }
+    }
+
+    /// Begins what begins now, and ends what ends.
+    fn turn(&mut self, plan: &Plan, coming: &mut Vec<(usize, &Fault)>, active: &mut Vec<(usize, Active)>) {
+        let now = self.world.now;
+        let mut changed = false;
+        coming.retain(|(number, fault)| {
+            if fault.at > now || self.world.broken().is_some() {
+                return true;
+            }
+            let Some(mut begun) = self.world.begin_fault(fault, plan.reckless) else {
+                return now < fault.may_begin_until();
+            };
+            *self.faults.entry(fault.what.name()).or_default() += 1;
+            let (kind, places) = (fault.what.name().to_string(), begun.places.clone());
+            self.apply(Step::Fault { fault: *number, kind, places });
+            while let Some(step) = begun.next(now) {
+                self.apply(step);
+            }
+            active.push((*number, begun));
+            changed = true;
+            false
+        });
+        active.retain_mut(|(number, one)| {
+            let over = one.until <= now;
+            if over {
+                self.apply(Step::Mended { fault: *number });
+                changed = true;
+            }
+            while let Some(step) = one.next(now) {
+                self.apply(step);
+            }
+            !over
+        });
+        if changed {
+            self.apply(self.world.weather_of(plan.weather, active));
+        }
+    }
+
+    /// A part of the members that can go on by itself, if there is one: all, and then one after the other is left
+    /// out, as long as the rest suffices.
+    fn draw_core(&self, dice: &mut Dice) -> Option<Vec<usize>> {
+        let mut core: Vec<usize> = self.world.places().collect();
+        for _ in 0..dice.between(1, 2 * core.len() as u64) {
+            let out = dice.below(core.len() as u64) as usize;
+            let rest: Vec<usize> = core.iter().copied().filter(|place| *place != core[out]).collect();
+            if self.world.is_sufficient(&rest) {
+                core = rest;
+            }
+        }
+        (core.len() < self.world.places().len()).then_some(core)
+    }
+
+    /// The others are killed, stopped or cut off for good, or whatever became of them stays as it is.
+    fn abandon_all_but(&mut self, core: &[usize], dice: &mut Dice) {
+        let others: Vec<usize> = self.world.places().filter(|place| !core.contains(place)).collect();
+        self.apply(Step::Heal);
+        for &place in &others {
+            match dice.below(3) {
+                0 => _ = self.apply(Step::Crash(place)),
+                1 => _ = self.apply(Step::Pause(place)),
+                _ => {
+                    let alone = dice.chance(500_000);
+                    for other in self.world.places().filter(|other| *other != place) {
+                        if core.contains(&other) || alone {
+                            self.apply(Step::Cut(place, other));
+                            self.apply(Step::Cut(other, place));
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// Whether it says enough to count: it was disturbed for long enough, by enough kinds of faults, and clients
+    /// called often enough.
+    pub fn counts(&self) -> bool {
+        let (span, kinds, calls) = COUNTS;
+        let shown = self.faults.keys().filter(|kind| **kind != DROPS).count();
+        self.disturbed.0 >= span && shown >= kinds && self.disturbed.1 >= calls
+    }
+
     /// One deed of one client.
-    fn act(&mut self, seed: u64) {
+    fn act(&mut self, plan: &Plan) {
         // A stream for each deed: what happened before does not change what is wanted next.
         self.deed += 1;
-        let mut dice = Dice::new(seed, 1_000 + self.deed);
+        let mut dice = Dice::new(plan.seed, 1_000 + self.deed);
         let now = self.world.now;
         let (due, later) = std::mem::take(&mut self.pending).into_iter().partition(|(at, _)| *at <= now);
         self.pending = later;
@@ -226,17 +361,18 @@ impl Run {
             }
         }
         let world = &self.world;
-        let place = dice.below(world.places().len() as u64) as usize;
+        let first = dice.below(world.places().len() as u64) as usize;
         let some = |dice: &mut Dice, these: Vec<Ask>| (!these.is_empty()).then(|| dice.pick(&these).0);
         let usable = |ask: &Ask| world.is_up(world.call(*ask).member);
         let claims = || world.history().claims().filter(usable).collect();
         match dice.below(100) {
             0..45 => {
-                let busy = world.history().open().chain(world.history().claims());
-                let busy = busy.filter(|ask| world.call(*ask).member == place).count();
-                if !world.is_up(place) || busy >= MAX_OPEN {
-                    return;
-                }
+                let busy = |place: usize| {
+                    let open = world.history().open().chain(world.history().claims());
+                    open.filter(|ask| world.call(*ask).member == place).count() >= MAX_OPEN
+                };
+                let mut from_first = world.places().cycle().skip(first).take(world.places().len());
+                let Some(place) = from_first.find(|place| world.is_up(*place) && !busy(*place)) else { return };
                 let ms = |dice: &mut Dice, high: u64| Duration::from_millis(dice.between(1, high));
                 let wait = match dice.below(10) {
                     0..2 => Wait::Try,
@@ -246,7 +382,12 @@ impl Run {
                 let lease = dice.chance(400_000).then(|| ms(&mut dice, 3_000));
                 let (service, name) = (dice.pick(&SERVICES).to_string(), dice.pick(&NAMES).to_string());
                 let call = world.history().calls.len();
+                let dropped = dice.chance(plan.drops).then(|| draw_drop(&mut dice, call));
                 self.apply(Step::Ask { call, place, service, name, wait, lease });
+                if let Some(step) = dropped {
+                    *self.faults.entry(DROPS).or_default() += 1;
+                    self.apply(step);
+                }
             }
             45..75 => {
                 if let Some(call) = some(&mut dice, claims()) {
@@ -276,6 +417,17 @@ impl Run {
     }
 }
 
+/// When a client drops what it has of a call: at once, on the way, when it is answered, or soon after that.
+fn draw_drop(dice: &mut Dice, call: usize) -> Step {
+    let soon = |dice: &mut Dice| Duration::from_nanos(dice.between(MS / 100, 5 * MS));
+    match dice.below(4) {
+        0 => Step::Cancel(call),
+        1 => Step::GiveUp(call, soon(dice)),
+        2 => Step::GiveUpAnswered(call, Duration::ZERO),
+        _ => Step::GiveUpAnswered(call, soon(dice)),
+    }
+}
+
 /// What came of many runs.
 #[derive(Clone, Debug, Default)]
 pub struct Summary {
@@ -299,8 +451,20 @@ pub struct Summary {
     pub premises: BTreeMap<&'static str, u64>,
     /// The same of those that are checked once more offline.
     pub offline: BTreeMap<&'static str, u64>,
+    /// In how many runs each rare state was reached.
+    pub rare: BTreeMap<&'static str, u64>,
+    /// How long things took.
+    pub timed: Timed,
     /// Runs that lost a quorum for good, of which nothing could be demanded at the end.
     pub excused: u64,
+    /// Runs that say enough to count.
+    pub counting: u64,
+    /// Runs of which only a part was healed.
+    pub parts: u64,
+    /// Runs with real gossip.
+    pub gossiping: u64,
+    /// What came of damaged frames: damaged, connections that broke, frames that said something else.
+    pub damages: [u64; 3],
 }
 
 impl Summary {
@@ -312,6 +476,13 @@ impl Summary {
         self.grants += run.world.history().grants;
         self.refused += run.world.store.refused;
         self.excused += u64::from(!run.complete && run.world.broken().is_none());
+        self.counting += u64::from(run.counts());
+        self.parts += u64::from(run.part);
+        self.gossiping += u64::from(run.log.scene.gossip);
+        let Damages { damaged, broken, different } = run.world.damages();
+        for (sum, one) in self.damages.iter_mut().zip([damaged, broken, different]) {
+            *sum += one;
+        }
         for call in &run.world.history().calls {
             self.lost += u64::from(call.lost.is_some());
             let name = match &call.outcome {
@@ -328,6 +499,10 @@ impl Summary {
         add_all(&mut self.faults, &run.faults);
         add_all(&mut self.premises, &run.world.premises());
         add_all(&mut self.offline, &run.world.offline_premises());
+        let reached = run.world.rare();
+        let times = |state: &State| u64::from(reached.contains_key(state));
+        add_all(&mut self.rare, &State::ALL.iter().map(|state| (state.name(), times(state))).collect());
+        self.timed.read(run.world.record());
     }
 
     /// Adds another summary.
@@ -339,10 +514,18 @@ impl Summary {
         self.lost += other.lost;
         self.refused += other.refused;
         self.excused += other.excused;
+        self.counting += other.counting;
+        self.parts += other.parts;
+        self.gossiping += other.gossiping;
+        for (sum, one) in self.damages.iter_mut().zip(other.damages) {
+            *sum += one;
+        }
         add_all(&mut self.answers, &other.answers);
         add_all(&mut self.faults, &other.faults);
         add_all(&mut self.premises, &other.premises);
         add_all(&mut self.offline, &other.offline);
+        add_all(&mut self.rare, &other.rare);
+        self.timed.merge(&other.timed);
     }
 }
 
@@ -355,7 +538,7 @@ fn add_all(to: &mut BTreeMap<&'static str, u64>, from: &BTreeMap<&'static str, u
 /// A plan for people.
 pub fn describe(plan: &Plan) -> String {
     let mut text = format!(
-        "{} founders, {} joiners, council {}, member lease {:?}, clocks {:?} ppm, hosts {:?}{}{}{}",
+        "{} founders, {} joiners, council {}, member lease {:?}, clocks {:?} ppm, hosts {:?}{}{}{}{}{}{}",
         plan.founders,
         plan.joiners,
         plan.council,
@@ -365,6 +548,9 @@ pub fn describe(plan: &Plan) -> String {
         if plan.bounded { "" } else { ", clocks out of bound" },
         if plan.reckless { ", reckless" } else { "" },
         if plan.without_hints { ", no hints" } else { "" },
+        if plan.gossip { ", real gossip" } else { "" },
+        if plan.trust_refused { ", refusals trusted" } else { "" },
+        if plan.partial { ", healed in part" } else { "" },
     );
     for (number, fault) in plan.kept.iter().zip(&plan.faults) {
         text.push_str(&format!(

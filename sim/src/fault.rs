@@ -1,10 +1,12 @@
 //! Faults as values: what, when and for how long. A list of them is a story that can be shrunk.
 
-use crate::chance::Dice;
-use crate::network::{MS, SECOND, Weather};
+use crate::chance::{Dice, mix};
+use crate::network::{MS, Narrow, SECOND, Weather};
 use crate::step::{Rumour, Step};
 use crate::world::World;
-use elderlock::protocol::View;
+use elderlock::protocol::{Node, ProcessId, View};
+use std::collections::VecDeque;
+use std::ops::Range;
 use std::time::Duration;
 
 /// Whom a fault hits, looked up when it begins.
@@ -16,6 +18,12 @@ pub enum Target {
     Elder,
     /// The grantor of the first service.
     Grantor,
+    /// Of the council without the elder, the one with this number, counted round.
+    Council(usize),
+    /// A grantor that recovers.
+    Recovering,
+    /// A member whose report a recovery still waits for.
+    Awaited,
 }
 
 /// What goes wrong.
@@ -47,6 +55,20 @@ pub enum What {
     Leave(Target),
     /// Gossip calls a living member down.
     FalseAlarm(usize, Target),
+    /// A part of the ways, drawn from this number, is clogged one by one, and unclogged in another order.
+    Swizzle(u64),
+    /// A way lets through only so much, and what it has no room for is dropped.
+    NarrowWay(usize, usize, Narrow),
+    /// So many times a connection somewhere breaks in the middle of what it carries, by luck drawn from this number.
+    Resets(u64, u32),
+    /// A wall refuses every connection of a living member.
+    Reject(Target),
+    /// A clock runs at another rate, in parts per million.
+    ClockRate(usize, i32),
+    /// A wall clock jumps by so many milliseconds, and back at the end.
+    WallClock(usize, i64),
+    /// A member gets no datagrams, and sends none.
+    NoDatagrams(Target),
 }
 
 impl What {
@@ -56,6 +78,7 @@ impl What {
             What::Weather(weather) if weather.loss > 0 => "loss",
             What::Weather(weather) if weather.duplicate > 0 => "duplicate",
             What::Weather(weather) if weather.reorder > 0 => "reorder",
+            What::Weather(weather) if weather.garble > 0 => "garble",
             What::Weather(_) => "slow",
             What::CutOneWay(..) => "cut one way",
             What::SlowWay(..) => "slow way",
@@ -69,6 +92,23 @@ impl What {
             What::Pause(_) => "pause",
             What::Leave(_) => "leave",
             What::FalseAlarm(..) => "false alarm",
+            What::Swizzle(_) => "swizzle clog",
+            What::NarrowWay(..) => "full buffer",
+            What::Resets(..) => "reset",
+            What::Reject(_) => "false refusal",
+            What::ClockRate(..) => "clock rate",
+            What::WallClock(..) => "wall clock",
+            What::NoDatagrams(_) => "no datagrams",
+        }
+    }
+
+    /// Whom it is aimed at.
+    pub fn target(&self) -> Option<Target> {
+        match self {
+            What::Isolate(target) | What::Crash(target) | What::Vanish(target) | What::Pause(target) => Some(*target),
+            What::Leave(target) | What::FalseAlarm(_, target) => Some(*target),
+            What::Reject(target) | What::NoDatagrams(target) => Some(*target),
+            _ => None,
         }
     }
 }
@@ -85,22 +125,48 @@ pub struct Fault {
 }
 
 /// Kinds of faults that a plan may draw from.
-pub const KINDS: usize = 16;
+pub const KINDS: usize = 24;
+/// The kind that is left to real gossip where that runs.
+pub const FALSE_ALARM: usize = 15;
+/// The kind that an operator who trusts refusals must not meet.
+pub const REJECT: usize = 20;
+/// The kind that means something only where real gossip runs.
+pub const NO_DATAGRAMS: usize = 23;
+
+/// How long a fault waits at least for its victim to be there, or to be spared.
+const PATIENCE: u64 = 10 * SECOND;
+
+/// What faults are drawn for.
+#[derive(Clone, Copy, Debug)]
+pub struct Stage {
+    /// How many members there are.
+    pub places: usize,
+    /// How long they are disturbed.
+    pub span: u64,
+    /// How long a member lease is.
+    pub member_lease: u64,
+    /// How wrong clocks may go, in parts per million.
+    pub clock_error: u64,
+}
 
 impl Fault {
-    /// Draws a fault of one kind for a World of `places` members that is disturbed for `span`.
-    pub fn draw(dice: &mut Dice, kind: usize, places: usize, span: u64) -> Fault {
+    /// Draws a fault of one kind.
+    pub fn draw(dice: &mut Dice, kind: usize, stage: &Stage) -> Fault {
+        let Stage { places, span, member_lease, clock_error } = *stage;
         let at = dice.between(SECOND / 2, span);
-        let lasts = match dice.below(4) {
+        let mut lasts = match dice.below(4) {
             0 => dice.between(20 * MS, 300 * MS),
             1 | 2 => dice.between(300 * MS, 3 * SECOND),
             _ => dice.between(2 * SECOND, 8 * SECOND),
         };
         let place = dice.below(places as u64) as usize;
         let other = (place + 1 + dice.below(places.max(2) as u64 - 1) as usize) % places;
-        let target = match dice.below(4) {
-            0 => Target::Elder,
-            1 => Target::Grantor,
+        let target = match dice.below(10) {
+            0 | 1 => Target::Elder,
+            2 | 3 => Target::Grantor,
+            4 => Target::Council(place),
+            5 => Target::Recovering,
+            6 => Target::Awaited,
             _ => Target::Place(place),
         };
         let rate = dice.between(10_000, 300_000) as u32;
@@ -119,49 +185,91 @@ impl Fault {
             8 => What::Crash(target),
             9 => What::CrashBoth,
             10 => What::Vanish(target),
-            11 => What::Pause(target),
+            11 => {
+                if dice.chance(500_000) {
+                    // Longer than any lease.
+                    lasts = member_lease * dice.between(11, 25) / 10;
+                }
+                What::Pause(target)
+            }
             12 => What::Leave(target),
             13 => What::SlowWay(place, other, dice.between(20 * MS, 2 * SECOND)),
             14 => What::DieDeciding,
-            _ => What::FalseAlarm(other, target),
+            FALSE_ALARM => What::FalseAlarm(other, target),
+            16 => What::Swizzle(dice.roll()),
+            17 => {
+                let narrow = Narrow { each: dice.between(MS, 100 * MS), room: dice.between(2, 40) as u32 };
+                What::NarrowWay(place, other, narrow)
+            }
+            18 => What::Resets(dice.roll(), dice.between(1, 12) as u32),
+            // Each damage breaks a connection: more than a few is one long cut.
+            19 => What::Weather(Weather { garble: dice.between(500, 30_000) as u32, ..Weather::FAIR }),
+            REJECT => What::Reject(target),
+            21 => What::ClockRate(place, dice.between(0, 2 * clock_error) as i32 - clock_error as i32),
+            22 => What::WallClock(place, dice.between(0, 2_000_000) as i64 - 1_000_000),
+            _ => What::NoDatagrams(target),
         };
         Fault { at, lasts, what }
     }
+
+    /// Until when it may still begin, if it cannot at first.
+    pub fn may_begin_until(&self) -> u64 {
+        self.at + self.lasts.max(PATIENCE)
+    }
+
+    /// Whether it is aimed at somebody who is there only for moments.
+    pub fn is_lurking(&self) -> bool {
+        matches!(self.what.target(), Some(Target::Recovering | Target::Awaited))
+    }
 }
 
-/// A fault that has begun, with what must be undone.
+/// A fault that has begun: what is still to be done, and when.
 #[derive(Clone, Debug)]
 pub(crate) struct Active {
+    /// When it is over.
     pub(crate) until: u64,
-    what: What,
-    cuts: Vec<(usize, usize)>,
-    down: Vec<usize>,
+    /// The places that it hits.
+    pub(crate) places: Vec<usize>,
+    weather: Option<Weather>,
+    /// The first is due first.
+    agenda: VecDeque<(u64, Step)>,
 }
 
 impl Active {
-    /// The places that it hits.
-    pub(crate) fn places(&self, world: &World) -> Vec<usize> {
-        let cut = self.cuts.iter().flat_map(|(a, b)| [*a, *b]);
-        let mut places: Vec<usize> = self.down.iter().copied().chain(cut).collect();
-        match self.what {
-            What::Weather(_) => places.extend(world.places()),
-            What::SlowWay(from, to, _) => places.extend([from, to]),
-            What::FalseAlarm(at, about) => places.extend([Some(at), world.find(about)].into_iter().flatten()),
-            _ => {}
+    /// The next step that is due.
+    pub(crate) fn next(&mut self, now: u64) -> Option<Step> {
+        let (at, _) = self.agenda.front()?;
+        if *at > now {
+            return None;
         }
-        places.sort_unstable();
-        places.dedup();
-        places
+        self.agenda.pop_front().map(|(_, step)| step)
     }
 }
 
 impl World {
     fn find(&self, target: Target) -> Option<usize> {
+        let of = |process| self.place_of(process).filter(|place| self.peers[*place].is(process));
         match target {
             Target::Place(place) => Some(place),
             Target::Elder => self.find_elder(),
             Target::Grantor => self.find_grantor(crate::chaos::SERVICES[0]),
+            Target::Council(number) => {
+                let council: Vec<ProcessId> = self.latest_view()?.council().skip(1).map(|info| info.process).collect();
+                council.get(number % council.len().max(1)).copied().and_then(of)
+            }
+            Target::Recovering => self.recovering().next().map(|(place, _)| place),
+            Target::Awaited => self.recovering().filter_map(|(_, process)| of(process)).next_back(),
         }
+    }
+
+    /// Where a grantor recovers, and whom it waits for.
+    fn recovering(&self) -> impl DoubleEndedIterator<Item = (usize, ProcessId)> + '_ {
+        let awaited = |place: usize| self.peers[place].node.iter().flat_map(Node::awaiting).collect::<Vec<_>>();
+        let others = move |place: usize| {
+            let me = self.peers[place].process();
+            awaited(place).into_iter().filter(move |process| Some(*process) != me).map(move |process| (place, process))
+        };
+        self.places().filter(|place| self.is_up(*place)).flat_map(others)
     }
 
     /// Whether these processes may end: a quorum of the latest view lives on (unless the plan is reckless), and so
@@ -181,85 +289,150 @@ impl World {
         rest.iter().any(remembers) && (reckless || self.is_quorum(view, rest.iter().copied()))
     }
 
-    /// Looks up whom a fault hits, and says what is to be done to them. `None` if it found no victim, or one that
-    /// cannot be spared.
-    pub(crate) fn begin_fault(&self, fault: &Fault, reckless: bool) -> Option<(Active, Vec<Step>)> {
-        let mut steps = Vec::new();
-        let mut active = Active { until: fault.at + fault.lasts, what: fault.what, cuts: Vec::new(), down: Vec::new() };
+    /// Looks up whom a fault hits, and says what is to be done to them and when. `None` if it found no victim, or one
+    /// that cannot be spared.
+    pub(crate) fn begin_fault(&self, fault: &Fault, reckless: bool) -> Option<Active> {
+        let (now, until) = (self.now, self.now + fault.lasts);
+        let mut plot = Plot { now, until, steps: Vec::new() };
+        let mut weather = None;
+        let all = || self.places();
         match fault.what {
-            What::Weather(_) => {}
-            What::SlowWay(from, to, by) => steps.push(Step::Slow(from, to, Duration::from_nanos(by))),
-            What::CutOneWay(a, b) => active.cuts.push((a, b)),
-            What::Cut(a, b) => active.cuts.extend([(a, b), (b, a)]),
+            What::Weather(worse) => weather = Some(worse),
+            What::SlowWay(from, to, by) => {
+                plot.pair(Step::Slow(from, to, Duration::from_nanos(by)), Step::Slow(from, to, Duration::ZERO));
+            }
+            What::CutOneWay(from, to) => plot.pair(Step::Cut(from, to), Step::Mend(from, to)),
+            What::Cut(a, b) => plot.both(a, b, Step::Cut, Step::Mend),
             What::Isolate(target) => {
                 let place = self.find(target)?;
-                for other in self.places().filter(|other| *other != place) {
-                    active.cuts.extend([(place, other), (other, place)]);
-                }
+                all().filter(|other| *other != place).for_each(|other| plot.both(place, other, Step::Cut, Step::Mend));
             }
             What::Split(mask) => {
-                let left = |place: usize| mask >> place & 1 == 1;
-                for a in self.places().filter(|a| left(*a)) {
-                    for b in self.places().filter(|b| !left(*b)) {
-                        active.cuts.extend([(a, b), (b, a)]);
-                    }
+                let left = |place: &usize| mask >> place & 1 == 1;
+                for a in all().filter(left) {
+                    all().filter(|b| !left(b)).for_each(|b| plot.both(a, b, Step::Cut, Step::Mend));
                 }
             }
-            What::Crash(target) => active.down.push(self.find(target)?),
-            What::CrashBoth => active.down.extend([self.find(Target::Elder)?, self.find(Target::Grantor)?]),
+            What::Crash(target) => {
+                let place = self.find(target)?;
+                plot.down(&self.spared(&[place], reckless)?, Step::Crash, Step::Start);
+            }
+            What::CrashBoth => {
+                let both = [self.find(Target::Elder)?, self.find(Target::Grantor)?];
+                plot.down(&self.spared(&both, reckless)?, Step::Crash, Step::Start);
+            }
             What::Vanish(target) => {
                 let host = self.peers[self.find(target)?].host;
-                active.down.extend(self.places().filter(|place| self.peers[*place].host == host));
+                let there: Vec<usize> = all().filter(|place| self.peers[*place].host == host).collect();
+                plot.down(&self.spared(&there, reckless)?, Step::Vanish, Step::Start);
             }
-            What::Pause(target) | What::Leave(target) => active.down.push(self.find(target)?),
-            What::DieDeciding => steps.push(Step::DieDeciding { until: active.until.max(self.now + 4 * SECOND) }),
+            What::Leave(target) => {
+                let place = self.find(target)?;
+                plot.down(&self.spared(&[place], reckless)?, Step::Leave, Step::Start);
+            }
+            What::Pause(target) => {
+                let place = self.find(target).filter(|place| self.is_up(*place))?;
+                plot.pair(Step::Pause(place), Step::Wake(place));
+            }
+            What::DieDeciding => plot.add(now, Step::DieDeciding { until: until.max(now + 4 * SECOND) }),
             What::FalseAlarm(at, about) => {
                 let about = self.find(about).filter(|about| *about != at)?;
                 self.peers[about].process()?;
-                steps.push(Step::Notice { at, about, what: Rumour::Unreachable });
+                plot.add(now, Step::Notice { at, about, what: Rumour::Unreachable });
+            }
+            What::Swizzle(luck) => {
+                let ways = all().flat_map(|from| all().map(move |to| (from, to))).filter(|(from, to)| from != to);
+                let draw = |way: &(usize, usize), question| mix(&[luck, way.0 as u64, way.1 as u64, question]);
+                let third = (fault.lasts / 3).max(1);
+                for way in ways.filter(|way| draw(way, 0) % 100 < luck % 80 + 10) {
+                    plot.add(now + draw(&way, 1) % third, Step::Clog(way.0, way.1));
+                    plot.add(until - draw(&way, 2) % third, Step::Unclog(way.0, way.1));
+                }
+            }
+            What::NarrowWay(from, to, narrow) => {
+                plot.pair(Step::Narrow(from, to, Some(narrow)), Step::Narrow(from, to, None));
+            }
+            What::Resets(luck, times) => {
+                for number in 0..u64::from(times) {
+                    let draw = |question, below: u64| mix(&[luck, number, question]) % below.max(1);
+                    let from = draw(0, all().len() as u64) as usize;
+                    let to = (from + 1 + draw(1, all().len() as u64 - 1) as usize) % all().len();
+                    let both = draw(2, 2) == 0;
+                    let step = if both { Step::Reset(from, to) } else { Step::ResetHalf(from, to) };
+                    plot.add(now + draw(3, fault.lasts), step);
+                }
+            }
+            What::Reject(target) => {
+                let place = self.find(target)?;
+                for other in all().filter(|other| *other != place) {
+                    plot.both(place, other, Step::Reject, Step::Accept);
+                }
+            }
+            What::ClockRate(place, ppm) => {
+                plot.pair(Step::TurnClock(place, ppm), Step::TurnClock(place, self.peers[place].clock.ppm));
+            }
+            What::WallClock(place, by) => plot.pair(Step::StepWallClock(place, by), Step::StepWallClock(place, -by)),
+            What::NoDatagrams(target) => {
+                let place = self.find(target)?;
+                for other in all().filter(|other| *other != place) {
+                    plot.pair(Step::Deafen(place, other), Step::Undeafen(place, other));
+                }
             }
         }
-        let ends = matches!(fault.what, What::Crash(_) | What::CrashBoth | What::Vanish(_) | What::Leave(_));
-        if ends && !self.can_spare(&active.down, reckless) {
-            return None;
-        }
-        active.down.retain(|place| self.is_alive(*place));
-        steps.extend(active.cuts.iter().map(|(from, to)| Step::Cut(*from, *to)));
-        for &place in &active.down {
-            match fault.what {
-                What::Crash(_) | What::CrashBoth => steps.push(Step::Crash(place)),
-                What::Vanish(_) => steps.push(Step::Vanish(place)),
-                What::Pause(_) => steps.push(Step::Pause(place)),
-                What::Leave(_) => steps.push(Step::Leave(place)),
-                _ => {}
-            }
-        }
-        Some((active, steps))
+        Some(plot.active(weather, all()))
     }
 
-    /// What is to be done to end a fault.
-    pub(crate) fn end_fault(&self, active: &Active) -> Vec<Step> {
-        let mut steps = Vec::new();
-        if let What::SlowWay(from, to, _) = active.what {
-            steps.push(Step::Slow(from, to, Duration::ZERO));
-        }
-        steps.extend(active.cuts.iter().map(|(from, to)| Step::Mend(*from, *to)));
-        for &place in &active.down {
-            match active.what {
-                What::Pause(_) => steps.push(Step::Wake(place)),
-                _ if !self.is_alive(place) => steps.push(Step::Start(place)),
-                _ => {}
-            }
-        }
-        steps
+    /// Those of these places that live, if they may end.
+    fn spared(&self, places: &[usize], reckless: bool) -> Option<Vec<usize>> {
+        let spared = self.can_spare(places, reckless);
+        let alive: Vec<usize> = places.iter().copied().filter(|place| self.is_alive(*place)).collect();
+        (spared && !alive.is_empty()).then_some(alive)
     }
 
     /// The weather of all faults that go on, over a base.
     pub(crate) fn weather_of(&self, base: Weather, active: &[(usize, Active)]) -> Step {
-        Step::Weather(active.iter().fold(base, |weather, (_, active)| match active.what {
-            What::Weather(worse) => weather.worse(worse),
-            _ => weather,
-        }))
+        let all = active.iter().filter_map(|(_, active)| active.weather);
+        Step::Weather(all.fold(base, Weather::worse))
+    }
+}
+
+/// The steps of a fault, as they are thought of.
+struct Plot {
+    now: u64,
+    until: u64,
+    steps: Vec<(u64, Step)>,
+}
+
+impl Plot {
+    fn add(&mut self, at: u64, step: Step) {
+        self.steps.push((at, step));
+    }
+
+    fn pair(&mut self, begin: Step, end: Step) {
+        self.add(self.now, begin);
+        self.add(self.until, end);
+    }
+
+    fn both(&mut self, a: usize, b: usize, begin: fn(usize, usize) -> Step, end: fn(usize, usize) -> Step) {
+        self.pair(begin(a, b), end(a, b));
+        self.pair(begin(b, a), end(b, a));
+    }
+
+    fn down(&mut self, places: &[usize], begin: fn(usize) -> Step, end: fn(usize) -> Step) {
+        for &place in places {
+            self.pair(begin(place), end(place));
+        }
+    }
+
+    fn active(mut self, weather: Option<Weather>, all: Range<usize>) -> Active {
+        let mut places: Vec<usize> = match weather {
+            Some(_) => all.collect(),
+            None => self.steps.iter().flat_map(|(_, step)| step.places()).collect(),
+        };
+        places.sort_unstable();
+        places.dedup();
+        self.steps.sort_by_key(|(at, _)| *at);
+        Active { until: self.until, places, weather, agenda: self.steps.into() }
     }
 }
 

@@ -49,10 +49,51 @@ impl World {
         }
     }
 
+    /// The network is healed for these, who are woken or started again. What is broken elsewhere stays so for good.
+    fn restore_part(&mut self, core: &[usize]) {
+        self.record_line(None, Entry::Heal);
+        self.note(0, |_| format!("(healed, as far as {core:?} go)"));
+        self.core = Some(core.iter().copied().collect());
+        for &place in core {
+            self.resume(place);
+        }
+        self.run_for(Duration::from_nanos(self.longest_way()));
+        let patience = self.common.timing.member_lease * 2;
+        let leaves = |peer: &Peer| peer.is_alive() && peer.leaving;
+        self.run_until(|world| !core.iter().any(|place| leaves(&world.peers[*place])), patience);
+        for &place in core {
+            if self.peers[place].run == Run::Down {
+                self.start(place);
+            }
+        }
+    }
+
+    /// Whether these can go on without the others: they are a quorum of the latest view and of every view that one of
+    /// them has, one of them is a seed that remembers, so that whoever starts again among them finds it.
+    pub fn is_sufficient(&self, core: &[usize]) -> bool {
+        let alive = |place: &usize| self.is_alive(*place) && !self.peers[*place].leaving;
+        let living: Vec<usize> = core.iter().copied().filter(alive).collect();
+        let Some(latest) = self.latest.values().max_by_key(|view| view.number) else { return false };
+        let mut views = living.iter().filter_map(|place| self.view(*place)).chain([latest]);
+        let others: Vec<usize> = self.places().filter(|place| !core.contains(place)).collect();
+        views.all(|view| self.is_quorum(view, living.iter().copied())) && self.can_spare(&others, false)
+    }
+
+    /// Restores these and demands that everything works among them.
+    pub fn restore_part_and_demand(&mut self, core: &[usize]) -> bool {
+        let known: Vec<usize> = core.iter().copied().filter(|place| *place < self.peers.len()).collect();
+        self.restore_part(&known);
+        self.demand_all()
+    }
+
     /// Restores everything and demands that everything works. Returns whether everything could be demanded: a run
     /// that lost a quorum of its council for good cannot go on, and must not.
     pub fn restore_and_demand(&mut self) -> bool {
         self.restore();
+        self.demand_all()
+    }
+
+    fn demand_all(&mut self) -> bool {
         let demand = Demand::of(&self.common.timing);
         converges_after_heal::demand(self, &demand)
             && no_lost_wakeup::demand(self, &demand)
@@ -63,10 +104,14 @@ impl World {
     /// Whether the processes that still run are no quorum of the latest view's council, or of any view that one of
     /// them has: nobody can decide anything any more, and nobody may.
     pub fn quorum_is_lost(&self) -> bool {
-        let alive: Vec<ProcessId> =
-            self.peers.iter().filter(|peer| peer.is_alive()).filter_map(Peer::process).collect();
+        let alive: Vec<ProcessId> = self
+            .demanded()
+            .map(|place| &self.peers[place])
+            .filter(|peer| peer.is_alive())
+            .filter_map(Peer::process)
+            .collect();
         let latest = self.latest.values().max_by_key(|view| view.number);
-        let mut views = self.places().filter_map(|place| self.view(place)).peekable();
+        let mut views = self.demanded().filter_map(|place| self.view(place)).peekable();
         latest.is_some_and(|view| !view.is_quorum(&alive))
             || (views.peek().is_some() && !views.any(|view| view.is_quorum(&alive)))
     }

@@ -29,6 +29,8 @@ pub struct Scene {
     pub hints: bool,
     /// Whether operators trust refused connections.
     pub trust_refused: bool,
+    /// Whether each member runs real gossip.
+    pub gossip: bool,
     /// Whether founders are started by steps, too.
     pub asleep: bool,
 }
@@ -47,6 +49,7 @@ impl Scene {
             bounded: true,
             hints: true,
             trust_refused: false,
+            gossip: false,
             asleep: false,
         }
     }
@@ -71,6 +74,9 @@ impl Scene {
         }
         if self.trust_refused {
             world = world.trust_refused();
+        }
+        if self.gossip {
+            world = world.with_gossip();
         }
         if self.asleep {
             world = world.asleep();

@@ -1,7 +1,9 @@
 //! The network: when, how often and whether at all a packet arrives.
 //!
 //! Between a pair packets arrive in order, as over TCP; loss, doubling and overtaking are faults with a rate. Cuts
-//! are one-way and count: two overlapping cuts of the same way need two mendings.
+//! are one-way and count: two overlapping cuts of the same way need two mendings. A clogged way delivers when it is
+//! unclogged; a narrow one lets one packet after the other through and keeps only so many; a reset loses whatever is
+//! on its way. Datagrams go the same ways, each for itself.
 
 use crate::chance::mix;
 use std::collections::BTreeMap;
@@ -28,12 +30,14 @@ pub struct Weather {
     pub spike: u32,
     /// How much longer at most.
     pub spike_by: u64,
+    /// Damaged on the way, in parts per million.
+    pub garble: u32,
 }
 
 impl Weather {
     /// A quiet local network: 0.2 to 1 ms and nothing lost.
     pub const FAIR: Weather =
-        Weather { loss: 0, duplicate: 0, reorder: 0, fastest: MS / 5, slowest: MS, spike: 0, spike_by: 0 };
+        Weather { loss: 0, duplicate: 0, reorder: 0, fastest: MS / 5, slowest: MS, spike: 0, spike_by: 0, garble: 0 };
 
     /// The worse of the two in every respect.
     pub fn worse(self, other: Weather) -> Weather {
@@ -45,16 +49,54 @@ impl Weather {
             slowest: self.slowest.max(other.slowest),
             spike: self.spike.max(other.spike),
             spike_by: self.spike_by.max(other.spike_by),
+            garble: self.garble.max(other.garble),
         }
     }
+}
+
+/// What a narrow way lets through.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Narrow {
+    /// One packet in so many nanoseconds.
+    pub each: u64,
+    /// So many wait; when that is full, whatever else is sent is dropped until all of them are through.
+    pub room: u32,
 }
 
 #[derive(Clone, Debug, Default)]
 struct Way {
     packets: u64,
+    datagrams: u64,
     last_arrival: u64,
     cuts: u32,
+    /// Datagrams alone do not arrive.
+    deaf: u32,
+    /// Cuts that answer with a refusal.
+    rejects: u32,
+    /// When the last refusal was noticed, and how often.
+    refused_at: u64,
+    clogs: u32,
     slow_by: u64,
+    narrow: Option<Narrow>,
+    waiting: u32,
+    overflowing: bool,
+    /// Connections so far: what was sent on an earlier one does not arrive.
+    connection: u32,
+}
+
+/// A packet that was sent: when it arrives, if it does.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Route {
+    /// The true times at which it arrives: none if it is lost, two if it is doubled.
+    pub arrivals: [Option<u64>; 2],
+    /// The connection that carries it.
+    pub connection: u32,
+    /// What damages it, if it is damaged: a number to draw from.
+    pub damage: Option<u64>,
+}
+
+impl Route {
+    const LOST: [Option<u64>; 2] = [None, None];
 }
 
 /// All ways between members, by their places in the World.
@@ -77,7 +119,14 @@ enum Question {
     Spike,
     SpikeBy,
     SecondLatency,
+    Garble,
+    Damage,
 }
+
+/// Sets the luck of datagrams apart from that of packets.
+const DATAGRAMS: u64 = 0xda7a;
+/// A connection that is refused is dialled again after so long.
+const DIAL_EVERY: u64 = 200 * MS;
 
 impl Network {
     /// A fair network.
@@ -110,7 +159,13 @@ impl Network {
     pub fn mend_all(&mut self) {
         for way in self.ways.values_mut() {
             way.cuts = 0;
+            way.deaf = 0;
+            way.rejects = 0;
+            way.clogs = 0;
             way.slow_by = 0;
+            way.narrow = None;
+            way.waiting = 0;
+            way.overflowing = false;
         }
     }
 
@@ -124,29 +179,140 @@ impl Network {
         self.ways.get(&(from, to)).is_some_and(|way| way.cuts > 0)
     }
 
-    /// The true times at which a packet sent at `now` arrives: none if it is lost, two if it is doubled.
-    pub fn route(&mut self, now: u64, from: usize, to: usize) -> [Option<u64>; 2] {
+    /// Whether the way is clogged: what is sent waits until it is not.
+    pub fn is_clogged(&self, from: usize, to: usize) -> bool {
+        self.ways.get(&(from, to)).is_some_and(|way| way.clogs > 0)
+    }
+
+    /// From now on what arrives at the end of the way waits there.
+    pub fn clog(&mut self, from: usize, to: usize) {
+        self.ways.entry((from, to)).or_default().clogs += 1;
+    }
+
+    /// Takes back one [`clog`](Self::clog). True if the way is open again.
+    pub fn unclog(&mut self, from: usize, to: usize) -> bool {
+        let way = self.ways.entry((from, to)).or_default();
+        way.clogs = way.clogs.saturating_sub(1);
+        way.clogs == 0
+    }
+
+    /// The way is narrow from now on, or as wide as ever.
+    pub fn narrow(&mut self, from: usize, to: usize, narrow: Option<Narrow>) {
+        let way = self.ways.entry((from, to)).or_default();
+        way.narrow = narrow;
+        way.waiting = 0;
+        way.overflowing = false;
+    }
+
+    /// Whatever is on the way is lost.
+    pub fn reset(&mut self, from: usize, to: usize) {
+        let way = self.ways.entry((from, to)).or_default();
+        way.connection += 1;
+        way.waiting = 0;
+        way.overflowing = false;
+        // A new connection does not wait for what the old one had still to deliver.
+        way.last_arrival = 0;
+    }
+
+    /// Whether what was sent on this connection can still arrive.
+    pub fn is_open(&self, from: usize, to: usize, connection: u32) -> bool {
+        self.ways.get(&(from, to)).is_none_or(|way| way.connection == connection)
+    }
+
+    /// From now on a packet that is cut off from `to` is answered by a refusal, as if nobody listened there.
+    pub fn reject(&mut self, from: usize, to: usize) {
+        self.ways.entry((from, to)).or_default().rejects += 1;
+    }
+
+    /// Takes back one [`reject`](Self::reject).
+    pub fn accept(&mut self, from: usize, to: usize) {
+        let way = self.ways.entry((from, to)).or_default();
+        way.rejects = way.rejects.saturating_sub(1);
+    }
+
+    /// Whether a packet that was just sent is answered by a refusal: a connection is dialled at most so often.
+    pub fn is_refused(&mut self, now: u64, from: usize, to: usize) -> bool {
+        let Some(way) = self.ways.get_mut(&(from, to)) else { return false };
+        let due = way.rejects > 0 && way.cuts > 0 && (way.refused_at == 0 || now >= way.refused_at + DIAL_EVERY);
+        if due {
+            way.refused_at = now;
+        }
+        due
+    }
+
+    /// Datagrams from `from` do not arrive at `to` any more.
+    pub fn deafen(&mut self, from: usize, to: usize) {
+        self.ways.entry((from, to)).or_default().deaf += 1;
+    }
+
+    /// Takes back one [`deafen`](Self::deafen).
+    pub fn undeafen(&mut self, from: usize, to: usize) {
+        let way = self.ways.entry((from, to)).or_default();
+        way.deaf = way.deaf.saturating_sub(1);
+    }
+
+    /// What becomes of a packet sent at `now`.
+    pub fn route(&mut self, now: u64, from: usize, to: usize) -> Route {
         let way = self.ways.entry((from, to)).or_default();
         way.packets += 1;
         let (seed, packet, weather) = (self.seed, way.packets, self.weather);
         let ask = |question: Question| mix(&[seed, from as u64, to as u64, packet, question as u64]);
-        let hit = |question: Question, ppm: u32| ask(question) % 1_000_000 < u64::from(ppm);
+        let hit = |question: Question, ppm: u32| ppm > 0 && ask(question) % 1_000_000 < u64::from(ppm);
+        let connection = way.connection;
         if way.cuts > 0 || hit(Question::Loss, weather.loss) {
-            return [None, None];
+            return Route { arrivals: Route::LOST, connection, damage: None };
         }
+        let damage = hit(Question::Garble, weather.garble).then(|| ask(Question::Damage));
         let spread = weather.slowest.saturating_sub(weather.fastest) + 1;
         let mut arrival = now + way.slow_by + weather.fastest + ask(Question::Latency) % spread;
         if hit(Question::Spike, weather.spike) {
             arrival += ask(Question::SpikeBy) % (weather.spike_by + 1);
         }
-        if !hit(Question::Reorder, weather.reorder) {
+        if let Some(narrow) = way.narrow {
+            way.overflowing |= way.waiting >= narrow.room;
+            if way.overflowing {
+                return Route { arrivals: Route::LOST, connection, damage: None };
+            }
+            way.waiting += 1;
+            arrival = arrival.max(way.last_arrival + narrow.each);
+            way.last_arrival = arrival;
+        } else if !hit(Question::Reorder, weather.reorder) {
             arrival = arrival.max(way.last_arrival);
             way.last_arrival = arrival;
         }
-        let second = hit(Question::Duplicate, weather.duplicate)
+        // What a narrow way has room for is counted, so it doubles nothing.
+        let second = (way.narrow.is_none() && hit(Question::Duplicate, weather.duplicate))
             .then(|| arrival + ask(Question::SecondLatency) % (20 * weather.slowest + 1));
         self.longest = self.longest.max(second.unwrap_or(arrival) - now);
-        [Some(arrival), second]
+        Route { arrivals: [Some(arrival), second], connection, damage }
+    }
+
+    /// What becomes of a datagram sent at `now`: as a packet, but each for itself and on no connection.
+    pub fn route_datagram(&mut self, now: u64, from: usize, to: usize) -> Route {
+        let way = self.ways.entry((from, to)).or_default();
+        way.datagrams += 1;
+        let (seed, packet, weather) = (self.seed, way.datagrams, self.weather);
+        let ask = |question: Question| mix(&[seed, DATAGRAMS, from as u64, to as u64, packet, question as u64]);
+        let hit = |question: Question, ppm: u32| ppm > 0 && ask(question) % 1_000_000 < u64::from(ppm);
+        if way.cuts > 0 || way.deaf > 0 || way.overflowing || hit(Question::Loss, weather.loss) {
+            return Route { arrivals: Route::LOST, connection: 0, damage: None };
+        }
+        let damage = hit(Question::Garble, weather.garble).then(|| ask(Question::Damage));
+        let spread = weather.slowest.saturating_sub(weather.fastest) + 1;
+        let mut arrival = now + way.slow_by + weather.fastest + ask(Question::Latency) % spread;
+        if hit(Question::Spike, weather.spike) {
+            arrival += ask(Question::SpikeBy) % (weather.spike_by + 1);
+        }
+        let second = hit(Question::Duplicate, weather.duplicate)
+            .then(|| arrival + ask(Question::SecondLatency) % (20 * weather.slowest + 1));
+        Route { arrivals: [Some(arrival), second], connection: 0, damage }
+    }
+
+    /// A packet has come to the end of its way.
+    pub fn arrived(&mut self, from: usize, to: usize) {
+        let Some(way) = self.ways.get_mut(&(from, to)).filter(|way| way.narrow.is_some()) else { return };
+        way.waiting = way.waiting.saturating_sub(1);
+        way.overflowing &= way.waiting > 0;
     }
 }
 
@@ -157,7 +323,7 @@ mod tests {
     fn arrivals(weather: Weather, n: u64) -> Vec<Option<u64>> {
         let mut network = Network::new(3);
         network.set_weather(weather);
-        (0..n).map(|i| network.route(i * MS / 100, 0, 1)[0]).collect()
+        (0..n).map(|i| network.route(i * MS / 100, 0, 1).arrivals[0]).collect()
     }
 
     #[test]
@@ -183,9 +349,36 @@ mod tests {
         network.cut(0, 1);
         network.cut(0, 1);
         network.mend(0, 1);
-        assert_eq!(network.route(0, 0, 1), [None, None]);
-        assert!(network.route(0, 1, 0)[0].is_some());
+        assert_eq!(network.route(0, 0, 1).arrivals, [None, None]);
+        assert!(network.route(0, 1, 0).arrivals[0].is_some());
         network.mend(0, 1);
-        assert!(network.route(0, 0, 1)[0].is_some());
+        assert!(network.route(0, 0, 1).arrivals[0].is_some());
+    }
+
+    #[test]
+    fn a_narrow_way_drops_what_it_has_no_room_for_until_it_is_empty_again() {
+        let mut network = Network::new(1);
+        network.narrow(0, 1, Some(Narrow { each: 10 * MS, room: 3 }));
+        let times: Vec<_> = (0..5).map(|_| network.route(0, 0, 1).arrivals[0]).collect();
+        assert_eq!(times.iter().flatten().count(), 3);
+        assert!(times[1].unwrap() >= times[0].unwrap() + 10 * MS, "one after the other");
+        network.arrived(0, 1);
+        network.arrived(0, 1);
+        assert_eq!(network.route(0, 0, 1).arrivals[0], None, "it is still full");
+        network.arrived(0, 1);
+        assert!(network.route(0, 0, 1).arrivals[0].is_some());
+    }
+
+    #[test]
+    fn a_refusal_comes_only_from_a_way_that_is_cut_and_rejects_and_not_for_every_packet() {
+        let mut network = Network::new(1);
+        network.reject(0, 1);
+        assert!(!network.is_refused(SECOND, 0, 1));
+        network.cut(0, 1);
+        assert!(network.is_refused(SECOND, 0, 1));
+        assert!(!network.is_refused(SECOND + MS, 0, 1));
+        assert!(network.is_refused(2 * SECOND, 0, 1));
+        network.accept(0, 1);
+        assert!(!network.is_refused(3 * SECOND, 0, 1));
     }
 }

@@ -6,6 +6,11 @@ use elderlock::protocol::{Config, Host, Input, MemberInfo, Node, ProcessId, Stor
 use std::collections::{BTreeSet, VecDeque};
 use std::net::{Ipv4Addr, SocketAddr};
 
+/// What wall clocks show when the World begins: Unix milliseconds.
+const WALL_START: u64 = 1_800_000_000_000;
+/// The origin of founding numbers.
+const WALL_ORIGIN: u64 = WALL_START - 1_000;
+
 /// Whether the process runs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Run {
@@ -30,6 +35,8 @@ pub struct Peer {
     pub incarnation: u64,
     /// Its clock.
     pub clock: Clock,
+    /// How far its wall clock is off, in milliseconds. Only foundings and the generations of gossip look at it.
+    pub wall: i64,
     /// Whether the present process runs.
     pub run: Run,
     /// The present process, or the last one.
@@ -44,6 +51,8 @@ pub struct Peer {
     pub requests: u64,
     /// When its timer is due, in true time.
     pub due: Option<u64>,
+    /// When the timer of its gossip is due, in true time.
+    pub gossip_due: Option<u64>,
     /// The seeds it is started with.
     pub seeds: BTreeSet<SocketAddr>,
     /// What the core wants its next life to be started with, after it was expelled or gave itself up.
@@ -82,7 +91,8 @@ impl Peer {
             host_up: true,
             incarnation: 0,
             // Far apart, so that nothing can come of comparing two clocks.
-            clock: Clock { offset: (place as u64 * 7 + 1) * 3_600_000_000_000, ppm: 0 },
+            clock: Clock { offset: (place as u64 * 7 + 1) * 3_600_000_000_000, ppm: 0, since: 0 },
+            wall: 0,
             run: Run::Down,
             node: None,
             leaving: false,
@@ -90,6 +100,7 @@ impl Peer {
             pauses: 0,
             requests: 0,
             due: None,
+            gossip_due: None,
             seeds: BTreeSet::new(),
             next_life: None,
             found_alone: false,
@@ -133,10 +144,20 @@ impl Peer {
         };
         let mut config = self.next_life.take().unwrap_or_else(fresh);
         config.me = me.clone();
-        // Seconds of real life; a World is too short for those, so its milliseconds stand for them.
-        config.founding_number = config.founding_number.max(ViewNumber(1_000 + (now / 1_000_000) as u32));
+        config.founding_number = config.founding_number.max(self.founding_number(now));
         self.node = Some(Node::new(config, self.clock.local(now)));
         self.due = Some(now);
+    }
+
+    /// The wall clock, in milliseconds: it may be set back and forth while everything else goes on.
+    pub fn wall_millis(&self, now: u64) -> u64 {
+        (WALL_START + now / 1_000_000).saturating_add_signed(self.wall)
+    }
+
+    /// The number of a view founded now. Seconds of real life; a World is too short for those, so its milliseconds
+    /// stand for them.
+    pub fn founding_number(&self, now: u64) -> ViewNumber {
+        ViewNumber(self.wall_millis(now).saturating_sub(WALL_ORIGIN).clamp(1, 0x7000_0000) as u32)
     }
 
     /// The present process, or the last one.
@@ -157,6 +178,14 @@ impl Peer {
     /// The end of its member lease.
     pub fn lease_end(&self) -> Time {
         self.node.as_ref().map_or(Time::ZERO, Node::lease_end)
+    }
+
+    /// When the first of its timers is due.
+    pub fn next(&self) -> Option<u64> {
+        match (self.due, self.gossip_due) {
+            (Some(due), Some(gossip)) => Some(due.min(gossip)),
+            (due, gossip) => due.or(gossip),
+        }
     }
 
     /// Looks up when the timer is due.

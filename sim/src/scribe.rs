@@ -10,7 +10,7 @@ use elderlock::protocol::{Epoch, Event, GrantorState, LostReason, Outcome, Proce
 use std::collections::BTreeMap;
 
 /// The pen of a World.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Scribe {
     record: Record,
     /// Whether packets are written down.
@@ -52,7 +52,7 @@ impl World {
 
     /// What was demanded after the healing came about, at every member.
     pub(crate) fn record_rest(&mut self) -> bool {
-        let places = self.places().filter(|place| self.is_alive(*place)).collect();
+        let places = self.demanded().filter(|place| self.is_alive(*place)).collect();
         self.record_line(None, Entry::Rest { places });
         true
     }
@@ -180,6 +180,20 @@ impl World {
         self.record_here(place, Entry::Lease { until });
     }
 
+    /// The clock at `place` has another rate: what ends by it ends at another time than was written.
+    pub(crate) fn record_turned_clock(&mut self, place: usize) {
+        let Some(process) = self.peers[place].process().filter(|_| self.peers[place].is_alive()) else { return };
+        let holds: Vec<(Ask, Time)> = self.history.claims().map(|ask| (ask, self.call(ask).until)).collect();
+        for (ask, until) in holds {
+            if self.call(ask).process == process {
+                let until = self.true_end(place, until);
+                self.record_call(ask, Entry::Extended { call: ask.0, until });
+            }
+        }
+        let until = self.true_end(place, self.peers[place].lease_end());
+        self.record_here(place, Entry::Lease { until });
+    }
+
     pub(crate) fn record_event(&mut self, place: usize, event: &Event) {
         let named = |name: &str| Entry::Event { name: name.to_string() };
         let entry = match event {
@@ -236,6 +250,7 @@ impl World {
             })
             .map(|(service, epoch, _)| (service.clone(), epoch))
             .collect();
+        self.stirred |= !news.is_empty();
         for (service, epoch) in news {
             self.set_role(place, &service, Some((epoch, GrantorState::Recovering)));
             let (service, epoch) = (service.as_str().to_string(), epoch.0.get());

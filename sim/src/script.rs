@@ -6,7 +6,7 @@
 use crate::history::Ask;
 use crate::kind::KINDS;
 use crate::log::{Log, Scene};
-use crate::network::{MS, SECOND, Weather};
+use crate::network::{MS, Narrow, SECOND, Weather};
 use crate::step::{Packets, Rumour, Step};
 use crate::transcript::{Transcript, span};
 use crate::world::World;
@@ -38,6 +38,8 @@ pub fn write_step(step: &Step) -> String {
         }
         Step::Release(call) => format!("release c{call}"),
         Step::Cancel(call) => format!("cancel c{call}"),
+        Step::GiveUp(call, after) => format!("give-up c{call} after={}", span(nanos(after))),
+        Step::GiveUpAnswered(call, after) => format!("give-up-answered c{call} after={}", span(nanos(after))),
         Step::Extend(call, lease) => format!("extend c{call} {}", span(nanos(lease))),
         Step::Fence(call) => format!("fence c{call}"),
         Step::Write(call) => format!("write c{call}"),
@@ -52,6 +54,20 @@ pub fn write_step(step: &Step) -> String {
         Step::Cut(from, to) => format!("cut m{from} m{to}"),
         Step::Mend(from, to) => format!("mend m{from} m{to}"),
         Step::Slow(from, to, by) => format!("slow m{from} m{to} by={}", span(nanos(by))),
+        Step::Clog(from, to) => format!("clog m{from} m{to}"),
+        Step::Unclog(from, to) => format!("unclog m{from} m{to}"),
+        Step::Narrow(from, to, None) => format!("widen m{from} m{to}"),
+        Step::Narrow(from, to, Some(Narrow { each, room })) => {
+            format!("narrow m{from} m{to} each={} room={room}", span(*each))
+        }
+        Step::Reset(a, b) => format!("reset m{a} m{b}"),
+        Step::ResetHalf(from, to) => format!("reset-half m{from} m{to}"),
+        Step::Reject(from, to) => format!("reject m{from} m{to}"),
+        Step::Accept(from, to) => format!("accept m{from} m{to}"),
+        Step::Deafen(a, b) => format!("deafen m{a} m{b}"),
+        Step::Undeafen(a, b) => format!("undeafen m{a} m{b}"),
+        Step::TurnClock(place, ppm) => format!("turn-clock m{place} {ppm}"),
+        Step::StepWallClock(place, millis) => format!("step-wall-clock m{place} {millis}"),
         Step::Weather(weather) => write_weather(weather),
         Step::Heal => "heal".to_string(),
         Step::Hold(packets) => format!("hold{}", write_packets(packets)),
@@ -63,6 +79,9 @@ pub fn write_step(step: &Step) -> String {
             format!("notice m{at} {what} m{about}")
         }
         Step::Restore => "restore".to_string(),
+        Step::RestorePart(core) => {
+            core.iter().fold("restore-part".to_string(), |text, place| text + &format!(" m{place}"))
+        }
         Step::Fault { fault, kind, places } => {
             places.iter().fold(format!("fault {fault} {}", quoted(kind)), |text, place| text + &format!(" m{place}"))
         }
@@ -99,6 +118,10 @@ fn read_step(name: &str, args: &mut ArgumentConsumer<'_>) -> Parsed<Option<Step>
         }
         "release" => Step::Release(call(args)?),
         "cancel" => Step::Cancel(call(args)?),
+        "give-up" => Step::GiveUp(call(args)?, read_span(args.take_key("after").ok_or("wants after=")?)?),
+        "give-up-answered" => {
+            Step::GiveUpAnswered(call(args)?, read_span(args.take_key("after").ok_or("wants after=")?)?)
+        }
         "extend" => Step::Extend(call(args)?, read_span(word(args, "a span")?)?),
         "fence" => Step::Fence(call(args)?),
         "write" => Step::Write(call(args)?),
@@ -113,6 +136,23 @@ fn read_step(name: &str, args: &mut ArgumentConsumer<'_>) -> Parsed<Option<Step>
         "cut" => Step::Cut(place(args)?, place(args)?),
         "mend" => Step::Mend(place(args)?, place(args)?),
         "slow" => Step::Slow(place(args)?, place(args)?, read_span(args.take_key("by").ok_or("wants by=")?)?),
+        "clog" => Step::Clog(place(args)?, place(args)?),
+        "unclog" => Step::Unclog(place(args)?, place(args)?),
+        "widen" => Step::Narrow(place(args)?, place(args)?, None),
+        "narrow" => {
+            let (from, to) = (place(args)?, place(args)?);
+            let each = read_span(args.take_key("each").ok_or("wants each=")?)?.as_nanos() as u64;
+            let room = args.take_key("room").ok_or("wants room=")?.parse()?;
+            Step::Narrow(from, to, Some(Narrow { each, room }))
+        }
+        "reset" => Step::Reset(place(args)?, place(args)?),
+        "reset-half" => Step::ResetHalf(place(args)?, place(args)?),
+        "reject" => Step::Reject(place(args)?, place(args)?),
+        "accept" => Step::Accept(place(args)?, place(args)?),
+        "deafen" => Step::Deafen(place(args)?, place(args)?),
+        "undeafen" => Step::Undeafen(place(args)?, place(args)?),
+        "turn-clock" => Step::TurnClock(place(args)?, word(args, "a rate")?.parse()?),
+        "step-wall-clock" => Step::StepWallClock(place(args)?, word(args, "milliseconds")?.parse()?),
         "weather" => Step::Weather(read_weather(args)?),
         "heal" => Step::Heal,
         "hold" => Step::Hold(read_packets(args)?),
@@ -126,6 +166,7 @@ fn read_step(name: &str, args: &mut ArgumentConsumer<'_>) -> Parsed<Option<Step>
             Step::Notice { at, about: place(args)?, what }
         }
         "restore" => Step::Restore,
+        "restore-part" => Step::RestorePart(places(args)?),
         "fault" => {
             let (fault, kind) = (number(args)?, word(args, "a kind")?.to_string());
             Step::Fault { fault, kind, places: places(args)? }
@@ -204,6 +245,7 @@ fn write_weather(weather: &Weather) -> String {
         ("duplicate", weather.duplicate, fair.duplicate),
         ("reorder", weather.reorder, fair.reorder),
         ("spike", weather.spike, fair.spike),
+        ("garble", weather.garble, fair.garble),
     ];
     for (name, rate, _) in rates.into_iter().filter(|(_, rate, fair)| rate != fair) {
         text += &format!(" {name}={rate}ppm");
@@ -228,6 +270,7 @@ fn read_weather(args: &mut ArgumentConsumer<'_>) -> Parsed<Weather> {
             "duplicate" => weather.duplicate = read_ppm(value)?,
             "reorder" => weather.reorder = read_ppm(value)?,
             "spike" => weather.spike = read_ppm(value)?,
+            "garble" => weather.garble = read_ppm(value)?,
             "fastest" => weather.fastest = nanos()?,
             "slowest" => weather.slowest = nanos()?,
             "spike-by" => weather.spike_by = nanos()?,
@@ -263,6 +306,7 @@ fn write_scene(scene: &Scene) -> String {
         (!scene.bounded, " clocks=unbounded"),
         (!scene.hints, " hints=none"),
         (scene.trust_refused, " refused=trusted"),
+        (scene.gossip, " gossip=real"),
         (scene.asleep, " asleep=yes"),
     ] {
         text += if said { word } else { "" };
@@ -302,6 +346,7 @@ fn read_scene(scene: &mut Scene, name: &str, args: &mut ArgumentConsumer<'_>) ->
                     ("clocks", "unbounded") => scene.bounded = false,
                     ("hints", "none") => scene.hints = false,
                     ("refused", "trusted") => scene.trust_refused = true,
+                    ("gossip", "real") => scene.gossip = true,
                     ("asleep", "yes") => scene.asleep = true,
                     _ => return Err(format!("no world has {key}={value}").into()),
                 }
@@ -355,7 +400,11 @@ impl Log {
             writeln!(text, "at {} {}", time(*at), write_step(step)).expect("a string takes what is written to it");
         }
         // A demand takes its time itself.
-        if self.steps.last().is_none_or(|(at, step)| *at < self.end && *step != Step::Restore) {
+        if self
+            .steps
+            .last()
+            .is_none_or(|(at, step)| *at < self.end && !matches!(step, Step::Restore | Step::RestorePart(_)))
+        {
             text += if text.ends_with("---\n") { "\n" } else { "---\n\n" };
             text += &format!("at {}\n", time(self.end));
         }
@@ -579,7 +628,24 @@ mod tests {
                 slowest: 5_000,
                 spike: 6,
                 spike_by: 7 * MS,
+                garble: 8,
             }),
+            Step::GiveUp(7, Duration::from_micros(1_500)),
+            Step::GiveUpAnswered(8, Duration::ZERO),
+            Step::Clog(0, 1),
+            Step::Unclog(0, 1),
+            Step::Narrow(1, 2, Some(Narrow { each: 3 * MS, room: 4 })),
+            Step::Narrow(1, 2, None),
+            Step::Reset(0, 1),
+            Step::ResetHalf(1, 0),
+            Step::Reject(0, 2),
+            Step::Accept(0, 2),
+            Step::Deafen(0, 1),
+            Step::Undeafen(0, 1),
+            Step::TurnClock(1, -19_500),
+            Step::TurnClock(1, 300_000),
+            Step::StepWallClock(2, -1_000_000),
+            Step::RestorePart(vec![0, 2]),
             Step::Heal,
             Step::Restore,
             Step::Fault { fault: 3, kind: "cut one way".to_string(), places: vec![0, 2] },

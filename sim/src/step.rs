@@ -7,7 +7,7 @@
 
 use crate::history::Ask;
 use crate::kind::kind;
-use crate::network::Weather;
+use crate::network::{Narrow, Weather};
 use crate::rule::{Flight, RuleId};
 use crate::world::World;
 use elderlock::protocol::{Hint, Token, Wait};
@@ -36,6 +36,10 @@ pub enum Step {
     Release(usize),
     /// The client no longer waits for the lock.
     Cancel(usize),
+    /// The client drops its future or its guard so long after now.
+    GiveUp(usize, Duration),
+    /// The client drops its future so long after the answer, or the guard that came of it.
+    GiveUpAnswered(usize, Duration),
     /// The client wants to hold for at least so long from now.
     Extend(usize, Duration),
     /// The client asks the guard for its token and keeps it for later.
@@ -69,6 +73,28 @@ pub enum Step {
     Mend(usize, usize),
     /// Everything sent from the first place to the second takes so much longer.
     Slow(usize, usize, Duration),
+    /// What is sent from the first place waits at the end of its way to the second. Clogs count.
+    Clog(usize, usize),
+    /// Takes back one clog; what waited arrives, in order.
+    Unclog(usize, usize),
+    /// The way from the first place to the second lets through only so much; `None`: everything.
+    Narrow(usize, usize, Option<Narrow>),
+    /// The connection between the two breaks; what is on its way either way is lost.
+    Reset(usize, usize),
+    /// The same, and only what is on its way from the first to the second is lost.
+    ResetHalf(usize, usize),
+    /// As a cut, and the first place is told that nobody listens at the second.
+    Reject(usize, usize),
+    /// Takes back one rejection.
+    Accept(usize, usize),
+    /// Datagrams between the two get lost. It counts.
+    Deafen(usize, usize),
+    /// Takes back one of that.
+    Undeafen(usize, usize),
+    /// The clock of a place runs so much fast from now on, in parts per million.
+    TurnClock(usize, i32),
+    /// The wall clock of a place jumps by so many milliseconds.
+    StepWallClock(usize, i64),
     /// The weather from now on.
     Weather(Weather),
     /// Everybody reaches everybody again, in fair weather.
@@ -94,6 +120,8 @@ pub enum Step {
 
     /// Everything is healed, everybody is woken or started again, and everything has to work.
     Restore,
+    /// These are woken or started again and have to work; nothing is done for the others, or demanded of them.
+    RestorePart(Vec<usize>),
 
     /// For the record: what follows is a fault of a plan.
     Fault {
@@ -127,6 +155,7 @@ impl Step {
             Step::Ask { call, .. } => Some(*call),
             Step::Release(call) | Step::Cancel(call) | Step::Extend(call, _) => Some(*call),
             Step::Fence(call) | Step::Write(call) | Step::WriteEarlier(call) => Some(*call),
+            Step::GiveUp(call, _) | Step::GiveUpAnswered(call, _) => Some(*call),
             _ => None,
         }
     }
@@ -136,6 +165,7 @@ impl Step {
             Step::Ask { call, .. } => Some(call),
             Step::Release(call) | Step::Cancel(call) | Step::Extend(call, _) => Some(call),
             Step::Fence(call) | Step::Write(call) | Step::WriteEarlier(call) => Some(call),
+            Step::GiveUp(call, _) | Step::GiveUpAnswered(call, _) => Some(call),
             _ => None,
         }
     }
@@ -191,6 +221,39 @@ pub(crate) struct Named {
     rules: Vec<(Packets, RuleId)>,
 }
 
+impl Step {
+    /// The places that it names.
+    pub fn places(&self) -> Vec<usize> {
+        match self {
+            Step::Ask { place, .. }
+            | Step::Start(place)
+            | Step::Crash(place)
+            | Step::Vanish(place)
+            | Step::Pause(place)
+            | Step::Wake(place)
+            | Step::Leave(place)
+            | Step::Timer(place)
+            | Step::TurnClock(place, _)
+            | Step::StepWallClock(place, _) => vec![*place],
+            Step::Cut(a, b)
+            | Step::Mend(a, b)
+            | Step::Slow(a, b, _)
+            | Step::Clog(a, b)
+            | Step::Unclog(a, b)
+            | Step::Narrow(a, b, _)
+            | Step::Reset(a, b)
+            | Step::ResetHalf(a, b)
+            | Step::Reject(a, b)
+            | Step::Accept(a, b)
+            | Step::Deafen(a, b)
+            | Step::Undeafen(a, b)
+            | Step::Notice { at: a, about: b, .. } => vec![*a, *b],
+            Step::Fault { places, .. } | Step::RestorePart(places) => places.clone(),
+            _ => Vec::new(),
+        }
+    }
+}
+
 impl World {
     /// Does a step: the one way in for drivers. False if there was nothing to do it to.
     pub fn apply(&mut self, step: &Step) -> bool {
@@ -208,6 +271,10 @@ impl World {
             }
             Step::Release(call) => self.with(*call, |world, ask| world.release(ask)),
             Step::Cancel(call) => self.with(*call, |world, ask| world.cancel(ask)),
+            Step::GiveUp(call, after) => self.with(*call, |world, ask| world.give_up_after(ask, *after)),
+            Step::GiveUpAnswered(call, after) => {
+                self.with(*call, |world, ask| world.give_up_when_answered(ask, *after))
+            }
             Step::Extend(call, lease) => self.with(*call, |world, ask| world.extend(ask, lease.as_millis() as u64)),
             Step::Fence(call) => {
                 let token = self.named(*call).and_then(|ask| self.fence(ask));
@@ -235,6 +302,23 @@ impl World {
             Step::Slow(from, to, by) => {
                 let by = by.as_nanos() as u64;
                 self.between(*from, *to, |world, from, to| world.network.slow(from, to, by))
+            }
+            Step::Clog(from, to) => self.between(*from, *to, World::clog),
+            Step::Unclog(from, to) => self.between(*from, *to, World::unclog),
+            Step::Narrow(from, to, narrow) => {
+                self.between(*from, *to, |world, from, to| world.narrow(from, to, *narrow))
+            }
+            Step::Reset(a, b) => self.between(*a, *b, World::reset),
+            Step::ResetHalf(from, to) => self.between(*from, *to, World::reset_half),
+            Step::Reject(from, to) => self.between(*from, *to, World::reject_one_way),
+            Step::Accept(from, to) => self.between(*from, *to, World::accept_one_way),
+            Step::Deafen(a, b) => self.between(*a, *b, World::deafen),
+            Step::Undeafen(a, b) => self.between(*a, *b, World::undeafen),
+            Step::TurnClock(place, ppm) => {
+                self.between(*place, *place, |world, place, _| world.turn_clock(place, *ppm))
+            }
+            Step::StepWallClock(place, by) => {
+                self.between(*place, *place, |world, place, _| world.step_wall_clock(place, *by))
             }
             Step::Weather(weather) => {
                 self.weather(*weather);
@@ -270,6 +354,7 @@ impl World {
                 true
             }
             Step::Restore => self.restore_and_demand(),
+            Step::RestorePart(core) => self.restore_part_and_demand(core),
             Step::Fault { fault, kind, places } => {
                 self.record_fault(*fault, kind, places.clone());
                 true

@@ -137,7 +137,11 @@ impl Transcript {
                 let lock = lock.as_ref().map(|lock| format!(" of {lock}")).unwrap_or_default();
                 format!("BROKEN {invariant}{lock}")
             }
-            Entry::Lease { .. } | Entry::Send { .. } | Entry::Arrive { .. } => return None,
+            Entry::World { .. }
+            | Entry::Rest { .. }
+            | Entry::Lease { .. }
+            | Entry::Send { .. }
+            | Entry::Arrive { .. } => return None,
         })
     }
 

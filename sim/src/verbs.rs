@@ -2,13 +2,14 @@
 
 use crate::history::{Ask, Call, Key};
 use crate::kind::{KINDS, kind};
-use crate::network::{MS, Weather};
+use crate::network::{MS, Narrow, Weather};
 use crate::peer::{Peer, Run};
+use crate::rare::State;
 use crate::rule::{Fate, Flight, Rule, RuleId};
 use crate::world::{Due, World};
 use elderlock::protocol::{
     Command, GrantorState, Hint, Input, LockName, LostReason, Metadata, Node, Outcome, ProcessId, RequestId,
-    ServiceName, Status, StoredVote, Time, Token, View, Wait,
+    ServiceName, Sizes, Status, StoredVote, Time, Token, View, Wait,
 };
 use std::time::Duration;
 
@@ -82,6 +83,32 @@ impl World {
         }
     }
 
+    /// The client drops its future, or its guard, after so long.
+    pub fn give_up_after(&mut self, ask: Ask, after: Duration) {
+        self.schedule(after.as_nanos() as u64, Due::GiveUp { ask });
+    }
+
+    /// The client drops its future, or the guard that came of it, so long after the answer; zero: before it has
+    /// looked at it.
+    pub fn give_up_when_answered(&mut self, ask: Ask, after: Duration) {
+        if self.is_answered(ask) {
+            self.give_up_after(ask, after);
+        } else {
+            self.fickle.insert(ask, after);
+        }
+    }
+
+    /// The client drops what it has of the request. One that is stopped does so when it wakes.
+    pub(crate) fn give_up(&mut self, ask: Ask) {
+        let call = self.call(ask);
+        let (member, process, over) = (call.member, call.process, call.released || call.gone);
+        if self.is_paused(member) && self.peers[member].is(process) {
+            self.schedule(5 * MS, Due::GiveUp { ask });
+        } else if !over {
+            self.release(ask);
+        }
+    }
+
     /// No longer wants a lock.
     pub fn cancel(&mut self, ask: Ask) {
         self.release(ask);
@@ -126,6 +153,9 @@ impl World {
         let key = self.history.call(ask).key.clone();
         let taken = self.store.write(&key, token);
         self.record_write(ask, token.get(), taken);
+        if !taken {
+            self.reach(State::StaleWrite);
+        }
         taken
     }
 
@@ -205,6 +235,9 @@ impl World {
 
     /// Gossip calls a silent process down after a while.
     fn notice_silence(&mut self, place: usize, process: ProcessId) {
+        if self.gossip.is_some() {
+            return;
+        }
         let patience = self.common.timing.elder_lease.as_nanos() as u64;
         for other in (0..self.peers.len()).filter(|other| *other != place) {
             let chance = crate::chance::mix(&[self.common.seed, 0x511e, place as u64, other as u64, self.now]);
@@ -287,6 +320,107 @@ impl World {
         }
     }
 
+    /// What comes from `from` waits at the end of its way to `to` until [`unclog`](Self::unclog). Clogs count.
+    pub fn clog(&mut self, from: usize, to: usize) {
+        self.note(from, |_| format!("is clogged towards m{to}"));
+        self.network.clog(from, to);
+    }
+
+    /// Takes back one clog: what waited arrives, in order.
+    pub fn unclog(&mut self, from: usize, to: usize) {
+        if self.network.unclog(from, to) {
+            self.note(from, |_| format!("is no longer clogged towards m{to}"));
+            self.flush(from, to);
+        }
+    }
+
+    /// The way lets through only so much, and has room for only so much; `None`: it is as wide as ever.
+    pub fn narrow(&mut self, from: usize, to: usize, narrow: Option<Narrow>) {
+        self.note(from, |_| format!("has a way to m{to} that is {}", if narrow.is_some() { "narrow" } else { "wide" }));
+        self.network.narrow(from, to, narrow);
+    }
+
+    /// The connections between the two break: all that is on its way both ways is lost, and both notice.
+    pub fn reset(&mut self, a: usize, b: usize) {
+        self.reset_one_way(a, b);
+        self.reset_one_way(b, a);
+        self.break_connection(a, b);
+    }
+
+    /// All that is on its way from `from` to `to` is lost: a connection breaks when everything of the other way
+    /// has been read. Both notice.
+    pub fn reset_half(&mut self, from: usize, to: usize) {
+        self.reset_one_way(from, to);
+        self.break_connection(from, to);
+    }
+
+    fn reset_one_way(&mut self, from: usize, to: usize) {
+        self.note(from, |_| format!("loses its connection to m{to}"));
+        self.network.reset(from, to);
+        self.streams.remove(&(from, to));
+        self.clogged.remove(&(from, to));
+    }
+
+    /// Both learn that their connection broke, and dial again.
+    fn break_connection(&mut self, a: usize, b: usize) {
+        for (here, there) in [(a, b), (b, a)] {
+            let Some(process) = self.peers[there].process() else { continue };
+            let chance = crate::chance::mix(&[self.common.seed, 0x4e5e, here as u64, there as u64, self.now]);
+            self.hint(MS / 5 + chance % MS, here, Hint::Unreachable(process));
+            if !self.network.is_cut(here, there) && !self.network.is_cut(there, here) && self.peers[there].is_alive() {
+                self.hint(50 * MS + chance % (10 * MS), here, Hint::Connected(process));
+            }
+        }
+    }
+
+    /// A wall before the place refuses every connection to it, as if nobody listened there; it cannot dial either.
+    pub fn reject_one_way(&mut self, from: usize, to: usize) {
+        self.note(from, |_| format!("is refused at m{to}"));
+        self.network.reject(from, to);
+        self.network.cut(from, to);
+        if let Some(process) = self.peers[to].process() {
+            self.hint(MS / 5, from, Hint::Refused(process));
+        }
+    }
+
+    /// Takes back one [`reject_one_way`](Self::reject_one_way).
+    pub fn accept_one_way(&mut self, from: usize, to: usize) {
+        self.network.accept(from, to);
+        self.mend_one_way(from, to);
+    }
+
+    /// Datagrams between the two get lost, and only those.
+    pub fn deafen(&mut self, a: usize, b: usize) {
+        self.note(a, |_| format!("and m{b} no longer get datagrams of each other"));
+        self.network.deafen(a, b);
+        self.network.deafen(b, a);
+    }
+
+    /// Takes back one [`deafen`](Self::deafen).
+    pub fn undeafen(&mut self, a: usize, b: usize) {
+        self.network.undeafen(a, b);
+        self.network.undeafen(b, a);
+    }
+
+    /// The clock at `place` runs so much fast from now on, in parts per million.
+    pub fn turn_clock(&mut self, place: usize, ppm: i32) {
+        if self.peers[place].clock.ppm == ppm {
+            return;
+        }
+        self.note(place, |_| format!("has a clock that runs {ppm} ppm fast from now on"));
+        let now = self.now;
+        self.peers[place].clock.turn(now, ppm);
+        self.peers[place].reschedule();
+        self.gossip_reschedules(place);
+        self.record_turned_clock(place);
+    }
+
+    /// The wall clock at `place` jumps by so many milliseconds. Nobody is to notice.
+    pub fn step_wall_clock(&mut self, place: usize, by: i64) {
+        self.note(place, |_| format!("has a wall clock that jumps by {by} ms"));
+        self.peers[place].wall += by;
+    }
+
     /// The member reaches nobody and nobody reaches it.
     pub fn isolate(&mut self, place: usize) {
         for other in (0..self.peers.len()).filter(|other| *other != place).collect::<Vec<_>>() {
@@ -312,6 +446,14 @@ impl World {
             self.note(0, |_| "(the network is healed)".to_string());
         }
         self.network.mend_all();
+        // A damaged length has a decoder wait for up to four megabytes, and nothing in the runtime ends that: a pair
+        // may not hear each other for as long as the connection lasts. Nobody could come to rest with it.
+        for (from, to) in self.streams.keys().copied().collect::<Vec<_>>() {
+            self.reset(from, to);
+        }
+        for (from, to) in self.clogged.keys().copied().collect::<Vec<_>>() {
+            self.flush(from, to);
+        }
         self.network.set_weather(Weather::FAIR);
     }
 
@@ -465,8 +607,25 @@ impl World {
 
     /// Whether no member knows of a hold or a waiter.
     pub fn is_empty_everywhere(&self) -> bool {
-        self.places().filter_map(|place| self.status(place)).all(|status| {
+        self.demanded().filter_map(|place| self.status(place)).all(|status| {
             status.services.iter().all(|of| of.locks.is_empty() && of.waiting_here == 0 && of.held_here == 0)
+        })
+    }
+
+    /// How much the member keeps.
+    pub fn sizes(&self, place: usize) -> Option<Sizes> {
+        let peer = &self.peers[place];
+        peer.node.as_ref().filter(|_| peer.is_alive()).map(|node| node.sizes(peer.clock.local(self.now)))
+    }
+
+    /// Whether no member keeps more than one does that has just joined and asked for nothing.
+    pub fn is_at_rest(&self) -> bool {
+        let others = self.demanded().count().saturating_sub(1);
+        self.demanded().filter_map(|place| self.sizes(place)).all(|sizes| {
+            // Suspicions end with a new connection, and not every one comes to that. Detours go on as long as either side
+            // takes one, for each takes the other's as a sign of trouble: a known defect, not demanded yet.
+            let Sizes { links, suspected: _, detours: _, .. } = sizes;
+            links <= others && Sizes { links: 0, suspected: 0, detours: 0, ..sizes } == Sizes::default()
         })
     }
 

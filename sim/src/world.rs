@@ -5,16 +5,19 @@
 
 use crate::chance::{Digest, mix};
 use crate::clock::Clock;
+use crate::gossip::{Gossip, Word};
 use crate::history::{Ask, History};
 use crate::invariants::{Break, Fact, Judge};
 use crate::kind::kind;
-use crate::network::{MS, Network, SECOND};
+use crate::network::{MS, Network, Route, SECOND};
 use crate::peer::{Common, Peer, Run};
+use crate::rare::{Rare, State};
 use crate::record::Entry;
 use crate::rule::{Fate, Flight, Rule};
 use crate::scribe::Scribe;
 use crate::step::Named;
 use crate::store::Store;
+use crate::stream::{Damages, Stream};
 use elderlock::protocol::{Command, Event, Hint, Input, Lineage, Outcome, Output, Packet, ProcessId, Timing, View};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::hash::Hash;
@@ -35,6 +38,10 @@ pub(crate) enum Due {
     Hint { to: usize, process: ProcessId, hint: Hint },
     /// An expelled process starts again as a new one.
     Rebirth { to: usize, process: ProcessId },
+    /// A client gives up what it asked for.
+    GiveUp { ask: Ask },
+    /// Something of the gossip machines arrives at a place.
+    Gossip { from: usize, to: usize, word: Word },
 }
 
 /// A packet on its way.
@@ -47,6 +54,12 @@ pub(crate) struct Parcel {
     pub(crate) to: usize,
     pub(crate) wanted: Option<ProcessId>,
     pub(crate) packet: Packet,
+    /// When it was sent.
+    pub(crate) sent: u64,
+    /// The connection that carries it.
+    pub(crate) connection: u32,
+    /// What damages it, if it is damaged.
+    pub(crate) damage: Option<u64>,
 }
 
 /// Several cores, their clocks and clients, and the network between them.
@@ -62,9 +75,25 @@ pub struct World {
     pub(crate) history: History,
     pub(crate) store: Store,
     pub(crate) scribe: Scribe,
+    rare: Option<Box<Rare>>,
     judge: Judge,
     pub(crate) rules: Vec<Rule>,
     pub(crate) held: Vec<(usize, Parcel)>,
+    /// What waits at the end of clogged ways, in order.
+    pub(crate) clogged: BTreeMap<(usize, usize), Vec<Due>>,
+    /// Connections that carry damaged bytes.
+    pub(crate) streams: BTreeMap<(usize, usize), Stream>,
+    pub(crate) damages: Damages,
+    /// What damaged frames say is believed.
+    pub(crate) credulous: bool,
+    /// Clients that give up so long after they are answered.
+    pub(crate) fickle: BTreeMap<Ask, Duration>,
+    /// A recovery has begun, for drivers that wait for one.
+    pub(crate) stirred: bool,
+    /// Those of whom everything is demanded after healing; `None`: everybody.
+    pub(crate) core: Option<BTreeSet<usize>>,
+    /// The gossip machines of all places, if they run.
+    pub(crate) gossip: Option<Vec<Gossip>>,
     /// What steps refer to by name.
     pub(crate) named: Named,
     started: bool,
@@ -79,7 +108,7 @@ pub struct World {
     /// Until then the next process to decide a view dies before it can tell anyone.
     pub(crate) doomed_until: u64,
     broken: Option<Break>,
-    digest: Digest,
+    pub(crate) digest: Digest,
     events: u64,
     at_once: (u64, usize, u32),
     /// Whether broken connections and gossip are noticed.
@@ -112,9 +141,18 @@ impl World {
             history: History::default(),
             store: Store::default(),
             scribe: Scribe::default(),
+            rare: Some(Box::default()),
             judge: Judge::default(),
             rules: Vec::new(),
             held: Vec::new(),
+            clogged: BTreeMap::new(),
+            streams: BTreeMap::new(),
+            damages: Damages::default(),
+            credulous: false,
+            fickle: BTreeMap::new(),
+            stirred: false,
+            core: None,
+            gossip: None,
             named: Named::default(),
             started: false,
             manual: false,
@@ -210,7 +248,7 @@ impl World {
     /// What the clock at `place` shows when the World begins.
     pub fn clock_offset(mut self, place: usize, nanos: u64) -> World {
         let Clock { ppm, .. } = self.peers[place].clock;
-        self.peers[place].clock = Clock { offset: nanos, ppm };
+        self.peers[place].clock = Clock { offset: nanos, ppm, since: 0 };
         self
     }
 
@@ -229,6 +267,12 @@ impl World {
     /// Nobody notices broken connections: only the protocol's own clocks tell.
     pub fn without_hints(mut self) -> World {
         self.hints = false;
+        self
+    }
+
+    /// Damaged frames that say something else are believed, as by a receiver whose network checks nothing.
+    pub fn credulous(mut self) -> World {
+        self.credulous = true;
         self
     }
 
@@ -275,6 +319,12 @@ impl World {
         }
     }
 
+    /// Lets the World go on for a while, or until a recovery begins.
+    pub(crate) fn run_or_stir(&mut self, span: Duration) {
+        self.stirred = false;
+        self.run_until(|world| world.stirred, span);
+    }
+
     /// Lets the World go on until something is so. False if it is not so in time.
     pub fn run_until(&mut self, so: impl Fn(&World) -> bool, limit: Duration) -> bool {
         self.begin();
@@ -309,9 +359,15 @@ impl World {
         self.expect_within("one view with everybody who runs", Duration::from_secs(60), World::is_settled);
     }
 
-    /// Whether all running processes are in one view of exactly them, and their leases run.
+    /// Of whom everything is demanded after healing: everybody, or those of the part that was healed.
+    pub fn demanded(&self) -> impl Iterator<Item = usize> + '_ {
+        self.places().filter(|place| self.core.as_ref().is_none_or(|core| core.contains(place)))
+    }
+
+    /// Whether all running processes (of the healed part) are in one view of exactly them, and their leases run.
     pub fn is_settled(&self) -> bool {
-        let running: Vec<&Peer> = self.peers.iter().filter(|peer| peer.run == Run::Up).collect();
+        let running: Vec<&Peer> =
+            self.demanded().map(|place| &self.peers[place]).filter(|peer| peer.run == Run::Up).collect();
         let Some(view) = running.first().and_then(|peer| peer.node.as_ref()).and_then(|node| node.view()) else {
             return false;
         };
@@ -336,7 +392,7 @@ impl World {
             .iter()
             .enumerate()
             .filter(|(_, peer)| peer.run == Run::Up)
-            .filter_map(|(place, peer)| Some((peer.due?, place)))
+            .filter_map(|(place, peer)| Some((peer.next()?, place)))
             .min();
         let first = self.queue.first_key_value().map(|(key, _)| *key);
         match (first, timer) {
@@ -348,7 +404,11 @@ impl World {
             }
             (_, Some((due, place))) if due <= until => {
                 self.now = self.now.max(due);
-                self.feed(place, Input::Timer);
+                if self.peers[place].due == Some(due) {
+                    self.feed(place, Input::Timer);
+                } else {
+                    self.gossip_timer(place);
+                }
             }
             _ => {
                 self.now = self.now.max(until);
@@ -376,7 +436,10 @@ impl World {
         self.peers[place].start(place, &common, self.now);
         self.note(place, |peer| format!("starts as {:?}", peer.process()));
         self.record_start(place);
+        // Connections are between processes: a new one has none.
+        self.streams.retain(|(from, to), _| *from != place && *to != place);
         self.feed(place, Input::Timer);
+        self.gossip_begins(place);
     }
 
     pub(crate) fn schedule(&mut self, after: u64, due: Due) {
@@ -428,17 +491,47 @@ impl World {
                     let next = self.peers[to]
                         .node
                         .as_ref()
-                        .map(|node| node.next_life(process, elderlock::protocol::ViewNumber(1)));
+                        .map(|node| node.next_life(process, self.peers[to].founding_number(self.now)));
                     self.end_process(to, "reborn");
                     self.peers[to].next_life = next;
                     self.start(to);
                 }
             }
+            Due::GiveUp { ask } => self.give_up(ask),
+            Due::Gossip { from, to, word } => {
+                if self.network.is_clogged(from, to) {
+                    self.clogged.entry((from, to)).or_default().push(Due::Gossip { from, to, word });
+                } else {
+                    if !matches!(word, Word::Datagram(_)) {
+                        self.network.arrived(from, to);
+                    }
+                    self.gossip_hears(to, word);
+                }
+            }
         }
     }
 
+    /// A packet comes to the end of its way.
     fn deliver(&mut self, parcel: Parcel) {
-        let Parcel { number, from, sender, to, wanted, packet } = parcel;
+        let (from, to) = (parcel.from, parcel.to);
+        if !self.network.is_open(from, to, parcel.connection) {
+            return self.note(from, |_| format!("    lost with its connection: {} to m{to}", kind(&parcel.packet)));
+        }
+        if self.network.is_clogged(from, to) {
+            self.clogged.entry((from, to)).or_default().push(Due::Packet(Box::new(parcel)));
+            return;
+        }
+        self.network.arrived(from, to);
+        if parcel.damage.is_some() || self.streams.contains_key(&(from, to)) {
+            self.read_damaged(parcel);
+        } else {
+            self.hand_over(parcel);
+        }
+    }
+
+    /// A packet comes out of its connection.
+    pub(crate) fn hand_over(&mut self, parcel: Parcel) {
+        let Parcel { number, from, sender, to, wanted, packet, .. } = parcel;
         let peer = &self.peers[to];
         let here = peer.is_alive() && wanted.is_none_or(|wanted| peer.process() == Some(wanted));
         if here {
@@ -451,6 +544,16 @@ impl World {
             && !self.network.is_cut(to, from)
         {
             self.schedule(MS / 5, Due::Hint { to: from, process: sender, hint: Hint::Refused(wanted) });
+        }
+    }
+
+    /// What waited at the end of a clogged way arrives now, in order.
+    pub(crate) fn flush(&mut self, from: usize, to: usize) {
+        for due in self.clogged.remove(&(from, to)).unwrap_or_default() {
+            if let Due::Packet(parcel) = &due {
+                self.network.longest = self.network.longest.max(self.now - parcel.sent);
+            }
+            self.schedule(0, due);
         }
     }
 
@@ -479,6 +582,9 @@ impl World {
         }
         self.events += 1;
         (self.now, place, &input).hash(&mut self.digest);
+        if let Some(process) = self.peers[place].process() {
+            self.look_for_rare(|rare, world| rare.begins(world, place, process, &input));
+        }
         let peer = &mut self.peers[place];
         let local = peer.clock.local(self.now);
         let Some(node) = peer.node.as_mut() else { return };
@@ -538,6 +644,9 @@ impl World {
                         self.tell(&Fact::Answers { ask, outcome: &outcome });
                         self.history.answer(ask, outcome, self.now);
                         self.tell(&Fact::Answered { ask });
+                        if let Some(after) = self.fickle.remove(&ask) {
+                            self.give_up_after(ask, after);
+                        }
                     }
                 }
             }
@@ -558,7 +667,8 @@ impl World {
     fn send(&mut self, from: usize, sender: ProcessId, to: SocketAddr, wanted: Option<ProcessId>, packet: Packet) {
         self.tell(&Fact::Sent { place: from, process: sender, to: wanted, packet: &packet });
         let Some(&to) = self.places.get(&to) else { return };
-        let mut parcel = Parcel { number: 0, from, sender, to, wanted, packet };
+        let sent = self.now;
+        let mut parcel = Parcel { number: 0, from, sender, to, wanted, packet, sent, connection: 0, damage: None };
         let flight = Flight { from, to, packet: &parcel.packet };
         let matching = self.rules.iter().position(|rule| rule.fate != Fate::Over && (rule.test)(&flight));
         if let Some(index) = matching {
@@ -581,11 +691,18 @@ impl World {
                 Fate::Over => {}
             }
         }
-        let arrivals = self.network.route(self.now, from, to);
+        let Route { arrivals, connection, damage } = self.network.route(self.now, from, to);
+        (parcel.connection, parcel.damage) = (connection, damage);
+        if arrivals[0].is_none() {
+            self.look_for_rare(|rare, _| rare.loses(&parcel.packet));
+        }
         let why = if self.network.is_cut(from, to) { "cut" } else { "lost" };
         parcel.number = self.record_send(from, to, kind(&parcel.packet), arrivals[0].is_none().then_some(why));
         if arrivals[0].is_none() {
             self.note(from, |_| format!("    lost: {} to m{to}", kind(&parcel.packet)));
+            if let Some(wanted) = wanted.filter(|_| self.hints && self.network.is_refused(self.now, from, to)) {
+                self.schedule(MS / 5, Due::Hint { to: from, process: sender, hint: Hint::Refused(wanted) });
+            }
         }
         for arrival in arrivals.into_iter().flatten() {
             self.schedule(arrival - self.now, Due::Packet(Box::new(parcel.clone())));
@@ -621,6 +738,7 @@ impl World {
 
     /// The process at `place` is no more; `how`: as in [`Entry::End`].
     pub(crate) fn end_process(&mut self, place: usize, how: &str) {
+        self.gossip_ends(place, how);
         if let Some(process) = self.peers[place].process() {
             self.tell(&Fact::Ends { place, process });
             let unknown = self.history.end_process(process);
@@ -639,6 +757,7 @@ impl World {
         peer.run = Run::Up;
         let waiting = std::mem::take(&mut peer.inbox);
         self.record_here(place, Entry::Wake);
+        self.look_for_rare(|rare, world| rare.wakes(world, place));
         let timer_first = mix(&[self.common.seed, 0x3a, place as u64, self.peers[place].pauses]) & 1 == 0;
         if timer_first {
             self.feed(place, Input::Timer);
@@ -646,6 +765,7 @@ impl World {
         for input in waiting {
             self.feed(place, input);
         }
+        self.gossip_wakes(place);
     }
 
     /// Tells `to` of something after a while, if hints are given at all.
@@ -662,12 +782,27 @@ impl World {
         if self.broken.is_some() {
             return;
         }
+        if Rare::minds(fact) {
+            self.look_for_rare(|rare, world| rare.hear(world, fact));
+        }
         let mut judge = std::mem::take(&mut self.judge);
         let verdict = judge.hear(self, fact);
         self.judge = judge;
         if let Err(found) = verdict {
             self.fail_about(found.invariant, found.lock, found.what);
         }
+    }
+
+    fn look_for_rare(&mut self, look: impl FnOnce(&mut Rare, &World)) {
+        if let Some(mut rare) = self.rare.take() {
+            look(&mut rare, self);
+            self.rare = Some(rare);
+        }
+    }
+
+    /// A rare state is reached.
+    pub(crate) fn reach(&mut self, state: State) {
+        self.look_for_rare(|rare, _| rare.reach(state));
     }
 
     /// An invariant is broken that is about no single lock.
@@ -724,6 +859,11 @@ impl World {
         self.judge.premises()
     }
 
+    /// How often each rare state was reached.
+    pub fn rare(&self) -> BTreeMap<State, u64> {
+        self.rare.as_ref().map(|rare| rare.counts().clone()).unwrap_or_default()
+    }
+
     /// The requests and answers of all clients.
     pub fn history(&self) -> &History {
         &self.history
@@ -773,6 +913,11 @@ impl World {
             Input::Timer => return,
         };
         self.note(place, |_| text);
+    }
+
+    /// The place with this address.
+    pub(crate) fn place_at(&self, addr: SocketAddr) -> Option<usize> {
+        self.places.get(&addr).copied()
     }
 
     /// Where the process runs or ran last.

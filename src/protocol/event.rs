@@ -278,6 +278,33 @@ pub struct Status {
     pub suspected: Vec<ProcessId>,
 }
 
+/// How much a node keeps, counted: what is over must not stay behind. At rest all but the first are nothing.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct Sizes {
+    /// Links to other members.
+    pub links: usize,
+    /// Messages that are not acknowledged.
+    pub unacknowledged: usize,
+    /// Messages that arrived ahead of their turn.
+    pub ahead: usize,
+    /// Links with a timer.
+    pub link_timers: usize,
+    /// Processes that are reached by detours too.
+    pub detours: usize,
+    /// Requests of this member.
+    pub requests: usize,
+    /// Timers of requests.
+    pub request_timers: usize,
+    /// Requests of others for a term that this member has not heard of.
+    pub early: usize,
+    /// Requests and locks that its grantors know, and what they keep while they recover.
+    pub granting: usize,
+    /// Members that a hint calls unreachable.
+    pub suspected: usize,
+    /// A decision that this member proposes.
+    pub proposals: usize,
+}
+
 #[cfg(feature = "tokio")]
 impl Status {
     /// With at most `most` locks in all, and what is left out counted in

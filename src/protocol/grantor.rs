@@ -117,8 +117,25 @@ impl Grantor {
         if self.recovery.is_some() { GrantorState::Recovering } else { GrantorState::Acting }
     }
 
+    pub(crate) fn requests(&self) -> impl Iterator<Item = (ProcessId, RequestId, Option<Token>)> {
+        self.table.requests()
+    }
+
     pub(crate) fn status(&self) -> Vec<LockStatus> {
         self.table.status()
+    }
+
+    /// How many locks, requests and things heard in recovery it keeps.
+    pub(crate) fn size(&self) -> usize {
+        let recovery = self.recovery.as_ref().map_or(0, |recovery| {
+            recovery.awaiting.len() + recovery.waits.len() + recovery.parked.len() + recovery.over.len()
+        });
+        self.table.size() + recovery
+    }
+
+    /// Whom its recovery still waits for.
+    pub(crate) fn awaiting(&self) -> impl Iterator<Item = ProcessId> + '_ {
+        self.recovery.iter().flat_map(|recovery| recovery.awaiting.iter().copied())
     }
 
     /// Somebody asks for a lock.

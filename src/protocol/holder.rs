@@ -10,7 +10,7 @@
 //!    ^--- grantor gone ------/------------------------/   \-> Won (granted while the member's lease does not run)
 //! ```
 
-use super::event::{Event, LostReason, Outcome, Output, Wait};
+use super::event::{Event, LostReason, Outcome, Output, Sizes, Wait};
 use super::id::{Epoch, LockName, Metadata, ProcessId, RequestId, ServiceName, Ticket, Token};
 use super::message::{HoldReport, HolderInfo, Message, WaitReport};
 use super::time::Time;
@@ -172,6 +172,12 @@ impl Holder {
         }
     }
 
+    /// Adds what is kept here.
+    pub(crate) fn count(&self, sizes: &mut Sizes) {
+        sizes.requests += self.services.len();
+        sizes.request_timers += self.agenda.len() + self.again.len();
+    }
+
     pub(crate) fn deadline(&self) -> Option<Time> {
         let again = self.again.first().map(|(at, _)| *at);
         self.agenda.first().map(|(at, _)| *at).into_iter().chain(again).min()
@@ -182,6 +188,15 @@ impl Holder {
         let service = self.services.get(&request)?;
         match self.sessions.get(service)?.requests.get(&request)?.state {
             State::Held { token, until } if now < until => Some(token),
+            _ => None,
+        }
+    }
+
+    /// The token that the request was granted, whether or not it may be believed.
+    pub(crate) fn granted(&self, request: RequestId) -> Option<Token> {
+        let service = self.services.get(&request)?;
+        match self.sessions.get(service)?.requests.get(&request)?.state {
+            State::Held { token, .. } | State::Won(_, token) => Some(token),
             _ => None,
         }
     }

@@ -7,7 +7,7 @@
 //! When the straight way to a process seems broken the same packets also go through a member of the council;
 //! since whatever arrives twice is dropped, nobody needs to know for sure.
 
-use super::event::Output;
+use super::event::{Output, Sizes};
 use super::id::{MemberInfo, ProcessId};
 use super::message::{Message, Packet};
 use super::time::Time;
@@ -307,6 +307,15 @@ impl Post {
     /// How many messages wait for an acknowledgement of `to`.
     pub(crate) fn backlog(&self, to: ProcessId) -> usize {
         self.links.get(&to).map_or(0, |link| link.kept.len())
+    }
+
+    /// Adds what is kept here. A detour that is over is forgotten with the next packet, and counts no more.
+    pub(crate) fn count(&self, now: Time, sizes: &mut Sizes) {
+        sizes.links += self.links.len();
+        sizes.unacknowledged += self.links.values().map(|link| link.kept.len()).sum::<usize>();
+        sizes.ahead += self.links.values().map(|link| link.early.len()).sum::<usize>();
+        sizes.link_timers += self.agenda.len();
+        sizes.detours += self.detours.values().filter(|detour| detour.until > now).count();
     }
 
     /// When `on_timer` is due.

@@ -23,8 +23,8 @@ mod turn;
 pub mod view;
 
 pub use event::{
-    Command, Config, Event, GrantorState, Hint, Input, LockStatus, LostReason, Outcome, Output, ServiceStatus, Status,
-    Wait,
+    Command, Config, Event, GrantorState, Hint, Input, LockStatus, LostReason, Outcome, Output, ServiceStatus, Sizes,
+    Status, Wait,
 };
 pub use heir::StoredVote;
 pub use id::{

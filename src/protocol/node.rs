@@ -8,7 +8,7 @@ mod voting;
 use super::decision::{Acceptor, Proposal, Step, choose};
 use super::elder::Elder;
 use super::event::{
-    Command, Config, Event, GrantorState, Hint, Input, LostReason, Outcome, Output, ServiceStatus, Status,
+    Command, Config, Event, GrantorState, Hint, Input, LostReason, Outcome, Output, ServiceStatus, Sizes, Status,
 };
 use super::founding::{Found, Seeking};
 use super::grantor::{Asked, Grantor};
@@ -294,6 +294,16 @@ impl Node {
         self.grantors.iter().map(|(service, grantor)| (service, grantor.epoch(), grantor.state()))
     }
 
+    /// The requests in the table of the service's grantor, if it is that: with the token of those that hold.
+    pub fn table(&self, service: &ServiceName) -> impl Iterator<Item = (ProcessId, RequestId, Option<Token>)> {
+        self.grantors.get(service).into_iter().flat_map(Grantor::requests)
+    }
+
+    /// The token that `request` was granted here, whether or not it may be believed now.
+    pub fn granted(&self, request: RequestId) -> Option<Token> {
+        self.holder.granted(request)
+    }
+
     /// What a guard of `request` may claim at `now`: its token, while the lock's lease and the member's lease run.
     pub fn fence(&self, request: RequestId, now: Time) -> Option<Token> {
         if self.is_ready(now) { self.holder.holds(request, now) } else { None }
@@ -330,6 +340,25 @@ impl Node {
             services: services.into_values().collect(),
             suspected: self.suspected.iter().copied().collect(),
         }
+    }
+
+    /// How much it keeps at `now`.
+    pub fn sizes(&self, now: Time) -> Sizes {
+        let mut sizes = Sizes {
+            early: self.early.values().map(Vec::len).sum(),
+            granting: self.grantors.values().map(Grantor::size).sum(),
+            suspected: self.suspected.len(),
+            proposals: usize::from(self.proposal.is_some()),
+            ..Sizes::default()
+        };
+        self.post.count(now, &mut sizes);
+        self.holder.count(&mut sizes);
+        sizes
+    }
+
+    /// Whom its recoveries wait for.
+    pub fn awaiting(&self) -> impl Iterator<Item = ProcessId> + '_ {
+        self.grantors.values().flat_map(Grantor::awaiting)
     }
 
     fn on_command(&mut self, now: Time, command: Command, out: &mut Vec<Output>) {

@@ -50,6 +50,11 @@ pub(crate) struct Table {
 }
 
 impl Table {
+    /// How many locks and requests it has.
+    pub(crate) fn size(&self) -> usize {
+        self.locks.len() + self.requests.len() + self.free.len()
+    }
+
     /// Where the request stands, if it is known.
     pub(crate) fn place(&self, key: Key) -> Option<Place> {
         self.requests.get(&key).map(|(_, place)| *place)
@@ -130,6 +135,14 @@ impl Table {
         for key in keys {
             self.end(key);
         }
+    }
+
+    /// All requests, with the token of those that hold.
+    pub(crate) fn requests(&self) -> impl Iterator<Item = (ProcessId, RequestId, Option<Token>)> {
+        self.requests.iter().map(|((process, request), (_, place))| match place {
+            Place::Holds(token) => (*process, *request, Some(*token)),
+            Place::Waits(_) => (*process, *request, None),
+        })
     }
 
     /// Whether some lock is free and waited for.

@@ -13,9 +13,11 @@ use std::time::Instant;
 /// One seed in so many is run twice, and must go the same way.
 const TWICE_EVERY: u64 = 16;
 
-/// More excused runs than this mean that something loses quorums that it should not. About 6 in a hundred plans are
+/// More excused runs than this mean that something loses quorums that it should not. About 3 in a hundred plans are
 /// drawn to be reckless, and a part of those is excused.
 const EXCUSED_PERCENT: u64 = 4;
+/// From so many seeds on a batch has to reach every rare state.
+const RARE_SEEDS: u64 = 5_000;
 /// From so many seeds on a batch has to show every premise.
 const TELLING_SEEDS: u64 = 1_000;
 
@@ -122,6 +124,11 @@ pub(crate) fn run(options: &Options) -> ExitCode {
 /// batch need not show that.
 fn is_telling(total: &Summary) -> bool {
     let idle: Vec<&str> = total.premises.iter().filter(|(_, count)| **count == 0).map(|(name, _)| *name).collect();
+    let unseen: Vec<&str> = total.rare.iter().filter(|(_, count)| **count == 0).map(|(name, _)| *name).collect();
+    if total.seeds >= RARE_SEEDS && !unseen.is_empty() {
+        println!("no break, but these rare states were never reached: {unseen:?}");
+        return false;
+    }
     let too_many = total.excused * 100 > total.seeds * EXCUSED_PERCENT;
     if total.seeds < TELLING_SEEDS || (idle.is_empty() && !too_many) {
         return true;
@@ -159,12 +166,18 @@ fn report(total: &Summary, took: f64) {
         total.events as f64 / took,
         total.excused
     );
+    println!(
+        "{} runs count, {} were healed in part, {} had real gossip; frames damaged {}, that broke a connection {}, that \
+         said something else {}",
+        total.counting, total.parts, total.gossiping, total.damages[0], total.damages[1], total.damages[2]
+    );
     println!("{} grants, {} lost, {} stale writes refused", total.grants, total.lost, total.refused);
     for (what, counts) in [
         ("answers", &total.answers),
         ("faults", &total.faults),
         ("premises", &total.premises),
         ("offline", &total.offline),
+        ("rare", &total.rare),
     ] {
         let counts: Vec<String> = counts.iter().map(|(name, count)| format!("{name} {count}")).collect();
         println!("{what}: {}", counts.join(", "));

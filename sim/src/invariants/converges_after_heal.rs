@@ -17,7 +17,7 @@ pub fn demand(world: &mut World, demand: &Demand) -> bool {
         return false;
     }
     let views: Vec<String> = world
-        .places()
+        .demanded()
         .map(|place| {
             let view = world.view(place).map(|view| (view.number, view.members.len()));
             format!("m{place} {view:?}{}", if world.is_ready(place) { "" } else { " without a lease" })

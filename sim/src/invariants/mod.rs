@@ -8,13 +8,16 @@ pub mod cost_is_bounded;
 pub mod epochs_rise;
 pub mod exclusive_by_lease;
 pub mod fifo_across_failover;
+pub mod holds_survive;
 pub mod minority_is_silent;
 pub mod no_leaked_hold;
 pub mod no_lost_wakeup;
+pub mod no_resurrected_grant;
 pub mod one_elder_per_view;
 pub mod one_grantor_per_epoch;
 pub mod one_lineage;
 pub mod one_outcome_per_request;
+pub mod recovered_table_is_the_union;
 pub mod token_belongs_to_one_hold;
 pub mod tokens_rise;
 pub mod told_before_regrant;
@@ -141,6 +144,9 @@ fn all() -> Vec<Box<dyn Invariant>> {
         Box::new(tokens_rise::TokensRise::default()),
         Box::new(exclusive_by_lease::ExclusiveByLease::default()),
         Box::new(told_before_regrant::ToldBeforeRegrant::default()),
+        Box::new(holds_survive::HoldsSurvive::default()),
+        Box::new(recovered_table_is_the_union::RecoveredTableIsTheUnion::default()),
+        Box::new(no_resurrected_grant::NoResurrectedGrant::default()),
         Box::new(fifo_across_failover::FifoAcrossFailover::default()),
         Box::new(minority_is_silent::MinorityIsSilent::default()),
         Box::new(cost_is_bounded::CostIsBounded::default()),

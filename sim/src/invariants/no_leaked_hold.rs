@@ -13,7 +13,7 @@ pub const NAME: &str = "no_leaked_hold";
 pub fn demand(world: &mut World, demand: &Demand) -> bool {
     for (service, name) in world.history().keys() {
         let name = String::from_utf8_lossy(name.as_bytes()).into_owned();
-        for place in world.places().filter(|place| world.is_up(*place)).collect::<Vec<_>>() {
+        for place in world.demanded().filter(|place| world.is_up(*place)).collect::<Vec<_>>() {
             let ask = world.ask(place, service.as_str(), &name, Wait::AtMost(demand.answer), None);
             if !granted(world, ask, demand) {
                 let what = format!("m{place} cannot get {name} of {service}: {:?}", world.outcome(ask));
@@ -27,8 +27,14 @@ pub fn demand(world: &mut World, demand: &Demand) -> bool {
     }
     if !world.run_until(World::is_empty_everywhere, demand.answer) {
         let left: Vec<_> =
-            world.places().filter_map(|place| world.status(place)).map(|status| status.services).collect();
+            world.demanded().filter_map(|place| world.status(place)).map(|status| status.services).collect();
         world.fail(NAME, format!("all is given back and there is still {left:?}"));
+        return false;
+    }
+    // A detour ends a member lease after the last trouble, and what is sent again waits for as long.
+    if !world.run_until(World::is_at_rest, world.common.timing.member_lease * 3) {
+        let left: Vec<_> = world.demanded().filter_map(|place| Some((place, world.sizes(place)?))).collect();
+        world.fail(NAME, format!("nothing is asked and there is still {left:?}"));
         return false;
     }
     true

@@ -13,11 +13,11 @@ pub const NAME: &str = "no_lost_wakeup";
 pub fn demand(world: &mut World, demand: &Demand) -> bool {
     let until = world.now + demand.answer.as_nanos() as u64;
     loop {
-        let claims: Vec<Ask> = world.history().claims().collect();
+        let claims: Vec<Ask> = world.history().claims().filter(|ask| is_demanded(world, *ask)).collect();
         for ask in claims {
             world.release(ask);
         }
-        if world.history().open().next().is_none() && world.history().claims().next().is_none() {
+        if !world.history().open().chain(world.history().claims()).any(|ask| is_demanded(world, ask)) {
             world.count_premise(NAME);
             return true;
         }
@@ -26,7 +26,12 @@ pub fn demand(world: &mut World, demand: &Demand) -> bool {
         }
         world.run_for(Duration::from_nanos(5 * MS));
     }
-    let open: Vec<String> = world.history().open().map(|ask| format!("{:?}", world.call(ask))).collect();
+    let open = world.history().open().filter(|ask| is_demanded(world, *ask));
+    let open: Vec<String> = open.map(|ask| format!("{:?}", world.call(ask))).collect();
     world.fail(NAME, format!("still waiting after {:?}: {}", demand.answer, open.join("\n  ")));
     false
+}
+
+fn is_demanded(world: &World, ask: Ask) -> bool {
+    world.demanded().any(|place| place == world.call(ask).member)
 }

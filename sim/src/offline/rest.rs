@@ -63,7 +63,7 @@ pub(super) fn check(record: &Record, findings: &mut Findings) {
         findings.flaw("converges_after_heal", at, format!("never one view with all of {places:?}"));
     }
     findings.premise("no_lost_wakeup");
-    for (number, call) in calls.iter().filter(|(_, call)| !call.over) {
+    for (number, call) in calls.iter().filter(|(_, call)| !call.over && places.contains(&call.place)) {
         let (invariant, what) =
             if call.held { ("no_leaked_hold", "still held") } else { ("no_lost_wakeup", "not answered") };
         findings.flaw(invariant, at, format!("call {number} of m{} for {:?} is {what}", call.place, call.key));

@@ -1,0 +1,113 @@
+//! `holds_survive`: the death of others costs nobody a lock. A hold ends for a cause of its own only: given back, its
+//! lease over, its member's lease over, its member expelled or leaving. And through every new view it stays in its
+//! member's book and in its grantor's table, with the same token; nobody is put out of a view while it is believed.
+//!
+//! What needs clocks is demanded inside their bound.
+
+use super::{Fact, Invariant, Verdict};
+use crate::history::Ask;
+use crate::world::World;
+use elderlock::protocol::{Epoch, Event, GrantorState, LostReason, ServiceName, Time};
+use std::collections::BTreeMap;
+
+/// See the module.
+#[derive(Clone, Debug, Default)]
+pub struct HoldsSurvive {
+    /// The end of each member's lease as it was before the present step.
+    leases: Vec<Time>,
+    /// A view was installed in the present step.
+    changed: bool,
+    /// The latest epoch of each service that was heard of.
+    latest: BTreeMap<ServiceName, Epoch>,
+    premises: u64,
+}
+
+impl HoldsSurvive {
+    fn check_cause(&self, world: &World, ask: Ask, reason: LostReason) -> Verdict {
+        let call = world.call(ask);
+        let peer = &world.peers[call.member];
+        let now = peer.clock.local(world.now);
+        let has_cause = match reason {
+            LostReason::LeaseEnded => call.until <= now,
+            LostReason::Suspended => self.leases.get(call.member).is_none_or(|end| *end <= now),
+            LostReason::Expelled => {
+                let view = peer.node.as_ref().and_then(|node| node.view());
+                view.is_some_and(|view| !view.contains(call.process))
+            }
+            LostReason::Left => peer.leaving,
+            LostReason::Superseded => !world.bounded,
+            _ => false,
+        };
+        if has_cause { Ok(()) } else { Err(format!("m{} lost it ({reason:?}) without a cause: {call:?}", call.member)) }
+    }
+
+    /// After a new view at `place`: its own holds are in its book, and those of others in the tables of its grantors.
+    fn check_view(&mut self, world: &World, place: usize) -> Verdict {
+        let peer = &world.peers[place];
+        let Some(node) = peer.node.as_ref().filter(|_| peer.is_alive()) else { return Ok(()) };
+        let Some(view) = node.view() else { return Ok(()) };
+        for ask in world.history().claims() {
+            let call = world.call(ask);
+            if peer.is(call.process) {
+                self.premises += 1;
+                if node.granted(call.request) != call.token() {
+                    return Err(format!("m{place} has {:?} of {call:?}", node.granted(call.request)));
+                }
+            }
+            let is_latest = |(service, epoch, state): &(&ServiceName, Epoch, GrantorState)| {
+                **service == call.key.0
+                    && *state == GrantorState::Acting
+                    && self.latest.get(*service).is_none_or(|latest| latest <= epoch)
+            };
+            let is_granted_here = node.grantors().any(|term| is_latest(&term));
+            if is_granted_here && world.bounded && view.contains(call.process) {
+                self.premises += 1;
+                let mut held = node.table(&call.key.0);
+                if !held.any(|one| one == (call.process, call.request, call.token())) {
+                    return Err(format!("m{place} grants {} and knows nothing of {call:?}", call.key.0));
+                }
+            }
+            let counts = world.bounded && !world.common.trust_refused && !view.contains(call.process);
+            // An old view that is told late knows nothing of those who came since.
+            let is_later = world
+                .view(call.member)
+                .is_some_and(|theirs| theirs.lineage == view.lineage && theirs.number < view.number);
+            if counts && is_later && world.fence(ask).is_some() {
+                return Err(format!("view {} is without a member that believes: {call:?}", view.number));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Invariant for HoldsSurvive {
+    fn name(&self) -> &'static str {
+        "holds_survive"
+    }
+
+    fn premises(&self) -> u64 {
+        self.premises
+    }
+
+    fn hear(&mut self, world: &World, fact: &Fact<'_>) -> Verdict {
+        match fact {
+            Fact::Loses { ask, reason } => return self.check_cause(world, *ask, *reason),
+            Fact::Event { event: Event::ViewInstalled(_), .. } => self.changed = true,
+            Fact::Event { event: Event::BecameGrantor { service, epoch }, .. } => {
+                let latest = self.latest.entry(service.clone()).or_insert(*epoch);
+                *latest = (*latest).max(*epoch);
+            }
+            Fact::Stepped { place } => {
+                if self.leases.len() <= *place {
+                    self.leases.resize(world.peers.len(), Time::ZERO);
+                }
+                self.leases[*place] = world.peers[*place].lease_end();
+                if std::mem::take(&mut self.changed) {
+                    return self.check_view(world, *place);
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+}

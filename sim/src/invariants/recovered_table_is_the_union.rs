@@ -1,0 +1,135 @@
+//! `recovered_table_is_the_union`: when a recovering grantor begins to act, its table has every hold and every waiter of
+//! every member of its view, each hold with its token, and nothing that was over before it began to ask.
+//!
+//! Looked at after the step in which it begins to act; by then it may have granted on. A grantor that is already
+//! followed by another one is left out: its members answer to that one. Inside the clock bound.
+
+use super::{Fact, Invariant, Verdict};
+use crate::history::{Ask, Call};
+use crate::world::World;
+use elderlock::protocol::{Epoch, Event, Message, Node, Packet, ProcessId, RequestId, ServiceName, Token, Wait};
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+/// A recovery.
+#[derive(Clone, Debug)]
+struct Asking {
+    epoch: Epoch,
+    /// When it began.
+    since: u64,
+    /// Who was asked. Whoever joins later knows no older grantor, and asks this one.
+    whom: BTreeSet<ProcessId>,
+}
+
+/// See the module.
+#[derive(Clone, Debug, Default)]
+pub struct RecoveredTableIsTheUnion {
+    /// The latest recovery of each service.
+    asking: BTreeMap<ServiceName, Asking>,
+    /// A recovery that ended in the present step.
+    ended: Option<(usize, ServiceName)>,
+    /// When holds were lost and processes ended.
+    lost: BTreeMap<Ask, u64>,
+    gone: BTreeMap<ProcessId, u64>,
+    premises: u64,
+}
+
+impl RecoveredTableIsTheUnion {
+    /// When the client's part in a call was over.
+    fn over_at(&self, ask: Ask, call: &Call) -> u64 {
+        let released = call.released.then_some(call.released_at);
+        let answered = (call.outcome.is_some() && call.token().is_none()).then_some(call.answered);
+        let lost = self.lost.get(&ask).copied();
+        let gone = self.gone.get(&call.process).copied();
+        [released, answered, lost, gone].into_iter().flatten().min().unwrap_or(u64::MAX)
+    }
+
+    fn check(&mut self, world: &World, place: usize, service: &ServiceName, asking: &Asking) -> Verdict {
+        let since = asking.since;
+        let Some(node) = world.peers[place].node.as_ref() else { return Ok(()) };
+        let table: BTreeMap<(ProcessId, RequestId), Option<Token>> =
+            node.table(service).map(|(process, request, token)| ((process, request), token)).collect();
+        let is_member = |call: &Call| node.view().is_some_and(|view| view.contains(call.process));
+        let history = world.history();
+        for ((process, request), token) in &table {
+            let Some(ask) = history.find(*process, *request) else {
+                return Err(format!("m{place} has recovered {request:?} of {process}, which nobody asked for"));
+            };
+            let call = world.call(ask);
+            if self.over_at(ask, call) < since || !is_member(call) {
+                return Err(format!("m{place} has recovered what was over ({token:?}): {call:?}"));
+            }
+        }
+        let of_it = |ask: &Ask| world.call(*ask).key.0 == *service && is_member(world.call(*ask));
+        for ask in history.claims().chain(history.open()).filter(of_it) {
+            let call = world.call(ask);
+            let known = table.get(&(call.process, call.request));
+            let granted = call.token().or_else(|| {
+                let node = world.peers[call.member].node.as_ref().filter(|node| node.process() == call.process);
+                node.and_then(|node: &Node| node.granted(call.request))
+            });
+            let is_try = matches!(call.wait, Wait::Try | Wait::AtMost(Duration::ZERO));
+            if let Some(token) = granted {
+                self.premises += 1;
+                if known != Some(&Some(token)) {
+                    return Err(format!("m{place} has recovered {known:?} of a hold with {token:?}: {call:?}"));
+                }
+            } else if !is_try && call.asked < since && asking.whom.contains(&call.process) {
+                self.premises += 1;
+                if known.is_none() {
+                    return Err(format!("m{place} has recovered nothing of a waiter: {call:?}"));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Invariant for RecoveredTableIsTheUnion {
+    fn name(&self) -> &'static str {
+        "recovered_table_is_the_union"
+    }
+
+    fn premises(&self) -> u64 {
+        self.premises
+    }
+
+    fn hear(&mut self, world: &World, fact: &Fact<'_>) -> Verdict {
+        match fact {
+            Fact::Sent {
+                process,
+                to: Some(to),
+                packet: Packet::Linked { message: Message::Recover { service, epoch }, .. },
+                ..
+            } => {
+                if self.asking.get(service).is_none_or(|latest| latest.epoch < *epoch) {
+                    let asking = Asking { epoch: *epoch, since: world.now, whom: BTreeSet::from([*process]) };
+                    self.asking.insert(service.clone(), asking);
+                }
+                if let Some(asking) = self.asking.get_mut(service).filter(|asking| asking.epoch == *epoch) {
+                    asking.whom.insert(*to);
+                }
+            }
+            Fact::Event { place, event: Event::BecameGrantor { service, epoch }, .. } => {
+                match self.asking.get(service) {
+                    Some(latest) if latest.epoch == *epoch => self.ended = Some((*place, service.clone())),
+                    Some(latest) if latest.epoch > *epoch => {}
+                    // Named without a question: nobody who asked before is the latest any more.
+                    _ => _ = self.asking.remove(service),
+                }
+            }
+            Fact::Loses { ask, .. } => _ = self.lost.insert(*ask, world.now),
+            Fact::Ends { process, .. } => _ = self.gone.insert(*process, world.now),
+            Fact::Stepped { place } if self.ended.as_ref().is_some_and(|(of, ..)| of == place) => {
+                let Some((place, service)) = self.ended.take() else { return Ok(()) };
+                if let Some(asking) = self.asking.get(&service).cloned()
+                    && world.bounded
+                {
+                    return self.check(world, place, &service, &asking);
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,528 @@
+//! Rare states: corners that a run gets into by bad luck only. A batch of runs that never saw one of them says
+//! nothing about it, so they are counted, and a large batch without one of them fails.
+
+use crate::history::{Ask, Key};
+use crate::invariants::Fact;
+use crate::kind::message;
+use crate::world::World;
+use elderlock::protocol::{
+    Command, Epoch, Event, GrantorState, Hint, Input, LostReason, Message, Notice, Outcome, Packet, ProcessId,
+    RequestId, ServiceName, Token, View, ViewNumber,
+};
+use std::collections::{BTreeMap, BTreeSet};
+
+macro_rules! states {
+    ($($state:ident $name:literal $why:literal)*) => {
+        /// A rare state.
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+        pub enum State {
+            $(#[doc = $why] $state,)*
+        }
+
+        impl State {
+            /// All of them.
+            pub const ALL: &[State] = &[$(State::$state,)*];
+
+            /// Its name in reports.
+            pub fn name(self) -> &'static str {
+                match self { $(State::$state => $name,)* }
+            }
+
+            /// What it is and why it matters.
+            pub fn why(self) -> &'static str {
+                match self { $(State::$state => $why,)* }
+            }
+        }
+    };
+}
+
+states! {
+    GrantInFlightAtTakeover "grant in flight at takeover"
+        "A waiter answers the next grantor while the last one's grant is still under way to it: accepted, it would be a second holder."
+    OldGrantRefused "grant of an older epoch arrives"
+        "A grant arrives at a member that has answered a later epoch's recovery since, and has to be refused."
+    UnwantedGrant "unwanted grant given back"
+        "A grant arrives for a request that is over: kept, the lock would be gone for ever."
+    CancelledInFlight "waiter cancelled while its grant is in flight"
+        "The cancelling and the grant cross: whoever forgets first must not leave the lock to nobody."
+    LimitInFlight "wait limit reached while the grant is in flight"
+        "As with a cancelled one, but the caller has heard that it timed out, and may not hear of a lock after that."
+    WaiterDiesInFlight "waiter ends while its grant is in flight"
+        "Nobody is left to refuse the grant: only the next view frees the lock."
+    WonWhileSuspended "grant won while suspended"
+        "A grant arrives while the member's lease does not run: it must not be believed, and must not be lost."
+    ReleaseLost "release lost on its way"
+        "The giving back is lost with its connection: without a repetition the lock is held by nobody for ever."
+    GrantLost "grant lost on its way"
+        "The grant is lost: without a repetition the table has a holder that knows nothing of it."
+    Resent "messages repeated after a reconnection"
+        "A link is open again and what was not acknowledged goes once more: nothing may act twice."
+    Relayed "lock traffic through a third member"
+        "Two members cannot reach each other and speak through another one: nothing may arrive twice or out of order."
+    RecoveryInterrupted "recovery interrupted by a second end"
+        "A grantor ends before everyone has answered it: those who answered have ended older epochs, and answer again."
+    AskedAndGone "member asked by recovery leaves before it answers"
+        "Recovery waits for an answer that never comes, until the view tells that the member is gone."
+    RecoveryAsksGhost "recovery asks a ghost"
+        "Somebody who is not reached may still hold: nothing is granted before it answers or is surely over."
+    RequestDuringRecovery "request reaches a recovering grantor"
+        "It may not be answered before those who had acknowledged places are in the table."
+    ReleaseDuringRecovery "release reaches a recovering grantor"
+        "The hold is reported in one message and given back in another: it must not come back with a report."
+    LimitDuringRecovery "wait limit reached during recovery"
+        "The caller is answered in time though nobody can grant (P8)."
+    TryDuringRecovery "try undecided during recovery"
+        "A try waits neither for recovery nor for a cut (P8)."
+    PastGrantor "next grantor acts and the last one does not know"
+        "Two believe that they grant one service: only the epochs tell them apart."
+    EarlyRequest "request at a grantor that has not heard of its naming"
+        "The elder's answer to the asker was faster than its word to the grantor."
+    NotGrantor "not the grantor answered"
+        "A request goes to somebody who grants no longer: it has to find the next one and keep its wait."
+    NamedDiesUnheard "named member ends before it has heard"
+        "The elder believes in a grantor that never was: the next one has to recover all the same."
+    ElderDiesNaming "elder ends while a naming is under way"
+        "The next elder has not heard of the grantor that is about to be: its epoch must not come into force."
+    OldElderSpeaks "word of a former elder arrives"
+        "A naming that was slow would make a grantor that the present elder knows nothing of."
+    AskedBeforeInventory "elder asked before its inventory is whole"
+        "Who grants may not be answered before everybody has told what it has heard of."
+    AskedBeforeQuorum "elder asked while it had no quorum"
+        "It may name nobody: there may be another elder by now."
+    ElderAndGrantor "elder and grantor dead together"
+        "Nobody is left who knows where the grantor was, and nobody who knows what it granted."
+    DecidedUntold "view decided and nobody told"
+        "Who decided it is dead: the next candidate has to find and finish what only the voters know."
+    TwoCandidates "two candidates at once"
+        "Two members propose the same view number: at most one view may come of it."
+    FoundAccepted "candidate finds an accepted proposal"
+        "It has to finish another one's proposal instead of its own."
+    BoundVote "bound vote told to an elder that is back"
+        "A member has promised its vote to a candidate and the elder is heard again: it is set free by a later round only."
+    GhostRevived "ghost revived"
+        "A member that was given up is heard within its lease and keeps age and locks."
+    OlderElder "elder older than the elder returns"
+        "The revived one is elder again: two members believe in being elder for a moment."
+    JoinAndDeparture "view with a join and a departure"
+        "Who goes and who comes are decided at once: a new member must not be asked for what an old one held."
+    MissedView "member misses a view"
+        "It learns of departures late and all at once, and may have been elder in between."
+    TakenInUntold "joiner taken in and not told"
+        "It counts for the quorum and does not know: it may not found, nor join twice under one name."
+    BurntJoiner "joiner let go before it knew"
+        "Its id is used up: it has to come back under another one."
+    FoundingAbandoned "founding abandoned"
+        "Seeds are bound to a founding that never was, and give themselves up."
+    SeedRejoins "restarted seed joins the living cluster"
+        "A seed that starts again must not found a second cluster beside the one that lives."
+    RememberedView "expelled process tells of the view that expelled it"
+        "It may be the last one to know of that view."
+    KilledParting "process killed while parting"
+        "It decided a view without itself and dies before those who stay are sure to know."
+    ElderLeaves "elder leaves"
+        "Who decides the next view is not in it."
+    GrantorLeaves "grantor leaves while it grants"
+        "Its table is recovered from the others; holds of others survive its leaving."
+    LeavingWithHolds "member leaves while it holds"
+        "Its guards fail at once and its locks go to the next."
+    ExpelledWaiting "expelled while waiting"
+        "Its callers are answered, and its places in queues are gone with it."
+    SuspendedHolding "suspended while holding"
+        "Holds end with the member's lease, before anybody else can have them."
+    GrantorSuspended "grantor suspended"
+        "It keeps its table and grants nothing until its lease runs again."
+    QuorumRegained "quorum lost and regained"
+        "Everybody was suspended, and goes on where it stood."
+    SoleQuorumLost "elder alone is no quorum any more"
+        "A lease without an end gets one: it must not outlive the first decision of others."
+    SleeperRobbed "stopped holder wakes after its lock moved on"
+        "It may not believe in its lock for an instant: another one has it."
+    LeaseEndsAsleep "lock lease ends while its holder is stopped"
+        "Nobody gave it back in time: the guard has to fail by the clock alone."
+    StaleWrite "store refuses a stale write"
+        "What fencing is for: the writer was asleep, or its write was slow."
+    TwoBelieve "two believe in one lock outside the clock bound"
+        "The one case in which only the tokens tell: the store takes no write of the older one after one of the newer."
+}
+
+/// What the present step of a member began with.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+enum Cause {
+    #[default]
+    Other,
+    Ask,
+    Grant,
+    Inventory,
+    Beat,
+    Pulse,
+    Connected,
+}
+
+/// Counts rare states.
+#[derive(Clone, Debug, Default)]
+pub struct Rare {
+    counts: BTreeMap<State, u64>,
+    cause: Cause,
+    /// The member lease began to run in the present step.
+    resumed: bool,
+    /// Grants under way.
+    grants: BTreeMap<(ProcessId, RequestId), (Epoch, ServiceName)>,
+    /// The latest recovery that each process has answered.
+    reported: BTreeMap<(ProcessId, ServiceName), Epoch>,
+    /// Asked by recovery, and not answered.
+    asked: BTreeSet<(ProcessId, Epoch)>,
+    /// Namings under way: to whom, and by whom.
+    namings: BTreeMap<ProcessId, ProcessId>,
+    /// The highest view, who installed it first, and how many have.
+    top: Option<View>,
+    first: Option<ProcessId>,
+    installers: usize,
+    /// The view that each process has.
+    views: BTreeMap<ProcessId, ViewNumber>,
+    /// Who asked for votes for which view.
+    candidates: BTreeMap<ViewNumber, ProcessId>,
+    /// Members of the highest view that ended, and whether they granted something.
+    dead: BTreeMap<ProcessId, bool>,
+    /// Processes that ended in order.
+    over: BTreeSet<ProcessId>,
+    /// Nobody's lease runs.
+    dark: bool,
+    /// The last grant of each lock.
+    last: BTreeMap<Key, Token>,
+    /// Places whose elder is a quorum by itself.
+    alone: BTreeSet<usize>,
+}
+
+impl Rare {
+    /// How often each was reached.
+    pub fn counts(&self) -> &BTreeMap<State, u64> {
+        &self.counts
+    }
+
+    /// It was reached.
+    pub(crate) fn reach(&mut self, state: State) {
+        *self.counts.entry(state).or_default() += 1;
+    }
+
+    fn reach_if(&mut self, so: bool, state: State) {
+        if so {
+            self.reach(state);
+        }
+    }
+
+    /// A running member is about to do a step.
+    pub(crate) fn begins(&mut self, world: &World, place: usize, process: ProcessId, input: &Input) {
+        (self.cause, self.resumed) = (Cause::Other, false);
+        let Some(node) = world.peers[place].node.as_ref() else { return };
+        match input {
+            Input::Received { from, packet, .. } => match packet {
+                Packet::Relay { from, to, packet } if *to == process => {
+                    self.reach_if(matches!(**packet, Packet::Linked { .. }), State::Relayed);
+                    self.receives(world, place, process, from.process, packet);
+                }
+                packet => self.receives(world, place, process, *from, packet),
+            },
+            Input::Hint(Hint::Connected(_)) => self.cause = Cause::Connected,
+            Input::Command(Command::Leave) => {
+                self.reach_if(node.is_elder(), State::ElderLeaves);
+                self.reach_if(node.grantors().next().is_some(), State::GrantorLeaves);
+                let holds = world.history.claims().any(|ask| world.call(ask).process == process);
+                self.reach_if(holds, State::LeavingWithHolds);
+            }
+            Input::Command(Command::Release { request }) => {
+                let crosses = self.grants.contains_key(&(process, *request));
+                self.reach_if(crosses && is_unanswered(world, process, *request), State::CancelledInFlight);
+            }
+            _ => {}
+        }
+    }
+
+    fn receives(&mut self, world: &World, place: usize, process: ProcessId, from: ProcessId, packet: &Packet) {
+        let Some(node) = world.peers[place].node.as_ref() else { return };
+        let recovers = |service: &ServiceName| {
+            node.grantors().any(|(of, _, state)| of == service && state == GrantorState::Recovering)
+        };
+        match packet {
+            Packet::Notice(Notice::Pulse { .. }) => self.cause = Cause::Pulse,
+            Packet::Notice(Notice::Beat { .. }) => self.cause = Cause::Beat,
+            Packet::Notice(Notice::Promise { accepted: Some(_), .. }) => self.reach(State::FoundAccepted),
+            Packet::Linked { message, .. } => match message {
+                Message::Grant { service, epoch, request, .. } => {
+                    self.cause = Cause::Grant;
+                    if self.grants.remove(&(process, *request)).is_some() {
+                        let reported = self.reported.get(&(process, service.clone()));
+                        self.reach_if(reported.is_some_and(|reported| reported > epoch), State::OldGrantRefused);
+                    }
+                }
+                Message::Ask { service, .. } => {
+                    self.cause = Cause::Ask;
+                    self.reach_if(recovers(service), State::RequestDuringRecovery);
+                }
+                Message::Done { service, .. } => self.reach_if(recovers(service), State::ReleaseDuringRecovery),
+                Message::InventoryIs { .. } => self.cause = Cause::Inventory,
+                Message::Name { .. } | Message::GrantorIs { .. } | Message::Tokens { .. } => {
+                    if matches!(message, Message::Name { .. }) {
+                        self.namings.remove(&process);
+                    }
+                    let elder = node.view().map(|view| view.elder().process);
+                    self.reach_if(elder.is_some_and(|elder| elder != from), State::OldElderSpeaks);
+                }
+                _ => {}
+            },
+            _ => {}
+        }
+    }
+
+    /// A stopped process is about to wake.
+    pub(crate) fn wakes(&mut self, world: &World, place: usize) {
+        let peer = &world.peers[place];
+        let now = peer.clock.local(world.now);
+        let of_it = world.history.claims().map(|ask| world.call(ask)).filter(|call| peer.is(call.process));
+        let calls: Vec<_> = of_it.collect();
+        let moved = calls.iter().any(|call| self.last.get(&call.key) > call.token().as_ref());
+        self.reach_if(moved, State::SleeperRobbed);
+        self.reach_if(calls.iter().any(|call| call.until <= now), State::LeaseEndsAsleep);
+    }
+
+    /// A packet is lost.
+    pub(crate) fn loses(&mut self, packet: &Packet) {
+        match message(packet) {
+            Some(Message::Done { .. }) => self.reach(State::ReleaseLost),
+            Some(Message::Grant { .. }) => self.reach(State::GrantLost),
+            _ => {}
+        }
+    }
+
+    /// Whether it has anything to say to a fact.
+    pub(crate) fn minds(fact: &Fact<'_>) -> bool {
+        match fact {
+            Fact::Sent { packet, .. } => match packet {
+                Packet::Linked { .. } => true,
+                Packet::Notice(notice) => {
+                    matches!(notice, Notice::Canvass { .. } | Notice::Nack { .. } | Notice::ViewIs(_))
+                }
+                _ => false,
+            },
+            _ => true,
+        }
+    }
+
+    /// Looks at a fact.
+    pub(crate) fn hear(&mut self, world: &World, fact: &Fact<'_>) {
+        match fact {
+            Fact::Answers { ask, outcome } => self.answers(world, *ask, outcome),
+            Fact::Answered { ask } => {
+                let call = world.call(*ask);
+                if let Some(token) = call.token() {
+                    self.last.insert(call.key.clone(), token);
+                    let believe = || world.history.claims_of(&call.key).filter(|ask| world.fence(*ask).is_some());
+                    self.reach_if(!world.bounded && believe().count() > 1, State::TwoBelieve);
+                }
+            }
+            Fact::Loses { reason: LostReason::Suspended, .. } => self.reach(State::SuspendedHolding),
+            Fact::Loses { .. } => {}
+            Fact::Event { place, process, event } => self.event(world, *place, *process, event),
+            Fact::Sent { place, process, to, packet } => self.sends(world, *place, *process, *to, packet),
+            Fact::Ends { place, process } => self.ends(world, *place, *process),
+            Fact::Stepped { place } => {
+                let peer = &world.peers[*place];
+                if peer.is_alive() && peer.lease_end() == elderlock::protocol::Time::MAX {
+                    self.alone.insert(*place);
+                } else if !self.alone.is_empty() && self.alone.remove(place) {
+                    self.reach_if(peer.is_alive(), State::SoleQuorumLost);
+                }
+            }
+        }
+    }
+
+    fn answers(&mut self, world: &World, ask: Ask, outcome: &Outcome) {
+        let call = world.call(ask);
+        let recovers = || {
+            let nodes = world.peers.iter().filter(|peer| peer.is_alive()).filter_map(|peer| peer.node.as_ref());
+            let mut terms = nodes.flat_map(|node| node.grantors());
+            terms.any(|(service, _, state)| *service == call.key.0 && state == GrantorState::Recovering)
+        };
+        match outcome {
+            Outcome::Granted { .. } => self.reach_if(self.resumed, State::WonWhileSuspended),
+            Outcome::TimedOut => {
+                self.reach_if(self.grants.contains_key(&(call.process, call.request)), State::LimitInFlight);
+                self.reach_if(recovers(), State::LimitDuringRecovery);
+            }
+            Outcome::Undecided => self.reach_if(recovers(), State::TryDuringRecovery),
+            Outcome::Closed(LostReason::Expelled) => self.reach(State::ExpelledWaiting),
+            _ => {}
+        }
+    }
+
+    fn event(&mut self, world: &World, place: usize, process: ProcessId, event: &Event) {
+        let node = world.peers[place].node.as_ref();
+        match event {
+            Event::ViewInstalled(view) => self.installs(world, place, process, view),
+            Event::BecameGrantor { service, epoch } => {
+                let others = world.peers.iter().enumerate().filter(|(other, peer)| *other != place && peer.is_alive());
+                let mut terms = others.filter_map(|(_, peer)| peer.node.as_ref()).flat_map(|node| node.grantors());
+                let past =
+                    terms.any(|(of, known, state)| of == service && known < *epoch && state == GrantorState::Acting);
+                self.reach_if(past, State::PastGrantor);
+            }
+            Event::Suspended => {
+                self.reach_if(node.is_some_and(|node| node.grantors().next().is_some()), State::GrantorSuspended);
+                self.dark |= !world.places().any(|place| world.is_ready(place));
+            }
+            Event::Resumed => {
+                self.resumed = true;
+                let was_dark = std::mem::take(&mut self.dark);
+                self.reach_if(was_dark, State::QuorumRegained);
+            }
+            Event::Abandoned => {
+                let burnt = self.top.as_ref().is_some_and(|top| top.departed.iter().any(|(gone, _)| *gone == process));
+                self.reach(if burnt { State::BurntJoiner } else { State::FoundingAbandoned });
+                self.over.insert(process);
+            }
+            Event::Expelled | Event::Left => _ = self.over.insert(process),
+            Event::BecameElder(_) | Event::LostGrantor { .. } | Event::Orphaned | Event::Forced => {}
+        }
+    }
+
+    fn installs(&mut self, world: &World, place: usize, process: ProcessId, view: &View) {
+        let before = self.views.insert(process, view.number);
+        let peer = &world.peers[place];
+        match before {
+            Some(before) => self.reach_if(before.next() < view.number, State::MissedView),
+            None => {
+                let own = view.member(process).map(|member| member.joined);
+                let came_later = own.is_some_and(|joined| view.members[0].joined < joined);
+                let is_seed = peer.seeds.contains(&peer.addr) && peer.incarnation > 1;
+                self.reach_if(is_seed && came_later, State::SeedRejoins);
+            }
+        }
+        if let Some(top) = &self.top {
+            if top.number == view.number && top.lineage == view.lineage {
+                self.installers += 1;
+                return;
+            }
+            if top.number > view.number {
+                return;
+            }
+        }
+        let top = self.top.replace(view.clone());
+        (self.first, self.installers) = (Some(process), 1);
+        if let Some(top) = top.filter(|top| top.lineage == view.lineage) {
+            let revived = |member: &&elderlock::protocol::Member| {
+                member.ghost && view.member(member.info.process).is_some_and(|now| !now.ghost)
+            };
+            self.reach_if(top.members.iter().any(|member| revived(&member)), State::GhostRevived);
+            let elder = top.elder().process;
+            let is_living = view.member(elder).is_some_and(|member| !member.ghost);
+            self.reach_if(is_living && view.elder().process != elder, State::OlderElder);
+            let joins = view.members.iter().any(|member| !top.contains(member.info.process));
+            let gone: Vec<ProcessId> =
+                top.members.iter().map(|member| member.info.process).filter(|member| !view.contains(*member)).collect();
+            self.reach_if(joins && !gone.is_empty(), State::JoinAndDeparture);
+            let unheard = top.members.iter().map(|member| member.info.process);
+            let unheard = unheard.filter(|member| !self.views.contains_key(member)).count();
+            self.reach_if(unheard > 0, State::TakenInUntold);
+            for member in gone {
+                let asked = (member, Epoch(Token::new(ViewNumber(0), 0)))..=(member, LAST_EPOCH);
+                let unanswered: Vec<_> = self.asked.range(asked).copied().collect();
+                self.reach_if(!unanswered.is_empty(), State::AskedAndGone);
+                for one in unanswered {
+                    self.asked.remove(&one);
+                }
+            }
+        }
+        self.candidates.retain(|number, _| *number > view.number);
+        self.dead.retain(|process, _| view.contains(*process));
+    }
+
+    fn sends(&mut self, world: &World, place: usize, process: ProcessId, to: Option<ProcessId>, packet: &Packet) {
+        match packet {
+            Packet::Notice(Notice::Canvass { instance, .. }) => {
+                let rival = self.candidates.insert(*instance, process);
+                self.reach_if(rival.is_some_and(|rival| rival != process), State::TwoCandidates);
+            }
+            Packet::Notice(Notice::Nack { .. }) => self.reach_if(self.cause == Cause::Pulse, State::BoundVote),
+            Packet::Notice(Notice::ViewIs(view)) => {
+                let seeks = world.peers[place].node.as_ref().is_some_and(|node| node.view().is_none());
+                self.reach_if(seeks && view.lineage.founder != process, State::RememberedView);
+            }
+            Packet::Linked { message, .. } => {
+                self.reach_if(self.cause == Cause::Connected, State::Resent);
+                if let Some(to) = to {
+                    self.says(process, to, message);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn says(&mut self, process: ProcessId, to: ProcessId, message: &Message) {
+        match message {
+            Message::Grant { service, epoch, request, .. } => {
+                self.grants.insert((to, *request), (*epoch, service.clone()));
+            }
+            Message::Report { service, epoch, last: true, .. } => {
+                self.asked.remove(&(process, *epoch));
+                let of_it = self.grants.range((process, RequestId(0))..=(process, RequestId(u64::MAX)));
+                let crosses = of_it.into_iter().any(|(_, (of, by))| of < epoch && by == service);
+                self.reach_if(crosses, State::GrantInFlightAtTakeover);
+                self.reported.insert((process, service.clone()), *epoch);
+            }
+            Message::Recover { epoch, .. } => {
+                self.asked.insert((to, *epoch));
+                let is_ghost = |top: &View| top.member(to).is_some_and(|member| member.ghost);
+                self.reach_if(self.top.as_ref().is_some_and(is_ghost), State::RecoveryAsksGhost);
+            }
+            Message::Name { .. } => _ = self.namings.insert(to, process),
+            Message::NotGrantor { .. } => self.reach(State::NotGrantor),
+            Message::Done { .. } => self.reach_if(self.cause == Cause::Grant, State::UnwantedGrant),
+            Message::GrantorIs { .. } => match self.cause {
+                Cause::Inventory => self.reach(State::AskedBeforeInventory),
+                Cause::Beat => self.reach(State::AskedBeforeQuorum),
+                _ => {}
+            },
+            Message::WhoGrants { .. } => self.reach_if(self.cause == Cause::Ask, State::EarlyRequest),
+            _ => {}
+        }
+    }
+
+    fn ends(&mut self, world: &World, place: usize, process: ProcessId) {
+        let Some(node) = world.peers[place].node.as_ref() else { return };
+        let in_order = self.over.contains(&process);
+        let recovers = node.grantors().any(|(_, _, state)| state == GrantorState::Recovering);
+        self.reach_if(recovers, State::RecoveryInterrupted);
+        let parting = !in_order && node.view().is_some_and(|view| !view.contains(process));
+        self.reach_if(parting, State::KilledParting);
+        if let Some(top) = self.top.as_ref().filter(|top| top.contains(process)) {
+            let untold = !in_order && self.first == Some(process) && self.installers == 1 && top.members.len() > 1;
+            let elder = top.elder().process;
+            self.dead.insert(process, node.grantors().next().is_some());
+            let both = self.dead.contains_key(&elder)
+                && self.dead.iter().any(|(dead, granted)| *granted && *dead != elder)
+                && (process == elder || self.dead[&process]);
+            self.reach_if(both, State::ElderAndGrantor);
+            self.reach_if(untold, State::DecidedUntold);
+        }
+        let unheard = self.namings.remove(&process).is_some();
+        self.reach_if(unheard, State::NamedDiesUnheard);
+        let naming = self.namings.values().any(|by| *by == process);
+        self.reach_if(naming, State::ElderDiesNaming);
+        self.namings.retain(|_, by| *by != process);
+        let of_it = (process, RequestId(0))..=(process, RequestId(u64::MAX));
+        let crossing: Vec<_> = self.grants.range(of_it).map(|(key, _)| *key).collect();
+        let waits = crossing.iter().any(|(process, request)| is_unanswered(world, *process, *request));
+        self.reach_if(waits, State::WaiterDiesInFlight);
+        for key in crossing {
+            self.grants.remove(&key);
+        }
+        self.alone.remove(&place);
+    }
+}
+
+/// Above every epoch.
+const LAST_EPOCH: Epoch = Epoch(Token::new(ViewNumber(i32::MAX as u32), u32::MAX));
+
+/// Whether the client still waits, or has given up waiting just now.
+fn is_unanswered(world: &World, process: ProcessId, request: RequestId) -> bool {
+    world.history.find(process, request).is_some_and(|ask| world.call(ask).outcome.is_none())
+}

@@ -1,0 +1,145 @@
+//! How long things took: waits for locks, and the gaps that ended processes leave. Read from records.
+
+use crate::record::{Entry, Record};
+use hdrhistogram::Histogram;
+use std::collections::BTreeMap;
+
+/// Many spans of time in nanoseconds, to three digits. They can be added up over threads and asked for percentiles.
+#[derive(Clone, Debug)]
+pub struct Times(Histogram<u64>);
+
+impl Default for Times {
+    fn default() -> Times {
+        Times(Histogram::new(3).expect("three digits can be kept"))
+    }
+}
+
+impl Times {
+    /// Adds a span.
+    pub fn add(&mut self, nanos: u64) {
+        self.0.saturating_record(nanos);
+    }
+
+    /// Adds all of another.
+    pub fn merge(&mut self, other: &Times) {
+        self.0.add(&other.0).expect("both grow as they must");
+    }
+
+    /// How many.
+    pub fn count(&self) -> u64 {
+        self.0.len()
+    }
+
+    /// The span that so many percent are no longer than; zero if there is none at all.
+    pub fn percentile(&self, percent: f64) -> u64 {
+        self.0.value_at_percentile(percent)
+    }
+
+    /// The longest.
+    pub fn longest(&self) -> u64 {
+        self.0.max()
+    }
+}
+
+/// What is timed.
+#[derive(Clone, Debug, Default)]
+pub struct Timed {
+    /// From a client's asking to its lock, for every call that was granted.
+    pub waits: Times,
+    /// From the end of a process that granted a service to the service's next grant.
+    pub grantor_failovers: Times,
+    /// From the end of the elder's process to the next elder.
+    pub elder_failovers: Times,
+}
+
+impl Timed {
+    /// Adds what a record tells.
+    pub fn read(&mut self, record: &Record) {
+        let mut asked: BTreeMap<usize, (u64, &str)> = BTreeMap::new();
+        let mut grantors: BTreeMap<&str, (usize, u64)> = BTreeMap::new();
+        let mut elder: Option<usize> = None;
+        let mut orphaned: BTreeMap<&str, u64> = BTreeMap::new();
+        let mut headless: Option<u64> = None;
+        for line in &record.lines {
+            match &line.entry {
+                Entry::Invoke { call, service, .. } => _ = asked.insert(*call, (line.at, service)),
+                Entry::Ok { call, .. } => {
+                    if let Some((at, service)) = asked.get(call) {
+                        self.waits.add(line.at - at);
+                        if let Some(since) = orphaned.remove(service) {
+                            self.grantor_failovers.add(line.at - since);
+                        }
+                    }
+                }
+                // Of several that think so the one of the highest term is meant.
+                Entry::Grantor { service, epoch, recovering: false } => {
+                    if let Some(place) = line.place
+                        && grantors.get(service.as_str()).is_none_or(|(_, known)| known <= epoch)
+                    {
+                        grantors.insert(service, (place, *epoch));
+                    }
+                }
+                Entry::Event { name } if name == "became_elder" => {
+                    elder = line.place;
+                    if let Some(since) = headless.take() {
+                        self.elder_failovers.add(line.at - since);
+                    }
+                }
+                Entry::End { .. } => {
+                    let ended: Vec<&str> = grantors
+                        .iter()
+                        .filter(|(_, (place, _))| Some(*place) == line.place)
+                        .map(|(service, _)| *service)
+                        .collect();
+                    for service in ended {
+                        grantors.remove(service);
+                        orphaned.entry(service).or_insert(line.at);
+                    }
+                    if elder.is_some() && elder == line.place {
+                        elder = None;
+                        headless.get_or_insert(line.at);
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Adds all of another.
+    pub fn merge(&mut self, other: &Timed) {
+        self.waits.merge(&other.waits);
+        self.grantor_failovers.merge(&other.grantor_failovers);
+        self.elder_failovers.merge(&other.elder_failovers);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::Line;
+
+    #[test]
+    fn waits_and_gaps_are_told_from_a_record_and_add_up() {
+        let line = |at, place, entry| Line { at, place: Some(place), life: 1, entry };
+        let grantor = || Entry::Grantor { service: "s".into(), epoch: 1, recovering: false };
+        let ask = |call| Entry::Invoke { call, service: "s".into(), name: "x".into(), wait: None, lease: None };
+        let lines = vec![
+            line(0, 0, Entry::Event { name: "became_elder".into() }),
+            line(10, 0, grantor()),
+            line(20, 1, ask(0)),
+            line(50, 1, Entry::Ok { call: 0, token: 2, until: None }),
+            line(60, 1, ask(1)),
+            line(100, 0, Entry::End { how: "killed".into() }),
+            line(107, 1, Entry::Event { name: "became_elder".into() }),
+            line(160, 1, Entry::Ok { call: 1, token: 3, until: None }),
+        ];
+        let mut timed = Timed::default();
+        timed.read(&Record { lines });
+        let twice = timed.clone();
+        timed.merge(&twice);
+        assert_eq!((timed.waits.count(), timed.waits.percentile(50.0), timed.waits.longest()), (4, 30, 100));
+        assert_eq!((timed.grantor_failovers.count(), timed.grantor_failovers.longest()), (2, 60));
+        assert_eq!((timed.elder_failovers.count(), timed.elder_failovers.percentile(99.0)), (2, 7));
+        assert_eq!(Times::default().percentile(50.0), 0);
+    }
+}
