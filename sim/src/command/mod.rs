@@ -4,3 +4,5 @@ pub(crate) mod chaos;
 pub(crate) mod judge;
 pub(crate) mod mutants;
 pub(crate) mod replay;
+pub(crate) mod report;
+mod verdict;

@@ -1,0 +1,189 @@
+//! `report`: a page of HTML about a run, to be opened in any browser.
+
+use super::chaos::members;
+use elderlock_sim::World;
+use elderlock_sim::chaos::{Plan, describe, run_seed};
+use elderlock_sim::fault::{Fault, What};
+use elderlock_sim::record::Record;
+use elderlock_sim::report::{Case, Told, of_run};
+use elderlock_sim::script::Teller;
+use elderlock_sim::shrink::{shrink, shrink_log};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+/// What to draw.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Options {
+    /// The run of this seed. If it breaks, its faults are shrunk first.
+    #[arg(long, required_unless_present_any = ["history", "replay"])]
+    seed: Option<u64>,
+    /// How many members, as 5 or 3..7, both ends included; 2 to 12.
+    #[arg(long, default_value = "3..7", value_parser = members)]
+    members: (usize, usize),
+    /// Only these faults of the plan, by their numbers; they are not shrunk further.
+    #[arg(long, value_delimiter = ',')]
+    faults: Option<Vec<usize>>,
+    /// Plant this break in the core. Needs RUSTFLAGS="--cfg elderlock_mutants".
+    #[arg(long, value_name = "NAME")]
+    mutant: Option<String>,
+    /// The run of a record in JSON lines, as `chaos --history` writes it.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["seed", "faults", "mutant"])]
+    history: Option<PathBuf>,
+    /// The run of a log or a script, as `chaos` saves it on a break.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["seed", "faults", "history"])]
+    replay: Option<PathBuf>,
+    /// Where to write the page.
+    #[arg(long, default_value = "report.html")]
+    out: PathBuf,
+}
+
+pub(crate) fn run(options: &Options) -> ExitCode {
+    std::panic::set_hook(Box::new(|_| {}));
+    let case = match (&options.history, &options.replay, options.seed) {
+        (Some(file), ..) => from_history(file),
+        (None, Some(file), _) => from_log(file, options.mutant.as_deref()),
+        (None, None, seed) => {
+            of_seed(seed.unwrap_or_default(), options.members, options.faults.as_deref(), options.mutant.as_deref())
+        }
+    };
+    match case.and_then(|case| write(&options.out, &of_run(&case))) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(wrong) => {
+            eprintln!("{wrong}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+/// Writes a page and says where it is.
+pub(crate) fn write(file: &Path, page: &str) -> Result<(), String> {
+    std::fs::write(file, page).map_err(|error| format!("{}: {error}", file.display()))?;
+    eprintln!("written: {}", file.display());
+    Ok(())
+}
+
+fn from_history(file: &Path) -> Result<Case, String> {
+    let record = Record::from_json_lines(&read(file)?).map_err(|wrong| format!("{}: {wrong}", file.display()))?;
+    Ok(Case { record, source: name(file), ..Case::default() })
+}
+
+fn from_log(file: &Path, mutant: Option<&str>) -> Result<Case, String> {
+    let (script, prepare) = (read(file)?, planted(mutant)?);
+    let mut teller = Teller::new(|world| prepare(world).with_messages());
+    teller.tell(&script).map_err(|wrong| format!("{}: {wrong}", file.display()))?;
+    let record = teller.world().record().clone();
+    let replay = Some(format!("cargo run --release -p elderlock-sim -- replay {}", file.display()));
+    let planted = mutant.map(str::to_string);
+    Ok(Case { record, source: name(file), script, planted, replay, ..Case::default() })
+}
+
+fn read(file: &Path) -> Result<String, String> {
+    std::fs::read_to_string(file).map_err(|error| format!("{}: {error}", file.display()))
+}
+
+fn name(file: &Path) -> String {
+    file.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned())
+}
+
+/// The run of a seed, with only these faults or, if it breaks, with those that it takes.
+pub(crate) fn of_seed(
+    seed: u64,
+    members: (usize, usize),
+    faults: Option<&[usize]>,
+    mutant: Option<&str>,
+) -> Result<Case, String> {
+    let prepare = planted(mutant)?;
+    let full = Plan::draw(seed, members);
+    let small = match faults {
+        Some(kept) => full.only(kept),
+        None => match run_seed(&full, &prepare).world.broken() {
+            Some(found) => shrink(&full, found, &prepare),
+            None => full.clone(),
+        },
+    };
+    let run = run_seed(&small, |world| prepare(world).with_messages());
+    // Of a broken run only the steps that it takes are drawn.
+    let log = run.world.broken().map(|found| shrink_log(&run.log, found, &prepare));
+    let (steps, script) = match &log {
+        Some(log) => (Some((log.steps.len(), run.log.steps.len())), log.to_script()),
+        None => (None, String::new()),
+    };
+    let record = match log {
+        Some(log) => log.replay(prepare(log.scene.world().untraced()).with_messages()).into_record(),
+        None => run.world.into_record(),
+    };
+    let told = |(number, fault): (&usize, &Fault)| Told {
+        number: *number,
+        at: fault.at,
+        lasts: fault.lasts,
+        words: words(fault),
+        needed: small.kept.contains(number),
+    };
+    let (low, high) = members;
+    let (flags, planted) = match mutant {
+        Some(name) => {
+            ("RUSTFLAGS='--cfg elderlock_mutants' CARGO_TARGET_DIR=target/mutants ", format!(" --mutant {name}"))
+        }
+        None => ("", String::new()),
+    };
+    let again = format!("--seed {seed} --members {low}..{high} --faults {}{planted}", numbers(&small.kept));
+    Ok(Case {
+        record,
+        source: format!("seed {seed}"),
+        setting: describe(&small.only(&[])),
+        planted: mutant.map(str::to_string),
+        steps,
+        script,
+        faults: full.kept.iter().zip(&full.faults).map(told).collect(),
+        replay: Some(format!("{flags}cargo run --release -p elderlock-sim -- report {again}")),
+    })
+}
+
+/// Numbers of faults as `--faults` takes them: a lone comma is none.
+pub(crate) fn numbers(kept: &[usize]) -> String {
+    let kept: Vec<String> = kept.iter().map(ToString::to_string).collect();
+    if kept.is_empty() { ",".to_string() } else { kept.join(",") }
+}
+
+/// A fault in words.
+fn words(fault: &Fault) -> String {
+    let percent = |ppm: u32| f64::from(ppm) / 10_000.0;
+    match fault.what {
+        What::Weather(weather) if weather.loss > 0 => format!("{:.1} % of all packets are lost", percent(weather.loss)),
+        What::Weather(weather) if weather.duplicate > 0 => {
+            format!("{:.1} % of all packets come twice", percent(weather.duplicate))
+        }
+        What::Weather(weather) if weather.reorder > 0 => {
+            format!("{:.1} % of all packets may be overtaken", percent(weather.reorder))
+        }
+        What::Weather(weather) => format!(
+            "packets take up to {:.0} ms, {:.1} % of them up to {:.1} s",
+            weather.slowest as f64 / 1e6,
+            percent(weather.spike),
+            weather.spike_by as f64 / 1e9
+        ),
+        other => format!("{}: {other:?}", other.name()),
+    }
+}
+
+#[cfg(not(elderlock_mutants))]
+fn planted(mutant: Option<&str>) -> Result<impl Fn(World) -> World + use<>, String> {
+    match mutant {
+        Some(_) => Err("planted breaks exist only under RUSTFLAGS=\"--cfg elderlock_mutants\"".to_string()),
+        None => Ok(|world| world),
+    }
+}
+
+#[cfg(elderlock_mutants)]
+fn planted(mutant: Option<&str>) -> Result<impl Fn(World) -> World + use<>, String> {
+    use elderlock::protocol::mutant::Mutant;
+    let find = |name: &str| {
+        let found = Mutant::CHAOS.into_iter().find(|mutant| format!("{mutant:?}") == name);
+        found.ok_or_else(|| format!("there is no {name}"))
+    };
+    let mutant = mutant.map(find).transpose()?;
+    Ok(move |world: World| match mutant {
+        Some(mutant) => world.mutant(mutant),
+        None => world,
+    })
+}
