@@ -4,6 +4,7 @@ use super::chaos::members;
 use elderlock_sim::World;
 use elderlock_sim::chaos::{Plan, describe, run_seed};
 use elderlock_sim::fault::{Fault, What};
+use elderlock_sim::invariants::Break;
 use elderlock_sim::record::Record;
 use elderlock_sim::report::{Case, Told, of_run};
 use elderlock_sim::script::Teller;
@@ -11,11 +12,14 @@ use elderlock_sim::shrink::{shrink, shrink_log};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+/// Seeds looked through at most for one that breaks.
+const HUNTED: u64 = 2_000;
+
 /// What to draw.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
-    /// The run of this seed. If it breaks, its faults are shrunk first.
-    #[arg(long, required_unless_present_any = ["history", "replay"])]
+    /// The run of this seed. If it breaks, it is shrunk first. With a planted break and no seed: the first that breaks.
+    #[arg(long, required_unless_present_any = ["history", "replay", "mutant"])]
     seed: Option<u64>,
     /// How many members, as 5 or 3..7, both ends included; 2 to 12.
     #[arg(long, default_value = "3..7", value_parser = members)]
@@ -26,6 +30,9 @@ pub(crate) struct Options {
     /// Plant this break in the core. Needs RUSTFLAGS="--cfg elderlock_mutants".
     #[arg(long, value_name = "NAME")]
     mutant: Option<String>,
+    /// Of the runs that a planted break breaks, the first that breaks this invariant.
+    #[arg(long, value_name = "NAME", requires = "mutant")]
+    invariant: Option<String>,
     /// The run of a record in JSON lines, as `chaos --history` writes it.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["seed", "faults", "mutant"])]
     history: Option<PathBuf>,
@@ -42,9 +49,9 @@ pub(crate) fn run(options: &Options) -> ExitCode {
     let case = match (&options.history, &options.replay, options.seed) {
         (Some(file), ..) => from_history(file),
         (None, Some(file), _) => from_log(file, options.mutant.as_deref()),
-        (None, None, seed) => {
-            of_seed(seed.unwrap_or_default(), options.members, options.faults.as_deref(), options.mutant.as_deref())
-        }
+        (None, None, seed) => seed
+            .map_or_else(|| hunt(options), Ok)
+            .and_then(|seed| of_seed(seed, options.members, options.faults.as_deref(), options.mutant.as_deref())),
     };
     match case.and_then(|case| write(&options.out, &of_run(&case))) {
         Ok(()) => ExitCode::SUCCESS,
@@ -53,6 +60,15 @@ pub(crate) fn run(options: &Options) -> ExitCode {
             ExitCode::from(2)
         }
     }
+}
+
+/// The first seed that the planted break breaks.
+fn hunt(options: &Options) -> Result<u64, String> {
+    let prepare = planted(options.mutant.as_deref())?;
+    let is_wanted = |found: &Break| options.invariant.as_ref().is_none_or(|wanted| *wanted == found.invariant);
+    let breaks =
+        |seed: &u64| run_seed(&Plan::draw(*seed, options.members), &prepare).world.broken().is_some_and(is_wanted);
+    (1..=HUNTED).find(breaks).ok_or_else(|| format!("not in {HUNTED} seeds"))
 }
 
 /// Writes a page and says where it is.
