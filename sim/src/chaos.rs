@@ -30,6 +30,9 @@ const DROPS: &str = "dropped future";
 /// Requests of one member at a time.
 const MAX_OPEN: usize = 8;
 
+/// The streams of chance that say who is relieved.
+const RELIEF: u64 = 1 << 40;
+
 /// Everything that is drawn before a run.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Plan {
@@ -235,6 +238,7 @@ impl Run {
                 *at > now
             });
             self.act(plan);
+            self.relieve(plan);
         }
         self.disturbed = (self.world.now, self.world.history().calls.len());
         if self.world.broken().is_none() {
@@ -344,6 +348,22 @@ impl Run {
         let (span, kinds, calls) = COUNTS;
         let shown = self.faults.keys().filter(|kind| **kind != DROPS).count();
         self.disturbed.0 >= span && shown >= kinds && self.disturbed.1 >= calls
+    }
+
+    /// In some runs members are relieved now and then: at one instant one of them says goodbye and all who are down
+    /// start, so that the same view has those who go and those who come.
+    fn relieve(&mut self, plan: &Plan) {
+        let mut dice = Dice::new(plan.seed, RELIEF + self.deed);
+        if !Dice::new(plan.seed, RELIEF).chance(300_000) || !dice.chance(5_000) {
+            return;
+        }
+        let goes = dice.below(self.world.places().len() as u64) as usize;
+        for place in self.world.places().filter(|place| !self.world.is_alive(*place)).collect::<Vec<_>>() {
+            self.apply(Step::Start(place));
+        }
+        if self.world.is_up(goes) && self.world.can_spare(&[goes], plan.reckless) {
+            self.apply(Step::Leave(goes));
+        }
     }
 
     /// One deed of one client.

@@ -50,7 +50,7 @@ impl World {
         self.record_line(None, Entry::Fault { fault, kind: kind.to_string(), places });
     }
 
-    /// What was demanded after the healing came about, at every member.
+    /// What was demanded after the healing came about, at every member of whom it was demanded.
     pub(crate) fn record_rest(&mut self) -> bool {
         let places = self.demanded().filter(|place| self.is_alive(*place)).collect();
         self.record_line(None, Entry::Rest { places });

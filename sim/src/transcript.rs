@@ -137,11 +137,7 @@ impl Transcript {
                 let lock = lock.as_ref().map(|lock| format!(" of {lock}")).unwrap_or_default();
                 format!("BROKEN {invariant}{lock}")
             }
-            Entry::World { .. }
-            | Entry::Rest { .. }
-            | Entry::Lease { .. }
-            | Entry::Send { .. }
-            | Entry::Arrive { .. } => return None,
+            Entry::Lease { .. } | Entry::Send { .. } | Entry::Arrive { .. } => return None,
         })
     }
 

@@ -111,6 +111,8 @@ pub struct World {
     pub(crate) digest: Digest,
     events: u64,
     at_once: (u64, usize, u32),
+    /// Steps of a member at the instant of its step before.
+    repeated: u64,
     /// Whether broken connections and gossip are noticed.
     hints: bool,
     /// The highest view installed anywhere, by lineage.
@@ -166,6 +168,7 @@ impl World {
             digest: Digest(seed),
             events: 0,
             at_once: (0, 0, 0),
+            repeated: 0,
             hints: true,
             latest: BTreeMap::new(),
             outputs: Vec::new(),
@@ -591,7 +594,7 @@ impl World {
         let process = node.process();
         let mut outputs = std::mem::take(&mut self.outputs);
         node.step(local, input, &mut outputs);
-        let dies = self.dies_deciding(place, process, &outputs);
+        let dies = self.dies_deciding(place, &outputs);
         for output in outputs.drain(..) {
             if !(dies && matches!(output, Output::Send { .. })) {
                 self.carry_out(place, process, output);
@@ -610,6 +613,7 @@ impl World {
             (at, who, steps) if at == self.now && who == place => (at, who, steps + 1),
             _ => (self.now, place, 0),
         };
+        self.repeated += u64::from(self.at_once.2 > 0);
         if self.at_once.2 > MAX_STEPS_AT_ONCE {
             self.fail("time_goes_on", format!("m{place} has something due at one instant again and again"));
         }
@@ -617,11 +621,11 @@ impl World {
     }
 
     /// Whether the process at `place` has just decided a view, first of all, and is to die before it can tell anyone.
-    fn dies_deciding(&self, place: usize, process: ProcessId, outputs: &[Output]) -> bool {
+    /// Also one that decides a view without itself: it is about to go, and those who stay may not know yet.
+    fn dies_deciding(&self, place: usize, outputs: &[Output]) -> bool {
         let is_first = |output: &Output| match output {
             Output::Event(Event::ViewInstalled(view)) => {
-                view.contains(process)
-                    && self.latest.get(&view.lineage).is_some_and(|latest| latest.number < view.number)
+                self.latest.get(&view.lineage).is_some_and(|latest| latest.number < view.number)
             }
             _ => false,
         };
@@ -721,6 +725,9 @@ impl World {
         }
         self.record_event(place, &event);
         self.tell(&Fact::Event { place, process, event: &event });
+        if event == Event::Left && self.peers[place].leaving {
+            self.count_premise("who_leaves_has_left");
+        }
         if event == Event::Expelled && self.peers[place].leaving {
             self.fail("who_leaves_has_left", format!("m{place} was told to leave and calls itself expelled"));
         }
@@ -856,7 +863,11 @@ impl World {
 
     /// How often the premise of each invariant held.
     pub fn premises(&self) -> BTreeMap<&'static str, u64> {
-        self.judge.premises()
+        let mut premises = self.judge.premises();
+        premises.insert("time_goes_on", self.repeated);
+        premises.insert("no_panic", self.events);
+        premises.entry("who_leaves_has_left").or_default();
+        premises
     }
 
     /// How often each rare state was reached.

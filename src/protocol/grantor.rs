@@ -219,6 +219,10 @@ impl Grantor {
         for &process in departed {
             self.table.end_all(process);
         }
+        #[cfg(elderlock_mutants)]
+        if turn.mutant == Some(Mutant::FreeGhosts) {
+            view.members.iter().filter(|member| member.ghost).for_each(|ghost| self.table.end_all(ghost.info.process));
+        }
         if let Some(recovery) = &mut self.recovery {
             recovery.awaiting.retain(|process| view.contains(*process));
             recovery.waits.retain(|(process, _)| view.contains(*process));
@@ -271,6 +275,10 @@ impl Grantor {
         }
         let Some(mut recovery) = self.recovery.take() else { return false };
         recovery.waits.sort_by_key(|(_, wait)| (wait.ticket.is_none(), wait.ticket));
+        #[cfg(elderlock_mutants)]
+        if turn.mutant == Some(Mutant::LoseWaiters) {
+            recovery.waits.clear();
+        }
         #[cfg(elderlock_mutants)]
         if turn.mutant == Some(Mutant::LosePlaces) {
             recovery.waits.reverse();

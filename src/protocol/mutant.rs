@@ -23,11 +23,15 @@ pub enum Mutant {
     ForgetGhosts,
     /// Recovery turns the queue around.
     LosePlaces,
+    /// Recovery takes over holds and forgets who waits.
+    LoseWaiters,
+    /// A grantor frees the locks of a member that a view calls a ghost, instead of waiting for it to leave the view.
+    FreeGhosts,
 }
 
 impl Mutant {
     /// Those that chaos must find.
-    pub const CHAOS: [Mutant; 8] = [
+    pub const CHAOS: [Mutant; 11] = [
         Mutant::SkipOneInRecovery,
         Mutant::LeaseFromReceipt,
         Mutant::ForgetAccepted,
@@ -36,5 +40,8 @@ impl Mutant {
         Mutant::FreeOnHint,
         Mutant::ForgetGhosts,
         Mutant::LosePlaces,
+        Mutant::LoseWaiters,
+        Mutant::FreeGhosts,
+        Mutant::AcceptOlderEpoch,
     ];
 }
