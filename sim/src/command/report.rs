@@ -6,7 +6,7 @@ use elderlock_sim::chaos::{Plan, describe, run_seed};
 use elderlock_sim::fault::{Fault, What};
 use elderlock_sim::invariants::Break;
 use elderlock_sim::record::Record;
-use elderlock_sim::report::{Case, Told, of_run};
+use elderlock_sim::report::{Case, Told, about, of_run};
 use elderlock_sim::script::Teller;
 use elderlock_sim::shrink::{shrink, shrink_log};
 use std::path::{Path, PathBuf};
@@ -178,8 +178,29 @@ fn words(fault: &Fault) -> String {
             percent(weather.spike),
             weather.spike_by as f64 / 1e9
         ),
-        other => format!("{}: {other:?}", other.name()),
+        What::Split(left) => {
+            let places: Vec<String> =
+                (0..32).filter(|place| left >> place & 1 == 1).map(|place| format!("m{place}")).collect();
+            format!("split: {} from the others", places.join(" "))
+        }
+        other => match whom(&format!("{other:?}")) {
+            whom if whom.is_empty() => other.name().to_string(),
+            whom => format!("{}: {whom}", other.name()),
+        },
     }
+}
+
+/// Whom a fault hits, from what is in its parentheses: places, roles, and then numbers that say nothing to anybody.
+fn whom(fault: &str) -> String {
+    let inside = fault.split_once('(').map_or("", |(_, inside)| inside);
+    let word = |word: &str| match (word, word.parse::<u64>()) {
+        ("Elder", _) => Some("the elder".to_string()),
+        ("Grantor", _) => Some("the grantor".to_string()),
+        (_, Ok(place)) if place < 32 => Some(format!("m{place}")),
+        (_, Ok(nanos)) if (1_000_000..1_000_000_000_000).contains(&nanos) => Some(about(nanos)),
+        _ => None,
+    };
+    inside.split(|c: char| !c.is_ascii_alphanumeric()).filter_map(word).collect::<Vec<_>>().join(", ")
 }
 
 #[cfg(not(elderlock_mutants))]
@@ -202,4 +223,18 @@ fn planted(mutant: Option<&str>) -> Result<impl Fn(World) -> World + use<>, Stri
         Some(mutant) => world.mutant(mutant),
         None => world,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fault_says_whom_it_hits() {
+        let said =
+            ["CutOneWay(1, 3)", "Crash(Place(2))", "Isolate(Elder)", "CrashBoth", "Swizzle(8189557127149896949)"]
+                .map(whom);
+        assert_eq!(said, ["m1, m3", "m2", "the elder", "", ""]);
+        assert_eq!(whom("SlowWay(0, 3, 1500000000)"), "m0, m3, 1.500 s");
+    }
 }

@@ -155,7 +155,7 @@ impl<'a> Frame<'a> {
     /// As [`part`](Self::part), for something that goes on when the run ends: it sticks out a little.
     fn part_going_on(&self, span: &Span, least: i64) -> Option<(i64, i64)> {
         let (x, width) = self.part(span, least)?;
-        let goes_on = span.until == self.story.end && self.story.breach.is_some();
+        let goes_on = span.until >= self.window.until && self.story.breach.is_some();
         Some((x, width + if goes_on { STICKS_OUT } else { 0 }))
     }
 

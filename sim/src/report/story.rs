@@ -1,7 +1,7 @@
 //! What a record tells, put together for drawing: spans instead of instants.
 
 use crate::record::{Entry, Line, Record};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// What a member is called when it has become the elder.
 pub(super) const IS_ELDER: &str = "is the elder";
@@ -186,23 +186,6 @@ pub(super) fn places(these: &[usize]) -> String {
 /// A token or an epoch for people: the view and the number in it.
 pub(super) fn token(number: u64) -> String {
     format!("{}.{}", number >> 32, number as u32)
-}
-
-/// Words that an invariant wrote for engineers, for everybody.
-fn plain(words: &str) -> String {
-    let mut plain = words.to_string();
-    while let Some(from) = plain.find("(ServiceName(\"")
-        && let Some(to) = plain[from..].find("\"), ")
-    {
-        let (service, rest) = (plain[from + 14..from + to].to_string(), plain[from + to + 4..].to_string());
-        plain = format!("{}{service}/{}", &plain[..from], rest.replacen(')', "", 1));
-    }
-    while let Some(from) = plain.find("Some(t")
-        && let Some(to) = plain[from..].find(')')
-    {
-        plain = format!("{}token {}{}", &plain[..from], &plain[from + 6..from + to], &plain[from + to + 1..]);
-    }
-    plain
 }
 
 impl Story {
@@ -394,7 +377,7 @@ impl Teller {
             (Entry::Break { invariant, lock, words }, place) => {
                 // Seen in the step that was written down last.
                 let place = place.or(self.last.filter(|(then, _)| *then == at).map(|(_, place)| place));
-                let (invariant, lock, words) = (invariant.clone(), lock.clone(), plain(words));
+                let (invariant, lock, words) = (invariant.clone(), lock.clone(), words.clone());
                 self.story.breach = Some(Breach { at, place, invariant, lock, words });
             }
             // The rest only makes sense with a place.
@@ -503,11 +486,22 @@ impl Teller {
     fn finish(mut self) -> Story {
         let story = &mut self.story;
         if let Some(breach) = &mut story.breach {
-            breach.words = named_calls(&breach.words, &self.calls, &story.holds);
-        }
-        if let Some(breach) = story.breach.as_mut().filter(|breach| breach.lock.is_none()) {
-            let named = |hold: &&Hold| breach.words.contains(&hold.lock);
-            breach.lock = story.holds.iter().find(named).map(|hold| hold.lock.clone());
+            // The judge that reads the record comes after the end, and says of when it speaks.
+            let late = breach.words.strip_prefix("offline, at ").and_then(|words| words.split_once(" ns: "));
+            if let Some((at, words)) = late.and_then(|(at, words)| Some((at.parse().ok()?, words.to_string()))) {
+                (breach.at, breach.place, breach.words) = (at, None, words);
+            }
+            let call = |call: usize| self.calls.get(&call).and_then(|index| story.holds.get(*index));
+            let locks = story.holds.iter().map(|hold| hold.lock.as_str()).collect();
+            let named = |mark: &str| {
+                let (_, rest) = breach.words.split_once(mark)?;
+                rest[..rest.find(|c: char| !c.is_ascii_digit())?].parse().ok().and_then(call)
+            };
+            let first = named("call ").or_else(|| named("Ask("));
+            breach.words = plain(&breach.words, call, &locks);
+            breach.place = breach.place.or(first.map(|hold| hold.place));
+            let told = locks.iter().find(|lock| breach.words.contains(**lock)).map(ToString::to_string);
+            breach.lock = breach.lock.take().or(told).or(first.map(|hold| hold.lock.clone()));
         }
         let never = self.sent.into_values().filter(|(_, arrived)| !arrived).map(|(flight, _)| flight);
         self.story.flights.extend(never);
@@ -533,19 +527,45 @@ fn and_ghosts(ghosts: &[usize]) -> String {
     if ghosts.is_empty() { String::new() } else { format!(", ghosts {}", places(ghosts)) }
 }
 
-/// Calls by their members: `Ask(17)` says nothing to anybody.
-fn named_calls(words: &str, calls: &BTreeMap<usize, usize>, holds: &[Hold]) -> String {
-    let mut parts = words.split("Ask(");
-    let mut plain = parts.next().unwrap_or_default().to_string();
-    for part in parts {
-        let (number, rest) = part.split_once(')').unwrap_or((part, ""));
-        let hold = number.parse().ok().and_then(|call| calls.get(&call)).and_then(|index| holds.get(*index));
-        match hold {
-            Some(hold) => plain.push_str(&format!("m{}{rest}", hold.place)),
-            None => plain.push_str(&format!("request {number}{rest}")),
-        }
+/// Words that an invariant wrote for engineers, for everybody: calls with their members, locks and tokens as they are
+/// drawn. `call` finds a call's hold.
+fn plain<'a>(words: &str, call: impl Fn(usize) -> Option<&'a Hold>, locks: &BTreeSet<&str>) -> String {
+    let mut plain = words.to_string();
+    for lock in locks {
+        let (service, name) = lock.split_once('/').unwrap_or((lock, ""));
+        plain = plain.replace(&format!("(ServiceName({service:?}), {name})"), lock);
+        plain = plain.replace(&format!("({service:?}, {name:?})"), lock);
     }
-    plain
+    for mark in ["Ask(", "call ", "calls ", "Some(t"] {
+        let mut parts = plain.split(mark);
+        let mut said = parts.next().unwrap_or_default().to_string();
+        for part in parts {
+            let digits = part.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(part.len());
+            let (number, rest) = part.split_at(digits);
+            let known = number.parse().ok().and_then(&call);
+            said += &match (mark, known) {
+                ("Some(t", _) => format!("token {number}{}", rest.strip_prefix(')').unwrap_or(rest)),
+                ("Ask(", Some(hold)) => format!("m{}{}", hold.place, rest.strip_prefix(')').unwrap_or(rest)),
+                ("call ", Some(hold)) if !rest.starts_with(" of m") => {
+                    format!("call {number} of m{}{rest}", hold.place)
+                }
+                _ => format!("{mark}{part}"),
+            };
+        }
+        plain = said;
+    }
+    // What is left of large numbers are tokens and epochs.
+    let is_digit = |c: char| c.is_ascii_digit();
+    let mut said = String::new();
+    while let Some(from) = plain.find(is_digit) {
+        let length = plain[from..].find(|c| !is_digit(c)).unwrap_or(plain.len() - from);
+        let number: Result<u64, _> = plain[from..from + length].parse();
+        let number = number.ok().filter(|number| *number >= 1 << 32);
+        said += &plain[..from];
+        said += &number.map_or_else(|| plain[from..from + length].to_string(), token);
+        plain.drain(..from + length);
+    }
+    said + &plain
 }
 
 fn close(span: Option<&mut Span>, at: u64) {
@@ -626,9 +646,29 @@ mod tests {
 
     #[test]
     fn words_for_engineers_become_words_for_everybody() {
-        let words = "(ServiceName(\"stock\"), a) is held by m1 with Some(t1040.1)";
-        assert_eq!(plain(words), "stock/a is held by m1 with token 1040.1");
         let told = story(vec![(10, 3, ask(4))]);
-        assert_eq!(named_calls("Ask(4) before Ask(9)", &BTreeMap::from([(4, 0)]), &told.holds), "m3 before request 9");
+        let call = |call: usize| (call == 4).then(|| &told.holds[0]);
+        let locks = BTreeSet::from(["stock/a"]);
+        for (words, said) in [
+            ("(ServiceName(\"stock\"), a) is held by m1 with Some(t1040.1)", "stock/a is held by m1 with token 1040.1"),
+            ("Ask(4) before Ask(9)", "m3 before Ask(9)"),
+            (
+                "call 4 begins with 4294967296003, when epoch 4299262263297 has acted",
+                "call 4 of m3 begins with 1000.3, when epoch 1001.1 has acted",
+            ),
+            ("call 4 of m3 for (\"stock\", \"a\") took 12 ns", "call 4 of m3 for stock/a took 12 ns"),
+        ] {
+            assert_eq!(plain(words, call, &locks), said);
+        }
+    }
+
+    #[test]
+    fn what_the_second_judge_found_is_drawn_when_it_happened() {
+        let words = "offline, at 50 ns: call 0 begins with 4294967296003".to_string();
+        let told =
+            story(vec![(10, 2, ask(0)), (900, 1, Entry::Break { invariant: "tokens_rise".into(), lock: None, words })]);
+        let breach = told.breach.expect("it is broken");
+        assert_eq!((breach.at, breach.place, breach.lock.as_deref()), (50, Some(2), Some("stock/a")));
+        assert_eq!(breach.words, "call 0 of m2 begins with 1000.3");
     }
 }
