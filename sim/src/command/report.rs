@@ -172,12 +172,13 @@ fn words(fault: &Fault) -> String {
         What::Weather(weather) if weather.reorder > 0 => {
             format!("{:.1} % of all packets may be overtaken", percent(weather.reorder))
         }
-        What::Weather(weather) => format!(
+        What::Weather(weather) if weather.spike > 0 => format!(
             "packets take up to {:.0} ms, {:.1} % of them up to {:.1} s",
             weather.slowest as f64 / 1e6,
             percent(weather.spike),
             weather.spike_by as f64 / 1e9
         ),
+        What::Weather(_) => fault.what.name().to_string(),
         What::Split(left) => {
             let places: Vec<String> =
                 (0..32).filter(|place| left >> place & 1 == 1).map(|place| format!("m{place}")).collect();
