@@ -4,7 +4,7 @@
 //! hides more than it shows.
 
 use crate::chance::Dice;
-use crate::fault::{Active, FALSE_ALARM, Fault, KINDS, NO_DATAGRAMS, REJECT, Stage, millis};
+use crate::fault::{Active, DISK, FALSE_ALARM, Fault, KINDS, NO_DATAGRAMS, REJECT, Stage, millis};
 use crate::history::Ask;
 use crate::log::{Log, Scene};
 use crate::network::{MS, SECOND, Weather};
@@ -56,6 +56,8 @@ pub struct Plan {
     pub reckless: bool,
     /// Nobody notices broken connections.
     pub without_hints: bool,
+    /// Every member keeps its vote in a data directory.
+    pub durable: bool,
     /// Each member runs real gossip.
     pub gossip: bool,
     /// The operator trusts refused connections. There are no false ones then.
@@ -93,9 +95,11 @@ impl Plan {
         let span = dice.between(60, 66) * SECOND;
         let gossip = dice.chance(250_000);
         let trust_refused = dice.chance(80_000);
+        let durable = Dice::new(seed, 3).chance(400_000);
         let fits = |kind: &usize| match *kind {
             FALSE_ALARM => !gossip,
             NO_DATAGRAMS => gossip,
+            kind if DISK.contains(&kind) => durable,
             REJECT => !trust_refused,
             _ => true,
         };
@@ -129,6 +133,7 @@ impl Plan {
             hosts,
             reckless: dice.chance(30_000),
             without_hints: dice.chance(200_000),
+            durable,
             gossip,
             trust_refused,
             partial: dice.chance(300_000),
@@ -158,6 +163,7 @@ impl Plan {
             clocks: self.clocks.clone(),
             bounded: self.bounded,
             hints: !self.without_hints,
+            durable: self.durable,
             gossip: self.gossip,
             trust_refused: self.trust_refused,
             ..Scene::new(self.seed)
@@ -263,6 +269,8 @@ impl Run {
             let now = self.world.now;
             if coming.iter().any(|(_, fault)| fault.at <= now && fault.is_lurking()) {
                 self.world.run_or_stir(left);
+                // A step comes after all that is due at its instant: a log says no more than the time.
+                self.world.run_for(Duration::ZERO);
             } else {
                 self.world.run_for(left);
             }
@@ -342,12 +350,19 @@ impl Run {
         }
     }
 
-    /// Whether it says enough to count: it was disturbed for long enough, by enough kinds of faults, and clients
-    /// called often enough.
-    pub fn counts(&self) -> bool {
+    /// Why it says too little to count, if it does: it has to be disturbed for long enough, by enough kinds of
+    /// faults, and clients have to call often enough.
+    pub fn falls_short(&self) -> Option<String> {
         let (span, kinds, calls) = COUNTS;
         let shown = self.faults.keys().filter(|kind| **kind != DROPS).count();
-        self.disturbed.0 >= span && shown >= kinds && self.disturbed.1 >= calls
+        let (disturbed, called) = self.disturbed;
+        (disturbed < span || shown < kinds || called < calls)
+            .then(|| format!("{} s, {shown} kinds of faults, {called} calls", disturbed / SECOND))
+    }
+
+    /// Whether nothing could be demanded of it at the end.
+    pub fn is_excused(&self) -> bool {
+        !self.complete && self.world.broken().is_none()
     }
 
     /// In some runs members are relieved now and then: at one instant one of them says goodbye and all who are down
@@ -495,8 +510,8 @@ impl Summary {
         self.virtual_seconds += run.world.seconds();
         self.grants += run.world.history().grants;
         self.refused += run.world.store.refused;
-        self.excused += u64::from(!run.complete && run.world.broken().is_none());
-        self.counting += u64::from(run.counts());
+        self.excused += u64::from(run.is_excused());
+        self.counting += u64::from(run.falls_short().is_none());
         self.parts += u64::from(run.part);
         self.gossiping += u64::from(run.log.scene.gossip);
         let Damages { damaged, broken, different } = run.world.damages();
@@ -558,7 +573,7 @@ fn add_all(to: &mut BTreeMap<&'static str, u64>, from: &BTreeMap<&'static str, u
 /// A plan for people.
 pub fn describe(plan: &Plan) -> String {
     let mut text = format!(
-        "{} founders, {} joiners, council {}, member lease {:?}, clocks {:?} ppm, hosts {:?}{}{}{}{}{}{}",
+        "{} founders, {} joiners, council {}, member lease {:?}, clocks {:?} ppm, hosts {:?}{}{}{}{}{}{}{}",
         plan.founders,
         plan.joiners,
         plan.council,
@@ -568,6 +583,7 @@ pub fn describe(plan: &Plan) -> String {
         if plan.bounded { "" } else { ", clocks out of bound" },
         if plan.reckless { ", reckless" } else { "" },
         if plan.without_hints { ", no hints" } else { "" },
+        if plan.durable { ", votes on disk" } else { "" },
         if plan.gossip { ", real gossip" } else { "" },
         if plan.trust_refused { ", refusals trusted" } else { "" },
         if plan.partial { ", healed in part" } else { "" },

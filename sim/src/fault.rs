@@ -45,6 +45,10 @@ pub enum What {
     Crash(Target),
     /// Elder and grantor are killed at once.
     CrashBoth,
+    /// Everybody is killed at once, and started again at the end. Where votes are kept on disk.
+    CrashAll,
+    /// A process is killed and its data directory is lost; another is started there at the end.
+    LoseDisk(Target),
     /// The next process that decides a view is killed before it can tell anyone.
     DieDeciding,
     /// A host fails, and is back at the end.
@@ -87,6 +91,8 @@ impl What {
             What::Split(_) => "split",
             What::Crash(_) => "crash",
             What::CrashBoth => "crash both",
+            What::CrashAll => "crash all",
+            What::LoseDisk(_) => "lose disk",
             What::DieDeciding => "die deciding",
             What::Vanish(_) => "vanish",
             What::Pause(_) => "pause",
@@ -107,7 +113,7 @@ impl What {
         match self {
             What::Isolate(target) | What::Crash(target) | What::Vanish(target) | What::Pause(target) => Some(*target),
             What::Leave(target) | What::FalseAlarm(_, target) => Some(*target),
-            What::Reject(target) | What::NoDatagrams(target) => Some(*target),
+            What::Reject(target) | What::NoDatagrams(target) | What::LoseDisk(target) => Some(*target),
             _ => None,
         }
     }
@@ -125,13 +131,15 @@ pub struct Fault {
 }
 
 /// Kinds of faults that a plan may draw from.
-pub const KINDS: usize = 24;
+pub const KINDS: usize = 26;
 /// The kind that is left to real gossip where that runs.
 pub const FALSE_ALARM: usize = 15;
 /// The kind that an operator who trusts refusals must not meet.
 pub const REJECT: usize = 20;
 /// The kind that means something only where real gossip runs.
 pub const NO_DATAGRAMS: usize = 23;
+/// The kinds that mean something only where votes are kept on disk.
+pub const DISK: std::ops::RangeInclusive<usize> = 24..=25;
 
 /// How long a fault waits at least for its victim to be there, or to be spared.
 const PATIENCE: u64 = 10 * SECOND;
@@ -207,7 +215,9 @@ impl Fault {
             REJECT => What::Reject(target),
             21 => What::ClockRate(place, dice.between(0, 2 * clock_error) as i32 - clock_error as i32),
             22 => What::WallClock(place, dice.between(0, 2_000_000) as i64 - 1_000_000),
-            _ => What::NoDatagrams(target),
+            NO_DATAGRAMS => What::NoDatagrams(target),
+            24 => What::CrashAll,
+            _ => What::LoseDisk(target),
         };
         Fault { at, lasts, what }
     }
@@ -272,10 +282,39 @@ impl World {
         self.places().filter(|place| self.is_up(*place)).flat_map(others)
     }
 
-    /// Whether these processes may end: a quorum of the latest view lives on (unless the plan is reckless), and so
-    /// does a seed that remembers it. Seeds that all start anew at once found a new cluster, as long as nothing is
-    /// kept on disk.
+    /// Whether these processes may end: their votes are on disk, or the others can do without them.
     pub(crate) fn can_spare(&self, places: &[usize], reckless: bool) -> bool {
+        let has_disk = |place: &usize| self.peers[*place].disk.is_some() || !self.is_alive(*place);
+        (self.common.durable && places.iter().all(has_disk)) || self.can_do_without(places, reckless)
+    }
+
+    /// Whether the votes of the others are enough for every view that somebody may still have to decide from.
+    fn can_lose_disk(&self, place: usize) -> bool {
+        let others: Vec<usize> = self.places().filter(|other| *other != place).collect();
+        let views = self.places().filter_map(|place| self.view(place)).chain(self.latest.values().last());
+        let stored = self.peers.iter().filter_map(|peer| Some(&peer.disk.as_ref()?.view));
+        let is_remembered = others.iter().any(|other| {
+            let peer = &self.peers[*other];
+            peer.seeds.contains(&peer.addr) && peer.disk.is_some()
+        });
+        is_remembered && views.chain(stored).all(|view| self.is_quorum_with_disks(view, others.iter().copied()))
+    }
+
+    /// Whether those at these places are a quorum of the view's council, in person or by the votes on their disks.
+    pub(crate) fn is_quorum_with_disks(&self, view: &View, places: impl IntoIterator<Item = usize>) -> bool {
+        let votes = |place: usize| {
+            let peer = &self.peers[place];
+            let here = peer.process().filter(|_| peer.is_alive());
+            here.into_iter().chain(peer.disk.as_ref().map(|stored| stored.voter))
+        };
+        let votes: Vec<ProcessId> = places.into_iter().flat_map(votes).collect();
+        view.is_quorum(&votes)
+    }
+
+    /// Whether these processes may end for good: a quorum of the latest view lives on (unless the plan is reckless),
+    /// and so does a seed that remembers it. Seeds that all start anew at once found a new cluster, as long as nothing
+    /// is kept on disk.
+    pub(crate) fn can_do_without(&self, places: &[usize], reckless: bool) -> bool {
         let Some(view) = self.latest.values().max_by_key(|view| view.number) else { return true };
         let stays = |place: &usize| self.is_alive(*place) && !self.peers[*place].leaving && !places.contains(place);
         let rest: Vec<usize> = self.places().filter(stays).collect();
@@ -325,6 +364,12 @@ impl World {
                 let host = self.peers[self.find(target)?].host;
                 let there: Vec<usize> = all().filter(|place| self.peers[*place].host == host).collect();
                 plot.down(&self.spared(&there, reckless)?, Step::Vanish, Step::Start);
+            }
+            What::CrashAll => plot.down(&self.spared(&all().collect::<Vec<_>>(), reckless)?, Step::Crash, Step::Start),
+            What::LoseDisk(target) => {
+                let place = self.find(target).filter(|place| self.can_lose_disk(*place))?;
+                plot.down(&self.spared(&[place], reckless)?, Step::Crash, Step::Start);
+                plot.add(now + fault.lasts / 2, Step::LoseDisk(place));
             }
             What::Leave(target) => {
                 let place = self.find(target)?;

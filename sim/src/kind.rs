@@ -5,28 +5,8 @@ use elderlock::protocol::{Message, Notice, Packet};
 /// The name of what a packet carries: the variant of its notice or message. A relay is named by its inside.
 pub fn kind(packet: &Packet) -> &'static str {
     match packet {
-        Packet::Notice(notice) | Packet::Heir { notice, .. } => match notice {
-            Notice::Hello { .. } => "Hello",
-            Notice::HelloIs { .. } => "HelloIs",
-            Notice::Found { .. } => "Found",
-            Notice::FoundOk { .. } => "FoundOk",
-            Notice::Join { .. } => "Join",
-            Notice::Leave => "Leave",
-            Notice::Beat { .. } => "Beat",
-            Notice::Pulse { .. } => "Pulse",
-            Notice::Vouch { .. } => "Vouch",
-            Notice::Canvass { .. } => "Canvass",
-            Notice::Canvassed { .. } => "Canvassed",
-            Notice::Prepare { .. } => "Prepare",
-            Notice::Promise { .. } => "Promise",
-            Notice::Nack { .. } => "Nack",
-            Notice::Accept { .. } => "Accept",
-            Notice::Accepted { .. } => "Accepted",
-            Notice::Install { .. } => "Install",
-            Notice::ViewIs(_) => "ViewIs",
-            Notice::Fetch { .. } => "Fetch",
-            Notice::Stale { .. } => "Stale",
-        },
+        Packet::Heir { notice, .. } => of_notice(notice),
+        Packet::Notice(notice) => of_notice(notice),
         Packet::Linked { message, .. } => match message {
             Message::WhoGrants { .. } => "WhoGrants",
             Message::GrantorIs { .. } => "GrantorIs",
@@ -47,6 +27,32 @@ pub fn kind(packet: &Packet) -> &'static str {
         },
         Packet::Ack { .. } => "Ack",
         Packet::Relay { packet, .. } => kind(packet),
+    }
+}
+
+/// The variant of a notice.
+fn of_notice(notice: &Notice) -> &'static str {
+    match notice {
+        Notice::Hello { .. } => "Hello",
+        Notice::HelloIs { .. } => "HelloIs",
+        Notice::Found { .. } => "Found",
+        Notice::FoundOk { .. } => "FoundOk",
+        Notice::Join { .. } => "Join",
+        Notice::Leave => "Leave",
+        Notice::Beat { .. } => "Beat",
+        Notice::Pulse { .. } => "Pulse",
+        Notice::Vouch { .. } => "Vouch",
+        Notice::Canvass { .. } => "Canvass",
+        Notice::Canvassed { .. } => "Canvassed",
+        Notice::Prepare { .. } => "Prepare",
+        Notice::Promise { .. } => "Promise",
+        Notice::Nack { .. } => "Nack",
+        Notice::Accept { .. } => "Accept",
+        Notice::Accepted { .. } => "Accepted",
+        Notice::Install { .. } => "Install",
+        Notice::ViewIs(_) => "ViewIs",
+        Notice::Fetch { .. } => "Fetch",
+        Notice::Stale { .. } => "Stale",
     }
 }
 

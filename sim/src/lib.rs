@@ -33,6 +33,7 @@ pub mod shrink;
 pub mod step;
 pub mod store;
 pub mod stream;
+pub mod tape;
 pub mod times;
 pub mod transcript;
 mod verbs;

@@ -76,7 +76,7 @@ impl World {
         let Some(latest) = self.latest.values().max_by_key(|view| view.number) else { return false };
         let mut views = living.iter().filter_map(|place| self.view(*place)).chain([latest]);
         let others: Vec<usize> = self.places().filter(|place| !core.contains(place)).collect();
-        views.all(|view| self.is_quorum(view, living.iter().copied())) && self.can_spare(&others, false)
+        views.all(|view| self.is_quorum(view, living.iter().copied())) && self.can_do_without(&others, false)
     }
 
     /// Restores these and demands that everything works among them.
@@ -104,6 +104,10 @@ impl World {
     /// Whether the processes that still run are no quorum of the latest view's council, or of any view that one of
     /// them has: nobody can decide anything any more, and nobody may.
     pub fn quorum_is_lost(&self) -> bool {
+        if self.common.durable {
+            let latest = self.latest.values().last();
+            return latest.is_some_and(|view| !self.is_quorum_with_disks(view, self.demanded()));
+        }
         let alive: Vec<ProcessId> = self
             .demanded()
             .map(|place| &self.peers[place])

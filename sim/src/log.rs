@@ -31,6 +31,10 @@ pub struct Scene {
     pub trust_refused: bool,
     /// Whether each member runs real gossip.
     pub gossip: bool,
+    /// Whether every place has a data directory.
+    pub durable: bool,
+    /// Whether two lineages may live at once, so that what needs one is not checked.
+    pub lineages: bool,
     /// Whether founders are started by steps, too.
     pub asleep: bool,
 }
@@ -50,6 +54,8 @@ impl Scene {
             hints: true,
             trust_refused: false,
             gossip: false,
+            durable: false,
+            lineages: false,
             asleep: false,
         }
     }
@@ -77,6 +83,12 @@ impl Scene {
         }
         if self.gossip {
             world = world.with_gossip();
+        }
+        if self.durable {
+            world = world.durable();
+        }
+        if self.lineages {
+            world = world.two_lineages_may_meet();
         }
         if self.asleep {
             world = world.asleep();

@@ -28,6 +28,8 @@ enum Command {
     Replay(command::replay::Options),
     /// Writes a page of HTML about a run: what happened, drawn.
     Report(command::report::Options),
+    /// Shows the story that a tape of the fuzzer tells.
+    Tape(command::tape::Options),
 }
 
 fn main() -> ExitCode {
@@ -37,5 +39,6 @@ fn main() -> ExitCode {
         Command::Mutants(options) => command::mutants::run(&options),
         Command::Replay(options) => command::replay::run(&options),
         Command::Report(options) => command::report::run(&options),
+        Command::Tape(options) => command::tape::run(&options),
     }
 }

@@ -463,13 +463,14 @@ impl Rare {
             }
             Message::Report { service, epoch, last: true, .. } => {
                 self.asked.remove(&(process, *epoch));
-                let of_it = self.grants.range((process, RequestId(0))..=(process, RequestId(u64::MAX)));
-                let crosses = of_it.into_iter().any(|(_, (of, by))| of < epoch && by == service);
-                self.reach_if(crosses, State::GrantInFlightAtTakeover);
-                self.reported.insert((process, service.clone()), *epoch);
+                self.reports(process, service, *epoch);
             }
-            Message::Recover { epoch, .. } => {
+            Message::Recover { service, epoch } => {
                 self.asked.insert((to, *epoch));
+                // Whoever asks others has asked itself, and answered without a packet.
+                if self.reported.get(&(process, service.clone())) != Some(epoch) {
+                    self.reports(process, service, *epoch);
+                }
                 let is_ghost = |top: &View| top.member(to).is_some_and(|member| member.ghost);
                 self.reach_if(self.top.as_ref().is_some_and(is_ghost), State::RecoveryAsksGhost);
             }
@@ -484,6 +485,13 @@ impl Rare {
             Message::WhoGrants { .. } => self.reach_if(self.cause == Cause::Ask, State::EarlyRequest),
             _ => {}
         }
+    }
+
+    fn reports(&mut self, process: ProcessId, service: &ServiceName, epoch: Epoch) {
+        let mut of_it = self.grants.range((process, RequestId(0))..=(process, RequestId(u64::MAX)));
+        let crosses = of_it.any(|(_, (of, by))| *of < epoch && by == service);
+        self.reach_if(crosses, State::GrantInFlightAtTakeover);
+        self.reported.insert((process, service.clone()), epoch);
     }
 
     fn ends(&mut self, world: &World, place: usize, process: ProcessId) {

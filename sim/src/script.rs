@@ -50,6 +50,8 @@ pub fn write_step(step: &Step) -> String {
         Step::Pause(place) => format!("pause m{place}"),
         Step::Wake(place) => format!("wake m{place}"),
         Step::Leave(place) => format!("leave m{place}"),
+        Step::Force(place) => format!("force m{place}"),
+        Step::LoseDisk(place) => format!("lose-disk m{place}"),
         Step::DieDeciding { until } => format!("die-deciding until={}", time(*until)),
         Step::Cut(from, to) => format!("cut m{from} m{to}"),
         Step::Mend(from, to) => format!("mend m{from} m{to}"),
@@ -66,8 +68,11 @@ pub fn write_step(step: &Step) -> String {
         Step::Accept(from, to) => format!("accept m{from} m{to}"),
         Step::Deafen(a, b) => format!("deafen m{a} m{b}"),
         Step::Undeafen(a, b) => format!("undeafen m{a} m{b}"),
-        Step::TurnClock(place, ppm) => format!("turn-clock m{place} {ppm}"),
-        Step::StepWallClock(place, millis) => format!("step-wall-clock m{place} {millis}"),
+        Step::TurnClock(place, ppm) => format!("turn-clock m{place}{}", write_rate(*ppm)),
+        Step::StepWallClock(place, ms) => {
+            let way = if *ms < 0 { "back" } else { "on" };
+            format!("step-wall-clock m{place} {way}={}", span(ms.unsigned_abs() * MS))
+        }
         Step::Weather(weather) => write_weather(weather),
         Step::Heal => "heal".to_string(),
         Step::Hold(packets) => format!("hold{}", write_packets(packets)),
@@ -79,8 +84,8 @@ pub fn write_step(step: &Step) -> String {
             format!("notice m{at} {what} m{about}")
         }
         Step::Restore => "restore".to_string(),
-        Step::RestorePart(core) => {
-            core.iter().fold("restore-part".to_string(), |text, place| text + &format!(" m{place}"))
+        Step::RestorePart(places) => {
+            places.iter().fold("restore-part".to_string(), |text, place| text + &format!(" m{place}"))
         }
         Step::Fault { fault, kind, places } => {
             places.iter().fold(format!("fault {fault} {}", quoted(kind)), |text, place| text + &format!(" m{place}"))
@@ -132,6 +137,8 @@ fn read_step(name: &str, args: &mut ArgumentConsumer<'_>) -> Parsed<Option<Step>
         "pause" => Step::Pause(place(args)?),
         "wake" => Step::Wake(place(args)?),
         "leave" => Step::Leave(place(args)?),
+        "force" => Step::Force(place(args)?),
+        "lose-disk" => Step::LoseDisk(place(args)?),
         "die-deciding" => Step::DieDeciding { until: read_time(args.take_key("until").ok_or("wants until=")?)? },
         "cut" => Step::Cut(place(args)?, place(args)?),
         "mend" => Step::Mend(place(args)?, place(args)?),
@@ -140,10 +147,9 @@ fn read_step(name: &str, args: &mut ArgumentConsumer<'_>) -> Parsed<Option<Step>
         "unclog" => Step::Unclog(place(args)?, place(args)?),
         "widen" => Step::Narrow(place(args)?, place(args)?, None),
         "narrow" => {
-            let (from, to) = (place(args)?, place(args)?);
             let each = read_span(args.take_key("each").ok_or("wants each=")?)?.as_nanos() as u64;
             let room = args.take_key("room").ok_or("wants room=")?.parse()?;
-            Step::Narrow(from, to, Some(Narrow { each, room }))
+            Step::Narrow(place(args)?, place(args)?, Some(Narrow { each, room }))
         }
         "reset" => Step::Reset(place(args)?, place(args)?),
         "reset-half" => Step::ResetHalf(place(args)?, place(args)?),
@@ -151,8 +157,13 @@ fn read_step(name: &str, args: &mut ArgumentConsumer<'_>) -> Parsed<Option<Step>
         "accept" => Step::Accept(place(args)?, place(args)?),
         "deafen" => Step::Deafen(place(args)?, place(args)?),
         "undeafen" => Step::Undeafen(place(args)?, place(args)?),
-        "turn-clock" => Step::TurnClock(place(args)?, word(args, "a rate")?.parse()?),
-        "step-wall-clock" => Step::StepWallClock(place(args)?, word(args, "milliseconds")?.parse()?),
+        "turn-clock" => Step::TurnClock(place(args)?, read_rate(args)?),
+        "step-wall-clock" => {
+            let place = place(args)?;
+            let (way, by) = args.next_key().ok_or("wants on= or back=")?;
+            let by = i64::try_from(read_span(by)?.as_millis())?;
+            Step::StepWallClock(place, if way == "back" { -by } else { by })
+        }
         "weather" => Step::Weather(read_weather(args)?),
         "heal" => Step::Heal,
         "hold" => Step::Hold(read_packets(args)?),
@@ -236,6 +247,22 @@ fn read_ppm(text: &str) -> Parsed<u32> {
     Ok(text.strip_suffix("ppm").ok_or_else(|| format!("{text:?} is not like 1000ppm"))?.parse()?)
 }
 
+/// How much a clock runs fast or slow.
+fn write_rate(ppm: i32) -> String {
+    let how = if ppm < 0 { "slow" } else { "fast" };
+    format!(" {how}={}ppm", ppm.unsigned_abs())
+}
+
+fn read_rate(args: &mut ArgumentConsumer<'_>) -> Parsed<i32> {
+    let (how, rate) = args.next_key().ok_or("wants fast= or slow=")?;
+    let rate = i32::try_from(read_ppm(rate)?)?;
+    match how {
+        "fast" => Ok(rate),
+        "slow" => Ok(-rate),
+        _ => Err(format!("no clock runs {how:?}").into()),
+    }
+}
+
 /// Only what is not fair is said.
 fn write_weather(weather: &Weather) -> String {
     let fair = Weather::FAIR;
@@ -307,6 +334,8 @@ fn write_scene(scene: &Scene) -> String {
         (!scene.hints, " hints=none"),
         (scene.trust_refused, " refused=trusted"),
         (scene.gossip, " gossip=real"),
+        (scene.durable, " votes=durable"),
+        (scene.lineages, " lineages=several"),
         (scene.asleep, " asleep=yes"),
     ] {
         text += if said { word } else { "" };
@@ -327,8 +356,7 @@ fn write_scene(scene: &Scene) -> String {
         text += "\n";
     }
     for (place, ppm) in scene.clocks.iter().enumerate().filter(|(_, ppm)| **ppm != 0) {
-        let how = if *ppm > 0 { "fast" } else { "slow" };
-        text += &format!("clock m{place} {how}={}ppm\n", ppm.unsigned_abs());
+        text += &format!("clock m{place}{}\n", write_rate(*ppm));
     }
     text
 }
@@ -347,6 +375,8 @@ fn read_scene(scene: &mut Scene, name: &str, args: &mut ArgumentConsumer<'_>) ->
                     ("hints", "none") => scene.hints = false,
                     ("refused", "trusted") => scene.trust_refused = true,
                     ("gossip", "real") => scene.gossip = true,
+                    ("votes", "durable") => scene.durable = true,
+                    ("lineages", "several") => scene.lineages = true,
                     ("asleep", "yes") => scene.asleep = true,
                     _ => return Err(format!("no world has {key}={value}").into()),
                 }
@@ -378,10 +408,8 @@ fn read_scene(scene: &mut Scene, name: &str, args: &mut ArgumentConsumer<'_>) ->
         "hosts" => scene.hosts = std::iter::from_fn(|| args.next_pos()).map(str::parse).collect::<Result<_, _>>()?,
         "clock" => {
             let place = place(args)?;
-            let (how, rate) = args.next_key().ok_or("wants fast= or slow=")?;
-            let rate = i32::try_from(read_ppm(rate)?)?;
             scene.clocks.resize(scene.clocks.len().max(place + 1), 0);
-            scene.clocks[place] = if how == "slow" { -rate } else { rate };
+            scene.clocks[place] = read_rate(args)?;
         }
         _ => return Ok(false),
     }
@@ -400,11 +428,7 @@ impl Log {
             writeln!(text, "at {} {}", time(*at), write_step(step)).expect("a string takes what is written to it");
         }
         // A demand takes its time itself.
-        if self
-            .steps
-            .last()
-            .is_none_or(|(at, step)| *at < self.end && !matches!(step, Step::Restore | Step::RestorePart(_)))
-        {
+        if self.steps.last().is_none_or(|(at, step)| *at < self.end && !step.takes_time()) {
             text += if text.ends_with("---\n") { "\n" } else { "---\n\n" };
             text += &format!("at {}\n", time(self.end));
         }
@@ -476,7 +500,17 @@ impl<'a> Teller<'a> {
         if world.run_until(so, within) || world.broken().is_some() {
             return Ok(());
         }
-        Err(format!("it did not come about within {within:?}\n{}", world.story(60)).into())
+        Err(format!("it did not come about within {within:?}\n{}", show(world)).into())
+    }
+
+    /// Nobody of the one group reaches anybody of the other.
+    fn part(&mut self, group: &[usize], others: &[usize]) -> Parsed<()> {
+        for (a, b) in group.iter().flat_map(|a| others.iter().map(move |b| (*a, *b))) {
+            if a == b || !self.world().apply(&Step::Cut(a, b)) || !self.world().apply(&Step::Cut(b, a)) {
+                return Err(format!("m{a} and m{b} cannot be parted").into());
+            }
+        }
+        Ok(())
     }
 
     fn command(&mut self, name: &str, args: &mut ArgumentConsumer<'_>) -> Parsed<String> {
@@ -500,10 +534,24 @@ impl<'a> Teller<'a> {
             "settle" => {
                 let world = self.world();
                 if !world.run_until(World::is_settled, PATIENCE * 2) && world.broken().is_none() {
-                    return Err(format!("there is not one view with everybody who runs\n{}", world.story(60)).into());
+                    return Err(format!("there is not one view with everybody who runs\n{}", show(world)).into());
                 }
             }
             "show" => said += &show(self.world()),
+            "part" => {
+                let (a, b) = (place(args)?, place(args)?);
+                self.part(&[a], &[b])?;
+            }
+            "isolate" => {
+                let alone = place(args)?;
+                let others: Vec<usize> = self.world().places().filter(|place| *place != alone).collect();
+                self.part(&[alone], &others)?;
+            }
+            "split" => {
+                let group = places(args)?;
+                let others: Vec<usize> = self.world().places().filter(|place| !group.contains(place)).collect();
+                self.part(&group, &others)?;
+            }
             name => {
                 let step = read_step(name, args)?.ok_or_else(|| format!("there is no {name:?} here"))?;
                 let world = self.world();
@@ -512,8 +560,8 @@ impl<'a> Teller<'a> {
                 said += match (&step, done) {
                     (Step::Fence(_), true) => "the guard gives its token\n",
                     (Step::Fence(_) | Step::Write(_), false) if !is_broken => "the guard gives no token\n",
-                    (Step::Restore, true) => "everything works\n",
-                    (Step::Restore, false) if !is_broken => "a quorum is lost for good\n",
+                    (Step::Restore | Step::RestorePart(_), true) => "everything works\n",
+                    (Step::Restore | Step::RestorePart(_), false) if !is_broken => "a quorum is lost for good\n",
                     (_, false) if !is_broken => "there is nothing to do it to\n",
                     _ => "",
                 };
@@ -564,6 +612,11 @@ impl Runner for Teller<'_> {
         };
         let news = self.world.as_ref().map(|world| self.transcript.news(world)).unwrap_or_default();
         Ok(news + &said)
+    }
+
+    fn end_script(&mut self) -> Result<(), Box<dyn Error>> {
+        self.world().read_again();
+        Ok(())
     }
 }
 
@@ -630,24 +683,27 @@ mod tests {
                 spike_by: 7 * MS,
                 garble: 8,
             }),
-            Step::GiveUp(7, Duration::from_micros(1_500)),
-            Step::GiveUpAnswered(8, Duration::ZERO),
+            Step::Heal,
+            Step::GiveUp(8, Duration::from_millis(1)),
+            Step::GiveUpAnswered(9, Duration::ZERO),
+            Step::Force(1),
+            Step::LoseDisk(2),
             Step::Clog(0, 1),
             Step::Unclog(0, 1),
-            Step::Narrow(1, 2, Some(Narrow { each: 3 * MS, room: 4 })),
-            Step::Narrow(1, 2, None),
+            Step::Narrow(0, 1, Some(Narrow { each: 1_500, room: 3 })),
+            Step::Narrow(0, 1, None),
             Step::Reset(0, 1),
-            Step::ResetHalf(1, 0),
-            Step::Reject(0, 2),
-            Step::Accept(0, 2),
+            Step::ResetHalf(0, 1),
+            Step::Reject(0, 1),
+            Step::Accept(0, 1),
             Step::Deafen(0, 1),
             Step::Undeafen(0, 1),
-            Step::TurnClock(1, -19_500),
-            Step::TurnClock(1, 300_000),
-            Step::StepWallClock(2, -1_000_000),
-            Step::RestorePart(vec![0, 2]),
-            Step::Heal,
+            Step::TurnClock(0, -300),
+            Step::TurnClock(1, 20_000),
+            Step::StepWallClock(0, -1_500),
+            Step::StepWallClock(1, 86_400_000),
             Step::Restore,
+            Step::RestorePart(vec![0, 2]),
             Step::Fault { fault: 3, kind: "cut one way".to_string(), places: vec![0, 2] },
             Step::Mended { fault: 3 },
             Step::Deliver(0),

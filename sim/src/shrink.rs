@@ -146,7 +146,7 @@ pub fn save(
     folder: &Path,
 ) -> std::io::Result<Option<PathBuf>> {
     let mut log = log.clone();
-    if !matches!(log.steps.last(), Some((_, Step::Restore | Step::RestorePart(_)))) {
+    if !log.steps.last().is_some_and(|(_, step)| step.takes_time()) {
         log.steps.push((log.end, Step::Restore));
     }
     let mut teller = crate::script::Teller::new(prepare);

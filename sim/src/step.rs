@@ -14,7 +14,8 @@ use elderlock::protocol::{Hint, Token, Wait};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Something that a driver does to a World, at once and at one instant. [`Restore`](Step::Restore) alone takes time.
+/// Something that a driver does to a World, at once and at one instant. [`Restore`](Step::Restore) and
+/// [`RestorePart`](Step::RestorePart) alone take time.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Step {
     /// A client asks for a lock. From here on it is `call`.
@@ -61,6 +62,10 @@ pub enum Step {
     Wake(usize),
     /// The member says goodbye.
     Leave(usize),
+    /// An operator forces the member to go on without a quorum.
+    Force(usize),
+    /// What the data directory of the place keeps is lost. Nobody runs there.
+    LoseDisk(usize),
     /// The next process that decides a view dies before it can tell anyone, if that happens before this instant.
     DieDeciding {
         /// True time in nanoseconds.
@@ -154,8 +159,8 @@ impl Step {
         match self {
             Step::Ask { call, .. } => Some(*call),
             Step::Release(call) | Step::Cancel(call) | Step::Extend(call, _) => Some(*call),
-            Step::Fence(call) | Step::Write(call) | Step::WriteEarlier(call) => Some(*call),
             Step::GiveUp(call, _) | Step::GiveUpAnswered(call, _) => Some(*call),
+            Step::Fence(call) | Step::Write(call) | Step::WriteEarlier(call) => Some(*call),
             _ => None,
         }
     }
@@ -164,10 +169,15 @@ impl Step {
         match self {
             Step::Ask { call, .. } => Some(call),
             Step::Release(call) | Step::Cancel(call) | Step::Extend(call, _) => Some(call),
-            Step::Fence(call) | Step::Write(call) | Step::WriteEarlier(call) => Some(call),
             Step::GiveUp(call, _) | Step::GiveUpAnswered(call, _) => Some(call),
+            Step::Fence(call) | Step::Write(call) | Step::WriteEarlier(call) => Some(call),
             _ => None,
         }
+    }
+
+    /// Whether it goes on until everything works again.
+    pub fn takes_time(&self) -> bool {
+        matches!(self, Step::Restore | Step::RestorePart(_))
     }
 
     /// Whether it is for the record only.
@@ -232,6 +242,8 @@ impl Step {
             | Step::Pause(place)
             | Step::Wake(place)
             | Step::Leave(place)
+            | Step::Force(place)
+            | Step::LoseDisk(place)
             | Step::Timer(place)
             | Step::TurnClock(place, _)
             | Step::StepWallClock(place, _) => vec![*place],
@@ -293,6 +305,8 @@ impl World {
             Step::Pause(place) => self.at(*place, World::is_up, World::pause),
             Step::Wake(place) => self.at(*place, |world, place| world.is_paused(place), World::resume),
             Step::Leave(place) => self.at(*place, World::is_alive, World::leave),
+            Step::Force(place) => self.at(*place, World::is_alive, World::force),
+            Step::LoseDisk(place) => self.at(*place, |world, place| !world.is_alive(place), World::lose_disk),
             Step::DieDeciding { until } => {
                 self.doomed_until = *until;
                 true

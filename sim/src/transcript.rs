@@ -117,8 +117,8 @@ impl Transcript {
                 "resumed" => "has a lease".to_string(),
                 "expelled" => "is expelled".to_string(),
                 "abandoned" => "gives up".to_string(),
-                "orphaned" => "is an orphan".to_string(),
-                "forced" => "is forced".to_string(),
+                "orphaned" => "is orphaned".to_string(),
+                "forced" => "is forced to go on".to_string(),
                 _ => return None,
             },
             Entry::Grantor { service, epoch, recovering } => {

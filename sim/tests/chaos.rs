@@ -2,11 +2,11 @@
 
 use elderlock_sim::chaos::{Plan, Summary, describe, run_seed, trace_seed};
 
-/// Fifty seeds hold every invariant, and the premise of each has held somewhere.
+/// Twenty-four seeds of a minute each hold every invariant, and the premise of each has held somewhere.
 #[test]
-fn fifty_seeds_of_chaos_break_nothing() {
+fn two_dozen_seeds_of_chaos_break_nothing() {
     let mut summary = Summary::default();
-    for seed in 1..=50 {
+    for seed in 1..=24 {
         let plan = Plan::draw(seed, (3, 7));
         let run = run_seed(&plan, |world| world);
         if let Some(found) = run.world.broken() {

@@ -7,7 +7,8 @@ use elderlock_sim::script::Teller;
 /// The log of a run says everything that was done in it, as values and as text.
 #[test]
 fn replaying_the_written_log_of_a_run_gives_the_same_run() {
-    for seed in 1..=6 {
+    // In 14 a fault lurks for the moment in which a recovery begins.
+    for seed in [2, 14] {
         let run = run_seed(&Plan::draw(seed, (3, 7)), |world| world);
         assert!(run.log.steps.len() > 100);
         let again = run.log.replay(run.log.scene.world().untraced());
@@ -16,8 +17,7 @@ fn replaying_the_written_log_of_a_run_gives_the_same_run() {
         let mut teller = Teller::new(World::untraced);
         let told = teller.tell(&script).unwrap();
         assert_eq!(teller.world().digest(), run.world.digest(), "seed {seed} as text:\n{script}");
-        // What came of it does not change what it says.
-        let mut teller = Teller::new(World::untraced);
-        assert_eq!(teller.tell(&told).unwrap(), told, "seed {seed} a second time");
+        // What came of it does not change what it says, and is the same again.
+        assert_eq!(Teller::new(World::untraced).tell(&told).unwrap(), told, "seed {seed} a second time");
     }
 }

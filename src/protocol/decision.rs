@@ -140,9 +140,13 @@ pub(crate) fn choose(
     let is_present = |process: &ProcessId| promises.contains_key(process) && !heirs.contains_key(process);
     let remove: BTreeSet<ProcessId> =
         dead.iter().copied().filter(|process| view.contains(*process) && !is_present(process)).collect();
+    // Among heirs alone nobody of the view has been heard, so nobody of it may head the next one.
+    let is_led = view.council().any(|info| is_present(&info.process));
+    let asked = view.council().count();
     let ghost = view
-        .council()
-        .map(|info| info.process)
+        .living()
+        .take(if is_led { asked } else { usize::MAX })
+        .map(|member| member.info.process)
         .filter(|process| !is_present(process) && !remove.contains(process))
         .collect();
     let join = view.council().filter_map(|info| heirs.get(&info.process)).cloned().collect();

@@ -49,6 +49,9 @@ pub(crate) struct Elder {
     /// Nobody is removed for a lease that ended, before those beats had a chance to be read.
     patient_until: Time,
     pub(crate) registry: Registry,
+    /// A deliberate break.
+    #[cfg(elderlock_mutants)]
+    pub(crate) mutant: Option<super::mutant::Mutant>,
 }
 
 impl Elder {
@@ -70,6 +73,8 @@ impl Elder {
             looked_at: now,
             patient_until: now,
             registry,
+            #[cfg(elderlock_mutants)]
+            mutant: None,
         };
         elder.seat_members(now, me, view);
         elder.recount(me, view);
@@ -146,7 +151,8 @@ impl Elder {
                 self.patient_until = now + view.timing.slow_beat() * 2;
             }
         }
-        let is_going = self.leaves.contains(&from) || self.condemned.contains(&from);
+        let is_condemned = self.condemned.contains(&from) && !planted!(self.mutant, RenewCondemned);
+        let is_going = self.leaves.contains(&from) || is_condemned;
         let may_renew = self.has_authority(now, &view.timing) && !is_going;
         let seat = self.seats.get_mut(&from)?;
         if view.member(from).is_some_and(|member| member.ghost) {
@@ -154,7 +160,8 @@ impl Elder {
             return None;
         }
         // Only who knows of its last renewal gets another: a member that cannot hear us must not stay for ever.
-        if may_renew && beat > seat.renewed && (seat.renewed == 0 || confirmed >= seat.renewed) {
+        let can_hear = seat.renewed == 0 || confirmed >= seat.renewed || planted!(self.mutant, RenewTheDeaf);
+        if may_renew && beat > seat.renewed && can_hear {
             self.lease_ends.remove(&(lease_end(seat, &view.timing), from));
             seat.renewed = beat;
             seat.renewed_at = now;
@@ -251,7 +258,9 @@ impl Elder {
         change.remove.extend(dead.iter().copied().filter(|process| view.contains(*process) && *process != me));
         change.remove.extend(self.leaves.iter().copied().filter(|process| view.contains(*process)));
         if now >= self.patient_until && self.has_authority(now, &view.timing) {
-            let over = self.lease_ends.iter().take_while(|(at, _)| *at <= now).map(|(_, process)| *process);
+            let is_over =
+                |at: Time| at <= if planted!(self.mutant, RemoveEarly) { now + view.timing.member_lease } else { now };
+            let over = self.lease_ends.iter().take_while(|(at, _)| is_over(*at)).map(|(_, process)| *process);
             change.remove.extend(over.filter(|process| self.is_lost(*process, now, &view.timing)));
         }
         change.revive.extend(self.revives.iter().copied().filter(|process| !change.remove.contains(process)));
@@ -273,6 +282,12 @@ impl Elder {
             }
         }
         change
+    }
+
+    /// A deliberate break: the leases that earlier elders gave out are taken to be over.
+    #[cfg(elderlock_mutants)]
+    pub(crate) fn forget_leases(&mut self) {
+        self.lease_ends = self.seats.keys().map(|process| (Time::ZERO, *process)).collect();
     }
 
     /// Whether a member whose lease is over is to go: it is silent, or it cannot hear. One that beats, and knows of its

@@ -266,6 +266,7 @@ impl Seeking {
                 Some(Heard { me, standing: Standing::Seeking { seeds, .. }, .. }) if *seeds == self.seeds => {
                     founders.insert(me.process, me.clone());
                 }
+                _ if planted!(config.mutant, FoundWithoutAll) => {}
                 _ => return Found::Seeking,
             }
         }

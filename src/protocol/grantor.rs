@@ -15,8 +15,6 @@
 use super::event::{GrantorState, LockStatus};
 use super::id::{Epoch, LockName, Metadata, ProcessId, RequestId, ServiceName, Ticket, Token};
 use super::message::{HoldReport, Message, TokenRange, WaitReport};
-#[cfg(elderlock_mutants)]
-use super::mutant::Mutant;
 use super::table::{Place, Table};
 use super::turn::Turn;
 use super::view::View;
@@ -90,15 +88,12 @@ impl Grantor {
         // The first token of the range names the epoch and is never granted.
         let mut supply = Supply { ranges: VecDeque::from([range]), asked: false };
         supply.take();
-        #[cfg(elderlock_mutants)]
-        if everyone.is_some() && turn.mutant == Some(Mutant::ReuseTokens) {
+        if everyone.is_some() && planted!(turn.mutant, ReuseTokens) {
             supply.ranges[0].first = Token::new(super::id::ViewNumber(1), 1);
         }
         let recovery = everyone.map(|view| {
-            #[cfg_attr(not(elderlock_mutants), expect(unused_mut))]
             let mut awaiting: BTreeSet<ProcessId> = view.members.iter().map(|member| member.info.process).collect();
-            #[cfg(elderlock_mutants)]
-            if turn.mutant == Some(Mutant::SkipOneInRecovery) {
+            if planted!(turn.mutant, SkipOneInRecovery) {
                 awaiting.pop_last();
             }
             for &process in &awaiting {
@@ -158,7 +153,7 @@ impl Grantor {
             Some(Place::Waits(ticket)) => return self.tell_queued(key, ticket, turn),
             None => {}
         }
-        if turn.leased
+        if (turn.leased || planted!(turn.mutant, GrantWhileSuspended))
             && self.table.is_idle(&asked.name)
             && let Some(token) = self.supply.take()
         {
@@ -178,7 +173,9 @@ impl Grantor {
     /// A request is over.
     pub(crate) fn on_done(&mut self, from: ProcessId, request: RequestId, turn: &mut Turn) {
         let key = (from, request);
-        if let Some(recovery) = &mut self.recovery {
+        if let Some(recovery) = &mut self.recovery
+            && !planted!(turn.mutant, ForgetWhatEnded)
+        {
             recovery.over.insert(key);
         }
         self.table.end(key);
@@ -187,7 +184,7 @@ impl Grantor {
 
     /// Gives every free lock to its next waiter, if the member's lease and the tokens allow.
     pub(crate) fn grant(&mut self, turn: &mut Turn) {
-        if self.recovery.is_some() || !turn.leased {
+        if self.recovery.is_some() || (!turn.leased && !planted!(turn.mutant, GrantWhileSuspended)) {
             return;
         }
         while self.table.has_next() {
@@ -219,12 +216,16 @@ impl Grantor {
         for &process in departed {
             self.table.end_all(process);
         }
-        #[cfg(elderlock_mutants)]
-        if turn.mutant == Some(Mutant::FreeGhosts) {
-            view.members.iter().filter(|member| member.ghost).for_each(|ghost| self.table.end_all(ghost.info.process));
+        if planted!(turn.mutant, FreeGhosts) {
+            for member in view.members.iter().filter(|member| member.ghost) {
+                self.table.end_all(member.info.process);
+            }
         }
         if let Some(recovery) = &mut self.recovery {
             recovery.awaiting.retain(|process| view.contains(*process));
+            if planted!(turn.mutant, AwaitNoGhosts) {
+                recovery.awaiting.retain(|process| view.living().any(|member| member.info.process == *process));
+            }
             recovery.waits.retain(|(process, _)| view.contains(*process));
             recovery.parked.retain(|asked| view.contains(asked.from));
             self.finish_recovery(turn);
@@ -275,14 +276,17 @@ impl Grantor {
         }
         let Some(mut recovery) = self.recovery.take() else { return false };
         recovery.waits.sort_by_key(|(_, wait)| (wait.ticket.is_none(), wait.ticket));
-        #[cfg(elderlock_mutants)]
-        if turn.mutant == Some(Mutant::LoseWaiters) {
+        if planted!(turn.mutant, LoseWaiters) {
             recovery.waits.clear();
         }
-        #[cfg(elderlock_mutants)]
-        if turn.mutant == Some(Mutant::LosePlaces) {
+        if planted!(turn.mutant, LosePlaces) {
             recovery.waits.reverse();
             recovery.waits.iter_mut().for_each(|(_, wait)| wait.ticket = None);
+        }
+        if planted!(turn.mutant, NewcomersFirst) {
+            for asked in std::mem::take(&mut recovery.parked) {
+                self.on_ask(asked, turn);
+            }
         }
         for (from, wait) in recovery.waits {
             let key = (from, wait.request);

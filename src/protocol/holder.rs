@@ -168,6 +168,9 @@ impl Holder {
                 _ => Output::Answer { request, outcome: entry.at_limit.clone() },
             };
             turn.out.push(output);
+            if planted!(turn.mutant, TellNobodyOfLeaseEnd) {
+                self.forget(request);
+            }
             self.end(request, turn);
         }
     }
@@ -244,17 +247,17 @@ impl Holder {
         turn: &mut Turn,
     ) {
         let outdated = self.newest(service).is_some_and(|newest| newest > epoch);
-        #[cfg(elderlock_mutants)]
-        let outdated = outdated && turn.mutant != Some(super::mutant::Mutant::AcceptOlderEpoch);
-        if outdated {
+        if outdated && !planted!(turn.mutant, AcceptOlderEpoch) {
             return; // `no_resurrected_grant`: a newer grantor has heard from us, and this grant was not in what we said
         }
         let Some(entry) = self.request_mut(request) else {
-            turn.say(from, Message::Done { service: service.clone(), request });
+            if !planted!(turn.mutant, KeepUnwantedGrant) {
+                turn.say(from, Message::Done { service: service.clone(), request });
+            }
             return;
         };
         match entry.state {
-            State::Held { .. } | State::Won(..) => {}
+            State::Held { .. } | State::Won(..) if !planted!(turn.mutant, AnswerTwice) => {}
             _ => {
                 entry.state = State::Won(epoch, token);
                 self.accept(request, turn);
@@ -327,11 +330,13 @@ impl Holder {
             let (name, metadata) = (entry.name.clone(), entry.metadata.clone());
             bytes += 64 + name.as_bytes().len() + metadata.as_bytes().len();
             match entry.state {
+                State::Won(..) if planted!(turn.mutant, ReportNoWonHold) => {}
                 State::Held { token, .. } | State::Won(_, token) => {
                     holds.push(HoldReport { request, name, token, metadata });
                 }
                 // A try does not wait, so it is asked again instead.
                 _ if entry.only_if_free => entry.state = State::Unsent,
+                _ if planted!(turn.mutant, ReportNoWaits) => entry.state = State::Asked(epoch),
                 _ => {
                     entry.state = State::Asked(epoch);
                     waits.push(WaitReport { request, name, ticket: entry.ticket, metadata });
@@ -387,6 +392,9 @@ impl Holder {
 
     /// The member's lease is over: no hold may be believed. Waits go on.
     pub(crate) fn on_suspended(&mut self, turn: &mut Turn) {
+        if planted!(turn.mutant, HoldWhileSuspended) {
+            return;
+        }
         for request in self.held() {
             turn.out.push(Output::Lost { request, reason: LostReason::Suspended });
             self.end(request, turn);

@@ -304,6 +304,21 @@ impl Post {
         }
     }
 
+    /// A deliberate break: what is under way is lost with its connection.
+    #[cfg(elderlock_mutants)]
+    pub(crate) fn lose_kept(&mut self, to: ProcessId) {
+        if let Some(link) = self.links.get_mut(&to) {
+            link.sent -= link.kept.len() as u64;
+            link.kept.clear();
+        }
+    }
+
+    /// Whether a message was heard before.
+    #[cfg(elderlock_mutants)]
+    pub(crate) fn has_heard(&self, from: ProcessId, seq: u64) -> bool {
+        self.links.get(&from).is_some_and(|link| seq <= link.received)
+    }
+
     /// How many messages wait for an acknowledgement of `to`.
     pub(crate) fn backlog(&self, to: ProcessId) -> usize {
         self.links.get(&to).map_or(0, |link| link.kept.len())

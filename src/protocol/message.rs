@@ -51,11 +51,11 @@ pub enum Packet {
         /// The process whose vote it is.
         voter: ProcessId,
         /// The heir.
-        me: MemberInfo,
+        me: Box<MemberInfo>,
         /// The lineage of the latest view that it knows.
         lineage: Lineage,
         /// What it says.
-        notice: Notice,
+        notice: Box<Notice>,
     },
 }
 

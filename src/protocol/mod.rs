@@ -1,6 +1,17 @@
 //! The protocol as a pure state machine. DESIGN.md tells it; this room does it.
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 
+/// Whether a deliberate break is planted. In a build for use it never is, and the code is as if this were not there.
+macro_rules! planted {
+    ($mutant:expr, $name:ident) => {{
+        #[cfg(elderlock_mutants)]
+        let planted = $mutant == Some($crate::protocol::mutant::Mutant::$name);
+        #[cfg(not(elderlock_mutants))]
+        let planted = false;
+        planted
+    }};
+}
+
 mod decision;
 mod elder;
 pub mod event;

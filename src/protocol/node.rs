@@ -18,8 +18,6 @@ use super::id::{Epoch, Lineage, MemberInfo, ProcessId, RequestId, ServiceName, T
 use super::lease::{Lease, rank};
 use super::link::Post;
 use super::message::{Ballot, Message, Notice, Packet, Standing, TokenRange};
-#[cfg(elderlock_mutants)]
-use super::mutant::Mutant;
 use super::registry::Registry;
 use super::time::Time;
 use super::turn::Turn;
@@ -134,6 +132,11 @@ impl Node {
             config.found_alone = false;
             config.seeds.remove(&config.me.addr);
         }
+        #[cfg(elderlock_mutants)]
+        let heir = heir.map(|heir| {
+            let free_at = if planted!(config.mutant, HeirVotesAtOnce) { now } else { heir.free_at };
+            Heir { free_at, ..heir }
+        });
         let mut seeking = Seeking::new(&config, now);
         seeking.set_voters(heir.iter().flat_map(Heir::addrs).collect());
         let config_acceptor = match (&heir, &config.stored) {
@@ -274,6 +277,7 @@ impl Node {
     pub fn lease_end(&self) -> Time {
         match (&self.stage, &self.view) {
             (Stage::Member, Some(_)) if self.is_alone() => Time::MAX,
+            (Stage::Member, Some(_)) if self.lease.ever && planted!(self.config.mutant, LeaseWithoutEnd) => Time::MAX,
             (Stage::Member, Some(_)) => self.lease.until,
             _ => Time::ZERO,
         }
@@ -401,13 +405,20 @@ impl Node {
                     seeking.add_contact(addr);
                 }
             }
-            Hint::Unreachable(process) => self.on_suspected(now, process),
+            Hint::Unreachable(process) => {
+                #[cfg(elderlock_mutants)]
+                if planted!(self.config.mutant, LoseInFlight) {
+                    self.post.lose_kept(process);
+                }
+                self.on_suspected(now, process);
+            }
             Hint::Refused(process) => {
                 self.on_suspected(now, process);
                 if let Stage::Leaving { .. } | Stage::Parting { .. } = self.stage {
                     self.refused.entry(process).or_insert(now);
                 }
-                if self.config.trust_refused && self.view.as_ref().is_some_and(|view| view.contains(process)) {
+                let is_trusted = self.config.trust_refused || planted!(self.config.mutant, TrustRefused);
+                if is_trusted && self.view.as_ref().is_some_and(|view| view.contains(process)) {
                     self.on_dead(now, process, out);
                 }
             }
@@ -429,7 +440,7 @@ impl Node {
         {
             self.suspected.insert(process);
             #[cfg(elderlock_mutants)]
-            if self.config.mutant == Some(Mutant::FreeOnHint) {
+            if planted!(self.config.mutant, FreeOnHint) {
                 self.grantors.values_mut().for_each(|grantor| grantor.forget(process));
             }
             self.post.trouble(now, process, &view.timing);
@@ -460,6 +471,10 @@ impl Node {
             Packet::Notice(notice) => self.on_notice(now, from, addr, notice, out),
             Packet::Linked { view: theirs, seq, ack, message } => {
                 if let Some(view) = self.known_sender(now, from, addr, theirs, out) {
+                    #[cfg(elderlock_mutants)]
+                    if planted!(self.config.mutant, HearTwice) && self.post.has_heard(from, seq) {
+                        self.on_message(now, from, message.clone(), out);
+                    }
                     let me = &self.config.me;
                     for message in self.post.on_linked(now, me, &view, from, (seq, ack), message, out) {
                         self.on_message(now, from, message, out);
@@ -474,8 +489,8 @@ impl Node {
             Packet::Relay { from: origin, to, packet } => self.on_relay(now, origin, to, *packet, out),
             Packet::Heir { voter, me, lineage, notice } => {
                 if self.hear_heir(now, voter, lineage, &me) {
-                    let speaker = Speaker { vote: voter, process: me.process, addr: me.addr, heir: Some(me) };
-                    self.on_ballot(now, speaker, notice, out);
+                    let speaker = Speaker { vote: voter, process: me.process, addr: me.addr, heir: Some(*me) };
+                    self.on_ballot(now, speaker, *notice, out);
                 }
             }
         }
@@ -510,7 +525,7 @@ impl Node {
         out: &mut Vec<Output>,
     ) -> Option<Arc<View>> {
         let view = self.view.clone()?;
-        if theirs > view.number {
+        if theirs > view.number && !planted!(self.config.mutant, ActInOldView) {
             if view.contains(from) {
                 self.post.note_missed(from);
             }
@@ -604,7 +619,8 @@ impl Node {
             // What an earlier elder said counts for nothing: the present one has asked everybody, and must not be
             // contradicted by a word that was slow.
             Message::GrantorIs { .. } | Message::Name { .. } | Message::Tokens { .. }
-                if self.view.as_ref().is_none_or(|view| view.elder().process != from) => {}
+                if self.view.as_ref().is_none_or(|view| view.elder().process != from)
+                    && !planted!(self.config.mutant, HeedFormerElder) => {}
             Message::GrantorIs { service, grantor, epoch } => self.act(now, out, |node, turn| {
                 if node.view.as_ref().is_some_and(|view| view.contains(grantor)) {
                     node.send_on_early(&service, grantor, epoch, turn);
@@ -654,7 +670,9 @@ impl Node {
                 node.holder.on_not_grantor(&service, epoch, request, turn);
             }),
             Message::Done { service, request } => self.act(now, out, |node, turn| {
-                if let Some(early) = node.early.get_mut(&service) {
+                if let Some(early) = node.early.get_mut(&service)
+                    && !planted!(turn.mutant, ForgetEarlyDone)
+                {
                     early.retain(|(_, asked)| (asked.from, asked.request) != (from, request));
                 }
                 if let Some(grantor) = node.grantors.get_mut(&service) {
@@ -669,7 +687,7 @@ impl Node {
             }),
             Message::Report { service, epoch, holds, waits, last } => self.act(now, out, |node, turn| {
                 if let Some(grantor) = node.grantors.get_mut(&service)
-                    && grantor.epoch() == epoch
+                    && (grantor.epoch() == epoch || planted!(turn.mutant, TakeAnyReport))
                     && grantor.on_report(from, holds, waits, last, turn)
                 {
                     turn.out.push(Output::Event(Event::BecameGrantor { service, epoch }));

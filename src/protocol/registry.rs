@@ -103,6 +103,10 @@ impl Registry {
         for (service, grantor, epoch) in known {
             let entry = self.entries.entry(service.clone()).or_default();
             // Hearsay shows that the service is in use; only the host's own word says where its grantor is.
+            if planted!(turn.mutant, IgnoreHearsay) && grantor != from && entry.grantor.is_none() {
+                self.entries.remove(&service);
+                continue;
+            }
             if grantor == from && entry.grantor.is_none_or(|(_, known)| known < epoch) {
                 entry.grantor = Some((grantor, epoch));
                 if !self.is_exhausted() && self.hungry.remove(&(service.clone(), grantor, epoch)) {
@@ -156,7 +160,8 @@ impl Registry {
     fn answer_for(&mut self, service: ServiceName, may_name: bool, turn: &mut Turn) {
         let Some(askers) = self.parked.remove(&service) else { return };
         let mut grantor = self.entries.get(&service).and_then(|entry| entry.grantor);
-        if grantor.is_none() && self.awaiting.is_empty() && may_name && !self.is_exhausted() {
+        let all_heard = self.awaiting.is_empty() || planted!(turn.mutant, CallUnheardFree);
+        if grantor.is_none() && all_heard && may_name && !self.is_exhausted() {
             grantor = askers.first().map(|process| (*process, self.name(&service, *process, turn)));
         }
         match grantor {
@@ -187,6 +192,9 @@ impl Registry {
 
     fn deal_more(&mut self, service: ServiceName, grantor: ProcessId, epoch: Epoch, turn: &mut Turn) {
         let range = self.deal();
+        if planted!(turn.mutant, DealTwice) {
+            self.next = range.first;
+        }
         turn.say(grantor, Message::Tokens { service, epoch, range });
     }
 

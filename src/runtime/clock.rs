@@ -12,21 +12,71 @@ const MAX_FOUNDING_NUMBER: u64 = 0x7000_0000;
 /// This instant by a clock that goes on while the machine sleeps.
 ///
 /// `std::time::Instant` would not do: it stands still during sleep, and a lease would look valid after it.
-#[cfg(any(target_os = "linux", target_os = "android"))]
+#[cfg(all(not(elderlock_shuttle), any(target_os = "linux", target_os = "android")))]
 pub(crate) fn now() -> Time {
     read(rustix::time::ClockId::Boottime)
 }
 
 /// This instant by the monotonic clock, which goes on during sleep on some of these platforms only.
-#[cfg(not(any(target_os = "linux", target_os = "android")))]
+#[cfg(all(not(elderlock_shuttle), not(any(target_os = "linux", target_os = "android"))))]
 pub(crate) fn now() -> Time {
     read(rustix::time::ClockId::Monotonic)
 }
 
+#[cfg(not(elderlock_shuttle))]
 fn read(clock: rustix::time::ClockId) -> Time {
     let time = rustix::time::clock_gettime(clock);
     // Seconds and nanoseconds since boot: never negative, and 584 years fit.
     Time::from_nanos(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
+}
+
+/// Sleeps from `now` until `until`; later, if the machine sleeps too.
+#[cfg(not(elderlock_shuttle))]
+pub(crate) async fn sleep(now: Time, until: Time) {
+    tokio::time::sleep(until.since(now)).await;
+}
+
+#[cfg(elderlock_shuttle)]
+pub(crate) use simulated::{now, sleep};
+
+/// The clock of a test under shuttle: it stands still until the test moves it.
+#[cfg(elderlock_shuttle)]
+pub(crate) mod simulated {
+    use super::Time;
+    use shuttle::sync::Mutex;
+    use shuttle::sync::atomic::{AtomicU64, Ordering};
+    use std::future::poll_fn;
+    use std::task::{Poll, Waker};
+    use std::time::Duration;
+
+    shuttle::lazy_static! {
+        /// Any time but zero, which the engine takes for "never".
+        static ref NANOS: AtomicU64 = AtomicU64::new(1_000_000_000);
+        static ref SLEEPERS: Mutex<Vec<Waker>> = Mutex::new(Vec::new());
+    }
+
+    pub(crate) fn now() -> Time {
+        Time::from_nanos(NANOS.load(Ordering::SeqCst))
+    }
+
+    /// Moves the clock on and wakes who sleeps, to look at it.
+    #[cfg(test)]
+    pub(crate) fn advance(span: Duration) {
+        NANOS.fetch_add(span.as_nanos() as u64, Ordering::SeqCst);
+        let sleepers = std::mem::take(&mut *SLEEPERS.lock().expect("nobody panics with it"));
+        for sleeper in sleepers {
+            sleeper.wake();
+        }
+    }
+
+    pub(crate) async fn sleep(_: Time, until: Time) {
+        poll_fn(|context| {
+            // Put in before looking at the clock, or it could move in between.
+            SLEEPERS.lock().expect("nobody panics with it").push(context.waker().clone());
+            if now() >= until { Poll::Ready(()) } else { Poll::Pending }
+        })
+        .await;
+    }
 }
 
 /// The number of a view founded now: seconds since 2026-01-01 by the wall clock, at least 1.

@@ -10,6 +10,7 @@
 
 use super::disk::Disk;
 use super::hold::HoldCell;
+use super::sync::{AtomicU64, Map, Mutex, MutexGuard, Planted, is_planted, is_poisoned, seam};
 use super::{Inbox, Network, clock};
 use crate::protocol::{
     Command, Config, Event, Input, LockName, LostReason, MemberInfo, Metadata, Node, Outcome, Output, ProcessId,
@@ -17,10 +18,10 @@ use crate::protocol::{
 };
 use rand::TryRng as _;
 use rand::rngs::{SysError, SysRng};
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError, TryLockError};
 use std::task::Waker;
 use std::time::Duration;
 use tokio::sync::{Notify, broadcast, watch};
@@ -111,8 +112,8 @@ struct Shell {
     disk: Option<Disk>,
     /// Reused from turn to turn.
     outputs: Vec<Output>,
-    slots: HashMap<RequestId, Slot>,
-    holds: HashMap<RequestId, Arc<HoldCell>>,
+    slots: Map<RequestId, Slot>,
+    holds: Map<RequestId, Arc<HoldCell>>,
     /// The end of the member lease of this incarnation, shared with its holds.
     lease_end: Arc<AtomicU64>,
     /// What the timer task sleeps towards.
@@ -159,8 +160,8 @@ impl Engine {
             network,
             disk,
             outputs: Vec::new(),
-            slots: HashMap::new(),
-            holds: HashMap::new(),
+            slots: Map::default(),
+            holds: Map::default(),
             lease_end: Arc::new(AtomicU64::new(0)),
             armed: Time::ZERO,
             leaving: None,
@@ -184,14 +185,22 @@ impl Engine {
     where
         F: Future<Output = ()> + Send + 'static,
     {
+        runtime.spawn(self.run(shutdown));
+    }
+
+    /// Sets the core going. Whoever has the timer task that this returns polls it until it ends.
+    pub(crate) fn run<F>(self: &Arc<Self>, shutdown: F) -> impl Future<Output = ()> + Send + use<F>
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
         // Made before the task, so that a runtime that drops the task without ever polling it closes the engine too.
         let guard = TimerGuard(self.clone());
         self.input(Input::Timer);
-        runtime.spawn(async move {
+        async move {
             guard.0.keep_time().await;
             shutdown.await;
             guard.0.phase.send_modify(|phase| phase.stopped = true);
-        });
+        }
     }
 
     /// Who this process is, in its present incarnation.
@@ -277,6 +286,7 @@ impl Engine {
         // Cloned before locking: a waker is user code.
         let waker = waker.clone();
         self.turn(|shell, after| match shell.slots.get_mut(&request) {
+            Some(Slot::Waiting(Some(_))) if is_planted(Planted::OldWaker) => None,
             Some(Slot::Waiting(kept)) => {
                 after.trash.push(Slot::Waiting(kept.replace(waker)));
                 None
@@ -346,9 +356,11 @@ impl Engine {
                 if deadline == Time::MAX {
                     std::future::pending::<()>().await;
                 }
-                tokio::time::sleep(deadline.since(now).min(LONGEST_SLEEP)).await;
+                clock::sleep(now, deadline.min(now + LONGEST_SLEEP)).await;
             };
             tokio::select! {
+                // Which of them it was does not matter, so no dice are needed.
+                biased;
                 () = self.rearm.notified() => {}
                 () = sleep => {}
             }
@@ -358,13 +370,15 @@ impl Engine {
     /// One turn: under the lock `work`, after it whatever has to be told.
     fn turn<R>(&self, work: impl FnOnce(&mut Shell, &mut After) -> R) -> R {
         let result = self.turn_with(self.enter(), work);
-        self.empty_side();
+        if !is_planted(Planted::SideQueueStays) {
+            self.empty_side();
+        }
         result
     }
 
     fn turn_with<R>(&self, mut shell: MutexGuard<'_, Shell>, work: impl FnOnce(&mut Shell, &mut After) -> R) -> R {
         let mut after = After::default();
-        if self.shell.is_poisoned() {
+        if is_poisoned(&self.shell) {
             // The core panicked in an earlier turn and cannot be believed any more.
             shell.close(Closed::Broken, &mut after);
         }
@@ -386,20 +400,26 @@ impl Engine {
         let phase = shell.phase;
         drop(shell);
 
+        seam();
         if after.phase {
             self.phase.send_modify(|seen| {
                 // Two turns may arrive here in either order.
-                if seen.changes < phase.changes {
+                if seen.changes < phase.changes || is_planted(Planted::PhaseGoesBack) {
                     *seen = Phase { stopped: seen.stopped, ..phase };
                 }
             });
         }
+        seam();
         for waker in after.wakers {
             waker.wake();
         }
+        seam();
         for hold in after.lost {
-            hold.tell();
+            if !is_planted(Planted::LossUntold) {
+                hold.tell();
+            }
         }
+        seam();
         if after.rearm {
             self.rearm.notify_one();
         }
@@ -418,6 +438,9 @@ impl Engine {
                 Err(TryLockError::WouldBlock) => return,
             };
             self.turn_with(shell, |_, _| ());
+            if is_planted(Planted::LooksOnce) {
+                return;
+            }
         }
     }
 
@@ -432,14 +455,23 @@ impl Engine {
                     let _ = readers.send(announcement);
                 }
             }
-            if self.phase.borrow().closed.is_some() && lock(&self.announcements).is_empty() {
+            if self.is_closed() && lock(&self.announcements).is_empty() {
                 *readers = None;
+            }
+            drop(readers);
+            if is_planted(Planted::EventStays) {
+                return;
             }
         }
     }
 
     fn has_ended_unsaid(&self) -> bool {
-        self.phase.borrow().closed.is_some() && self.readers.try_lock().is_ok_and(|readers| readers.is_some())
+        self.is_closed() && self.readers.try_lock().is_ok_and(|readers| readers.is_some())
+    }
+
+    /// Whether everybody may know that it has left. Keeps no lock on the phase: others are taken after it.
+    fn is_closed(&self) -> bool {
+        self.phase.borrow().closed.is_some()
     }
 
     fn enter(&self) -> MutexGuard<'_, Shell> {
@@ -686,7 +718,7 @@ impl Shell {
             }
         }
         let deadline = self.deadline();
-        if deadline < self.armed {
+        if deadline < self.armed && !is_planted(Planted::TimerSleepsOn) {
             self.armed = deadline;
             after.rearm = true;
         }
@@ -712,6 +744,21 @@ impl Drop for TimerGuard {
 /// For mutexes whose holders cannot panic half-way: what they protect is whole even if somebody did.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(all(test, elderlock_shuttle))]
+impl Engine {
+    /// Commands that nobody has carried out yet. Not a turn: it mends nothing.
+    pub(crate) fn undone(&self) -> usize {
+        lock(&self.side).len()
+    }
+
+    /// Slots and holds that are still kept. Not a turn either; to be asked when nothing is undone, for it holds the
+    /// lock and would turn away whoever is about to empty the side queue.
+    pub(crate) fn kept(&self) -> (usize, usize) {
+        let shell = lock(&self.shell);
+        (shell.slots.len(), shell.holds.len())
+    }
 }
 
 #[cfg(test)]

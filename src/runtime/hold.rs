@@ -1,9 +1,10 @@
 //! `HoldCell`: what a guard can ask without the engine's lock.
 
 use super::clock;
+use super::sync::{AtomicU8, AtomicU64};
 use crate::protocol::{LostReason, RequestId, Time, Token};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use tokio::sync::Notify;
 
 /// One hold, shared by the engine, which ends it, and the guards, which ask.

@@ -10,6 +10,7 @@ mod peer;
 mod query;
 mod resolve;
 mod shared;
+pub(crate) mod sync;
 mod tcp;
 pub(crate) mod transport;
 mod udp;

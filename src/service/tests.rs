@@ -7,6 +7,8 @@ mod awaits;
 mod geode;
 mod network;
 mod rejoin;
+#[cfg(elderlock_shuttle)]
+mod threads;
 
 use super::*;
 use crate::protocol::{LostReason, Token};

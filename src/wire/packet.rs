@@ -36,7 +36,9 @@ impl Flat {
             }
             Flat::Linked { view, seq, ack, message } => Some(Packet::Linked { view, seq, ack, message }),
             Flat::Ack { view, ack, again } => Some(Packet::Ack { view, ack, again }),
-            Flat::Heir { voter, me, lineage, notice } => Some(Packet::Heir { voter, me, lineage, notice }),
+            Flat::Heir { voter, me, lineage, notice } => {
+                Some(Packet::Heir { voter, me: Box::new(me), lineage, notice: Box::new(notice) })
+            }
         }
     }
 }

@@ -159,6 +159,15 @@ fn one(options: &Options, seed: u64, batch: &mut Batch, progress: &Progress) -> 
     batch.gallery.add(&plan, &run);
     batch.simulated += run.world.events();
     progress.add(&run);
+    if options.keep_going {
+        if let Some(short) = run.falls_short() {
+            progress.say(&format!("seed {seed} does not count: {short}"));
+        }
+        if run.is_excused() {
+            let plan = describe(&plan);
+            progress.say(&format!("seed {seed} is excused: {}", plan.lines().next().unwrap_or_default()));
+        }
+    }
     if seed.is_multiple_of(TWICE_EVERY) {
         let again = run_seed(&plan, |world| world).world;
         batch.simulated += again.events();

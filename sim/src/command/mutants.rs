@@ -43,7 +43,7 @@ mod hunt {
         std::panic::set_hook(Box::new(|_| {}));
         let wanted = &options.name;
         let mut missed = 0;
-        for mutant in &Mutant::CHAOS {
+        for mutant in &Mutant::ALL {
             if wanted.as_ref().is_some_and(|wanted| *wanted != format!("{mutant:?}")) {
                 continue;
             }

@@ -21,7 +21,7 @@ pub(crate) struct Options {
 
 #[cfg(elderlock_mutants)]
 fn mutant(name: &str) -> Result<elderlock::protocol::mutant::Mutant, String> {
-    let all = elderlock::protocol::mutant::Mutant::CHAOS;
+    let all = elderlock::protocol::mutant::Mutant::ALL;
     all.into_iter().find(|mutant| format!("{mutant:?}") == name).ok_or_else(|| format!("one of {all:?}"))
 }
 

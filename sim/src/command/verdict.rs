@@ -104,6 +104,11 @@ impl Progress {
         }
     }
 
+    /// A line between, on stderr as well.
+    pub(crate) fn say(&self, line: &str) {
+        self.bar.suspend(|| eprintln!("{line}"));
+    }
+
     /// Everything is done. Returns how long it took.
     pub(crate) fn finish(&self) -> Duration {
         self.bar.finish_and_clear();

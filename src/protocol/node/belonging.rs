@@ -303,6 +303,9 @@ impl Node {
     /// A decided view. Everything that hangs on the view is brought in line with it here and only here.
     pub(super) fn install(&mut self, now: Time, view: View, out: &mut Vec<Output>) {
         let me = self.config.me.process;
+        if !view.contains(me) && planted!(self.config.mutant, StayThoughExpelled) {
+            return;
+        }
         let view = Arc::new(view);
         let before = self.view.replace(Arc::clone(&view));
         self.sole_quorum = view.elder().process == me && view.is_quorum([&me]);
@@ -335,6 +338,9 @@ impl Node {
         let same_elder =
             follows && before.as_ref().is_some_and(|before| before.elder().process == view.elder().process);
         self.lease.on_view(now, &view.timing, same_elder);
+        if planted!(self.config.mutant, ForgetPromiseOverView) {
+            self.lease.promised_until = now;
+        }
         self.suspected.retain(|process| view.contains(*process));
         self.vouch_at = if self.dead.iter().any(|process| view.contains(*process)) { now } else { Time::MAX };
         out.push(Output::Event(Event::ViewInstalled(View::clone(&view))));
@@ -362,6 +368,13 @@ impl Node {
                     None => {
                         let registry = Registry::new(&view, ask, turn);
                         node.elder = Some(Elder::new(turn.now, me, &view, registry, node.last_pulse));
+                        #[cfg(elderlock_mutants)]
+                        if let Some(elder) = &mut node.elder {
+                            elder.mutant = turn.mutant;
+                            if planted!(turn.mutant, ForgetEarlierLeases) {
+                                elder.forget_leases();
+                            }
+                        }
                         turn.out.push(Output::Event(Event::BecameElder(view.number)));
                     }
                 }

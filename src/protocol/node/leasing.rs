@@ -58,8 +58,7 @@ impl Node {
             send(addr, from, Notice::ViewIs(View::clone(&view)), out);
         } else if let Some(elder) = &mut self.elder {
             let had = elder.has_authority(now, &view.timing);
-            #[cfg(elderlock_mutants)]
-            if self.config.mutant == Some(Mutant::RenewWithoutQuorum) {
+            if planted!(self.config.mutant, RenewWithoutQuorum) {
                 elder.step_down_from_alone(now);
             }
             let answer =
@@ -109,8 +108,7 @@ impl Node {
             }
             let first = self.lease.until == Time::ZERO;
             self.lease.on_pulse(now, pulse, renews, free, &view.timing);
-            #[cfg(elderlock_mutants)]
-            if renews > 0 && self.config.mutant == Some(Mutant::LeaseFromReceipt) {
+            if renews > 0 && planted!(self.config.mutant, LeaseFromReceipt) {
                 self.lease.until = now + view.timing.member_lease;
             }
             // The first answer of an elder cannot renew what it has not confirmed yet: do not wait a whole beat.

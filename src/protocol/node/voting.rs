@@ -22,6 +22,7 @@ impl Node {
     /// Has the vote kept before anybody is told of it.
     pub(super) fn store(&self, out: &mut Vec<Output>) {
         if self.config.durable
+            && !(planted!(self.config.mutant, ForgetOnDisk) && self.acceptor.promised.is_some())
             && let Some(stored) = self.stored_vote()
         {
             out.push(Output::Store(Box::new(stored)));
@@ -33,7 +34,7 @@ impl Node {
         match &self.heir {
             Some(Heir { voter, view, .. }) => {
                 let (me, lineage) = (self.config.me.clone(), view.lineage);
-                let packet = Packet::Heir { voter: *voter, me, lineage, notice };
+                let packet = Packet::Heir { voter: *voter, me: Box::new(me), lineage, notice: Box::new(notice) };
                 out.push(Output::Send { to: addr, process: Some(to), packet });
             }
             None => self.reply(now, addr, to, notice, out),
@@ -122,9 +123,8 @@ impl Node {
                     if let Some(view) = self.ballot_view() {
                         self.yield_until = self.yield_until.max(now + view.timing.retry * 4);
                         let answer = self.acceptor.on_prepare(view.elder().process, instance, ballot);
-                        #[cfg(elderlock_mutants)]
                         let answer = match answer {
-                            Notice::Promise { .. } if self.config.mutant == Some(Mutant::ForgetAccepted) => {
+                            Notice::Promise { .. } if planted!(self.config.mutant, ForgetAccepted) => {
                                 Notice::Promise { instance, ballot, accepted: None }
                             }
                             answer => answer,
@@ -145,6 +145,9 @@ impl Node {
                     if self.acceptor.promised.is_none_or(|promised| promised <= ballot) {
                         self.stand_down(now, ballot);
                     }
+                    if planted!(self.config.mutant, BreakPromise) {
+                        self.acceptor.promised = None;
+                    }
                     if let Some(view) = self.ballot_view() {
                         let answer = self.acceptor.on_accept(view.elder().process, instance, ballot, &change);
                         self.store(out);
@@ -152,26 +155,16 @@ impl Node {
                     }
                 }
             }
-            Notice::Canvassed { instance, ballot, willing } => {
-                if willing && self.is_open(instance) {
-                    self.on_vote(now, &speaker, ballot, None, out);
-                }
+            Notice::Canvassed { instance, ballot, willing: true } if self.is_open(instance) => {
+                self.on_vote(now, &speaker, ballot, None, out);
             }
-            Notice::Promise { instance, ballot, accepted } => {
-                if self.is_open(instance) {
-                    self.on_vote(now, &speaker, ballot, Some(accepted), out);
-                }
+            Notice::Promise { instance, ballot, accepted } if self.is_open(instance) => {
+                self.on_vote(now, &speaker, ballot, Some(accepted), out);
             }
-            Notice::Accepted { instance, ballot } => {
-                if self.is_open(instance) {
-                    self.on_accepted(now, speaker.vote, ballot, out);
-                }
+            Notice::Accepted { instance, ballot } if self.is_open(instance) => {
+                self.on_accepted(now, speaker.vote, ballot, out);
             }
-            Notice::Nack { instance, promised } => {
-                if self.is_open(instance) {
-                    self.on_nack(now, promised, out);
-                }
-            }
+            Notice::Nack { instance, promised } if self.is_open(instance) => self.on_nack(now, promised, out),
             _ => {}
         }
     }
@@ -224,8 +217,10 @@ impl Node {
         let elder = view.elder().process;
         let released = from.process == elder
             || self.dead.contains(&elder)
-            || (self.elder.is_none() && now >= self.promised_until());
-        let is_open = self.acceptor.promised.is_none_or(|promised| promised <= ballot);
+            || (self.elder.is_none() && now >= self.promised_until())
+            || planted!(self.config.mutant, VoteEarly);
+        let is_open = self.acceptor.promised.is_none_or(|promised| promised <= ballot)
+            || planted!(self.config.mutant, BreakPromise);
         Some(is_open && released && ballot.process == from.process)
     }
 
@@ -400,8 +395,7 @@ impl Node {
             // The elder itself, in a later round: it may propose what it wanted all along.
             change = elder.wanted_change(now, self.config.me.process, &view, &self.dead);
         }
-        #[cfg(elderlock_mutants)]
-        if self.config.mutant == Some(Mutant::ForgetGhosts) {
+        if planted!(self.config.mutant, ForgetGhosts) {
             change.remove.append(&mut change.ghost);
         }
         self.accept_own(now, &view, ballot, change, out);

@@ -101,7 +101,7 @@ fn packets() -> Vec<Packet> {
     let lineage = Lineage { founded: view, founder: ProcessId(1) };
     let notice =
         Notice::Canvassed { instance: view, ballot: Ballot { round: 2, process: ProcessId(8) }, willing: true };
-    packets.push(Packet::Heir { voter: ProcessId(7), me: info(8), lineage, notice });
+    packets.push(Packet::Heir { voter: ProcessId(7), me: Box::new(info(8)), lineage, notice: Box::new(notice) });
     let relays: Vec<_> = packets
         .iter()
         .map(|packet| Packet::Relay { from: info(5), to: ProcessId(6), packet: Box::new(packet.clone()) })

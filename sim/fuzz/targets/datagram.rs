@@ -1,0 +1,65 @@
+//! The datagram decoder, and gossip behind it: any bytes as a datagram, or as the payload of a good one. What opens is
+//! sealed to the same bytes, what decodes is written again and decodes to the same, and a member that gossips takes
+//! any payload without a panic, and answers with nothing that is too long.
+#![no_main]
+
+use elderlock::membership::{MAX_PACKET, Swim, SwimId, SwimInput, SwimOutput};
+use elderlock::protocol::{MemberInfo, ProcessId, Time};
+use elderlock::wire::{GossipCodec, open, seal};
+use foca::Codec;
+use libfuzzer_sys::fuzz_target;
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+const CLUSTER: &str = "shop";
+
+// One byte: whether the rest is a datagram or a payload.
+fuzz_target!(|bytes: &[u8]| {
+    let [how, rest @ ..] = bytes else { return };
+    let mut datagram = rest.to_vec();
+    if how & 1 != 0 && !seal(CLUSTER, rest, &mut datagram) {
+        return;
+    }
+    let Ok(payload) = open(CLUSTER, &datagram) else { return };
+    let mut again = Vec::new();
+    assert!(seal(CLUSTER, payload, &mut again) && again == datagram, "a datagram is sealed to other bytes");
+    read(payload);
+    hear(payload);
+});
+
+/// Reads it as foca does: a header, then members.
+fn read(mut payload: &[u8]) {
+    let mut codec = GossipCodec;
+    let Ok(header) = Codec::<SwimId>::decode_header(&mut codec, &mut payload) else { return };
+    let mut written = Vec::new();
+    codec.encode_header(&header, &mut written).expect("what was read can be written");
+    assert_eq!(Codec::<SwimId>::decode_header(&mut codec, &written[..]).ok(), Some(header));
+    while let Ok(member) = Codec::<SwimId>::decode_member(&mut codec, &mut payload) {
+        written.clear();
+        codec.encode_member(&member, &mut written).expect("what was read can be written");
+        assert_eq!(Codec::<SwimId>::decode_member(&mut codec, &written[..]).ok(), Some(member));
+    }
+}
+
+/// Gives it to a member that is in the middle of its gossip.
+fn hear(payload: &[u8]) {
+    let addr = |port| SocketAddr::from(([10, 0, 0, 5], port));
+    let me = MemberInfo { process: ProcessId(7), addr: addr(7400), host: None };
+    let mut swim = Swim::new(&me, 3, 5, GossipCodec, 5);
+    let mut now = Time::from_nanos(1_000_000_000);
+    let mut out = Vec::new();
+    swim.step(now, SwimInput::Seeds(BTreeSet::from([addr(7401)])), &mut out);
+    swim.step(now, SwimInput::Datagram(payload), &mut out);
+    swim.step(now, SwimInput::State(payload), &mut out);
+    for _ in 0..8 {
+        let Some(deadline) = swim.deadline() else { break };
+        now = deadline.max(now + Duration::from_millis(1));
+        swim.step(now, SwimInput::Timer, &mut out);
+    }
+    for output in &out {
+        if let SwimOutput::Send { data, .. } = output {
+            assert!(data.len() <= MAX_PACKET, "{} bytes", data.len());
+        }
+    }
+}

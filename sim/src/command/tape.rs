@@ -1,0 +1,146 @@
+//! `tape`: shows the story that a tape of the fuzzer tells, or writes what the fuzzer starts from.
+
+use elderlock::membership::{Swim, SwimInput, SwimOutput};
+use elderlock::protocol::{Host, MemberInfo, Packet, ProcessId, Time};
+use elderlock::wire::{Frame, GossipCodec, Handshake, Question, Refusal, encode};
+use elderlock_sim::World;
+use elderlock_sim::chance::Dice;
+use elderlock_sim::kind::kind;
+use elderlock_sim::tape::tell;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::rc::Rc;
+
+/// Which tape.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Options {
+    /// The tape: the input that a crash of the fuzz target `world` left.
+    #[arg(required_unless_present = "seeds")]
+    file: Option<PathBuf>,
+    /// Writes a few inputs for each fuzz target into folders of this one.
+    #[arg(long, value_name = "FOLDER", conflicts_with = "file")]
+    seeds: Option<PathBuf>,
+}
+
+pub(crate) fn run(options: &Options) -> ExitCode {
+    let done = match (&options.file, &options.seeds) {
+        (Some(file), _) => show(file),
+        (None, Some(folder)) => write_seeds(folder).map(|()| ExitCode::SUCCESS),
+        (None, None) => Ok(ExitCode::from(2)),
+    };
+    done.unwrap_or_else(|error| {
+        eprintln!("{error}");
+        ExitCode::from(2)
+    })
+}
+
+fn show(file: &Path) -> io::Result<ExitCode> {
+    let tape = std::fs::read(file)?;
+    let told = tell(&tape, |world| world);
+    println!("{}", told.log.to_script());
+    Ok(match told.world.broken() {
+        Some(found) => {
+            println!("{} is broken at {:.6} s: {}", found.invariant, found.at as f64 / 1e9, found.what);
+            ExitCode::FAILURE
+        }
+        None => {
+            let whole = if told.complete { "everything works in the end" } else { "a quorum was lost for good" };
+            println!("{} events, {} grants; {whole}", told.world.events(), told.world.history().grants);
+            ExitCode::SUCCESS
+        }
+    })
+}
+
+/// Tapes for the first stories.
+const TAPES: u64 = 48;
+
+fn tape(seed: u64) -> Vec<u8> {
+    let mut dice = Dice::new(seed, 7);
+    (0..dice.between(40, 160)).map(|_| dice.roll() as u8).collect()
+}
+
+/// Tapes of dice; of what travels in those stories, one packet of each kind; and a little gossip.
+fn write_seeds(folder: &Path) -> io::Result<()> {
+    let write = |target: &str, name: &str, bytes: &[u8]| {
+        std::fs::create_dir_all(folder.join(target))?;
+        std::fs::write(folder.join(target).join(name), bytes)
+    };
+    let packets: Rc<RefCell<BTreeMap<String, Packet>>> = Rc::default();
+    let listening = |mut world: World| {
+        let packets = packets.clone();
+        world.hold(move |flight| {
+            let relayed = if matches!(flight.packet, Packet::Relay { .. }) { "Relay-" } else { "" };
+            let name = format!("{relayed}{}", kind(flight.packet));
+            packets.borrow_mut().entry(name).or_insert_with(|| flight.packet.clone());
+            false
+        });
+        world
+    };
+    let mut status = None;
+    for seed in 0..TAPES {
+        let tape = tape(seed);
+        let told = tell(&tape, listening);
+        status = status.or_else(|| told.world.status(0));
+        write("world", &format!("dice-{seed}"), &tape)?;
+    }
+
+    let addr = SocketAddr::from(([10, 0, 0, 5], 7401));
+    let host = Some(Host { boot: 5, namespace: 6, pid: 7, started: 8 });
+    let me = MemberInfo { process: ProcessId(9), addr, host };
+    let handshake = Handshake { cluster: "shop".into(), me: me.clone(), reserved: vec![1] };
+    // The first byte says at which stage of a connection it comes, see `fuzz/targets/frame.rs`.
+    let mut frames = vec![
+        (0, "Hello".to_string(), Frame::Hello(handshake.clone())),
+        (0, "Welcome".to_string(), Frame::Welcome(handshake)),
+        (0, "Refused".to_string(), Frame::Refused(Refusal::ForeignCluster("shed".into()))),
+        (0, "Question".to_string(), Frame::Question(Question { cluster: "shop".into(), reserved: Vec::new() })),
+        (2, "GossipWanted".to_string(), Frame::GossipWanted),
+        (2, "Gossip".to_string(), Frame::Gossip(vec![7; 20])),
+    ];
+    frames.extend(status.map(|status| (1, "StatusIs".to_string(), Frame::StatusIs(Box::new(status)))));
+    let packets = packets.take();
+    frames.extend(packets.into_iter().map(|(name, packet)| (2, name, Frame::Packet(packet))));
+    for (stage, name, frame) in frames {
+        let mut bytes = vec![stage, 255];
+        encode(&frame, &mut bytes).map_err(io::Error::other)?;
+        write("frame", &name, &bytes)?;
+    }
+
+    for (number, payload) in gossip(&me).iter().enumerate() {
+        // The first byte: this is the payload of a datagram, see `fuzz/targets/datagram.rs`.
+        write("datagram", &format!("gossip-{number}"), &[&[1][..], payload].concat())?;
+    }
+    Ok(())
+}
+
+/// What two members say to each other in their first seconds.
+fn gossip(me: &MemberInfo) -> Vec<Vec<u8>> {
+    let other = MemberInfo { process: ProcessId(7), addr: SocketAddr::from(([10, 0, 0, 5], 7400)), host: None };
+    let mut swims = [me, &other].map(|who| Swim::new(who, 3, 5, GossipCodec, 5));
+    let mut said: Vec<Vec<u8>> = Vec::new();
+    let mut out = Vec::new();
+    swims[0].step(Time::from_nanos(1), SwimInput::Seeds(BTreeSet::from([other.addr])), &mut out);
+    for round in 0..40 {
+        let now = Time::from_nanos(1 + round * 100_000_000);
+        let mut arriving: Vec<(usize, Vec<u8>)> = Vec::new();
+        for (at, swim) in swims.iter_mut().enumerate() {
+            swim.step(now, SwimInput::Timer, &mut out);
+            for output in out.drain(..) {
+                if let SwimOutput::Send { data, .. } = output {
+                    arriving.push((1 - at, data));
+                }
+            }
+        }
+        for (at, data) in arriving {
+            swims[at].step(now, SwimInput::Datagram(&data), &mut out);
+            if said.len() < 16 && !said.contains(&data) {
+                said.push(data);
+            }
+        }
+    }
+    said
+}

@@ -1,0 +1,255 @@
+//! Tapes: bytes that somebody else chose, read as a story. A fuzzer turns them over and keeps those that lead the core
+//! somewhere new, so they find what dice would hardly throw.
+//!
+//! Every tape is a story: the first bytes make the World, each further one is a step with the bytes it needs, and what
+//! cannot be done is left out. When the tape is over everything heals, and everything has to work.
+
+use crate::history::Ask;
+use crate::kind::KINDS;
+use crate::log::{Log, Scene};
+use crate::network::{MS, SECOND, Weather};
+use crate::step::{Packets, Rumour, Step};
+use crate::world::World;
+use elderlock::protocol::Wait;
+use std::time::Duration;
+
+/// Steps of one tape: enough for a story, few enough for hundreds of tapes in a second.
+const MAX_STEPS: usize = 250;
+/// A tape is over then, in virtual time: some leases.
+const MAX_SPAN: u64 = 12 * SECOND;
+/// Requests of one member at a time.
+const MAX_OPEN: usize = 8;
+
+/// What a step may be followed by, in milliseconds: mostly nothing or the time of a message.
+const PAUSES: [u64; 8] = [0, 0, 0, 1, 2, 10, 60, 250];
+/// Longer times, in milliseconds.
+const SPANS: [u64; 8] = [5, 20, 80, 300, 700, 1_200, 2_600, 4_000];
+
+/// What came of a tape.
+#[derive(Debug)]
+pub struct Told {
+    /// The World at the end.
+    pub world: World,
+    /// The story, to be told again without the tape.
+    pub log: Log,
+    /// Whether everything could be demanded at the end, and came about.
+    pub complete: bool,
+}
+
+/// Bytes, read from the front.
+struct Tape<'a>(&'a [u8]);
+
+impl Tape<'_> {
+    fn next(&mut self) -> Option<u8> {
+        let (first, rest) = self.0.split_first()?;
+        self.0 = rest;
+        Some(*first)
+    }
+
+    /// A number below `limit`; 0 when the tape is over.
+    fn below(&mut self, limit: usize) -> usize {
+        usize::from(self.next().unwrap_or_default()) % limit.max(1)
+    }
+
+    fn is(&mut self, one_in: usize) -> bool {
+        self.below(one_in) == one_in - 1
+    }
+
+    fn span(&mut self) -> Duration {
+        Duration::from_millis(SPANS[self.below(SPANS.len())])
+    }
+
+    fn scene(&mut self) -> Scene {
+        let founders = 2 + self.below(4);
+        let joiners = self.below(3);
+        let places = founders + joiners;
+        let shared = self.is(4);
+        let skewed = self.is(2);
+        Scene {
+            founders,
+            joiners,
+            council: if self.is(4) { 3 } else { 7 },
+            hosts: (0..places as u32).map(|place| if shared { place % 2 } else { place }).collect(),
+            // Just inside the bound of 20,000, to either side.
+            clocks: (0..places).map(|place| if skewed { [-19_500, 19_500, 0][place % 3] } else { 0 }).collect(),
+            hints: !self.is(4),
+            ..Scene::new(self.below(256) as u64)
+        }
+    }
+
+    fn packets(&mut self, places: usize) -> Packets {
+        // One more than there are: any.
+        let some = |at: usize| (at < places).then_some(at);
+        let kind = self.below(KINDS.len() + 1);
+        Packets { from: some(self.below(places + 1)), to: some(self.below(places + 1)), kind: KINDS.get(kind).copied() }
+    }
+}
+
+/// Tells a tape to a World that keeps no trace.
+pub fn tell(bytes: &[u8], prepare: impl Fn(World) -> World) -> Told {
+    let mut tape = Tape(bytes);
+    let scene = tape.scene();
+    let world = prepare(scene.world().untraced());
+    let mut told = Told { world, log: Log { scene, steps: Vec::new(), end: 0 }, complete: false };
+    // Whoever founds is started.
+    told.world.run_for(Duration::from_millis(1));
+    while told.log.steps.len() < MAX_STEPS && told.world.now < MAX_SPAN && told.world.broken().is_none() {
+        let Some(op) = tape.next() else { break };
+        told.step(op % 32, &mut tape);
+        told.world.run_to(told.world.now + PAUSES[usize::from(op / 32)] * MS);
+    }
+    if told.world.broken().is_none() {
+        told.complete = told.apply(Step::Restore);
+    }
+    told.log.end = told.world.now;
+    told
+}
+
+impl Told {
+    fn apply(&mut self, step: Step) -> bool {
+        self.log.steps.push((self.world.now, step));
+        let (_, step) = &self.log.steps[self.log.steps.len() - 1];
+        self.world.apply(step)
+    }
+
+    fn step(&mut self, op: u8, tape: &mut Tape<'_>) {
+        let places = self.world.places().len();
+        let place = tape.below(places);
+        let step = match op {
+            0..3 => return self.world.run_for(tape.span()),
+            3..10 => return self.ask(place, tape),
+            10..16 => {
+                let calls = self.world.history().calls.len();
+                // The last ones are the ones that matter most: counted from the end.
+                let Some(call) = calls.checked_sub(1 + tape.below(calls.min(MAX_OPEN * places))) else { return };
+                if !self.world.is_up(self.world.call(Ask(call)).member) {
+                    return;
+                }
+                match op {
+                    10 | 11 => Step::Release(call),
+                    12 => Step::Cancel(call),
+                    13 => Step::Extend(call, tape.span()),
+                    14 if tape.is(2) => Step::Fence(call),
+                    14 => Step::Write(call),
+                    _ => Step::WriteEarlier(call),
+                }
+            }
+            16 => return self.end(Step::Crash(place), &[place]),
+            17 => return self.end(Step::Leave(place), &[place]),
+            18 => {
+                let host = |place: usize| self.world.peers[place].host;
+                let there: Vec<usize> = self.world.places().filter(|other| host(*other) == host(place)).collect();
+                return self.end(Step::Vanish(place), &there);
+            }
+            19 | 20 => Step::Start(place),
+            21 => Step::Pause(place),
+            22 => Step::Wake(place),
+            23 => {
+                let other = tape.below(places);
+                let cut = if tape.is(2) { Step::Mend } else { Step::Cut };
+                cut(place, other)
+            }
+            24 => {
+                // Cut off from those whose bits are set, both ways.
+                let others = tape.next().unwrap_or_default();
+                for other in (0..places).filter(|other| *other != place && others >> other & 1 == 1) {
+                    self.apply(Step::Cut(place, other));
+                    self.apply(Step::Cut(other, place));
+                }
+                return;
+            }
+            25 => Step::Heal,
+            26 => match tape.packets(places) {
+                packets if tape.is(2) => Step::LetGo(packets),
+                packets => Step::Hold(packets),
+            },
+            27 => Step::DropNext(tape.packets(places)),
+            28 => Step::Lose(tape.below(32)),
+            29 => match tape.below(32) {
+                number if tape.is(2) => Step::Double(number),
+                number => Step::Deliver(number),
+            },
+            30 => {
+                let at = tape.below(places);
+                let what = if tape.is(4) { Rumour::Connected } else { Rumour::Unreachable };
+                if at == place {
+                    return;
+                }
+                Step::Notice { at, about: place, what }
+            }
+            _ => {
+                let rate = 50_000 * (1 + tape.below(6) as u32);
+                let span = tape.span();
+                match tape.below(6) {
+                    0 => Step::Weather(Weather { loss: rate, ..Weather::FAIR }),
+                    1 => Step::Weather(Weather { duplicate: rate, ..Weather::FAIR }),
+                    2 => Step::Weather(Weather { reorder: rate, slowest: 30 * MS, ..Weather::FAIR }),
+                    3 => Step::Weather(Weather { spike: rate, spike_by: span.as_nanos() as u64, ..Weather::FAIR }),
+                    4 => Step::Slow(place, tape.below(places), span),
+                    _ => Step::DieDeciding { until: self.world.now + 4 * SECOND },
+                }
+            }
+        };
+        self.apply(step);
+    }
+
+    fn ask(&mut self, place: usize, tape: &mut Tape<'_>) {
+        let history = self.world.history();
+        let open = history.open().chain(history.claims());
+        if !self.world.is_up(place) || open.filter(|ask| self.world.call(*ask).member == place).count() >= MAX_OPEN {
+            return;
+        }
+        let (service, name) = [("stock", "a"), ("stock", "b"), ("till", "a"), ("till", "b")][tape.below(4)];
+        let wait = match tape.below(4) {
+            0 => Wait::Try,
+            1 => Wait::AtMost(tape.span()),
+            _ => Wait::Forever,
+        };
+        let lease = tape.is(3).then(|| tape.span());
+        let call = history.calls.len();
+        self.apply(Step::Ask { call, place, service: service.into(), name: name.into(), wait, lease });
+    }
+
+    /// Something that ends the processes at these places, if the cluster can go on without them.
+    fn end(&mut self, step: Step, places: &[usize]) {
+        if self.world.can_spare(places, false) {
+            self.apply(step);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::chance::Dice;
+
+    fn tapes() -> impl Iterator<Item = Vec<u8>> {
+        (0..40).map(|seed| {
+            let mut dice = Dice::new(seed, 0);
+            (0..150).map(|_| dice.roll() as u8).collect()
+        })
+    }
+
+    #[test]
+    fn a_tape_is_the_same_story_each_time() {
+        let (mut grants, mut complete) = (0, 0);
+        for tape in tapes() {
+            let told = tell(&tape, |world| world);
+            assert_eq!(told.world.broken().map(|found| &found.what), None, "{}", told.log.to_script());
+            assert_eq!(tell(&tape, |world| world).world.digest(), told.world.digest());
+            grants += told.world.history().grants;
+            complete += u32::from(told.complete);
+        }
+        // They are stories of locks, and most of them can be healed.
+        assert!(grants > 400 && complete > 30, "{grants} grants, {complete} complete");
+    }
+
+    #[test]
+    fn a_tape_is_told_again_by_its_log() {
+        for tape in tapes().take(10) {
+            let told = tell(&tape, |world| world);
+            let again = told.log.replay(told.log.scene.world().untraced());
+            assert_eq!(again.digest(), told.world.digest());
+        }
+    }
+}

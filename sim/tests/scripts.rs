@@ -1,0 +1,86 @@
+//! Stories told as scripts, with what comes of them: a change of either is read as a diff.
+
+use elderlock_sim::script::Teller;
+use elderlock_sim::step::Step;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::PathBuf;
+
+/// The files of a folder of this crate, by name.
+fn files(folder: &str) -> Vec<PathBuf> {
+    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(folder);
+    let mut files: Vec<PathBuf> = folder.read_dir().unwrap().map(|file| file.unwrap().path()).collect();
+    files.sort();
+    files
+}
+
+/// Tells each and compares; with `UPDATE_GOLDENFILES=1` it is written anew instead. After it everything has to work.
+fn tell_all(folder: &str) {
+    let files = files(folder);
+    assert!(!files.is_empty());
+    let tell = |file: &PathBuf| {
+        let mut teller = Teller::new(|world| world);
+        goldenscript::run(&mut teller, file).unwrap();
+        teller.world().apply(&Step::Restore);
+        assert_eq!(teller.world().broken(), None);
+    };
+    let wrong = |file: &&PathBuf| catch_unwind(AssertUnwindSafe(|| tell(file))).is_err();
+    let wrong: Vec<String> = files.iter().filter(wrong).map(|file| file.display().to_string()).collect();
+    assert!(wrong.is_empty(), "these are told otherwise now, see above:\n{}", wrong.join("\n"));
+}
+
+#[test]
+fn every_script_is_told_as_it_was() {
+    tell_all("scripts");
+}
+
+/// What chaos once broke holds: each is the shrunk log of a defect.
+#[test]
+fn every_regression_holds() {
+    tell_all("regressions");
+}
+
+/// A log would find its defect again: those of planted breaks name the mutant and what it breaks, and do break so.
+#[cfg(elderlock_mutants)]
+#[test]
+fn every_regression_of_a_mutant_breaks_with_it() {
+    use elderlock::protocol::mutant::Mutant;
+    let mut told = 0;
+    for file in files("regressions") {
+        let script = std::fs::read_to_string(&file).unwrap();
+        let Some(line) = script.lines().find_map(|line| line.strip_prefix("# Mutant ")) else { continue };
+        let (name, broken) = line.trim_end_matches('.').split_once(" breaks ").unwrap();
+        let mutant = Mutant::ALL.into_iter().find(|mutant| format!("{mutant:?}") == name).unwrap();
+        let mut teller = Teller::new(move |world| world.mutant(mutant));
+        teller.tell(&script).unwrap();
+        let found = teller.world().broken().unwrap_or_else(|| panic!("{} holds", file.display()));
+        let lock = found.lock.as_ref().map(|lock| format!(" of {lock}")).unwrap_or_default();
+        assert_eq!(format!("{}{lock}", found.invariant), broken, "{}", file.display());
+        told += 1;
+    }
+    assert!(told > 0);
+}
+
+/// A break of chaos is shrunk to a few steps, saved, and breaks again from the file, for the same lock.
+#[cfg(elderlock_mutants)]
+#[test]
+fn a_break_of_a_mutant_is_shrunk_and_saved() {
+    use elderlock::protocol::mutant::Mutant;
+    use elderlock_sim::World;
+    use elderlock_sim::chaos::{Plan, run_seed};
+    use elderlock_sim::shrink::{save, shrink, shrink_log};
+    let prepare = |world: World| world.mutant(Mutant::ReuseTokens);
+    let plans = (1..100).map(|seed| Plan::draw(seed, (3, 5)));
+    let broken = plans.filter_map(|plan| run_seed(&plan, prepare).world.broken().cloned().map(|found| (plan, found)));
+    let (plan, found) = { broken }.find(|(_, found)| found.lock.is_some()).unwrap();
+    let small = shrink(&plan, &found, prepare);
+    let whole = run_seed(&small, prepare).log;
+    let log = shrink_log(&whole, &found, prepare);
+    assert!(log.steps.len() < 20 && whole.steps.len() > 100, "{} of {}", log.steps.len(), whole.steps.len());
+    let folder = std::env::temp_dir().join(format!("elderlock-breaks-{}", std::process::id()));
+    let file = save(plan.seed, &log, &found, prepare, &folder).unwrap().unwrap();
+    let mut teller = Teller::new(prepare);
+    teller.tell(&std::fs::read_to_string(file).unwrap()).unwrap();
+    std::fs::remove_dir_all(folder).unwrap();
+    let again = teller.world().broken().unwrap();
+    assert_eq!((again.invariant, &again.lock), (found.invariant, &found.lock));
+}

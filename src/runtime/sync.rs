@@ -1,0 +1,89 @@
+//! What the local path locks, counts and sleeps with: std's, and under `--cfg elderlock_shuttle` shuttle's.
+//!
+//! Shuttle runs the threads of a test one at a time and chooses, at every lock and every atomic, who goes on. So the
+//! engine that ships is driven through thousands of orders (`service/tests/threads.rs`); in every other build the names
+//! here are std's own. tokio's `Notify`, `watch` and `broadcast` stay as they are: each call of theirs is one step
+//! there, with a seam before it where it matters, and who waits for them is woken through shuttle.
+
+#[cfg(not(elderlock_shuttle))]
+mod real {
+    pub(crate) use std::collections::HashMap as Map;
+    pub(crate) use std::sync::atomic::{AtomicU8, AtomicU64};
+    pub(crate) use std::sync::{Mutex, MutexGuard};
+
+    /// Whether somebody panicked while holding it.
+    pub(crate) fn is_poisoned<T>(mutex: &Mutex<T>) -> bool {
+        mutex.is_poisoned()
+    }
+
+    /// Nothing.
+    #[inline(always)]
+    pub(crate) fn seam() {}
+
+    /// Whether a test has planted this break: never here.
+    pub(crate) const fn is_planted(_: super::Planted) -> bool {
+        false
+    }
+}
+
+#[cfg(elderlock_shuttle)]
+mod real {
+    use super::Planted;
+    use std::cell::Cell;
+    use std::collections::HashMap;
+    use std::hash::{BuildHasherDefault, DefaultHasher};
+    use std::sync::atomic::Ordering;
+
+    pub(crate) use shuttle::sync::atomic::{AtomicU8, AtomicU64};
+    pub(crate) use shuttle::sync::{Mutex, MutexGuard};
+
+    /// Its order is the same in every run, so that a schedule can be run again.
+    pub(crate) type Map<K, V> = HashMap<K, V, BuildHasherDefault<DefaultHasher>>;
+
+    /// Never: a panic ends the whole test.
+    pub(crate) fn is_poisoned<T>(_: &Mutex<T>) -> bool {
+        false
+    }
+
+    /// Another thread may go on here.
+    pub(crate) fn seam() {
+        AtomicU8::new(0).load(Ordering::SeqCst);
+    }
+
+    thread_local! {
+        /// All threads of a test run on one thread of the system.
+        static PLANTED: Cell<Option<Planted>> = const { Cell::new(None) };
+    }
+
+    /// Plants a break, or takes it out again.
+    #[cfg(test)]
+    pub(crate) fn plant(planted: Option<Planted>) {
+        PLANTED.set(planted);
+    }
+
+    /// Whether a test has planted this break.
+    pub(crate) fn is_planted(which: Planted) -> bool {
+        PLANTED.get() == Some(which)
+    }
+}
+
+pub(crate) use real::*;
+
+/// Deliberate breaks, to prove that the tests under shuttle can fail. They do not exist in any other build.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Planted {
+    /// A turn does not look at the side queue after unlocking.
+    SideQueueStays,
+    /// Whoever empties the side queue does not look again after unlocking.
+    LooksOnce,
+    /// A request keeps the waker of its first poll.
+    OldWaker,
+    /// Nobody who waits for the loss of a hold is woken.
+    LossUntold,
+    /// The timer task is not told of a nearer deadline.
+    TimerSleepsOn,
+    /// Of two turns the one that arrives later decides the phase.
+    PhaseGoesBack,
+    /// Whoever hands out events does not look again.
+    EventStays,
+}

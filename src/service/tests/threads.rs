@@ -1,0 +1,397 @@
+//! The local path from several threads, in orders that shuttle chooses: `--cfg elderlock_shuttle`, see
+//! `runtime/sync.rs`. The engine, its timer task, requests, guards and events are those that ship; only the clock is a
+//! stand-in, and there is no network.
+//!
+//! Each story is told in tens of thousands of orders, half of them drawn at every step, half by PCT (few switches, at
+//! the worst places). A thread that nobody wakes is a deadlock, which shuttle finds; everything else is asserted. A
+//! failure prints its schedule, which `shuttle::replay` tells again.
+
+use super::*;
+use crate::protocol::{Config, MemberInfo, Packet, ProcessId, ServiceName, Timing, ViewNumber};
+use crate::runtime::clock::simulated::advance;
+use crate::runtime::engine::{Closed, Engine, EngineOptions};
+use crate::runtime::sync::{Planted, plant};
+use crate::runtime::{Network, Outbox};
+use shuttle::future::{JoinHandle, block_on};
+use shuttle::scheduler::{PctScheduler, RandomScheduler, UncontrolledNondeterminismCheckScheduler};
+use shuttle::{Runner, thread};
+use std::collections::BTreeSet;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, AtomicI64};
+
+/// Orders of each kind in which a story is told.
+const ORDERS: usize = 15_000;
+
+/// Within so many of each kind a planted break must be found: what needs all of [`ORDERS`] is found by luck.
+const ORDERS_TO_FIND: usize = 2_000;
+
+/// Where the orders come from; `SHUTTLE_RANDOM_SEED` sets another.
+const SEED: u64 = 20_260_101;
+
+/// Far more than the timer task needs for a turn, when it is given every second step.
+const STEPS_OF_A_TURN: usize = 2_000;
+
+/// The lease of a lock that is to end, and a time after its end.
+const LEASE: Duration = Duration::from_millis(10);
+const LATER: Duration = Duration::from_millis(20);
+
+struct Nowhere;
+
+impl Outbox for Nowhere {
+    fn send(&self, _to: SocketAddr, _process: Option<ProcessId>, _packet: Packet) {}
+}
+
+impl Network for Nowhere {}
+
+/// A member alone, with its timer task.
+struct Alone {
+    engine: Arc<Engine>,
+    stock: LockService,
+    timer: JoinHandle<()>,
+}
+
+/// An engine that has not been set going.
+fn engine() -> Arc<Engine> {
+    let me = MemberInfo { process: ProcessId(7), addr: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), host: None };
+    let config = Config {
+        me,
+        timing: Timing::lan(),
+        council_size: 7,
+        seeds: BTreeSet::new(),
+        found_alone: true,
+        founding_number: ViewNumber(1),
+        remembered: None,
+        durable: false,
+        stored: None,
+        contacts: BTreeSet::new(),
+        #[cfg(elderlock_mutants)]
+        mutant: None,
+        trust_refused: false,
+    };
+    Engine::new(EngineOptions { config, network: Arc::new(Nowhere), disk: None })
+}
+
+fn alone() -> Alone {
+    let engine = engine();
+    let timer = shuttle::future::spawn(engine.run(async {}));
+    assert!(engine.phase().borrow().ready);
+    let stock = LockService::new(engine.clone(), ServiceName::new("inventory").unwrap());
+    Alone { engine, stock, timer }
+}
+
+impl Alone {
+    /// Whatever was given back is gone, without anybody looking once more; then the member leaves.
+    fn end(self) {
+        self.rest();
+        for service in self.engine.status().services {
+            assert_eq!((service.held_here, service.locks.len(), service.waiting_here), NOTHING);
+        }
+        self.engine.leave();
+        assert_eq!(self.until_gone(), Some(Closed::Heard));
+    }
+
+    /// All threads but the timer task have ended: it may be in the middle of a turn, and finishes that.
+    fn rest(&self) {
+        for _ in 0..STEPS_OF_A_TURN {
+            if self.engine.undone() == 0 {
+                assert_eq!(self.engine.kept(), (0, 0), "slots and holds that nobody wants any more");
+                return;
+            }
+            thread::yield_now();
+        }
+        panic!("nobody empties the side queue");
+    }
+
+    fn until_gone(self) -> Option<Closed> {
+        let mut phase = self.engine.phase();
+        let closed = block_on(phase.wait_for(|phase| phase.stopped)).expect("the engine lives").closed;
+        self.rest();
+        block_on(self.timer).expect("the timer task has ended");
+        closed
+    }
+}
+
+fn lock(stock: &LockService) -> Result<Guard, LockError> {
+    block_on(stock.lock("a").into_future())
+}
+
+fn lock_with_lease(stock: &LockService) -> Guard {
+    block_on(stock.lock("a").lease(LEASE).into_future()).expect("it is granted")
+}
+
+/// Runs these on threads of their own, and waits for all.
+fn together<const N: usize>(works: [Box<dyn FnOnce() + Send>; N]) {
+    let threads = works.map(thread::spawn);
+    for thread in threads {
+        thread.join().expect("a thread that panics ends the test");
+    }
+}
+
+fn on<W: FnOnce() + Send + 'static>(work: W) -> Box<dyn FnOnce() + Send> {
+    Box::new(work)
+}
+
+// The stories.
+
+fn share_one_lock() {
+    let alone = alone();
+    let (inside, last) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicI64::new(0)));
+    together([(); 3].map(|()| {
+        let (stock, inside, last) = (alone.stock.clone(), inside.clone(), last.clone());
+        on(move || {
+            for _ in 0..2 {
+                let guard = lock(&stock).expect("everybody gets it");
+                assert!(!inside.swap(true, Ordering::SeqCst), "two threads hold one lock");
+                let token = guard.fence().expect("nothing takes it away").as_i64();
+                assert!(last.swap(token, Ordering::SeqCst) < token, "tokens rise");
+                inside.store(false, Ordering::SeqCst);
+            }
+        })
+    }));
+    alone.end();
+}
+
+fn give_back_while_another_has_the_engine() {
+    let alone = alone();
+    let guard = lock(&alone.stock).expect("it is free");
+    let other = block_on(alone.stock.lock("b").into_future()).expect("it is free");
+    let (engine, stock) = (alone.engine.clone(), alone.stock.clone());
+    together([
+        on(move || drop(guard)),
+        on(move || drop(other)),
+        on(move || {
+            drop(engine.status());
+            match block_on(stock.try_lock("a").into_future()) {
+                Ok(_) | Err(TryLockError::Held(_)) => {}
+                Err(other) => panic!("{other:?}"),
+            }
+        }),
+    ]);
+    alone.end();
+}
+
+fn drop_a_wait_while_its_grant_arrives() {
+    let alone = alone();
+    let guard = lock(&alone.stock).expect("it is free");
+    let (impatient, patient) = (alone.stock.clone(), alone.stock.clone());
+    together([
+        on(move || drop(guard)),
+        on(move || {
+            let mut wait = pin!(impatient.lock("a").into_future());
+            // The grant may be there, on its way, or far: the future is dropped in any case.
+            let _ = poll_once(wait.as_mut()).is_ready() || poll_once(wait.as_mut()).is_ready();
+        }),
+        on(move || drop(lock(&patient).expect("it is given back"))),
+    ]);
+    alone.end();
+}
+
+fn wait_with_another_waker_than_at_first() {
+    let alone = alone();
+    let guard = lock(&alone.stock).expect("it is free");
+    let stock = alone.stock.clone();
+    together([
+        on(move || drop(guard)),
+        on(move || {
+            let mut wait = Box::pin(stock.lock("a").into_future());
+            if let Poll::Ready(guard) = poll_once(wait.as_mut()) {
+                return drop(guard.expect("it is granted"));
+            }
+            // On to another thread, as a task moves.
+            thread::spawn(move || drop(block_on(wait).expect("it is granted"))).join().expect("it has ended");
+        }),
+    ]);
+    alone.end();
+}
+
+fn give_back_while_the_lease_ends() {
+    let alone = alone();
+    let guard = lock_with_lease(&alone.stock);
+    let stock = alone.stock.clone();
+    together([
+        on(move || {
+            let before = guard.fence();
+            match block_on(guard.release()) {
+                Ok(()) => assert!(before.is_ok(), "what failed once fails for good"),
+                Err(error) => assert_eq!(error, ReleaseError::Lost(LostReason::LeaseEnded)),
+            }
+        }),
+        on(|| advance(LATER)),
+        on(move || drop(lock(&stock).expect("it is free in the end"))),
+    ]);
+    alone.end();
+}
+
+/// Nobody gives it back: only the timer task does, which has to be told of the lease when the lock is granted.
+fn hold_until_the_lease_ends() {
+    let alone = alone();
+    let (held, stock) = (alone.stock.clone(), alone.stock.clone());
+    let guard = lock_with_lease(&held);
+    let guard = Arc::new(guard);
+    let first = guard.clone();
+    together([
+        on(|| advance(LATER)),
+        on(move || {
+            let second = lock(&stock).expect("it is free in the end");
+            assert!(first.fence().is_err(), "told before it is given on");
+            assert!(second.token() > first.token());
+        }),
+        on(move || assert_eq!(block_on(guard.lost()), LostReason::LeaseEnded)),
+    ]);
+    alone.end();
+}
+
+fn extend_while_the_lease_ends() {
+    let alone = alone();
+    let guard = lock_with_lease(&alone.stock);
+    let (engine, stock) = (alone.engine.clone(), alone.stock.clone());
+    together([
+        on(move || match guard.extend(Duration::from_secs(1)) {
+            Ok(()) => assert!(guard.fence().is_ok(), "extended, and nothing has passed that would end it"),
+            Err(error) => {
+                assert!(error.is_lost());
+                assert!(guard.fence().is_err(), "what failed once fails for good");
+            }
+        }),
+        on(|| advance(LATER)),
+        on(move || {
+            drop(engine.status());
+            drop(lock(&stock).expect("it is free in the end"));
+        }),
+    ]);
+    alone.end();
+}
+
+fn leave_while_others_hold_and_wait() {
+    let alone = alone();
+    let guard = lock(&alone.stock).expect("it is free");
+    let mut events = Events::new(alone.engine.clone());
+    let (engine, stock) = (alone.engine.clone(), alone.stock.clone());
+    together([
+        on(move || engine.leave()),
+        on(move || {
+            assert_eq!(block_on(guard.lost()), LostReason::Left);
+            assert_eq!(block_on(guard.release()), Err(ReleaseError::Lost(LostReason::Left)));
+        }),
+        on(move || assert_eq!(lock(&stock).err(), Some(LockError::Left))),
+        on(move || {
+            let mut last = None;
+            while let Some(event) = block_on(events.next()) {
+                last = Some(event);
+            }
+            assert_eq!(last, Some(MemberEvent::Left), "nothing follows it");
+        }),
+    ]);
+    assert_eq!(alone.until_gone(), Some(Closed::Heard));
+}
+
+fn tell_events_of_several_threads() {
+    let alone = alone();
+    let mut events = Events::new(alone.engine.clone());
+    let (stock, other) =
+        (alone.stock.clone(), LockService::new(alone.engine.clone(), ServiceName::new("till").unwrap()));
+    let reader = thread::spawn(move || {
+        let mut named = BTreeSet::new();
+        while named.len() < 2 {
+            if let Some(MemberEvent::BecameGrantor { service, .. }) = block_on(events.next()) {
+                named.insert(service);
+            }
+        }
+    });
+    together([on(move || drop(lock(&stock))), on(move || drop(lock(&other)))]);
+    // Before anything else happens that would push them on.
+    reader.join().expect("it has read them all");
+    alone.end();
+}
+
+/// As when a limit to join runs out in the moment in which the member becomes ready.
+fn close_while_becoming_ready() {
+    let engine = engine();
+    let (starts, closes, waits) = (engine.clone(), engine.clone(), engine.clone());
+    together([
+        on(move || block_on(starts.run(async {}))),
+        on(move || closes.close(Closed::Unheard)),
+        on(move || {
+            let mut phase = waits.phase();
+            let closed = block_on(phase.wait_for(|phase| phase.closed.is_some())).expect("the engine lives").closed;
+            assert_eq!(closed, Some(Closed::Unheard));
+        }),
+    ]);
+    let phase = *engine.phase().borrow();
+    assert_eq!((phase.ready, phase.closed, phase.stopped), (false, Some(Closed::Unheard), true));
+}
+
+// How they are told.
+
+fn config() -> shuttle::Config {
+    let mut config = shuttle::Config::new();
+    // A debug build of the core takes more than shuttle's 60 KiB.
+    config.stack_size = 512 * 1024;
+    config.silence_warnings = true;
+    config
+}
+
+fn tell(story: impl Fn() + Clone + Send + Sync + 'static, orders: usize) {
+    Runner::new(RandomScheduler::new_from_seed(SEED, orders), config()).run(story.clone());
+    for depth in [2, 4] {
+        Runner::new(PctScheduler::new_from_seed(SEED, depth, orders / 2), config()).run(story.clone());
+    }
+}
+
+macro_rules! stories {
+    ($($name:ident: $story:ident;)*) => { $(
+        #[test]
+        fn $name() {
+            tell($story, ORDERS);
+        }
+    )* };
+}
+
+stories! {
+    of_three_threads_one_holds_at_a_time_and_each_gets_its_turn: share_one_lock;
+    a_guard_dropped_while_another_thread_has_the_engine_is_given_back: give_back_while_another_has_the_engine;
+    a_wait_dropped_while_its_grant_arrives_leaves_nothing_behind: drop_a_wait_while_its_grant_arrives;
+    a_wait_that_moves_to_another_task_is_woken_there: wait_with_another_waker_than_at_first;
+    a_lease_that_ends_while_its_lock_is_given_back_ends_it_once: give_back_while_the_lease_ends;
+    a_lease_that_nobody_gives_back_ends_by_the_timer: hold_until_the_lease_ends;
+    a_lease_is_extended_or_over_but_not_both: extend_while_the_lease_ends;
+    whoever_holds_waits_or_listens_hears_that_the_member_has_left: leave_while_others_hold_and_wait;
+    no_event_stays_behind: tell_events_of_several_threads;
+    a_member_that_is_closed_stays_closed: close_while_becoming_ready;
+}
+
+/// Or the schedule that a failure prints would tell another story.
+#[test]
+fn a_schedule_is_told_twice_alike() {
+    for story in [share_one_lock, leave_while_others_hold_and_wait, hold_until_the_lease_ends] {
+        let scheduler = UncontrolledNondeterminismCheckScheduler::new(RandomScheduler::new_from_seed(SEED, 500));
+        Runner::new(scheduler, config()).run(story);
+    }
+}
+
+#[test]
+fn each_planted_break_is_found() {
+    let breaks: [(Planted, fn()); 7] = [
+        (Planted::SideQueueStays, give_back_while_another_has_the_engine),
+        (Planted::LooksOnce, give_back_while_another_has_the_engine),
+        (Planted::OldWaker, wait_with_another_waker_than_at_first),
+        (Planted::LossUntold, hold_until_the_lease_ends),
+        (Planted::TimerSleepsOn, hold_until_the_lease_ends),
+        (Planted::PhaseGoesBack, close_while_becoming_ready),
+        (Planted::EventStays, tell_events_of_several_threads),
+    ];
+    for (planted, story) in breaks {
+        let told = Arc::new(AtomicUsize::new(0));
+        let count = told.clone();
+        let counted = move || {
+            count.fetch_add(1, Ordering::SeqCst);
+            story();
+        };
+        plant(Some(planted));
+        let found = catch_unwind(AssertUnwindSafe(|| tell(counted, ORDERS_TO_FIND))).is_err();
+        plant(None);
+        println!("{planted:?}: order {}", told.load(Ordering::SeqCst));
+        assert!(found, "{planted:?} was not found");
+    }
+}
