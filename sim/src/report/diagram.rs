@@ -298,6 +298,10 @@ impl<'a> Frame<'a> {
         }
     }
 
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "where, how large, how and what it says: all of it differs each time"
+    )]
     fn rect(&self, out: &mut String, class: &str, span: &Span, y: i64, height: i64, least: i64, title: &str) {
         if let Some((x, width)) = self.part_going_on(span, least) {
             let title = if title.is_empty() { String::new() } else { format!("<title>{}</title>", escape(title)) };
@@ -446,7 +450,7 @@ impl<'a> Frame<'a> {
             }
             (None, Some(why)) => {
                 let end = from + 16 * down;
-                let cross = format!("m-3 -3l6 6m0 -6l-6 6");
+                let cross = "m-3 -3l6 6m0 -6l-6 6";
                 (format!("class=\"stub\" d=\"M{x} {from}V{end}{cross}\""), format!("{name}: {why}"))
             }
             (None, None) => {

@@ -33,6 +33,9 @@ pub fn meaning(invariant: &str) -> (String, String) {
             ("a new grantor knows what all members know", "a new grantor does not know what a member holds")
         }
         "no_resurrected_grant" => ("what is over is never granted again", "a grant that was over came back"),
+        "stale_writes_are_refused" => ("the store takes no stale write", "a stale write was taken"),
+        "who_leaves_has_left" => ("who says goodbye leaves in order", "who said goodbye was expelled"),
+        "record_is_sound" => ("the record of a run makes sense", "the record of the run makes no sense"),
         "no_panic" => ("the core never panics", "the core panicked"),
         "determinism" => ("the same seed is the same run", "the same seed went another way"),
         other => return (other.replace('_', " "), other.replace('_', " ") + " does not hold"),
