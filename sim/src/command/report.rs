@@ -216,7 +216,7 @@ fn planted(mutant: Option<&str>) -> Result<impl Fn(World) -> World + use<>, Stri
 fn planted(mutant: Option<&str>) -> Result<impl Fn(World) -> World + use<>, String> {
     use elderlock::protocol::mutant::Mutant;
     let find = |name: &str| {
-        let found = Mutant::CHAOS.into_iter().find(|mutant| format!("{mutant:?}") == name);
+        let found = Mutant::ALL.into_iter().find(|mutant| format!("{mutant:?}") == name);
         found.ok_or_else(|| format!("there is no {name}"))
     };
     let mutant = mutant.map(find).transpose()?;
