@@ -369,7 +369,7 @@ impl World {
             What::LoseDisk(target) => {
                 let place = self.find(target).filter(|place| self.can_lose_disk(*place))?;
                 plot.down(&self.spared(&[place], reckless)?, Step::Crash, Step::Start);
-                plot.add(now + fault.lasts / 2, Step::LoseDisk(place));
+                plot.add(now, Step::LoseDisk(place));
             }
             What::Leave(target) => {
                 let place = self.find(target)?;
