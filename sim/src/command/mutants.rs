@@ -71,7 +71,7 @@ mod hunt {
             Mutant::ForgetWhatEnded | Mutant::LoseWaiters | Mutant::ReportNoWaits => &["recovered_table_is_the_union"],
             Mutant::LosePlaces | Mutant::NewcomersFirst => &["fifo_across_failover"],
             Mutant::ReportNoWonHold => &["recovered_table_is_the_union", "no_resurrected_grant"],
-            Mutant::AcceptOlderEpoch => &["no_resurrected_grant"],
+            Mutant::AcceptOlderEpoch | Mutant::HeedFormerElder => return By::Story("a story: sim/tests/locks.rs"),
             Mutant::ReuseTokens => &["tokens_rise", "token_belongs_to_one_hold"],
             Mutant::DealTwice => &["tokens_rise", "token_belongs_to_one_hold", "one_grantor_per_epoch", "epochs_rise"],
             Mutant::FreeOnHint | Mutant::FreeGhosts => {
@@ -80,9 +80,7 @@ mod hunt {
             Mutant::TellNobodyOfLeaseEnd | Mutant::KeepUnwantedGrant | Mutant::ForgetEarlyDone => STUCK,
             Mutant::LoseInFlight | Mutant::HearTwice => STUCK,
             Mutant::AnswerTwice => &["one_outcome_per_request"],
-            Mutant::CallUnheardFree | Mutant::IgnoreHearsay | Mutant::HeedFormerElder | Mutant::ActInOldView => {
-                BAD_TABLE
-            }
+            Mutant::CallUnheardFree | Mutant::IgnoreHearsay | Mutant::ActInOldView => BAD_TABLE,
             Mutant::GrantWhileSuspended | Mutant::HoldWhileSuspended => TWO_HOLDERS,
             Mutant::LeaseFromReceipt | Mutant::LeaseWithoutEnd | Mutant::RenewWithoutQuorum => TWO_HOLDERS,
             Mutant::RenewCondemned | Mutant::RemoveEarly | Mutant::ForgetEarlierLeases => TWO_HOLDERS,
