@@ -176,7 +176,7 @@ fn report(total: &Summary, took: f64) {
     );
     println!(
         "{} runs count, {} were healed in part, {} had real gossip; frames damaged {}, that broke a connection {}, that \
-         said something else {}",
+         did not end {}",
         total.counting, total.parts, total.gossiping, total.damages[0], total.damages[1], total.damages[2]
     );
     println!("{} grants, {} lost, {} stale writes refused", total.grants, total.lost, total.refused);
