@@ -514,7 +514,7 @@ pub struct Summary {
     pub parts: u64,
     /// Runs with real gossip.
     pub gossiping: u64,
-    /// What came of damaged frames: damaged, connections that broke, frames that said something else.
+    /// What came of damaged frames: damaged, connections that broke, those of them with a frame that did not end.
     pub damages: [u64; 3],
 }
 
@@ -530,8 +530,8 @@ impl Summary {
         self.counting += u64::from(run.falls_short().is_none());
         self.parts += u64::from(run.part);
         self.gossiping += u64::from(run.log.scene.gossip);
-        let Damages { damaged, broken, different } = run.world.damages();
-        for (sum, one) in self.damages.iter_mut().zip([damaged, broken, different]) {
+        let Damages { damaged, broken, unfinished } = run.world.damages();
+        for (sum, one) in self.damages.iter_mut().zip([damaged, broken, unfinished]) {
             *sum += one;
         }
         for call in &run.world.history().calls {

@@ -1,19 +1,16 @@
 //! Damaged bytes on a connection, as the receiver meets them: through the very decoder that ships.
 //!
 //! A damaged packet is written as a frame, damaged, and read again. What follows it on the connection goes the same way
-//! until the decoder is in step again, for a damaged length swallows or cuts what comes behind it. Four things come of
-//! damage:
+//! until the decoder is in step again, for a damaged length swallows or cuts what comes behind it. What comes out is
+//! believed, whatever it says: that it says nothing else is the checksum's work. So three things come of damage:
 //!
 //! - the decoder refuses the frame: the connection breaks, and all that was on its way is lost;
-//! - the decoder waits for more than was sent, and swallows what follows, until that is enough;
-//! - the frame is as it was, because the damage undid itself or hit nothing that counts;
-//! - the frame says something else. A frame has no checksum of its own, so nothing in this house would notice. TCP's
-//!   does, but for one damaged segment in 65,536: what it drops it sends again. So what says something else is counted
-//!   and lost, unless the World is [`credulous`](World::credulous).
+//! - the decoder waits for more than was sent, and swallows what follows, until that is enough and refused, or until the
+//!   runtime's time for a frame is over: then the connection breaks as well;
+//! - the frame is as it was, because the damage changed nothing.
 
 use crate::chance::mix;
-use crate::world::{Parcel, World};
-use elderlock::protocol::Packet;
+use crate::world::{Due, Parcel, World};
 use elderlock::wire::{self, Decoder, Frame};
 use std::collections::VecDeque;
 
@@ -23,6 +20,8 @@ pub(crate) struct Stream {
     decoder: Decoder,
     /// What was put in and has not come out.
     sent: VecDeque<Parcel>,
+    /// When the frame began whose end has not come.
+    begun: Option<u64>,
 }
 
 impl Clone for Stream {
@@ -39,8 +38,8 @@ pub struct Damages {
     pub damaged: u64,
     /// Connections that broke because of it.
     pub broken: u64,
-    /// Frames that said something else.
-    pub different: u64,
+    /// Those of them with a frame that did not end in time.
+    pub unfinished: u64,
 }
 
 impl Default for Stream {
@@ -48,14 +47,14 @@ impl Default for Stream {
         let mut decoder = Decoder::new();
         // The handshake was long ago.
         decoder.open();
-        Stream { decoder, sent: VecDeque::new() }
+        Stream { decoder, sent: VecDeque::new(), begun: None }
     }
 }
 
 /// What the receiver gets of a stream.
 enum Got {
-    AsSent(Parcel),
-    Other(Option<Packet>),
+    /// What was sent, or with the packet that was read in its place.
+    Read(Parcel),
     Broken,
 }
 
@@ -72,15 +71,15 @@ impl Stream {
         self.sent.push_back(parcel);
     }
 
-    fn get(&mut self) -> Option<Got> {
+    fn get(&mut self, like: &Parcel) -> Option<Got> {
         match self.decoder.next() {
             Err(_) => Some(Got::Broken),
             Ok(None) => None,
             Ok(Some(Frame::Packet(packet))) => match self.sent.iter().position(|parcel| parcel.packet == packet) {
-                Some(at) => self.sent.drain(..=at).next_back().map(Got::AsSent),
-                None => Some(Got::Other(Some(packet))),
+                Some(at) => self.sent.drain(..=at).next_back().map(Got::Read),
+                None => Some(Got::Read(Parcel { packet, ..like.clone() })),
             },
-            Ok(Some(_)) => Some(Got::Other(None)),
+            Ok(Some(_)) => self.get(like),
         }
     }
 }
@@ -110,15 +109,11 @@ impl World {
         self.damages.damaged += u64::from(parcel.damage.is_some());
         let mut stream = self.streams.remove(&way).unwrap_or_default();
         stream.put(parcel);
-        while let Some(got) = stream.get() {
+        while let Some(got) = stream.get(&like) {
             match got {
-                Got::AsSent(parcel) => self.hand_over(parcel),
-                Got::Other(packet) => {
-                    self.damages.different += 1;
-                    self.note(to, |_| format!("    damaged on its way from m{from}, and says something else"));
-                    if let Some(packet) = packet.filter(|_| self.credulous) {
-                        self.hand_over(Parcel { packet, ..like.clone() });
-                    }
+                Got::Read(parcel) => {
+                    stream.begun = None;
+                    self.hand_over(parcel);
                 }
                 Got::Broken => {
                     self.damages.broken += 1;
@@ -129,7 +124,23 @@ impl World {
             }
         }
         if !stream.decoder.is_empty() {
+            if stream.begun.is_none() {
+                stream.begun = Some(self.now);
+                // As the runtime's limits have it.
+                let limit = (self.common.timing.member_lease / 2).as_nanos() as u64;
+                self.schedule(limit, Due::FrameEnds { from, to, begun: self.now });
+            }
             self.streams.insert(way, stream);
+        }
+    }
+
+    /// A frame's time is over. If it is the one that began then, its connection breaks.
+    pub(crate) fn end_unfinished(&mut self, from: usize, to: usize, begun: u64) {
+        if self.streams.get(&(from, to)).is_some_and(|stream| stream.begun == Some(begun)) {
+            self.damages.broken += 1;
+            self.damages.unfinished += 1;
+            self.note(to, |_| format!("    breaks the connection with m{from}: a frame does not end"));
+            self.reset(from, to);
         }
     }
 

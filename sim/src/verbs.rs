@@ -447,11 +447,6 @@ impl World {
             self.note(0, |_| "(the network is healed)".to_string());
         }
         self.network.mend_all();
-        // A damaged length has a decoder wait for up to four megabytes, and nothing in the runtime ends that: a pair
-        // may not hear each other for as long as the connection lasts. Nobody could come to rest with it.
-        for (from, to) in self.streams.keys().copied().collect::<Vec<_>>() {
-            self.reset(from, to);
-        }
         for (from, to) in self.clogged.keys().copied().collect::<Vec<_>>() {
             self.flush(from, to);
         }

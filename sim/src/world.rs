@@ -43,6 +43,8 @@ pub(crate) enum Due {
     GiveUp { ask: Ask },
     /// Something of the gossip machines arrives at a place.
     Gossip { from: usize, to: usize, word: Word },
+    /// The frame that has begun then on a damaged connection has to have ended.
+    FrameEnds { from: usize, to: usize, begun: u64 },
 }
 
 /// A packet on its way.
@@ -88,8 +90,6 @@ pub struct World {
     /// Connections that carry damaged bytes.
     pub(crate) streams: BTreeMap<(usize, usize), Stream>,
     pub(crate) damages: Damages,
-    /// What damaged frames say is believed.
-    pub(crate) credulous: bool,
     /// Clients that give up so long after they are answered.
     pub(crate) fickle: BTreeMap<Ask, Duration>,
     /// A recovery has begun, for drivers that wait for one.
@@ -156,7 +156,6 @@ impl World {
             clogged: BTreeMap::new(),
             streams: BTreeMap::new(),
             damages: Damages::default(),
-            credulous: false,
             fickle: BTreeMap::new(),
             stirred: false,
             viewed_at: 0,
@@ -277,12 +276,6 @@ impl World {
     /// Nobody notices broken connections: only the protocol's own clocks tell.
     pub fn without_hints(mut self) -> World {
         self.hints = false;
-        self
-    }
-
-    /// Damaged frames that say something else are believed, as by a receiver whose network checks nothing.
-    pub fn credulous(mut self) -> World {
-        self.credulous = true;
         self
     }
 
@@ -515,6 +508,7 @@ impl World {
                 }
             }
             Due::GiveUp { ask } => self.give_up(ask),
+            Due::FrameEnds { from, to, begun } => self.end_unfinished(from, to, begun),
             Due::Gossip { from, to, word } => {
                 if self.network.is_clogged(from, to) {
                     self.clogged.entry((from, to)).or_default().push(Due::Gossip { from, to, word });

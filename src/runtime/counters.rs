@@ -22,6 +22,10 @@ pub struct Counters {
     pub datagrams_out: u64,
     /// Refused: no frame, handshake or datagram of elderlock.
     pub garbage: u64,
+    /// Refused: a frame whose checksum is wrong. Hardware or something on the way changes bytes.
+    pub damaged: u64,
+    /// Refused: a frame that had begun and did not end in time.
+    pub unfinished: u64,
     /// Refused: of another cluster.
     pub foreign_cluster: u64,
     /// Refused: of another protocol version.
@@ -63,6 +67,8 @@ tally!(
     datagrams_in,
     datagrams_out,
     garbage,
+    damaged,
+    unfinished,
     foreign_cluster,
     other_version,
     oversized,
@@ -78,6 +84,7 @@ impl Tally {
         match error {
             FrameError::Oversized(_) => add(&self.oversized, 1),
             FrameError::Version(_) => add(&self.other_version, 1),
+            FrameError::Damaged => add(&self.damaged, 1),
             FrameError::Garbage => add(&self.garbage, 1),
         }
     }

@@ -19,7 +19,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::tcp::OwnedReadHalf;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 
 /// Connections that have not said who they are. Each costs at most a hello's bytes, and ends at the handshake limit.
@@ -148,6 +148,8 @@ async fn answer(shared: &Shared, life: &Life, stream: &mut TcpStream, decoder: &
             shared.tally.refuse_frame(&error);
             match error {
                 FrameError::Version(_) => Refusal::Version(PROTOCOL_VERSION),
+                // Whoever said it did nothing wrong, and dials again.
+                FrameError::Damaged => return None,
                 _ => Refusal::Garbage,
             }
         }
@@ -200,6 +202,7 @@ async fn open(shared: &Shared, life: &Life, addr: SocketAddr) -> Result<Opened, 
             Ok(Some(_)) | Err(HelloError::Frame(FrameError::Garbage | FrameError::Oversized(_))) => {
                 Err(DialError::Stranger("what answers there is no member".into()))
             }
+            Err(HelloError::Frame(error @ FrameError::Damaged)) => Err(DialError::Unreachable(error.to_string())),
             Err(HelloError::Frame(FrameError::Version(version))) => {
                 Err(DialError::Stranger(Refusal::Version(version).to_string()))
             }
@@ -299,6 +302,11 @@ async fn converse(shared: &Arc<Shared>, life: &Arc<Life>, addr: SocketAddr, open
     }
 }
 
+/// Takes what comes, to the end of the connection.
+///
+/// A frame that has begun has to end in time, or the connection is broken: if its length was damaged, it swallows all
+/// that follows, up to the longest frame, and neither side would notice. What has come already is read before the time is
+/// looked at, so that a process that was stopped does not blame the other side.
 async fn read(
     shared: &Shared,
     life: &Life,
@@ -307,10 +315,13 @@ async fn read(
     reader: &mut OwnedReadHalf,
     decoder: &mut Decoder,
 ) -> Ending {
+    // By when the frame must end whose beginning waits in the decoder.
+    let mut due: Option<Instant> = None;
     loop {
         loop {
             match decoder.next() {
                 Ok(Some(frame)) => {
+                    due = None;
                     if life.token.is_cancelled() {
                         return Ending::Ours;
                     }
@@ -325,8 +336,23 @@ async fn read(
                 }
             }
         }
+        if !decoder.is_empty() && due.is_none() {
+            due = Some(Instant::now() + shared.limits.frame);
+        }
         decoder.back().reserve(READ);
-        match reader.read_buf(decoder.back()).await {
+        let read = reader.read_buf(decoder.back());
+        let read = match due {
+            None => read.await,
+            Some(due) => match timeout_at(due, read).await {
+                Ok(read) => read,
+                Err(_) => {
+                    tracing::warn!(process = %info.process, addr = %info.addr, "a member did not finish a frame");
+                    add(&shared.tally.unfinished, 1);
+                    return Ending::Broken;
+                }
+            },
+        };
+        match read {
             Ok(0) => return Ending::Closed,
             Ok(count) => add(&shared.tally.bytes_in, count),
             Err(_) => return Ending::Broken,

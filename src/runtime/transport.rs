@@ -63,6 +63,9 @@ pub(crate) struct Limits {
     pub(crate) connect: Duration,
     /// To shake hands on it.
     pub(crate) handshake: Duration,
+    /// To bring a frame to its end that has begun. The longest in use have some hundred KiB: a way that is too slow
+    /// for this is too slow for the lease.
+    pub(crate) frame: Duration,
 }
 
 impl Default for Limits {
@@ -80,6 +83,7 @@ impl Limits {
             user_timeout: (member_lease * 3 / 5).max(at_least),
             connect: (member_lease / 4).max(at_least),
             handshake: (member_lease / 2).max(at_least),
+            frame: (member_lease / 2).max(at_least),
         }
     }
 }

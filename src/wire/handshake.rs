@@ -4,8 +4,9 @@
 //! dialler ->[Hello] listener        listener ->[Welcome] dialler       or        listener ->[Refused] dialler
 //! ```
 //!
-//! Magic and version stand in front in a form that no later version may change, so that members of different
-//! versions can tell each other why they do not speak.
+//! Length, kind, magic and version stand in front in a form that no later version may change, so that members of
+//! different versions can tell each other why they do not speak. They are read before the frame's checksum is looked at,
+//! which the first version did not have.
 
 use super::codec;
 use super::{MAX_HELLO, PROTOCOL_VERSION};
@@ -70,14 +71,23 @@ fn write<T: Serialize>(value: &T, out: &mut Vec<u8>) -> Result<(), codec::CodecE
     codec::write(value, out)
 }
 
-fn read<T: serde::de::DeserializeOwned>(bytes: &[u8]) -> Result<T, HandshakeError> {
+/// What follows magic and version, if they are those of this version.
+fn after_version(bytes: &[u8]) -> Result<&[u8], HandshakeError> {
     let rest = bytes.strip_prefix(&MAGIC).ok_or(HandshakeError::Garbage)?;
     let (version, rest) = rest.split_first_chunk::<2>().ok_or(HandshakeError::Garbage)?;
-    let version = u16::from_be_bytes(*version);
-    if version != PROTOCOL_VERSION {
-        return Err(HandshakeError::Version(version));
+    match u16::from_be_bytes(*version) {
+        PROTOCOL_VERSION => Ok(rest),
+        version => Err(HandshakeError::Version(version)),
     }
-    codec::read::<T, MAX_HELLO>(rest).map_err(|_| HandshakeError::Garbage)
+}
+
+/// Whether these bytes begin as a handshake of this version does.
+pub(super) fn check_version(bytes: &[u8]) -> Result<(), HandshakeError> {
+    after_version(bytes).map(|_| ())
+}
+
+fn read<T: serde::de::DeserializeOwned>(bytes: &[u8]) -> Result<T, HandshakeError> {
+    codec::read::<T, MAX_HELLO>(after_version(bytes)?).map_err(|_| HandshakeError::Garbage)
 }
 
 impl Handshake {
@@ -115,12 +125,8 @@ impl Refusal {
         write(self, out)
     }
 
-    /// A refusal by another version says nothing but its version, as far as this one can read.
     pub(super) fn read(bytes: &[u8]) -> Result<Self, HandshakeError> {
-        let refusal = match read::<Refusal>(bytes) {
-            Err(HandshakeError::Version(version)) => return Ok(Refusal::Version(version)),
-            other => other?,
-        };
+        let refusal = read(bytes)?;
         match &refusal {
             Refusal::ForeignCluster(name) if name.len() > MAX_CLUSTER => Err(HandshakeError::Garbage),
             _ => Ok(refusal),

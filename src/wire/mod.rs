@@ -1,6 +1,6 @@
 //! Bytes to values and back: the only room that knows how elderlock looks on a network.
 //!
-//! - A **frame** is what travels over a connection: its length, its kind, its body. A connection begins with a
+//! - A **frame** is what travels over a connection: its length, its kind, its body, a checksum. A connection begins with a
 //!   handshake, in which each side says who it is and nothing is accepted but a small hello.
 //! - A **datagram** is what travels over UDP: gossip with magic, version and cluster name in front.
 //! - A **stored vote** is what lies in a data directory, with a checksum.
@@ -25,4 +25,7 @@ pub use handshake::{Handshake, MAX_CLUSTER, MAX_RESERVED, Question, Refusal};
 pub use vote::{VoteError, read_vote, write_vote};
 
 /// The version of everything in this room. Members of different versions do not speak to each other.
-pub const PROTOCOL_VERSION: u16 = 1;
+///
+/// - 1: frames without a checksum.
+/// - 2: a checksum behind each frame.
+pub const PROTOCOL_VERSION: u16 = 2;

@@ -2,7 +2,7 @@
 
 use elderlock::membership::{Swim, SwimInput, SwimOutput};
 use elderlock::protocol::{Host, MemberInfo, Packet, ProcessId, Time};
-use elderlock::wire::{Frame, GossipCodec, Handshake, Question, Refusal, encode};
+use elderlock::wire::{Frame, GossipCodec, Handshake, Question, Refusal, encode, write_vote};
 use elderlock_sim::World;
 use elderlock_sim::chance::Dice;
 use elderlock_sim::kind::kind;
@@ -104,9 +104,20 @@ fn write_seeds(folder: &Path) -> io::Result<()> {
     let packets = std::mem::take(&mut *packets.lock().unwrap_or_else(PoisonError::into_inner));
     frames.extend(packets.into_iter().map(|(name, packet)| (2, name, Frame::Packet(packet))));
     for (stage, name, frame) in frames {
-        let mut bytes = vec![stage, 255];
+        let mut bytes = Vec::new();
         encode(&frame, &mut bytes).map_err(io::Error::other)?;
-        write("frame", &name, &bytes)?;
+        // A stream whose checksums are put right; and what lies between length and checksum.
+        write("frame", &name, &[&[stage | 8, 255][..], &bytes].concat())?;
+        write("frame", &format!("{name}-body"), &[&[stage | 4, 255], &bytes[4..bytes.len() - 4]].concat())?;
+    }
+
+    let mut world = World::new(7).members(3).durable();
+    world.settle();
+    for vote in (0..3).filter_map(|place| world.disk(place).map(|vote| (place, vote))) {
+        let bytes = write_vote("shop", &vote.1).map_err(io::Error::other)?;
+        // The first byte: this is a file, or what its checksum covers, see `fuzz/targets/vote.rs`.
+        write("vote", &format!("file-{}", vote.0), &[&[0][..], &bytes].concat())?;
+        write("vote", &format!("body-{}", vote.0), &[&[1][..], &bytes[20..]].concat())?;
     }
 
     for (number, payload) in gossip(&me).iter().enumerate() {

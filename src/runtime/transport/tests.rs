@@ -293,7 +293,10 @@ async fn garbage_on_a_connection_is_counted_and_harmless() {
     assert_eq!(b.transport.counters().other_version, 1);
 
     // After the handshake as well.
-    let nonsense = [&greeting[..], &[0, 0, 0, 2, 99, 99]].concat();
+    let mut nonsense = greeting.clone();
+    nonsense.extend_from_slice(&[0, 0, 0, 6, 99, 99]);
+    let sum = crc32fast::hash(&nonsense[greeting.len()..]);
+    nonsense.extend_from_slice(&sum.to_be_bytes());
     assert!(matches!(answer_to(addr, &nonsense).await, Some(Frame::Welcome(_))));
     let endless = [&greeting[..], &[0xff; 8]].concat();
     assert!(matches!(answer_to(addr, &endless).await, Some(Frame::Welcome(_))));
@@ -304,6 +307,64 @@ async fn garbage_on_a_connection_is_counted_and_harmless() {
     .await;
     // And it still works.
     a.meet(&b).await;
+}
+
+/// A hello, and a packet that can follow it.
+fn greeting_and_packet(me: &MemberInfo) -> (Vec<u8>, Vec<u8>) {
+    let hello = Frame::Hello(Handshake { cluster: "shop".into(), me: me.clone(), reserved: vec![] });
+    let (mut greeting, mut packet) = (Vec::new(), Vec::new());
+    wire::encode(&hello, &mut greeting).unwrap();
+    wire::encode(&Frame::Packet(numbered(7)), &mut packet).unwrap();
+    (greeting, packet)
+}
+
+#[tokio::test]
+async fn a_damaged_frame_is_counted_and_breaks_its_connection() {
+    let b = Peer::new(2).await;
+    let me = MemberInfo { process: ProcessId(7), addr: "127.0.0.1:9".parse().unwrap(), host: None };
+    let (greeting, packet) = greeting_and_packet(&me);
+    let mut damaged = packet.clone();
+    damaged[10] ^= 1;
+    let stream = [&greeting[..], &packet, &damaged, &packet].concat();
+    assert!(matches!(answer_to(b.me.addr, &stream).await, Some(Frame::Welcome(_))));
+    b.letters.hint(Hint::Unreachable(me.process)).await;
+    assert_eq!(numbers(&b.letters.inputs.lock().unwrap(), me.process), [7], "what came before it, nothing after it");
+    assert_eq!(b.transport.counters().damaged, 1);
+    // A hello is not answered then: its sender did nothing wrong and must not be told that it is a stranger.
+    let mut damaged = greeting;
+    *damaged.last_mut().unwrap() ^= 1;
+    assert_eq!(answer_to(b.me.addr, &damaged).await, None);
+    assert_eq!(b.transport.counters().damaged, 2);
+}
+
+#[tokio::test]
+async fn a_frame_that_has_begun_and_does_not_end_breaks_its_connection() {
+    let limits = Limits { frame: Duration::from_millis(300), ..Limits::default() };
+    let b = Peer::with(2, TransportOptions { limits, ..TransportOptions::new("shop", "127.0.0.1:0") }).await;
+    let me = MemberInfo { process: ProcessId(7), addr: "127.0.0.1:9".parse().unwrap(), host: None };
+    let (greeting, packet) = greeting_and_packet(&me);
+    let mut stream = TcpStream::connect(b.me.addr).await.unwrap();
+    stream.write_all(&greeting).await.unwrap();
+    // Nothing is wrong with silence between frames, nor with one that comes in two pieces.
+    stream.write_all(&packet[..9]).await.unwrap();
+    tokio::time::sleep(Duration::from_millis(10)).await;
+    stream.write_all(&packet[9..]).await.unwrap();
+    tokio::time::sleep(limits.frame * 2).await;
+    assert_eq!(b.transport.counters().unfinished, 0);
+    assert_eq!(b.letters.count(&Input::Hint(Hint::Unreachable(me.process))), 0);
+    // A damaged length: what follows it is swallowed, for all that the other side knows it is heard.
+    let mut endless = packet.clone();
+    endless[1] |= 0x20;
+    stream.write_all(&endless).await.unwrap();
+    let ended = async {
+        while stream.write_all(&packet).await.is_ok() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(GUARD, ended).await.expect("it closes");
+    b.letters.hint(Hint::Unreachable(me.process)).await;
+    assert_eq!(b.transport.counters().unfinished, 1);
+    assert_eq!(numbers(&b.letters.inputs.lock().unwrap(), me.process), [7]);
 }
 
 #[tokio::test]

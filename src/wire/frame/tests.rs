@@ -142,6 +142,19 @@ fn bytes_of(frame: &Frame) -> Vec<u8> {
     bytes
 }
 
+/// Puts the length in front that these bytes have, and the checksum behind that belongs to them.
+fn sealed(body: &[u8]) -> Vec<u8> {
+    let mut bytes = ((body.len() + CHECKSUM) as u32).to_be_bytes().to_vec();
+    bytes.extend_from_slice(body);
+    bytes.extend_from_slice(&crc32fast::hash(&bytes).to_be_bytes());
+    bytes
+}
+
+fn body_of(frame: &Frame) -> Vec<u8> {
+    let bytes = bytes_of(frame);
+    bytes[LENGTH..bytes.len() - CHECKSUM].to_vec()
+}
+
 fn decoder(opened: bool, bytes: &[u8]) -> Decoder {
     let mut decoder = Decoder::new();
     if opened {
@@ -181,21 +194,84 @@ fn a_body_cut_at_any_byte_is_an_error() {
     for (opened, frames) in [(true, packets().into_iter().map(Frame::Packet).collect()), (false, hellos())] {
         for frame in frames {
             let whole = bytes_of(&frame);
-            for cut in LENGTH..whole.len() {
+            for cut in 0..whole.len() {
                 // The names of 4096 equal bytes would take minutes in a debug build and tell nothing new.
                 if cut > 300 && cut + 300 < whole.len() && cut % 64 != 0 {
                     continue;
                 }
-                let mut bytes = whole[..cut].to_vec();
                 // Unfinished: more is needed.
+                let mut bytes = whole[..cut].to_vec();
                 assert_eq!(decoder(opened, &bytes).next(), Ok(None));
+                if cut < LENGTH {
+                    continue;
+                }
                 // Finished, as its length says, but short.
                 bytes[..LENGTH].copy_from_slice(&((cut - LENGTH) as u32).to_be_bytes());
                 let result = decoder(opened, &bytes).next();
                 assert!(result.is_err(), "{frame:?} cut to {cut} bytes: {result:?}");
+                // And so if the checksum were right.
+                if cut + CHECKSUM < whole.len() {
+                    let result = decoder(opened, &sealed(&whole[LENGTH..cut])).next();
+                    assert!(result.is_err(), "a body of {frame:?} cut to {cut} bytes: {result:?}");
+                }
             }
         }
     }
+}
+
+/// None comes out, at once or when the rest of the stream has come.
+#[test]
+fn every_flipped_bit_of_a_frame_is_seen() {
+    for (opened, frames) in [(true, frames()), (false, hellos())] {
+        for frame in frames {
+            let whole = bytes_of(&frame);
+            for at in 0..whole.len() {
+                if at > 100 && at + 100 < whole.len() && at % 64 != 0 {
+                    continue;
+                }
+                for bit in 0..8 {
+                    let mut bytes = whole.clone();
+                    bytes[at] ^= 1 << bit;
+                    let mut decoder = decoder(opened, &bytes);
+                    let mut result = decoder.next();
+                    if let (0..LENGTH, Ok(None)) = (at, &result) {
+                        // It takes what follows for its own.
+                        let rest = frame_length(&bytes).unwrap() - bytes.len();
+                        decoder.back().resize(bytes.len() + rest, 0x5a);
+                        result = decoder.next();
+                    }
+                    assert!(result.is_err(), "bit {bit} of byte {at} of {frame:?}: {result:?}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_changed_frame_is_damaged_and_not_garbage() {
+    let whole = bytes_of(&Frame::GossipWanted);
+    for at in LENGTH..whole.len() {
+        let mut bytes = whole.clone();
+        bytes[at] ^= 0x10;
+        assert_eq!(decoder(true, &bytes).next(), Err(FrameError::Damaged));
+    }
+    let whole = bytes_of(&Frame::Hello(handshake()));
+    let after_version = LENGTH + 1 + 4 + 2;
+    for at in after_version..whole.len() {
+        let mut bytes = whole.clone();
+        bytes[at] ^= 0x10;
+        assert_eq!(decoder(false, &bytes).next(), Err(FrameError::Damaged));
+    }
+}
+
+#[test]
+fn a_frame_too_short_for_its_checksum_is_garbage() {
+    for length in 0..CHECKSUM {
+        let bytes = [&(length as u32).to_be_bytes()[..], &[0; 8]].concat();
+        assert_eq!(decoder(true, &bytes).next(), Err(FrameError::Garbage));
+        assert_eq!(decoder(false, &bytes).next(), Err(FrameError::Garbage));
+    }
+    assert_eq!(decoder(true, &sealed(&[])).next(), Err(FrameError::Garbage));
 }
 
 #[test]
@@ -207,7 +283,7 @@ fn an_oversized_length_is_refused_before_its_body_is_there() {
     assert_eq!(decoder(false, b"GET / HTTP/1.1\r\n").next(), Err(FrameError::Oversized(0x4745_5420)));
     let mut out = vec![1, 2, 3];
     let state = Frame::Gossip(vec![0; MAX_FRAME]);
-    assert_eq!(encode(&state, &mut out), Err(FrameError::Oversized(MAX_FRAME + 1)));
+    assert_eq!(encode(&state, &mut out), Err(FrameError::Oversized(MAX_FRAME + 1 + CHECKSUM)));
     assert_eq!(out, [1, 2, 3]);
 }
 
@@ -238,14 +314,22 @@ fn another_version_is_told_apart_from_garbage() {
         let other = PROTOCOL_VERSION ^ 2;
         // Whatever follows is of the other version and must not matter.
         bytes[version + 2..].fill(0xff);
-        let expected = match hello {
-            Frame::Refused(_) => Ok(Some(Frame::Refused(Refusal::Version(other)))),
-            _ => Err(FrameError::Version(other)),
-        };
-        assert_eq!(decoder(false, &bytes).next(), expected);
+        assert_eq!(decoder(false, &bytes).next(), Err(FrameError::Version(other)));
         bytes[LENGTH + 1] ^= 1;
         assert_eq!(decoder(false, &bytes).next(), Err(FrameError::Garbage));
     }
+}
+
+/// The first version had no checksum: its refusal is read all the same, and its hello is told which version is here.
+#[test]
+fn the_version_without_checksums_is_told_apart() {
+    let first = |kind: u8| [&[0, 0, 0, 8, kind][..], b"EldT", &[0, 1, 2]].concat();
+    for kind in [HELLO, WELCOME, REFUSED, QUESTION] {
+        assert_eq!(decoder(false, &first(kind)).next(), Err(FrameError::Version(1)));
+    }
+    let mut asking = Decoder::for_answer();
+    asking.back().extend_from_slice(&first(REFUSED));
+    assert_eq!(asking.next(), Err(FrameError::Version(1)));
 }
 
 #[test]
@@ -278,14 +362,13 @@ fn a_relay_in_a_relay_is_neither_written_nor_read() {
     assert_eq!(encode(&Frame::Packet(outer), &mut out), Err(FrameError::Garbage));
     assert_eq!(out, [9]);
     // A relay whose body claims the fourth kind of packet, as often as fits.
-    let head = bytes_of(&Frame::Packet(inner));
-    let mut body = head[LENGTH..head.len() - 2].to_vec();
-    let level: Vec<u8> = [&[3][..], &head[LENGTH + 1..head.len() - 2]].concat();
-    while body.len() + level.len() < MAX_FRAME {
+    let head = body_of(&Frame::Packet(inner));
+    let mut body = head[..head.len() - 2].to_vec();
+    let level: Vec<u8> = [&[3][..], &head[1..head.len() - 2]].concat();
+    while body.len() + level.len() + CHECKSUM < MAX_FRAME {
         body.extend_from_slice(&level);
     }
-    let bytes = [&(body.len() as u32).to_be_bytes()[..], &body].concat();
-    assert_eq!(decoder(true, &bytes).next(), Err(FrameError::Garbage));
+    assert_eq!(decoder(true, &sealed(&body)).next(), Err(FrameError::Garbage));
 }
 
 #[test]
@@ -317,24 +400,24 @@ impl Chance {
 #[test]
 fn garbage_never_panics() {
     let mut chance = Chance(0x5eed);
-    let whole: Vec<Vec<u8>> = frames().iter().chain(&hellos()).map(bytes_of).filter(|b| b.len() < 600).collect();
+    let whole: Vec<Vec<u8>> = frames().iter().chain(&hellos()).map(body_of).filter(|b| b.len() < 600).collect();
     let (mut refused, mut taken) = (0, 0);
     for round in 0..100_000 {
-        let mut bytes = if round % 2 == 0 {
+        let body = if round % 2 == 0 {
             // Noise with a kind in front, so that the decoders behind it are reached.
-            let length = 1 + chance.below(64);
-            let mut body: Vec<u8> = (0..length).map(|_| chance.next() as u8).collect();
+            let mut body: Vec<u8> = (0..1 + chance.below(64)).map(|_| chance.next() as u8).collect();
             body[0] %= 8;
-            [&(length as u32).to_be_bytes()[..], &body].concat()
+            body
         } else {
-            whole[chance.below(whole.len())].clone()
-        };
-        if round % 2 == 1 {
+            let mut body = whole[chance.below(whole.len())].clone();
             for _ in 0..1 + chance.below(4) {
-                let at = LENGTH + chance.below(bytes.len() - LENGTH);
-                bytes[at] = chance.next() as u8;
+                let at = chance.below(body.len());
+                body[at] = chance.next() as u8;
             }
-        }
+            body
+        };
+        // With the checksum that belongs to it: without, nothing would be decoded.
+        let bytes = sealed(&body);
         match decoder(round % 3 != 0, &bytes).next() {
             Ok(_) => taken += 1,
             Err(_) => refused += 1,
