@@ -386,6 +386,10 @@ impl World {
 
     /// Whether the votes of the others are enough for every view that somebody may still have to decide from.
     fn can_lose_disk(&self, place: usize) -> bool {
+        // Who goes may have chosen a view already in which this one is the last with a vote.
+        if self.peers.iter().any(|peer| peer.is_alive() && peer.leaving) {
+            return false;
+        }
         let others: Vec<usize> = self.places().filter(|other| *other != place).collect();
         let views = self.places().filter_map(|place| self.view(place)).chain(self.latest.values().last());
         let stored = self.peers.iter().filter_map(|peer| Some(&peer.disk.as_ref()?.view));

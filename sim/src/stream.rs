@@ -54,7 +54,7 @@ impl Default for Stream {
 /// What the receiver gets of a stream.
 enum Got {
     /// What was sent, or with the packet that was read in its place.
-    Read(Parcel),
+    Read(Box<Parcel>),
     Broken,
 }
 
@@ -76,8 +76,8 @@ impl Stream {
             Err(_) => Some(Got::Broken),
             Ok(None) => None,
             Ok(Some(Frame::Packet(packet))) => match self.sent.iter().position(|parcel| parcel.packet == packet) {
-                Some(at) => self.sent.drain(..=at).next_back().map(Got::Read),
-                None => Some(Got::Read(Parcel { packet, ..like.clone() })),
+                Some(at) => self.sent.drain(..=at).next_back().map(|parcel| Got::Read(Box::new(parcel))),
+                None => Some(Got::Read(Box::new(Parcel { packet, ..like.clone() }))),
             },
             Ok(Some(_)) => self.get(like),
         }
@@ -113,7 +113,7 @@ impl World {
             match got {
                 Got::Read(parcel) => {
                     stream.begun = None;
-                    self.hand_over(parcel);
+                    self.hand_over(*parcel);
                 }
                 Got::Broken => {
                     self.damages.broken += 1;
