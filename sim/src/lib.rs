@@ -26,6 +26,7 @@ pub mod offline;
 pub mod peer;
 pub mod rare;
 pub mod record;
+pub mod report;
 pub mod rule;
 mod scribe;
 pub mod script;

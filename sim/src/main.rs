@@ -28,6 +28,8 @@ enum Command {
     Mutants(command::mutants::Options),
     /// Tells a log or a script again, and prints what came of it.
     Replay(command::replay::Options),
+    /// Writes a page of HTML about a run: what happened, drawn.
+    Report(command::report::Options),
     /// Shows the story that a tape of the fuzzer tells.
     Tape(command::tape::Options),
 }
@@ -39,6 +41,7 @@ fn main() -> ExitCode {
         Command::Judge(options) => command::judge::run(&options),
         Command::Mutants(options) => command::mutants::run(&options),
         Command::Replay(options) => command::replay::run(&options),
+        Command::Report(options) => command::report::run(&options),
         Command::Tape(options) => command::tape::run(&options),
     }
 }

@@ -216,7 +216,7 @@ impl Rare {
         let Some(node) = world.peers[place].node.as_ref() else { return };
         match input {
             Input::Received { from, packet, .. } => match packet {
-                Packet::Relay { from, to, packet } if *to == process => {
+                Packet::Relay { from, to, packet, .. } if *to == process => {
                     self.reach_if(matches!(**packet, Packet::Linked { .. }), State::Relayed);
                     self.receives(world, place, process, from.process, packet);
                 }

@@ -200,18 +200,21 @@ impl World {
         self.record_here(place, Entry::Lease { until });
     }
 
-    /// The clock at `place` has another rate: what ends by it ends at another time than was written.
+    /// The clock at `place` has another rate: what is still to end by it ends at another time than was written.
     pub(crate) fn record_turned_clock(&mut self, place: usize) {
         let Some(process) = self.peers[place].process().filter(|_| self.peers[place].is_alive()) else { return };
+        let now = self.peers[place].clock.local(self.now);
         let holds: Vec<(Ask, Time)> = self.history.claims().map(|ask| (ask, self.call(ask).until)).collect();
         for (ask, until) in holds {
-            if self.call(ask).process == process {
+            if self.call(ask).process == process && until > now {
                 let until = self.true_end(place, until);
                 self.record_call(ask, Entry::Extended { call: ask.0, until });
             }
         }
-        let until = self.true_end(place, self.peers[place].lease_end());
-        self.record_here(place, Entry::Lease { until });
+        if self.peers[place].lease_end() > now {
+            let until = self.true_end(place, self.peers[place].lease_end());
+            self.record_here(place, Entry::Lease { until });
+        }
     }
 
     pub(crate) fn record_event(&mut self, place: usize, event: &Event) {

@@ -11,7 +11,7 @@
 
 use crate::chance::mix;
 use crate::world::{Due, Parcel, World};
-use elderlock::wire::{self, Decoder, Frame};
+use elderlock::wire::{self, Decoder, Frame, FrameError};
 use std::collections::VecDeque;
 
 /// A connection that carries damaged bytes.
@@ -51,13 +51,6 @@ impl Default for Stream {
     }
 }
 
-/// What the receiver gets of a stream.
-enum Got {
-    /// What was sent, or with the packet that was read in its place.
-    Read(Parcel),
-    Broken,
-}
-
 impl Stream {
     fn put(&mut self, parcel: Parcel) {
         let mut bytes = Vec::new();
@@ -71,13 +64,14 @@ impl Stream {
         self.sent.push_back(parcel);
     }
 
-    fn get(&mut self, like: &Parcel) -> Option<Got> {
+    /// The next parcel: as it was sent, or with the packet that was read in its place.
+    fn get(&mut self, like: &Parcel) -> Option<Result<Parcel, FrameError>> {
         match self.decoder.next() {
-            Err(_) => Some(Got::Broken),
+            Err(error) => Some(Err(error)),
             Ok(None) => None,
             Ok(Some(Frame::Packet(packet))) => match self.sent.iter().position(|parcel| parcel.packet == packet) {
-                Some(at) => self.sent.drain(..=at).next_back().map(Got::Read),
-                None => Some(Got::Read(Parcel { packet, ..like.clone() })),
+                Some(at) => self.sent.drain(..=at).next_back().map(Ok),
+                None => Some(Ok(Parcel { packet, ..like.clone() })),
             },
             Ok(Some(_)) => self.get(like),
         }
@@ -111,11 +105,11 @@ impl World {
         stream.put(parcel);
         while let Some(got) = stream.get(&like) {
             match got {
-                Got::Read(parcel) => {
+                Ok(parcel) => {
                     stream.begun = None;
                     self.hand_over(parcel);
                 }
-                Got::Broken => {
+                Err(_) => {
                     self.damages.broken += 1;
                     self.note(to, |_| format!("    breaks the connection with m{from}: it carries nonsense"));
                     self.reset(from, to);

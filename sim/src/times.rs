@@ -4,6 +4,9 @@ use crate::record::{Entry, Record};
 use hdrhistogram::Histogram;
 use std::collections::BTreeMap;
 
+/// The first range.
+const MILLISECOND: u64 = 1_000_000;
+
 /// Many spans of time in nanoseconds, to three digits. They can be added up over threads and asked for percentiles.
 #[derive(Clone, Debug)]
 pub struct Times(Histogram<u64>);
@@ -17,7 +20,7 @@ impl Default for Times {
 impl Times {
     /// Adds a span.
     pub fn add(&mut self, nanos: u64) {
-        self.0.saturating_record(nanos);
+        self.0.record(nanos).expect("it grows as it must");
     }
 
     /// Adds all of another.
@@ -33,6 +36,14 @@ impl Times {
     /// The span that so many percent are no longer than; zero if there is none at all.
     pub fn percentile(&self, percent: f64) -> u64 {
         self.0.value_at_percentile(percent)
+    }
+
+    /// How many there are in each range: its end, which is twice that of the one before, and the number.
+    pub fn ranges(&self) -> Vec<(u64, u64)> {
+        let range = |step: hdrhistogram::iterators::IterationValue<u64>| {
+            (step.value_iterated_to() + 1, step.count_since_last_iteration())
+        };
+        self.0.iter_log(MILLISECOND, 2.0).map(range).collect()
     }
 
     /// The longest.
@@ -141,5 +152,12 @@ mod tests {
         assert_eq!((timed.grantor_failovers.count(), timed.grantor_failovers.longest()), (2, 60));
         assert_eq!((timed.elder_failovers.count(), timed.elder_failovers.percentile(99.0)), (2, 7));
         assert_eq!(Times::default().percentile(50.0), 0);
+        let mut times = Times::default();
+        for millis in [1, 2, 3, 900] {
+            times.add(millis * MILLISECOND - 1);
+        }
+        let ranges = times.ranges();
+        assert_eq!(&ranges[..3], [(MILLISECOND, 1), (2 * MILLISECOND, 1), (4 * MILLISECOND, 1)]);
+        assert_eq!(ranges.last(), Some(&(1_024 * MILLISECOND, 1)));
     }
 }

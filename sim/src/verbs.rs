@@ -618,10 +618,9 @@ impl World {
     pub fn is_at_rest(&self) -> bool {
         let others = self.demanded().count().saturating_sub(1);
         self.demanded().filter_map(|place| self.sizes(place)).all(|sizes| {
-            // Suspicions end with a new connection, and not every one comes to that. Detours go on as long as either side
-            // takes one, for each takes the other's as a sign of trouble: a known defect, not demanded yet.
-            let Sizes { links, suspected: _, detours: _, .. } = sizes;
-            links <= others && Sizes { links: 0, suspected: 0, detours: 0, ..sizes } == Sizes::default()
+            // A suspicion ends with a word or a new connection, and not every pair has something to say to each other.
+            let Sizes { links, suspected: _, .. } = sizes;
+            links <= others && Sizes { links: 0, suspected: 0, ..sizes } == Sizes::default()
         })
     }
 

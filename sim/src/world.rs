@@ -989,7 +989,7 @@ fn show(view: &View) -> String {
 
 fn show_packet(packet: &Packet) -> String {
     match packet {
-        Packet::Relay { from, to, packet } => format!("Relay {} -> {to}: {}", from.process, show_packet(packet)),
+        Packet::Relay { from, to, packet, .. } => format!("Relay {} -> {to}: {}", from.process, show_packet(packet)),
         Packet::Notice(elderlock::protocol::Notice::ViewIs(view)) => format!("ViewIs {}", show(view)),
         Packet::Notice(notice) => format!("{notice:?}"),
         Packet::Linked { view, seq, ack, message } => format!("[v{view} #{seq} ack {ack}] {message:?}"),

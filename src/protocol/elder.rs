@@ -269,9 +269,16 @@ impl Elder {
         // asked. So the elder goes with a view whose council is known to be there: first without those who come, and
         // if others go at the same time, after them. (A view also has a living member, if all go at once.)
         if change.remove.contains(&me) {
+            // Nor does it wait for those of the council that are silent: they are left as ghosts, as at a takeover.
+            let is_silent = |process: &ProcessId| {
+                self.seats.get(process).is_some_and(|seat| seat.heard_at + view.timing.slow_beat() * 2 <= now)
+            };
+            let council = view.council().map(|info| info.process);
+            change.ghost.extend(council.filter(|process| is_silent(process) && !change.remove.contains(process)));
             let can_go = |change: &Change| {
                 let next = view.next(change);
-                let present: Vec<ProcessId> = view.council().map(|info| info.process).collect();
+                let council = view.council().map(|info| info.process);
+                let present: Vec<ProcessId> = council.filter(|process| !change.ghost.contains(process)).collect();
                 next.living().next().is_some() && next.is_quorum(present.iter())
             };
             if !can_go(&change) {
@@ -279,6 +286,7 @@ impl Elder {
             }
             if !can_go(&change) {
                 change.remove.remove(&me);
+                change.ghost.clear();
             }
         }
         change

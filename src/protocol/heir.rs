@@ -39,11 +39,12 @@ pub(crate) struct Heir {
 }
 
 impl Heir {
-    /// The heir of the process that left `stored`, if that still has a vote.
+    /// The heir of the process that left `stored`, if that is still in the view: a ghost has no vote, but may have been
+    /// given it back by a view of which nobody has told it yet.
     pub(crate) fn of(stored: &StoredVote, now: Time) -> Option<Heir> {
         let view = &stored.view;
         let promise = view.timing.surely(view.timing.elder_lease);
-        view.has_vote(stored.voter).then(|| Heir {
+        view.contains(stored.voter).then(|| Heir {
             voter: stored.voter,
             view: Arc::new(view.clone()),
             free_at: now + promise,

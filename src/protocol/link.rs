@@ -80,6 +80,8 @@ impl Link {
 struct Detour {
     /// Until then packets go both ways.
     until: Time,
+    /// Until then there is trouble that this member has seen itself: the other one is to answer by detours too.
+    seen_until: Time,
     /// Turns through the council.
     turn: u32,
 }
@@ -134,7 +136,8 @@ impl Post {
                 if !relays.is_empty() {
                     let relay = relays[detour.turn as usize % relays.len()];
                     detour.turn = detour.turn.wrapping_add(1);
-                    let packet = Packet::Relay { from: me.clone(), to, packet: Box::new(packet.clone()) };
+                    let troubled = now < detour.seen_until;
+                    let packet = Packet::Relay { from: me.clone(), to, troubled, packet: Box::new(packet.clone()) };
                     out.push(Output::Send { to: relay.addr, process: Some(relay.process), packet });
                 }
             }
@@ -145,6 +148,12 @@ impl Post {
     /// The straight way to `to` seems broken: use others too for a while.
     pub(crate) fn trouble(&mut self, now: Time, to: ProcessId, timing: &Timing) {
         open_detour(&mut self.detours, now, to, timing);
+    }
+
+    /// `to` has trouble with the way to us: answers take detours too for a while.
+    pub(crate) fn answer_trouble(&mut self, now: Time, to: ProcessId, timing: &Timing) {
+        let until = now + timing.member_lease;
+        self.detours.entry(to).or_insert(Detour { until, seen_until: Time::ZERO, turn: 0 }).until = until;
     }
 
     /// A numbered message arrived. Returns what is now in turn, in order.
@@ -354,7 +363,8 @@ impl Post {
 /// For one member lease packets to `to` also go through the council.
 fn open_detour(detours: &mut BTreeMap<ProcessId, Detour>, now: Time, to: ProcessId, timing: &Timing) {
     let until = now + timing.member_lease;
-    detours.entry(to).or_insert(Detour { until, turn: 0 }).until = until;
+    let detour = detours.entry(to).or_insert(Detour { until, seen_until: until, turn: 0 });
+    (detour.until, detour.seen_until) = (until, until);
 }
 
 /// Whether a quarter of `retry` has passed since it last was time; notes that it is now.

@@ -43,6 +43,9 @@ pub enum Packet {
         from: MemberInfo,
         /// To whom.
         to: ProcessId,
+        /// Whether the speaker has trouble with the straight way itself, and wants answers by a detour too. Those
+        /// answers do not, or two members would keep each other on detours for ever.
+        troubled: bool,
         /// What. Never itself a relay.
         packet: Box<Packet>,
     },

@@ -215,7 +215,13 @@ impl Node {
         }
         self.look_at_lease(now, out);
         match input {
-            Input::Received { from, addr, packet } => self.on_packet(now, from, addr, packet, out),
+            Input::Received { from, addr, packet } => {
+                // Whatever was said of it: here it is.
+                if !self.suspected.is_empty() {
+                    self.suspected.remove(&from);
+                }
+                self.on_packet(now, from, addr, packet, out);
+            }
             Input::Command(command) => self.on_command(now, command, out),
             Input::Hint(hint) => self.on_hint(now, hint, out),
             Input::Timer => {}
@@ -486,7 +492,9 @@ impl Node {
                     self.post.on_ack(now, &self.config.me, &view, from, ack, again, out);
                 }
             }
-            Packet::Relay { from: origin, to, packet } => self.on_relay(now, origin, to, *packet, out),
+            Packet::Relay { from: origin, to, troubled, packet } => {
+                self.on_relay(now, origin, (to, troubled), *packet, out);
+            }
             Packet::Heir { voter, me, lineage, notice } => {
                 if self.hear_heir(now, voter, lineage, &me) {
                     let speaker = Speaker { vote: voter, process: me.process, addr: me.addr, heir: Some(*me) };
@@ -498,19 +506,27 @@ impl Node {
 
     /// A packet that goes through us, or came to us through another. What came on a detour shows that its sender
     /// has trouble with the straight way; so do our answers.
-    fn on_relay(&mut self, now: Time, origin: MemberInfo, to: ProcessId, packet: Packet, out: &mut Vec<Output>) {
+    fn on_relay(
+        &mut self,
+        now: Time,
+        origin: MemberInfo,
+        (to, troubled): (ProcessId, bool),
+        packet: Packet,
+        out: &mut Vec<Output>,
+    ) {
         if matches!(packet, Packet::Relay { .. }) || origin.process == self.config.me.process {
             return;
         }
         if to == self.config.me.process {
             if let Some(view) = &self.view
                 && view.contains(origin.process)
+                && troubled
             {
-                self.post.trouble(now, origin.process, &view.timing);
+                self.post.answer_trouble(now, origin.process, &view.timing);
             }
             self.on_packet(now, origin.process, origin.addr, packet, out);
         } else if let Some(member) = self.view.as_ref().and_then(|view| view.member(to)) {
-            let packet = Packet::Relay { from: origin, to, packet: Box::new(packet) };
+            let packet = Packet::Relay { from: origin, to, troubled, packet: Box::new(packet) };
             out.push(Output::Send { to: member.info.addr, process: Some(to), packet });
         }
     }

@@ -62,11 +62,11 @@ pub(super) fn write_flat(packet: &Packet, out: &mut Vec<u8>) -> Option<Result<()
 /// Appends a relay. `None`: the packet in it is a relay.
 pub(super) fn write_relay(
     from: &MemberInfo,
-    to: ProcessId,
+    (to, troubled): (ProcessId, bool),
     packet: &Packet,
     out: &mut Vec<u8>,
 ) -> Option<Result<(), CodecError>> {
-    Some(codec::write(&(from, to, flat(packet)?), out))
+    Some(codec::write(&(from, to, troubled, flat(packet)?), out))
 }
 
 pub(super) fn read_flat(bytes: &[u8]) -> Option<Packet> {
@@ -74,6 +74,6 @@ pub(super) fn read_flat(bytes: &[u8]) -> Option<Packet> {
 }
 
 pub(super) fn read_relay(bytes: &[u8]) -> Option<Packet> {
-    let (from, to, flat) = codec::read::<(MemberInfo, ProcessId, Flat), MAX_FRAME>(bytes).ok()?;
-    Some(Packet::Relay { from, to, packet: Box::new(flat.into_packet()?) })
+    let (from, to, troubled, flat) = codec::read::<(MemberInfo, ProcessId, bool, Flat), MAX_FRAME>(bytes).ok()?;
+    Some(Packet::Relay { from, to, troubled, packet: Box::new(flat.into_packet()?) })
 }

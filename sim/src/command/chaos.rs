@@ -1,10 +1,13 @@
 //! `chaos`: runs seeds on all cores of the machine.
 
+use super::verdict::{self, Batch, Broken, Progress};
 use elderlock_sim::World;
 use elderlock_sim::chaos::{Plan, Summary, describe, run_seed, trace_seed};
 use elderlock_sim::invariants::Break;
+use elderlock_sim::report::{self, of_batch, of_run};
 use elderlock_sim::shrink::{save, shrink, shrink_log};
-use std::path::{Path, PathBuf};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -48,9 +51,16 @@ pub(crate) struct Options {
     /// The folder into which the steps of a broken run (shrunk) are written, to be told again by `replay`.
     #[arg(long, value_name = "FOLDER", default_value = "target/breaks")]
     save: PathBuf,
+    /// Write a page of HTML here: the broken run (shrunk), or the whole batch if none breaks.
+    #[arg(long, value_name = "FILE")]
+    report: Option<PathBuf>,
+    /// The verdict as one JSON object on stdout.
+    #[arg(long)]
+    json: bool,
 }
 
-fn members(text: &str) -> Result<(usize, usize), String> {
+/// How many members at least and at most.
+pub(crate) fn members(text: &str) -> Result<(usize, usize), String> {
     let (low, high) = text.split_once("..").unwrap_or((text, text));
     let number = |text: &str| text.parse::<usize>().map_err(|_| format!("{text:?} is no number"));
     let (low, high) = (number(low)?, number(high.trim_start_matches('='))?);
@@ -71,156 +81,163 @@ fn plan(options: &Options, seed: u64) -> Plan {
 pub(crate) fn run(options: &Options) -> ExitCode {
     // Panics of the core are caught and told as breaks, with where they happened.
     std::panic::set_hook(Box::new(|panic| eprintln!("{panic}")));
-    let started = Instant::now();
     let next = AtomicU64::new(options.from);
     let end = options.from + options.seeds;
-    let total = Mutex::new(Summary::default());
+    let total = Mutex::new(Batch::default());
     let breaks: Mutex<Vec<(u64, Break)>> = Mutex::new(Vec::new());
+    let progress = Progress::new(options.seeds);
     let workers = std::thread::available_parallelism().map_or(1, usize::from);
     std::thread::scope(|scope| {
         for _ in 0..workers {
             scope.spawn(|| {
-                let mut summary = Summary::default();
+                let mut batch = Batch::default();
+                let started = Instant::now();
                 loop {
                     let seed = next.fetch_add(1, Ordering::Relaxed);
                     let stop = !options.keep_going && !lock(&breaks).is_empty();
                     if seed >= end || stop {
                         break;
                     }
-                    if let Some(found) = one(options, seed, &mut summary) {
+                    if let Some(found) = one(options, seed, &mut batch, &progress) {
                         lock(&breaks).push((seed, found));
                     }
                 }
-                lock(&total).merge(&summary);
+                batch.busy = started.elapsed();
+                lock(&total).merge(batch);
             });
         }
     });
-    report(&lock(&total), started.elapsed().as_secs_f64());
+    let took = progress.finish();
+    let total = total.into_inner().unwrap_or_else(PoisonError::into_inner);
     let mut breaks = std::mem::take(&mut *lock(&breaks));
     breaks.sort_by_key(|(seed, _)| *seed);
-    if options.keep_going {
-        for (seed, found) in &breaks {
-            let what: String = found.what.chars().take(160).collect();
-            println!("seed {seed}: {}: {what}", found.invariant);
+    let broken = breaks.first().map(|(seed, found)| told(options, *seed, found));
+    let idle = idle(&total.summary);
+    if options.json {
+        println!("{}", verdict::json(&total, took, broken.as_ref(), idle.as_deref()));
+    } else {
+        if options.keep_going {
+            for (seed, found) in &breaks {
+                let what: String = found.what.chars().take(160).collect();
+                println!("seed {seed}: {}: {what}", found.invariant);
+            }
         }
+        verdict::print(&total, took, broken.as_ref(), idle.as_deref());
     }
-    if let Some(file) = &options.history
-        && let Err(error) = write_history(options, breaks.first(), file)
-    {
-        eprintln!("{}: {error}", file.display());
+    let written = write_history(options, breaks.first()).and_then(|()| write_page(options, &total, breaks.first()));
+    if let Err(error) = written {
+        eprintln!("{error}");
         return ExitCode::from(2);
     }
-    match breaks.first() {
-        Some((seed, found)) => {
-            tell(options, *seed, found);
-            ExitCode::FAILURE
-        }
-        None if is_telling(&lock(&total)) => ExitCode::SUCCESS,
-        None => ExitCode::FAILURE,
-    }
+    if broken.is_none() && idle.is_none() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Whether a batch without a break means something: few runs were excused, and every premise held somewhere. A small
-/// batch need not show that.
-fn is_telling(total: &Summary) -> bool {
-    let idle: Vec<&str> = total.premises.iter().filter(|(_, count)| **count == 0).map(|(name, _)| *name).collect();
-    let unseen: Vec<&str> = total.rare.iter().filter(|(_, count)| **count == 0).map(|(name, _)| *name).collect();
+/// Why a batch without a break says little: premises that held nowhere, rare states that were never reached, or many
+/// runs that were excused. A small batch need not show more.
+fn idle(total: &Summary) -> Option<String> {
+    let none = |counts: &BTreeMap<&'static str, u64>| -> Vec<&'static str> {
+        counts.iter().filter(|(_, count)| **count == 0).map(|(name, _)| *name).collect()
+    };
+    let (idle, unseen) = (none(&total.premises), none(&total.rare));
+    let mut why = Vec::new();
+    if total.seeds >= TELLING_SEEDS && !idle.is_empty() {
+        why.push(format!("premises that never held: {}", idle.join(", ")));
+    }
     if total.seeds >= RARE_SEEDS && !unseen.is_empty() {
-        println!("no break, but these rare states were never reached: {unseen:?}");
-        return false;
+        why.push(format!("rare states never reached: {}", unseen.join(", ")));
     }
-    let too_many = total.excused * 100 > total.seeds * EXCUSED_PERCENT;
-    if total.seeds < TELLING_SEEDS || (idle.is_empty() && !too_many) {
-        return true;
+    if total.seeds >= TELLING_SEEDS && total.excused * 100 > total.seeds * EXCUSED_PERCENT {
+        why.push(format!("{} runs were excused", total.excused));
     }
-    println!("no break, but it means little: premises that never held {idle:?}, {} runs excused", total.excused);
-    false
+    (!why.is_empty()).then(|| why.join("; "))
 }
 
-fn one(options: &Options, seed: u64, summary: &mut Summary) -> Option<Break> {
+fn one(options: &Options, seed: u64, batch: &mut Batch, progress: &Progress) -> Option<Break> {
     let plan = plan(options, seed);
     let run = run_seed(&plan, |world| world);
-    summary.add(&run);
+    batch.summary.add(&run);
+    batch.gallery.add(&plan, &run);
+    batch.simulated += run.world.events();
+    progress.add(&run);
     if options.keep_going {
         if let Some(short) = run.falls_short() {
-            println!("seed {seed} does not count: {short}");
+            progress.say(&format!("seed {seed} does not count: {short}"));
         }
         if run.is_excused() {
-            println!("seed {seed} is excused: {}", describe(&plan).lines().next().unwrap_or_default());
+            let plan = describe(&plan);
+            progress.say(&format!("seed {seed} is excused: {}", plan.lines().next().unwrap_or_default()));
         }
     }
-    if seed.is_multiple_of(TWICE_EVERY) && run_seed(&plan, |world| world).world.digest() != run.world.digest() {
-        let what = "the same seed went another way".to_string();
-        return Some(Break { invariant: "determinism", lock: None, what, at: 0 });
+    if seed.is_multiple_of(TWICE_EVERY) {
+        let again = run_seed(&plan, |world| world).world;
+        batch.simulated += again.events();
+        if again.digest() != run.world.digest() {
+            let what = "the same seed went another way".to_string();
+            return Some(Break { invariant: "determinism", lock: None, what, at: 0 });
+        }
     }
     run.world.broken().cloned()
 }
 
-fn write_history(options: &Options, broken: Option<&(u64, Break)>, file: &Path) -> std::io::Result<()> {
-    let plan = match broken {
+/// The broken run shrunk, or the first.
+fn telling(options: &Options, broken: Option<&(u64, Break)>) -> Plan {
+    match broken {
         Some((seed, found)) => shrink(&plan(options, *seed), found, |world| world),
         None => plan(options, options.from),
-    };
-    let run = run_seed(&plan, World::with_messages);
-    std::fs::write(file, run.world.into_record().to_json_lines())
-}
-
-fn report(total: &Summary, took: f64) {
-    println!(
-        "{} seeds, {} virtual s, {} events in {took:.1} s ({:.0} events/s), {} excused",
-        total.seeds,
-        total.virtual_seconds,
-        total.events,
-        total.events as f64 / took,
-        total.excused
-    );
-    println!(
-        "{} runs count, {} were healed in part, {} had real gossip; frames damaged {}, that broke a connection {}, that \
-         did not end {}",
-        total.counting, total.parts, total.gossiping, total.damages[0], total.damages[1], total.damages[2]
-    );
-    println!("{} grants, {} lost, {} stale writes refused", total.grants, total.lost, total.refused);
-    for (what, counts) in [
-        ("answers", &total.answers),
-        ("faults", &total.faults),
-        ("premises", &total.premises),
-        ("offline", &total.offline),
-        ("rare", &total.rare),
-    ] {
-        let counts: Vec<String> = counts.iter().map(|(name, count)| format!("{name} {count}")).collect();
-        println!("{what}: {}", counts.join(", "));
     }
 }
 
-fn tell(options: &Options, seed: u64, found: &Break) {
+fn write_history(options: &Options, broken: Option<&(u64, Break)>) -> Result<(), String> {
+    let Some(file) = &options.history else { return Ok(()) };
+    let run = run_seed(&telling(options, broken), World::with_messages);
+    std::fs::write(file, run.world.into_record().to_json_lines())
+        .map_err(|error| format!("{}: {error}", file.display()))
+}
+
+fn write_page(options: &Options, total: &Batch, broken: Option<&(u64, Break)>) -> Result<(), String> {
+    let Some(file) = &options.report else { return Ok(()) };
+    let (from, members) = (options.from, options.members);
+    let page = match broken {
+        Some((seed, _)) => of_run(&super::report::of_seed(*seed, members, options.faults.as_deref(), None)?),
+        None => {
+            // Of those that healed the slowest has most to show.
+            let seed = total.gallery.heals.first().map_or(from, |heal| heal.seed);
+            let record = run_seed(&plan(options, seed), |world| world).world.into_record();
+            let picture = Some((format!("seed {seed}, the slowest to heal"), record));
+            of_batch(&report::Batch { total: &total.summary, gallery: &total.gallery, from, members, picture })
+        }
+    };
+    super::report::write(file, &page)
+}
+
+/// A break shrunk, its steps saved, and how to see it again.
+fn told(options: &Options, seed: u64, found: &Break) -> Broken {
     // It was told where it panicked; it will again and again.
     std::panic::set_hook(Box::new(|_| {}));
     let full = plan(options, seed);
     let small = shrink(&full, found, |world| world);
     let traced = trace_seed(&small, |world| world);
-    println!("\nseed {seed} breaks {}: {}", found.invariant, found.what);
-    println!("{}", describe(&small));
-    println!("(of {} faults)", full.faults.len());
-    println!("{}", traced.world.story(options.trace));
-    if let Some(found) = traced.world.broken() {
-        println!("{} at {:.6} s: {}", found.invariant, found.at as f64 / 1e9, found.what);
-    }
-    let faults: Vec<String> = small.kept.iter().map(ToString::to_string).collect();
     let log = shrink_log(&traced.log, found, |world| world);
-    match save(seed, &log, found, |world| world, &options.save) {
-        Ok(Some(file)) => {
-            println!("{} steps of {} are in {}", log.steps.len(), traced.log.steps.len(), file.display());
-            println!("replay: cargo run --release -p elderlock-sim -- replay {}", file.display());
-        }
-        Ok(None) => println!("(the log of this run does not break so: it is not saved)"),
-        Err(error) => eprintln!("{}: {error}", options.save.display()),
+    let file = save(seed, &log, found, |world| world, &options.save);
+    let file = file.unwrap_or_else(|error| {
+        eprintln!("{}: {error}", options.save.display());
+        None
+    });
+    let (low, high) = options.members;
+    let again = format!("--members {low}..{high} --faults {}", super::report::numbers(&small.kept));
+    let command = "cargo run --release -p elderlock-sim --";
+    Broken {
+        seed,
+        found: traced.world.broken().unwrap_or(found).clone(),
+        plan: describe(&small),
+        faults: (small.faults.len(), full.faults.len()),
+        steps: (log.steps.len(), traced.log.steps.len()),
+        story: traced.world.story(options.trace),
+        // A log that does not break so is not saved.
+        replay: file.map(|file| format!("{command} replay {}", file.display())),
+        plan_again: format!("{command} chaos --seeds 1 --from {seed} {again}"),
+        report: format!("{command} report --seed {seed} {again}"),
     }
-    println!(
-        "the plan: cargo run --release -p elderlock-sim -- chaos --seeds 1 --from {seed} --members {}..{} --faults {}",
-        options.members.0,
-        options.members.1,
-        if faults.is_empty() { ",".to_string() } else { faults.join(",") }
-    );
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {

@@ -5,4 +5,6 @@ pub(crate) mod check;
 pub(crate) mod judge;
 pub(crate) mod mutants;
 pub(crate) mod replay;
+pub(crate) mod report;
 pub(crate) mod tape;
+mod verdict;

@@ -31,8 +31,9 @@ pub fn demand(world: &mut World, demand: &Demand) -> bool {
         world.fail(NAME, format!("all is given back and there is still {left:?}"));
         return false;
     }
-    // A detour ends a member lease after the last trouble, and what is sent again waits for as long.
-    if !world.run_until(World::is_at_rest, world.common.timing.member_lease * 3) {
+    // A detour ends a member lease after the last trouble, and the answers to it another one later; and gossip may call
+    // somebody down some leases after the healing.
+    if !world.run_until(World::is_at_rest, world.common.timing.member_lease * 6) {
         let left: Vec<_> = world.demanded().filter_map(|place| Some((place, world.sizes(place)?))).collect();
         world.fail(NAME, format!("nothing is asked and there is still {left:?}"));
         return false;

@@ -39,8 +39,15 @@ impl Node {
             }
             return;
         }
-        if let Standing::Heir { voter, lineage, view } = &standing {
-            self.on_heir(now, &me, (*voter, *lineage, *view), out);
+        match &standing {
+            Standing::Heir { voter, lineage, view } => self.on_heir(now, &me, (*voter, *lineage, *view), out),
+            Standing::Seeking { .. } => {
+                // Taken in, and whoever was to tell it is no more.
+                if let Some(view) = self.ballot_view().filter(|view| view.contains(me.process)) {
+                    send(me.addr, me.process, Notice::ViewIs(View::clone(&view)), out);
+                }
+            }
+            Standing::Member { .. } => {}
         }
         if let (Some(mine), Stage::Member, Standing::Member { lineage, led: true, .. }) =
             (&self.view, &self.stage, &standing)
@@ -55,9 +62,13 @@ impl Node {
         {
             send(me.addr, me.process, Notice::Fetch { lineage: *lineage, have: mine.number }, out);
         }
-        if let Some(remembered) = &self.config.remembered
+        let of_theirs = match &standing {
+            Standing::Member { lineage, view, .. } | Standing::Heir { lineage, view, .. } => Some((lineage, view)),
+            Standing::Seeking { .. } => None,
+        };
+        if let Some(remembered) = self.config.last_view()
             && let Stage::Seeking(_) = self.stage
-            && let Standing::Member { lineage, view, .. } = &standing
+            && let Some((lineage, view)) = of_theirs
             && *lineage == remembered.lineage
             && *view < remembered.number
         {

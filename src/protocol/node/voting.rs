@@ -95,7 +95,7 @@ impl Node {
         self.store(out);
         if let Some(heir) = &self.heir {
             let addrs = heir.addrs();
-            if !heir.view.has_vote(heir.voter) {
+            if !heir.view.contains(heir.voter) {
                 self.config.remembered = Some(View::clone(&heir.view));
                 self.config.stored = None;
                 self.heir = None;

@@ -104,7 +104,12 @@ fn packets() -> Vec<Packet> {
     packets.push(Packet::Heir { voter: ProcessId(7), me: Box::new(info(8)), lineage, notice: Box::new(notice) });
     let relays: Vec<_> = packets
         .iter()
-        .map(|packet| Packet::Relay { from: info(5), to: ProcessId(6), packet: Box::new(packet.clone()) })
+        .map(|packet| Packet::Relay {
+            from: info(5),
+            to: ProcessId(6),
+            troubled: true,
+            packet: Box::new(packet.clone()),
+        })
         .collect();
     packets.extend(relays);
     packets
@@ -346,8 +351,13 @@ fn a_handshake_without_cluster_or_with_an_address_that_cannot_be_dialled_is_garb
 
 #[test]
 fn a_relay_in_a_relay_is_neither_written_nor_read() {
-    let inner = Packet::Relay { from: info(1), to: ProcessId(2), packet: Box::new(Packet::Notice(Notice::Leave)) };
-    let outer = Packet::Relay { from: info(1), to: ProcessId(2), packet: Box::new(inner.clone()) };
+    let inner = Packet::Relay {
+        from: info(1),
+        to: ProcessId(2),
+        troubled: false,
+        packet: Box::new(Packet::Notice(Notice::Leave)),
+    };
+    let outer = Packet::Relay { from: info(1), to: ProcessId(2), troubled: false, packet: Box::new(inner.clone()) };
     let mut out = vec![9];
     assert_eq!(encode(&Frame::Packet(outer), &mut out), Err(FrameError::Garbage));
     assert_eq!(out, [9]);

@@ -1,0 +1,241 @@
+//! `report`: a page of HTML about a run, to be opened in any browser.
+
+use super::chaos::members;
+use elderlock_sim::World;
+use elderlock_sim::chaos::{Plan, describe, run_seed};
+use elderlock_sim::fault::{Fault, What};
+use elderlock_sim::invariants::Break;
+use elderlock_sim::record::Record;
+use elderlock_sim::report::{Case, Told, about, of_run};
+use elderlock_sim::script::Teller;
+use elderlock_sim::shrink::{shrink, shrink_log};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+/// Seeds looked through at most for one that breaks.
+const HUNTED: u64 = 2_000;
+
+/// What to draw.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Options {
+    /// The run of this seed. If it breaks, it is shrunk first. With a planted break and no seed: the first that breaks.
+    #[arg(long, required_unless_present_any = ["history", "replay", "mutant"])]
+    seed: Option<u64>,
+    /// How many members, as 5 or 3..7, both ends included; 2 to 12.
+    #[arg(long, default_value = "3..7", value_parser = members)]
+    members: (usize, usize),
+    /// Only these faults of the plan, by their numbers; they are not shrunk further.
+    #[arg(long, value_delimiter = ',')]
+    faults: Option<Vec<usize>>,
+    /// Plant this break in the core. Needs RUSTFLAGS="--cfg elderlock_mutants".
+    #[arg(long, value_name = "NAME")]
+    mutant: Option<String>,
+    /// Of the runs that a planted break breaks, the first that breaks this invariant.
+    #[arg(long, value_name = "NAME", requires = "mutant")]
+    invariant: Option<String>,
+    /// The run of a record in JSON lines, as `chaos --history` writes it.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["seed", "faults", "mutant"])]
+    history: Option<PathBuf>,
+    /// The run of a log or a script, as `chaos` saves it on a break.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["seed", "faults", "history"])]
+    replay: Option<PathBuf>,
+    /// Where to write the page.
+    #[arg(long, default_value = "report.html")]
+    out: PathBuf,
+}
+
+pub(crate) fn run(options: &Options) -> ExitCode {
+    std::panic::set_hook(Box::new(|_| {}));
+    let case = match (&options.history, &options.replay, options.seed) {
+        (Some(file), ..) => from_history(file),
+        (None, Some(file), _) => from_log(file, options.mutant.as_deref()),
+        (None, None, seed) => seed
+            .map_or_else(|| hunt(options), Ok)
+            .and_then(|seed| of_seed(seed, options.members, options.faults.as_deref(), options.mutant.as_deref())),
+    };
+    match case.and_then(|case| write(&options.out, &of_run(&case))) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(wrong) => {
+            eprintln!("{wrong}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+/// The first seed that the planted break breaks.
+fn hunt(options: &Options) -> Result<u64, String> {
+    let prepare = planted(options.mutant.as_deref())?;
+    let is_wanted = |found: &Break| options.invariant.as_ref().is_none_or(|wanted| *wanted == found.invariant);
+    let breaks =
+        |seed: &u64| run_seed(&Plan::draw(*seed, options.members), &prepare).world.broken().is_some_and(is_wanted);
+    (1..=HUNTED).find(breaks).ok_or_else(|| format!("not in {HUNTED} seeds"))
+}
+
+/// Writes a page and says where it is.
+pub(crate) fn write(file: &Path, page: &str) -> Result<(), String> {
+    std::fs::write(file, page).map_err(|error| format!("{}: {error}", file.display()))?;
+    eprintln!("written: {}", file.display());
+    Ok(())
+}
+
+fn from_history(file: &Path) -> Result<Case, String> {
+    let record = Record::from_json_lines(&read(file)?).map_err(|wrong| format!("{}: {wrong}", file.display()))?;
+    Ok(Case { record, source: name(file), ..Case::default() })
+}
+
+fn from_log(file: &Path, mutant: Option<&str>) -> Result<Case, String> {
+    let (script, prepare) = (read(file)?, planted(mutant)?);
+    let mut teller = Teller::new(|world| prepare(world).with_messages());
+    teller.tell(&script).map_err(|wrong| format!("{}: {wrong}", file.display()))?;
+    let record = teller.world().record().clone();
+    let replay = Some(format!("cargo run --release -p elderlock-sim -- replay {}", file.display()));
+    let planted = mutant.map(str::to_string);
+    Ok(Case { record, source: name(file), script, planted, replay, ..Case::default() })
+}
+
+fn read(file: &Path) -> Result<String, String> {
+    std::fs::read_to_string(file).map_err(|error| format!("{}: {error}", file.display()))
+}
+
+fn name(file: &Path) -> String {
+    file.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned())
+}
+
+/// The run of a seed, with only these faults or, if it breaks, with those that it takes.
+pub(crate) fn of_seed(
+    seed: u64,
+    members: (usize, usize),
+    faults: Option<&[usize]>,
+    mutant: Option<&str>,
+) -> Result<Case, String> {
+    let prepare = planted(mutant)?;
+    let full = Plan::draw(seed, members);
+    let small = match faults {
+        Some(kept) => full.only(kept),
+        None => match run_seed(&full, &prepare).world.broken() {
+            Some(found) => shrink(&full, found, &prepare),
+            None => full.clone(),
+        },
+    };
+    let run = run_seed(&small, |world| prepare(world).with_messages());
+    // Of a broken run only the steps that it takes are drawn.
+    let log = run.world.broken().map(|found| shrink_log(&run.log, found, &prepare));
+    let (steps, script) = match &log {
+        Some(log) => (Some((log.steps.len(), run.log.steps.len())), log.to_script()),
+        None => (None, String::new()),
+    };
+    let record = match log {
+        Some(log) => log.replay(prepare(log.scene.world().untraced()).with_messages()).into_record(),
+        None => run.world.into_record(),
+    };
+    let told = |(number, fault): (&usize, &Fault)| Told {
+        number: *number,
+        at: fault.at,
+        lasts: fault.lasts,
+        words: words(fault),
+        needed: small.kept.contains(number),
+    };
+    let (low, high) = members;
+    let (flags, planted) = match mutant {
+        Some(name) => {
+            ("RUSTFLAGS='--cfg elderlock_mutants' CARGO_TARGET_DIR=target/mutants ", format!(" --mutant {name}"))
+        }
+        None => ("", String::new()),
+    };
+    let again = format!("--seed {seed} --members {low}..{high} --faults {}{planted}", numbers(&small.kept));
+    Ok(Case {
+        record,
+        source: format!("seed {seed}"),
+        setting: describe(&small.only(&[])),
+        planted: mutant.map(str::to_string),
+        steps,
+        script,
+        faults: full.kept.iter().zip(&full.faults).map(told).collect(),
+        replay: Some(format!("{flags}cargo run --release -p elderlock-sim -- report {again}")),
+    })
+}
+
+/// Numbers of faults as `--faults` takes them: a lone comma is none.
+pub(crate) fn numbers(kept: &[usize]) -> String {
+    let kept: Vec<String> = kept.iter().map(ToString::to_string).collect();
+    if kept.is_empty() { ",".to_string() } else { kept.join(",") }
+}
+
+/// A fault in words.
+fn words(fault: &Fault) -> String {
+    let percent = |ppm: u32| f64::from(ppm) / 10_000.0;
+    match fault.what {
+        What::Weather(weather) if weather.loss > 0 => format!("{:.1} % of all packets are lost", percent(weather.loss)),
+        What::Weather(weather) if weather.duplicate > 0 => {
+            format!("{:.1} % of all packets come twice", percent(weather.duplicate))
+        }
+        What::Weather(weather) if weather.reorder > 0 => {
+            format!("{:.1} % of all packets may be overtaken", percent(weather.reorder))
+        }
+        What::Weather(weather) if weather.spike > 0 => format!(
+            "packets take up to {:.0} ms, {:.1} % of them up to {:.1} s",
+            weather.slowest as f64 / 1e6,
+            percent(weather.spike),
+            weather.spike_by as f64 / 1e9
+        ),
+        What::Weather(_) => fault.what.name().to_string(),
+        What::Split(left) => {
+            let places: Vec<String> =
+                (0..32).filter(|place| left >> place & 1 == 1).map(|place| format!("m{place}")).collect();
+            format!("split: {} from the others", places.join(" "))
+        }
+        other => match whom(&format!("{other:?}")) {
+            whom if whom.is_empty() => other.name().to_string(),
+            whom => format!("{}: {whom}", other.name()),
+        },
+    }
+}
+
+/// Whom a fault hits, from what is in its parentheses: places, roles, and then numbers that say nothing to anybody.
+fn whom(fault: &str) -> String {
+    let inside = fault.split_once('(').map_or("", |(_, inside)| inside);
+    let word = |word: &str| match (word, word.parse::<u64>()) {
+        ("Elder", _) => Some("the elder".to_string()),
+        ("Grantor", _) => Some("the grantor".to_string()),
+        (_, Ok(place)) if place < 32 => Some(format!("m{place}")),
+        (_, Ok(nanos)) if (1_000_000..1_000_000_000_000).contains(&nanos) => Some(about(nanos)),
+        _ => None,
+    };
+    inside.split(|c: char| !c.is_ascii_alphanumeric()).filter_map(word).collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(not(elderlock_mutants))]
+fn planted(mutant: Option<&str>) -> Result<impl Fn(World) -> World + use<>, String> {
+    match mutant {
+        Some(_) => Err("planted breaks exist only under RUSTFLAGS=\"--cfg elderlock_mutants\"".to_string()),
+        None => Ok(|world| world),
+    }
+}
+
+#[cfg(elderlock_mutants)]
+fn planted(mutant: Option<&str>) -> Result<impl Fn(World) -> World + use<>, String> {
+    use elderlock::protocol::mutant::Mutant;
+    let find = |name: &str| {
+        let found = Mutant::ALL.into_iter().find(|mutant| format!("{mutant:?}") == name);
+        found.ok_or_else(|| format!("there is no {name}"))
+    };
+    let mutant = mutant.map(find).transpose()?;
+    Ok(move |world: World| match mutant {
+        Some(mutant) => world.mutant(mutant),
+        None => world,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fault_says_whom_it_hits() {
+        let said =
+            ["CutOneWay(1, 3)", "Crash(Place(2))", "Isolate(Elder)", "CrashBoth", "Swizzle(8189557127149896949)"]
+                .map(whom);
+        assert_eq!(said, ["m1, m3", "m2", "the elder", "", ""]);
+        assert_eq!(whom("SlowWay(0, 3, 1500000000)"), "m0, m3, 1.500 s");
+    }
+}

@@ -1,0 +1,527 @@
+//! The space-time diagram: time from left to right on a real axis, a lane for each member.
+
+use super::labels::{self, Label, Spot};
+use super::page::escape;
+use super::past::is_routine;
+use super::story::{Breach, Flight, Hold, IS_ELDER, Lane, Note, Span, Story};
+use std::fmt::Write;
+
+/// Pixels.
+const TEXT: i64 = 11;
+const ROW: i64 = 15;
+const BAND: i64 = 16;
+const THIN: i64 = 5;
+/// After the last instant, for the labels of what happened last.
+const MARGIN: i64 = 190;
+/// What is still held when the run ends goes so far beyond the line.
+const STICKS_OUT: i64 = 14;
+/// Rows of labels in the head and in a lane.
+const HEAD_ROWS: usize = 8;
+const LANE_ROWS: usize = 5;
+/// Messages drawn at most when all are wanted.
+const MESSAGES: usize = 1_200;
+
+/// What is drawn.
+#[derive(Debug)]
+pub(super) struct Frame<'a> {
+    /// The run.
+    pub story: &'a Story,
+    /// Which part of it.
+    pub window: Span,
+    /// How wide, in pixels.
+    pub width: i64,
+    /// The messages to show, as places in `story.flights`.
+    pub past: &'a [usize],
+    /// Whether those messages are named: the picture of the last moments.
+    pub named: bool,
+}
+
+/// A lane with its place on paper, from top to bottom: labels, what it grants, the shown lock, the other locks, and
+/// the line of its life, at which messages leave and arrive.
+struct Track<'a> {
+    place: usize,
+    lane: &'a Lane,
+    top: i64,
+    labels: Vec<(String, &'static str, i64, Option<Spot>)>,
+    label_rows: usize,
+    services: Vec<&'a str>,
+    shown: Vec<Vec<&'a Hold>>,
+    others: Vec<Vec<&'a Hold>>,
+}
+
+impl Track<'_> {
+    fn body(&self) -> i64 {
+        self.top + 3 + self.label_rows as i64 * ROW
+    }
+
+    fn shown_at(&self) -> i64 {
+        self.body() + 5 + self.services.len() as i64 * (BAND + 2)
+    }
+
+    fn others_at(&self) -> i64 {
+        self.shown_at() + self.shown.len() as i64 * (BAND + 2)
+    }
+
+    /// The line of its life.
+    fn base(&self) -> i64 {
+        (self.others_at() + self.others.len() as i64 * (THIN + 1) + 5).max(self.body() + 14)
+    }
+}
+
+/// Draws it: first the names of the lanes, then the rest, as two pictures of one height.
+pub(super) fn draw(frame: &Frame<'_>) -> String {
+    let focus = frame.story.focus();
+    let mut head = frame.head();
+    let head_rows = labels::height(&head.iter().map(|(.., spot)| *spot).collect::<Vec<_>>());
+    head.retain(|(.., spot)| spot.is_some());
+    let mut top = 8 + head_rows as i64 * ROW + 6;
+    let mut tracks = Vec::new();
+    for (place, lane) in frame.story.lanes.iter().enumerate() {
+        let mut track = frame.track(place, lane, focus.as_deref());
+        track.top = top;
+        top = track.base() + 9;
+        tracks.push(track);
+    }
+    let height = top + 24;
+    let mut out = String::new();
+    let _ = write!(
+        out,
+        "<div class=\"scroll\"><svg class=\"names\" width=\"40\" height=\"{height}\" aria-hidden=\"true\">"
+    );
+    for track in &tracks {
+        let _ = write!(out, "<text class=\"name\" x=\"2\" y=\"{}\">m{}</text>", track.base() + 4, track.place);
+    }
+    let _ = write!(
+        out,
+        "</svg><svg class=\"time\" width=\"{}\" height=\"{height}\" role=\"img\" aria-label=\"space-time diagram\">",
+        frame.width
+    );
+    for track in &tracks {
+        for span in &track.lane.alive {
+            frame.rect(&mut out, "alive", span, track.body(), track.base() - track.body(), 1, "");
+        }
+    }
+    frame.draw_axis(&mut out, top, 8 + head_rows as i64 * ROW);
+    frame.draw_faults(&mut out, &tracks);
+    for track in &tracks {
+        frame.draw_lane(&mut out, track, focus.as_deref());
+    }
+    frame.draw_messages(&mut out, &tracks);
+    frame.draw_marks(&mut out, &head, top);
+    for track in &tracks {
+        for (words, class, _, spot) in &track.labels {
+            let Some(spot) = spot else { continue };
+            let baseline = track.top + (track.label_rows - spot.row) as i64 * ROW - 3;
+            write_label(&mut out, words, class, spot.left, baseline);
+        }
+    }
+    out.push_str("</svg></div>");
+    out
+}
+
+fn write_label(out: &mut String, words: &str, class: &str, x: i64, y: i64) {
+    let _ = write!(out, "<text class=\"label {class}\" x=\"{x}\" y=\"{y}\">{}</text>", escape(words));
+}
+
+/// A label in a bar, which the page keeps in sight while its bar is.
+fn write_in_bar(out: &mut String, words: &str, class: &str, bar: (i64, i64), y: i64) {
+    let (x, last) = (bar.0 + 4, (bar.1 - labels::width(words, TEXT)).max(bar.0 + 4));
+    let words = escape(words);
+    let _ = write!(out, "<text class=\"label {class}\" x=\"{x}\" y=\"{y}\" data-last=\"{last}\">{words}</text>");
+}
+
+impl<'a> Frame<'a> {
+    fn plot(&self) -> i64 {
+        let name = |breach: &Breach| labels::width(&breach.invariant, TEXT) + 10;
+        let margin = self.story.breach.as_ref().map_or(30, |breach| name(breach).max(MARGIN));
+        self.width - margin.min(self.width / 2)
+    }
+
+    fn x(&self, at: u64) -> i64 {
+        let (from, until) = (i128::from(self.window.from), i128::from(self.window.until));
+        let x = (i128::from(at) - from) * i128::from(self.plot()) / (until - from).max(1);
+        x.clamp(-20, i128::from(self.plot())) as i64
+    }
+
+    /// Where a span is to be drawn: from and how wide, at least `least`. `None`: outside.
+    fn part(&self, span: &Span, least: i64) -> Option<(i64, i64)> {
+        if !span.meets(&self.window) {
+            return None;
+        }
+        let from = self.x(span.from).max(-2);
+        Some((from, (self.x(span.until) - from).max(least)))
+    }
+
+    /// As [`part`](Self::part), for something that goes on when the run ends: it sticks out a little.
+    fn part_going_on(&self, span: &Span, least: i64) -> Option<(i64, i64)> {
+        let (x, width) = self.part(span, least)?;
+        let goes_on = span.until >= self.window.until && self.story.breach.is_some();
+        Some((x, width + if goes_on { STICKS_OUT } else { 0 }))
+    }
+
+    fn contains(&self, at: u64) -> bool {
+        (self.window.from..=self.window.until).contains(&at)
+    }
+
+    /// The labels above all lanes: the break, the healing, the faults.
+    fn head(&self) -> Vec<(String, &'static str, i64, Option<Spot>)> {
+        let mut wanted: Vec<(String, &'static str, i64)> = Vec::new();
+        if let Some(breach) = self.story.breach.as_ref().filter(|breach| self.contains(breach.at)) {
+            wanted.push((breach.invariant.replace('_', " "), "broken", self.x(breach.at) + 5));
+        }
+        if let Some(heal) = self.story.heal.filter(|at| self.contains(*at)) {
+            wanted.push(("everything heals".to_string(), "healed", self.x(heal) + 4));
+        }
+        for fault in self.story.faults.iter().filter(|fault| fault.span.meets(&self.window)) {
+            let words = fault.words(self.story.lanes.len());
+            // Not across the line of the break.
+            let at = self.x(fault.span.from).min(self.plot() - labels::width(&words, TEXT)).max(0);
+            wanted.push((words, "faulty", at));
+        }
+        self.stacked(wanted, HEAD_ROWS)
+    }
+
+    fn stacked(
+        &self,
+        wanted: Vec<(String, &'static str, i64)>,
+        rows: usize,
+    ) -> Vec<(String, &'static str, i64, Option<Spot>)> {
+        let label = |(words, _, at): &(String, &str, i64)| Label { at: *at, width: labels::width(words, TEXT) };
+        let spots = labels::stack(&wanted.iter().map(label).collect::<Vec<_>>(), self.width, rows);
+        wanted.into_iter().zip(spots).map(|((words, class, at), spot)| (words, class, at, spot)).collect()
+    }
+
+    fn track(&self, place: usize, lane: &'a Lane, focus: Option<&str>) -> Track<'a> {
+        let mut services: Vec<&str> =
+            lane.terms.iter().filter(|term| term.span.meets(&self.window)).map(|term| term.service.as_str()).collect();
+        services.sort_unstable();
+        services.dedup();
+        let here =
+            |hold: &&Hold| hold.place == place && Span { from: hold.asked, until: hold.over }.meets(&self.window);
+        let (shown, others): (Vec<&Hold>, Vec<&Hold>) = self
+            .story
+            .holds
+            .iter()
+            .filter(here)
+            .partition(|hold| Some(hold.lock.as_str()) == focus && hold.got.is_some());
+        let others =
+            others.into_iter().filter(|hold| hold.got.is_some() || Some(hold.lock.as_str()) == focus).collect();
+        let (shown, others) = (self.pack(shown, 2), self.pack(others, 1));
+        let labels = self.lane_labels(place, lane, &shown);
+        let label_rows = labels::height(&labels.iter().map(|(.., spot)| *spot).collect::<Vec<_>>());
+        Track { place, lane, top: 0, labels, label_rows, services, shown, others }
+    }
+
+    /// Puts holds into rows, so that none covers another.
+    fn pack(&self, mut holds: Vec<&'a Hold>, gap: i64) -> Vec<Vec<&'a Hold>> {
+        holds.sort_by_key(|hold| hold.asked);
+        let mut rows: Vec<(i64, Vec<&Hold>)> = Vec::new();
+        for hold in holds {
+            let (from, until) = (self.x(hold.asked), self.x(hold.over).max(self.x(hold.asked) + 2));
+            match rows.iter_mut().find(|(end, _)| *end + gap <= from) {
+                Some((end, row)) => {
+                    *end = until;
+                    row.push(hold);
+                }
+                None => rows.push((until, vec![hold])),
+            }
+        }
+        rows.into_iter().map(|(_, row)| row).collect()
+    }
+
+    fn lane_labels(
+        &self,
+        place: usize,
+        lane: &Lane,
+        shown: &[Vec<&Hold>],
+    ) -> Vec<(String, &'static str, i64, Option<Spot>)> {
+        let mut wanted: Vec<(u8, u64, String, &'static str)> = Vec::new();
+        for hold in shown.iter().flatten() {
+            let held = hold.held().filter(|span| span.meets(&self.window));
+            if let Some((span, (_, width))) = held.and_then(|span| Some((span, self.part(&span, 2)?)))
+                && width < labels::width(&hold.token, TEXT) + 4
+                && (self.named || span.until >= self.story.end)
+            {
+                wanted.push((0, span.from, format!("token {}", hold.token), "token"));
+            }
+        }
+        let class = |note: &Note| match note.rank {
+            0 => "grave",
+            _ if note.words == IS_ELDER => "elder",
+            _ => "",
+        };
+        let note = |note: &Note| (note.rank, note.at, note.words.clone(), class(note));
+        let told = |note: &&Note| self.contains(note.at) && (note.rank <= 2 || self.named);
+        wanted.extend(lane.notes.iter().filter(told).map(note));
+        // Whose beginning is out of sight.
+        let from = self.window.from;
+        if lane.elder.iter().any(|span| span.from < from && span.until > from) {
+            wanted.push((1, from, "elder".to_string(), "elder"));
+        }
+        if lane.paused.iter().any(|span| span.from < from && span.until > from) {
+            wanted.push((1, from, "stopped".to_string(), "grave"));
+        }
+        if self.named || self.story.breach.as_ref().is_some_and(|breach| breach.lock.is_none()) {
+            wanted.extend(lane.views.iter().filter(|note| self.contains(note.at)).map(note));
+        }
+        if self.named {
+            for &index in self.past {
+                let flight = &self.story.flights[index];
+                if let Some(at) = flight.arrived.filter(|at| flight.to == place && self.contains(*at)) {
+                    wanted.push((4, at, format!("{} from m{}", flight.kind, flight.from), "message"));
+                }
+            }
+        }
+        wanted.sort();
+        wanted.dedup();
+        // Right before the end a label stands behind the line.
+        let behind =
+            |x: i64| if x > self.plot() - 36 && self.plot() < self.width { self.plot() + STICKS_OUT + 4 } else { x };
+        let wanted =
+            wanted.into_iter().map(|(_, at, words, class)| (words, class, behind(self.x(at).max(0)))).collect();
+        self.stacked(wanted, if self.named { LANE_ROWS } else { 3 })
+    }
+
+    fn draw_faults(&self, out: &mut String, tracks: &[Track<'_>]) {
+        for fault in &self.story.faults {
+            let Some((x, width)) = self.part(&fault.span, 2) else { continue };
+            let words = fault.words(tracks.len());
+            let hit = |track: &&Track<'_>| fault.places.contains(&track.place);
+            for track in tracks.iter().filter(hit) {
+                let (top, height) = (track.top, track.base() + 6 - track.top);
+                let _ = write!(
+                    out,
+                    "<rect class=\"fault\" x=\"{x}\" y=\"{top}\" width=\"{width}\" height=\"{height}\"><title>{}</title></rect>",
+                    escape(&words)
+                );
+            }
+        }
+    }
+
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "where, how large, how and what it says: all of it differs each time"
+    )]
+    fn rect(&self, out: &mut String, class: &str, span: &Span, y: i64, height: i64, least: i64, title: &str) {
+        if let Some((x, width)) = self.part_going_on(span, least) {
+            let title = if title.is_empty() { String::new() } else { format!("<title>{}</title>", escape(title)) };
+            let _ = write!(
+                out,
+                "<rect class=\"{class}\" x=\"{x}\" y=\"{y}\" width=\"{width}\" height=\"{height}\">{title}</rect>"
+            );
+        }
+    }
+
+    fn draw_lane(&self, out: &mut String, track: &Track<'_>, focus: Option<&str>) {
+        let (lane, body, base) = (track.lane, track.body(), track.base());
+        for span in &lane.suspended {
+            self.rect(out, "suspended", span, body, base - body, 1, &format!("m{}: no lease", track.place));
+        }
+        for span in &lane.paused {
+            let title = format!("m{} is stopped for {}", track.place, duration(span.until - span.from));
+            self.rect(out, "paused", span, body, base - body, 2, &title);
+        }
+        for span in &lane.elder {
+            self.rect(out, "elder", span, body, 3, 1, &format!("m{} is the elder", track.place));
+        }
+        self.draw_terms(out, track);
+        for (row, holds) in track.shown.iter().enumerate() {
+            for hold in holds {
+                self.draw_hold(out, hold, track.shown_at() + row as i64 * (BAND + 2));
+            }
+        }
+        for (row, holds) in track.others.iter().enumerate() {
+            let y = track.others_at() + row as i64 * (THIN + 1);
+            for hold in holds {
+                let span = hold.held().unwrap_or(Span { from: hold.asked, until: hold.over });
+                let class = if hold.got.is_some() { "other" } else { "wait" };
+                let height = if hold.got.is_some() { THIN } else { 2 };
+                self.rect(out, class, &span, y, height, 1, &about(hold));
+            }
+        }
+        for span in &lane.alive {
+            self.rect(out, "life", span, base, 2, 1, "");
+        }
+        for view in lane.views.iter().filter(|view| self.contains(view.at)) {
+            let title = format!("m{} at {}: {}", track.place, duration(view.at), view.words);
+            let (x, y) = (self.x(view.at), base - 3);
+            let title = escape(&title);
+            let _ = write!(
+                out,
+                "<rect class=\"view\" x=\"{x}\" y=\"{y}\" width=\"2\" height=\"7\"><title>{title}</title></rect>"
+            );
+        }
+        for (index, shared) in focus.map(|lock| self.story.clashes(lock)).unwrap_or_default() {
+            let hold = &self.story.holds[index];
+            let row = track.shown.iter().position(|row| row.iter().any(|one| std::ptr::eq(*one, hold)));
+            if let Some(row) = row {
+                let y = track.shown_at() + row as i64 * (BAND + 2) + BAND - 3;
+                self.rect(out, "clash", &shared, y, 4, 3, &format!("{}, while another holds it too", about(hold)));
+            }
+        }
+    }
+
+    fn draw_terms(&self, out: &mut String, track: &Track<'_>) {
+        for term in &track.lane.terms {
+            let Some(row) = track.services.iter().position(|service| *service == term.service) else { continue };
+            let Some((x, width)) = self.part(&term.span, 2) else { continue };
+            let y = track.body() + 5 + row as i64 * (BAND + 2);
+            let colour = self.story.services.iter().position(|service| *service == term.service).unwrap_or(0) % 3;
+            let title = format!("m{} grants {} in epoch {}", track.place, term.service, term.epoch);
+            let asks = Span { from: term.span.from, until: term.acts.unwrap_or(term.span.until) };
+            self.rect(out, &format!("asks s{colour}"), &asks, y, BAND, 1, &format!("{title}; asks everybody first"));
+            if let Some(from) = term.acts {
+                self.rect(out, &format!("term s{colour}"), &Span { from, ..term.span }, y, BAND, 2, &title);
+            }
+            let visible = (width + x.min(0)).min(self.plot() - x.max(0));
+            let words =
+                [format!("grants {} · epoch {}", term.service, term.epoch), format!("{} {}", term.service, term.epoch)];
+            let words = words.into_iter().find(|words| labels::width(words, TEXT) + 8 <= visible);
+            if let Some(words) = words {
+                write_in_bar(out, &words, "epoch", (x.max(0), x.max(0) + visible), y + 12);
+            }
+        }
+    }
+
+    fn draw_hold(&self, out: &mut String, hold: &Hold, y: i64) {
+        let got = hold.got.unwrap_or(hold.over);
+        self.rect(out, "wait", &Span { from: hold.asked, until: got }, y + 7, 2, 1, &format!("{} waits", about(hold)));
+        let Some(held) = hold.held() else { return };
+        let rest = Span { from: held.until, until: hold.over };
+        if rest.from < rest.until {
+            self.rect(out, "over", &rest, y, BAND, 1, &format!("{}; its lease is over", about(hold)));
+        }
+        self.rect(out, "hold", &held, y, BAND, 2, &about(hold));
+        if let Some((x, width)) = self.part(&held, 2) {
+            let visible = width + x.min(0);
+            if labels::width(&hold.token, TEXT) + 4 <= visible {
+                write_in_bar(out, &hold.token, "held", (x.max(0), x.max(0) + visible), y + 12);
+            }
+        }
+    }
+
+    fn draw_axis(&self, out: &mut String, bottom: i64, top: i64) {
+        let span = self.window.until - self.window.from;
+        let wanted = (self.plot() / 95).max(1) as u64;
+        let step = step(span / wanted);
+        let mut at = self.window.from.div_ceil(step) * step;
+        while at <= self.window.until {
+            let x = self.x(at);
+            let _ = write!(out, "<path class=\"grid\" d=\"M{x} {top}V{bottom}\"/>");
+            let words = seconds(at, step);
+            if x + labels::width(&words, TEXT) < self.width {
+                write_label(out, &words, "tick", x + 3, bottom + 14);
+            }
+            at += step;
+        }
+    }
+
+    fn draw_messages(&self, out: &mut String, tracks: &[Track<'_>]) {
+        let inside = |flight: &Flight| {
+            Span { from: flight.sent, until: flight.arrived.unwrap_or(flight.sent) }.meets(&self.window)
+        };
+        let known = |flight: &&Flight| flight.to < tracks.len() && flight.from < tracks.len();
+        out.push_str("<g class=\"all\">");
+        let mut rest: Vec<&Flight> =
+            self.story.flights.iter().filter(known).filter(|flight| inside(flight) && self.named).collect();
+        rest.sort_by_key(|flight| (is_routine(&flight.kind), std::cmp::Reverse(flight.sent)));
+        for flight in rest.into_iter().take(MESSAGES) {
+            self.draw_flight(out, flight, tracks);
+        }
+        out.push_str("</g><g class=\"past\">");
+        for &index in self.past {
+            let flight = &self.story.flights[index];
+            if inside(flight) && known(&flight) {
+                self.draw_flight(out, flight, tracks);
+            }
+        }
+        out.push_str("</g>");
+    }
+
+    fn draw_flight(&self, out: &mut String, flight: &Flight, tracks: &[Track<'_>]) {
+        let (from, to) = (tracks[flight.from].base(), tracks[flight.to].base());
+        let (down, x) = (if to > from { 1 } else { -1 }, self.x(flight.sent));
+        let name =
+            format!("{} from m{} to m{}, sent at {}", flight.kind, flight.from, flight.to, duration(flight.sent));
+        let way = match (flight.arrived, &flight.lost) {
+            (Some(at), _) => {
+                let (title, end) = (format!("{name}, {} under way", duration(at - flight.sent)), self.x(at));
+                (format!("class=\"arrow\" d=\"M{x} {from}L{end} {}\" marker-end=\"url(#head)\"", to - 3 * down), title)
+            }
+            (None, Some(why)) => {
+                let end = from + 16 * down;
+                let cross = "m-3 -3l6 6m0 -6l-6 6";
+                (format!("class=\"stub\" d=\"M{x} {from}V{end}{cross}\""), format!("{name}: {why}"))
+            }
+            (None, None) => {
+                let end = self.x(self.story.end);
+                (
+                    format!("class=\"arrow open\" d=\"M{x} {from}L{end} {}\"", (from + to) / 2),
+                    format!("{name}, not there yet"),
+                )
+            }
+        };
+        let _ = write!(out, "<path {}><title>{}</title></path>", way.0, escape(&way.1));
+    }
+
+    /// The lines that go through all lanes, and the labels of the head.
+    fn draw_marks(&self, out: &mut String, head: &[(String, &'static str, i64, Option<Spot>)], bottom: i64) {
+        for (words, class, at, spot) in head {
+            let Some(spot) = spot else { continue };
+            let y = 8 + spot.row as i64 * ROW + 11;
+            let x = match *class {
+                "broken" => at - 5,
+                "healed" => at - 4,
+                _ => *at,
+            };
+            match *class {
+                "faulty" => {}
+                _ => {
+                    let _ = write!(out, "<path class=\"{class}\" d=\"M{x} {}V{bottom}\"/>", y - 10);
+                }
+            }
+            write_label(out, words, class, spot.left, y);
+        }
+    }
+}
+
+/// A hold in words.
+fn about(hold: &Hold) -> String {
+    let mut words = format!("m{}, {}, asked at {}", hold.place, hold.lock, duration(hold.asked));
+    if let Some(got) = hold.got {
+        let _ = write!(words, ", token {} since {}", hold.token, duration(got));
+    }
+    if !hold.end.is_empty() {
+        let _ = write!(words, ", {} at {}", hold.end, duration(hold.over));
+    }
+    words
+}
+
+/// The next round number of nanoseconds.
+fn step(at_least: u64) -> u64 {
+    let mut step = 1_000;
+    loop {
+        for times in [1, 2, 5] {
+            if step * times >= at_least {
+                return step * times;
+            }
+        }
+        step *= 10;
+    }
+}
+
+/// An instant of the axis.
+fn seconds(at: u64, step: u64) -> String {
+    let places = [(1_000_000_000, 0), (100_000_000, 1), (10_000_000, 2), (1_000_000, 3), (100_000, 4), (10_000, 5)];
+    let places = places.iter().find(|(unit, _)| step >= *unit).map_or(6, |(_, places)| *places);
+    format!("{:.places$} s", at as f64 / 1e9)
+}
+
+/// A span, or an instant, for people.
+pub(super) fn duration(nanos: u64) -> String {
+    match nanos {
+        0..1_000_000 => format!("{} µs", nanos / 1_000),
+        1_000_000..1_000_000_000 => format!("{:.1} ms", nanos as f64 / 1e6),
+        _ => format!("{:.3} s", nanos as f64 / 1e9),
+    }
+}

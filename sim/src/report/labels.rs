@@ -1,0 +1,108 @@
+//! Where labels stand: every label of a strip goes through [`stack`], so none covers another.
+
+/// How much one character takes, in hundredths of the size of the type. A generous guess: what a browser really
+/// draws is measured in `tests/report.rs`.
+const CHARACTER: i64 = 63;
+/// Between two labels of a row.
+const GAP: i64 = 6;
+
+/// A text that wants to stand at a place of a strip. In pixels.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Label {
+    /// Where it would begin.
+    pub at: i64,
+    /// How wide it is.
+    pub width: i64,
+}
+
+/// Where a label stands.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Spot {
+    /// Where it begins.
+    pub left: i64,
+    /// In which row, from 0.
+    pub row: usize,
+}
+
+/// How wide a text surely is at most.
+pub(super) fn width(text: &str, size: i64) -> i64 {
+    text.chars().count() as i64 * size * CHARACTER / 100 + 2
+}
+
+/// Gives each label the first row that has room for it, the earlier ones first: so their order is their importance.
+/// A label begins where it wants to, or as far to the left as it must to end within the strip. `None`: no row has
+/// room, or it is wider than the strip.
+pub(super) fn stack(labels: &[Label], strip: i64, rows: usize) -> Vec<Option<Spot>> {
+    let mut taken: Vec<Vec<(i64, i64)>> = vec![Vec::new(); rows];
+    let place = |label: &Label| {
+        if label.width > strip {
+            return None;
+        }
+        let left = label.at.clamp(0, strip - label.width);
+        let right = left + label.width;
+        let free = |row: &Vec<(i64, i64)>| row.iter().all(|(from, to)| right + GAP <= *from || to + GAP <= left);
+        let row = taken.iter().position(free)?;
+        taken[row].push((left, right));
+        Some(Spot { left, row })
+    };
+    labels.iter().map(place).collect()
+}
+
+/// The rows that these spots take.
+pub(super) fn height(spots: &[Option<Spot>]) -> usize {
+    spots.iter().flatten().map(|spot| spot.row + 1).max().unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::chance::Dice;
+
+    fn some_labels(seed: u64) -> (Vec<Label>, i64) {
+        let mut dice = Dice::new(seed, 0);
+        let strip = dice.between(100, 1_200) as i64;
+        let many = dice.below(60);
+        let label = |_| Label {
+            at: dice.between(0, strip as u64 * 3 / 2) as i64 - strip / 4,
+            width: dice.between(1, 260) as i64,
+        };
+        ((0..many).map(label).collect(), strip)
+    }
+
+    #[test]
+    fn no_label_covers_another_or_leaves_its_strip() {
+        for seed in 0..500 {
+            let (labels, strip) = some_labels(seed);
+            let spots = stack(&labels, strip, 5);
+            assert_eq!(spots.len(), labels.len());
+            let placed: Vec<(Spot, i64)> =
+                labels.iter().zip(&spots).filter_map(|(label, spot)| Some(((*spot)?, label.width))).collect();
+            for (index, (one, width)) in placed.iter().enumerate() {
+                assert!(one.left >= 0 && one.left + width <= strip && one.row < 5);
+                for (other, other_width) in &placed[..index] {
+                    let apart = one.left + width <= other.left || other.left + other_width <= one.left;
+                    assert!(one.row != other.row || apart, "seed {seed}: {one:?} covers {other:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn with_rows_enough_every_label_that_fits_the_strip_stands() {
+        for seed in 0..500 {
+            let (labels, strip) = some_labels(seed);
+            let spots = stack(&labels, strip, labels.len());
+            for (label, spot) in labels.iter().zip(&spots) {
+                assert_eq!(spot.is_some(), label.width <= strip);
+            }
+            assert!(height(&spots) <= labels.len());
+        }
+    }
+
+    #[test]
+    fn the_first_labels_are_the_last_to_be_left_out() {
+        let same = [Label { at: 10, width: 50 }; 4];
+        let spots = stack(&same, 100, 2);
+        assert_eq!(spots.iter().map(Option::is_some).collect::<Vec<_>>(), [true, true, false, false]);
+    }
+}

@@ -1,0 +1,674 @@
+//! What a record tells, put together for drawing: spans instead of instants.
+
+use crate::record::{Entry, Line, Record};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What a member is called when it has become the elder.
+pub(super) const IS_ELDER: &str = "is the elder";
+
+/// From one instant of true time to another.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Span {
+    /// Nanoseconds.
+    pub from: u64,
+    /// Nanoseconds.
+    pub until: u64,
+}
+
+impl Span {
+    /// Whether the two have an instant in common.
+    pub(super) fn meets(&self, other: &Span) -> bool {
+        self.from <= other.until && other.from <= self.until
+    }
+}
+
+/// Something at one instant, in words.
+#[derive(Clone, Debug)]
+pub(super) struct Note {
+    /// When.
+    pub at: u64,
+    /// What.
+    pub words: String,
+    /// 0 is told before 1.
+    pub rank: u8,
+}
+
+/// A term of a grantor.
+#[derive(Clone, Debug)]
+pub(super) struct Term {
+    /// From its naming, or since it began to ask.
+    pub span: Span,
+    /// When it began to grant.
+    pub acts: Option<u64>,
+    /// The service.
+    pub service: String,
+    /// The epoch, as people write it.
+    pub epoch: String,
+}
+
+/// A request, and the hold that came of it.
+#[derive(Clone, Debug)]
+pub(super) struct Hold {
+    /// The place of its member.
+    pub place: usize,
+    /// `service/name`.
+    pub lock: String,
+    /// When it was asked for.
+    pub asked: u64,
+    /// When it was granted.
+    pub got: Option<u64>,
+    /// The token, as people write it.
+    pub token: String,
+    /// The end of its lease.
+    pub lease: Option<u64>,
+    /// The end of its member's lease, if that came while the process was stopped.
+    pub stopped: Option<u64>,
+    /// When it was over, whatever way.
+    pub over: u64,
+    /// How it ended.
+    pub end: String,
+}
+
+impl Hold {
+    fn leased(&self) -> u64 {
+        self.lease.unwrap_or(u64::MAX).min(self.stopped.unwrap_or(u64::MAX))
+    }
+
+    /// While its guard may have been believed.
+    pub(super) fn held(&self) -> Option<Span> {
+        let from = self.got?;
+        Some(Span { from, until: self.leased().min(self.over).max(from) })
+    }
+}
+
+/// What happened at one place.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Lane {
+    /// While a process was there.
+    pub alive: Vec<Span>,
+    /// While it was stopped.
+    pub paused: Vec<Span>,
+    /// While its view said that it is the elder.
+    pub elder: Vec<Span>,
+    /// While its member lease did not run, after it had.
+    pub suspended: Vec<Span>,
+    /// What it granted.
+    pub terms: Vec<Term>,
+    /// Views installed here: when, and in words.
+    pub views: Vec<Note>,
+    /// Everything else.
+    pub notes: Vec<Note>,
+}
+
+/// A fault.
+#[derive(Clone, Debug)]
+pub(super) struct Shade {
+    /// Its number in the plan.
+    pub number: usize,
+    /// Its kind.
+    pub kind: String,
+    /// The places it hit, as far as it was known when it began.
+    pub places: Vec<usize>,
+    /// How long.
+    pub span: Span,
+}
+
+impl Shade {
+    /// For a label.
+    pub(super) fn words(&self, lanes: usize) -> String {
+        let whom = match self.places.len() {
+            0 => String::new(),
+            all if all >= lanes => ", everybody".to_string(),
+            _ => format!(", {}", places(&self.places)),
+        };
+        format!("fault {}: {}{whom}", self.number, self.kind)
+    }
+}
+
+/// A packet under way.
+#[derive(Clone, Debug)]
+pub(super) struct Flight {
+    /// From which place.
+    pub from: usize,
+    /// To which.
+    pub to: usize,
+    /// What it carries.
+    pub kind: String,
+    /// When it left.
+    pub sent: u64,
+    /// When it arrived.
+    pub arrived: Option<u64>,
+    /// Why it did not.
+    pub lost: Option<String>,
+}
+
+/// The end of a broken run.
+#[derive(Clone, Debug)]
+pub(super) struct Breach {
+    /// When.
+    pub at: u64,
+    /// Where, if it was seen at one place.
+    pub place: Option<usize>,
+    /// The invariant.
+    pub invariant: String,
+    /// The lock, if it is about one.
+    pub lock: Option<String>,
+    /// In words.
+    pub words: String,
+}
+
+/// A run, for drawing.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Story {
+    /// One for each place.
+    pub lanes: Vec<Lane>,
+    /// In the order in which they began.
+    pub faults: Vec<Shade>,
+    /// In the order of asking.
+    pub holds: Vec<Hold>,
+    /// In the order of sending; those that never arrived last.
+    pub flights: Vec<Flight>,
+    /// When everything was healed.
+    pub heal: Option<u64>,
+    /// What was broken.
+    pub breach: Option<Breach>,
+    /// The last instant.
+    pub end: u64,
+    /// The services that were granted, in the order of their names.
+    pub services: Vec<String>,
+}
+
+/// Places for people.
+pub(super) fn places(these: &[usize]) -> String {
+    these.iter().map(|place| format!("m{place}")).collect::<Vec<_>>().join(" ")
+}
+
+/// A token or an epoch for people: the view and the number in it.
+pub(super) fn token(number: u64) -> String {
+    format!("{}.{}", number >> 32, number as u32)
+}
+
+impl Story {
+    /// Puts a record together.
+    pub(super) fn of(record: &Record) -> Story {
+        let end = record.lines.iter().map(|line| line.at).max().unwrap_or(0);
+        let mut teller = Teller { story: Story { end, ..Story::default() }, ..Teller::default() };
+        for line in &record.lines {
+            teller.hear(line);
+        }
+        teller.finish()
+    }
+
+    /// The lock to show with its tokens: that of the break, or else the one that was granted most.
+    pub(super) fn focus(&self) -> Option<String> {
+        if let Some(breach) = &self.breach {
+            return breach.lock.clone();
+        }
+        let mut grants: BTreeMap<&str, usize> = BTreeMap::new();
+        for hold in self.holds.iter().filter(|hold| hold.got.is_some()) {
+            *grants.entry(&hold.lock).or_default() += 1;
+        }
+        grants.into_iter().max_by_key(|(_, count)| *count).map(|(lock, _)| lock.to_string())
+    }
+
+    /// The holds of a lock that overlap another of it, with the spans that they share.
+    pub(super) fn clashes(&self, lock: &str) -> Vec<(usize, Span)> {
+        let held: Vec<(usize, Span)> = self
+            .holds
+            .iter()
+            .enumerate()
+            .filter_map(|(index, hold)| (hold.lock == lock).then(|| hold.held().map(|span| (index, span))).flatten())
+            .collect();
+        let mut clashes = Vec::new();
+        for (index, span) in &held {
+            for (other, with) in &held {
+                let shared = Span { from: span.from.max(with.from), until: span.until.min(with.until) };
+                // Who gives back and who gets it may share an instant.
+                let real = shared.from < shared.until || (shared.from == shared.until && shared.until == self.end);
+                if index != other && real && shared.from <= shared.until {
+                    clashes.push((*index, shared));
+                }
+            }
+        }
+        clashes
+    }
+
+    /// The places where a break is seen: where its lock is held, or where it was noticed.
+    pub(super) fn scene(&self) -> Vec<usize> {
+        let Some(breach) = &self.breach else { return Vec::new() };
+        let mut scene: Vec<usize> = breach.place.into_iter().collect();
+        if let Some(lock) = &breach.lock {
+            scene.extend(self.clashes(lock).iter().map(|(index, _)| self.holds[*index].place));
+        }
+        scene.sort_unstable();
+        scene.dedup();
+        scene
+    }
+
+    /// The life of a place at an instant.
+    pub(super) fn life(&self, place: usize, at: u64) -> Option<Span> {
+        self.lanes.get(place)?.alive.iter().rev().find(|span| span.from <= at && at <= span.until).copied()
+    }
+}
+
+#[derive(Default)]
+struct Teller {
+    story: Story,
+    /// Of `story.holds`, by the number of the call.
+    calls: BTreeMap<usize, usize>,
+    sent: BTreeMap<u64, (Flight, bool)>,
+    faults: BTreeMap<usize, usize>,
+    /// When and where something happened last.
+    last: Option<(u64, usize)>,
+}
+
+impl Teller {
+    fn lane(&mut self, place: usize) -> &mut Lane {
+        if self.story.lanes.len() <= place {
+            self.story.lanes.resize_with(place + 1, Lane::default);
+        }
+        &mut self.story.lanes[place]
+    }
+
+    fn note(&mut self, line: &Line, rank: u8, words: impl Into<String>) {
+        if let Some(place) = line.place {
+            self.lane(place).notes.push(Note { at: line.at, words: words.into(), rank });
+        }
+    }
+
+    fn hear(&mut self, line: &Line) {
+        let (at, end) = (line.at, self.story.end);
+        let open = Span { from: at, until: end };
+        match (&line.entry, line.place) {
+            (Entry::Invoke { call, service, name, .. }, Some(place)) => {
+                self.calls.insert(*call, self.story.holds.len());
+                self.lane(place);
+                let lock = format!("{service}/{name}");
+                let (token, how) = (String::new(), String::new());
+                let (got, lease, stopped) = (None, None, None);
+                self.story.holds.push(Hold { place, lock, asked: at, got, token, lease, stopped, over: end, end: how });
+            }
+            (Entry::Ok { call, token: number, until }, _) => {
+                if let Some(hold) = self.hold(*call) {
+                    (hold.got, hold.token, hold.lease) = (Some(at), token(*number), *until);
+                }
+            }
+            (Entry::Extended { call, until }, _) => {
+                if let Some(hold) = self.hold(*call) {
+                    hold.lease = *until;
+                }
+            }
+            (Entry::Fail { call, answer }, _) => self.over(*call, at, answer),
+            (Entry::Unknown { call }, _) => self.over(*call, at, "its process ended"),
+            (Entry::Release { call }, _) => self.over(*call, at, "given back"),
+            (Entry::Lost { call, reason }, _) => self.over(*call, at, &format!("lost: {reason}")),
+            (Entry::Write { call, token: number, taken }, Some(_)) => {
+                let lock = self.hold(*call).map(|hold| hold.lock.clone()).unwrap_or_default();
+                if !taken {
+                    self.note(line, 4, format!("write to {lock} with {} refused", token(*number)));
+                }
+            }
+            (Entry::Start, Some(place)) => {
+                self.lane(place).alive.push(open);
+                if line.life > 1 {
+                    self.note(line, 1, "starts again");
+                }
+            }
+            (Entry::End { how }, Some(place)) => {
+                self.end_process(place, at);
+                if how != "reborn" {
+                    self.note(line, 0, how.clone());
+                }
+            }
+            (Entry::Pause, Some(place)) => {
+                self.lane(place).paused.push(open);
+                self.note(line, 0, "stopped");
+            }
+            (Entry::Wake, Some(place)) => {
+                for hold in self.story.holds.iter_mut().filter(|hold| hold.place == place && hold.end.is_empty()) {
+                    hold.stopped = hold.stopped.filter(|until| *until < at);
+                }
+                close(self.lane(place).paused.last_mut(), at);
+                self.note(line, 1, "wakes");
+            }
+            (Entry::Leave, Some(_)) => self.note(line, 1, "is told to leave"),
+            (Entry::Lease { until: Some(until) }, Some(place)) => self.lease(place, at, *until),
+            (Entry::View { number, members, ghosts, lives, .. }, Some(place)) => {
+                let elder = elder(members, lives, ghosts) == Some((place, line.life));
+                self.view(place, at, elder, format!("view {number}: {}{}", places(members), and_ghosts(ghosts)));
+            }
+            (Entry::Event { name }, Some(_)) => self.event(line, name),
+            (Entry::Grantor { service, epoch, recovering }, Some(place)) => {
+                self.grantor(place, at, service, token(*epoch), *recovering);
+            }
+            (Entry::NoGrantor { service, .. }, Some(place)) => {
+                let of_it = |term: &&mut Term| term.span.until == end && term.service == *service;
+                if let Some(term) = self.lane(place).terms.iter_mut().rev().find(of_it) {
+                    term.span.until = at;
+                }
+            }
+            (Entry::Send { packet, to, kind, lost }, Some(from)) => {
+                let kind = kind.clone();
+                let flight = Flight { from, to: *to, kind, sent: at, arrived: None, lost: lost.clone() };
+                self.sent.insert(*packet, (flight, false));
+            }
+            (Entry::Arrive { packet }, Some(to)) => {
+                if let Some((flight, arrived)) = self.sent.get_mut(packet) {
+                    *arrived = true;
+                    let flight = Flight { to, arrived: Some(at), ..flight.clone() };
+                    self.story.flights.push(flight);
+                }
+            }
+            (Entry::Fault { fault, kind, places }, _) => {
+                self.faults.insert(*fault, self.story.faults.len());
+                let (kind, places) = (kind.clone(), places.clone());
+                self.story.faults.push(Shade { number: *fault, kind, places, span: open });
+            }
+            (Entry::Mended { fault }, _) => {
+                let fault = self.faults.get(fault).copied();
+                close(fault.and_then(|index| self.story.faults.get_mut(index)).map(|shade| &mut shade.span), at);
+            }
+            (Entry::Heal, _) => {
+                self.story.heal = Some(at);
+                for fault in self.story.faults.iter_mut().filter(|fault| fault.span.until == end) {
+                    fault.span.until = at;
+                }
+            }
+            (Entry::Break { invariant, lock, words }, place) => {
+                // Seen in the step that was written down last.
+                let place = place.or(self.last.filter(|(then, _)| *then == at).map(|(_, place)| place));
+                let (invariant, lock, words) = (invariant.clone(), lock.clone(), words.clone());
+                self.story.breach = Some(Breach { at, place, invariant, lock, words });
+            }
+            // The rest only makes sense with a place.
+            _ => {}
+        }
+        self.last = line.place.map(|place| (at, place)).or(self.last);
+    }
+
+    fn hold(&mut self, call: usize) -> Option<&mut Hold> {
+        self.calls.get(&call).and_then(|index| self.story.holds.get_mut(*index))
+    }
+
+    fn over(&mut self, call: usize, at: u64, how: &str) {
+        let end = self.story.end;
+        if let Some(hold) = self.hold(call)
+            && hold.end.is_empty()
+        {
+            (hold.over, hold.end) = (at.min(end), how.to_string());
+        }
+    }
+
+    fn end_process(&mut self, place: usize, at: u64) {
+        let end = self.story.end;
+        let lane = self.lane(place);
+        for spans in [&mut lane.alive, &mut lane.paused, &mut lane.elder, &mut lane.suspended] {
+            close(spans.last_mut().filter(|span| span.until == end), at);
+        }
+        for term in lane.terms.iter_mut().filter(|term| term.span.until == end) {
+            term.span.until = at;
+        }
+        for hold in self.story.holds.iter_mut().filter(|hold| hold.place == place && hold.end.is_empty()) {
+            (hold.over, hold.end) = (at, "its process ended".to_string());
+        }
+    }
+
+    fn view(&mut self, place: usize, at: u64, is_elder: bool, words: String) {
+        let end = self.story.end;
+        let lane = self.lane(place);
+        let open = lane.elder.last_mut().filter(|span| span.until == end);
+        match (is_elder, open) {
+            (true, None) => lane.elder.push(Span { from: at, until: end }),
+            (false, Some(span)) => span.until = at,
+            _ => {}
+        }
+        lane.views.push(Note { at, words, rank: 3 });
+    }
+
+    /// The process is stopped, and its member's lease ends meanwhile: so do its holds, unless it wakes before.
+    fn lease(&mut self, place: usize, at: u64, until: u64) {
+        let open = |hold: &&mut Hold| hold.place == place && hold.got.is_some() && hold.end.is_empty();
+        for hold in self.story.holds.iter_mut().filter(open) {
+            hold.stopped = Some(until.max(at));
+        }
+    }
+
+    fn event(&mut self, line: &Line, name: &str) {
+        let Some(place) = line.place else { return };
+        let (at, end) = (line.at, self.story.end);
+        let plain: String = name.chars().filter(char::is_ascii_alphabetic).collect::<String>().to_lowercase();
+        match plain.as_str() {
+            "suspended" => {
+                self.lane(place).suspended.push(Span { from: at, until: end });
+                self.note(line, 1, "lease over");
+            }
+            "resumed" => {
+                let open = self.lane(place).suspended.last_mut().filter(|span| span.until == end);
+                let again = open.is_some();
+                close(open, at);
+                if again {
+                    self.note(line, 2, "lease runs again");
+                }
+            }
+            // Drawn as a stripe.
+            "becameelder" => self.note(line, 2, IS_ELDER),
+            "left" => {}
+            _ => self.note(line, 1, name.replace('_', " ").to_lowercase()),
+        }
+    }
+
+    fn grantor(&mut self, place: usize, at: u64, service: &str, epoch: String, recovering: bool) {
+        let end = self.story.end;
+        if !self.story.services.iter().any(|known| known == service) {
+            self.story.services.push(service.to_string());
+            self.story.services.sort();
+        }
+        let acts = (!recovering).then_some(at);
+        let lane = self.lane(place);
+        let known = lane
+            .terms
+            .iter_mut()
+            .rev()
+            .find(|term| term.service == service && term.epoch == epoch && term.span.until == end);
+        match known {
+            Some(term) => term.acts = term.acts.or(acts),
+            None => {
+                // One member grants a service in one epoch at a time.
+                for term in lane.terms.iter_mut().filter(|term| term.service == service && term.span.until == end) {
+                    term.span.until = at;
+                }
+                let span = Span { from: at, until: end };
+                lane.terms.push(Term { span, acts, service: service.to_string(), epoch });
+            }
+        }
+    }
+
+    fn finish(mut self) -> Story {
+        let story = &mut self.story;
+        if let Some(breach) = &mut story.breach {
+            // The judge that reads the record comes after the end, and says of when it speaks.
+            let late = breach.words.strip_prefix("offline, at ").and_then(|words| words.split_once(" ns: "));
+            if let Some((at, words)) = late.and_then(|(at, words)| Some((at.parse().ok()?, words.to_string()))) {
+                (breach.at, breach.place, breach.words) = (at, None, words);
+            }
+            let call = |call: usize| self.calls.get(&call).and_then(|index| story.holds.get(*index));
+            let locks = story.holds.iter().map(|hold| hold.lock.as_str()).collect();
+            let named = |mark: &str| {
+                let (_, rest) = breach.words.split_once(mark)?;
+                rest[..rest.find(|c: char| !c.is_ascii_digit())?].parse().ok().and_then(call)
+            };
+            let first = named("call ").or_else(|| named("Ask("));
+            breach.words = plain(&breach.words, call, &locks);
+            breach.place = breach.place.or(first.map(|hold| hold.place));
+            let told = locks.iter().find(|lock| breach.words.contains(**lock)).map(ToString::to_string);
+            breach.lock = breach.lock.take().or(told).or(first.map(|hold| hold.lock.clone()));
+        }
+        let never = self.sent.into_values().filter(|(_, arrived)| !arrived).map(|(flight, _)| flight);
+        self.story.flights.extend(never);
+        self.story
+    }
+}
+
+/// Place and life of the first member that is no ghost. A place may be there twice, first with a ghost.
+fn elder(members: &[usize], lives: &[u64], ghosts: &[usize]) -> Option<(usize, u64)> {
+    let mut ghosts = ghosts.to_vec();
+    let alive = |place: &usize| match ghosts.iter().position(|ghost| ghost == place) {
+        Some(index) => {
+            ghosts.remove(index);
+            false
+        }
+        None => true,
+    };
+    let first = members.iter().position(alive)?;
+    Some((members[first], lives.get(first).copied().unwrap_or(1)))
+}
+
+fn and_ghosts(ghosts: &[usize]) -> String {
+    if ghosts.is_empty() { String::new() } else { format!(", ghosts {}", places(ghosts)) }
+}
+
+/// Words that an invariant wrote for engineers, for everybody: calls with their members, locks and tokens as they are
+/// drawn. `call` finds a call's hold.
+fn plain<'a>(words: &str, call: impl Fn(usize) -> Option<&'a Hold>, locks: &BTreeSet<&str>) -> String {
+    let mut plain = words.to_string();
+    for lock in locks {
+        let (service, name) = lock.split_once('/').unwrap_or((lock, ""));
+        plain = plain.replace(&format!("(ServiceName({service:?}), {name})"), lock);
+        plain = plain.replace(&format!("({service:?}, {name:?})"), lock);
+    }
+    for mark in ["Ask(", "call ", "calls ", "Some(t"] {
+        let mut parts = plain.split(mark);
+        let mut said = parts.next().unwrap_or_default().to_string();
+        for part in parts {
+            let digits = part.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(part.len());
+            let (number, rest) = part.split_at(digits);
+            let known = number.parse().ok().and_then(&call);
+            said += &match (mark, known) {
+                ("Some(t", _) => format!("token {number}{}", rest.strip_prefix(')').unwrap_or(rest)),
+                ("Ask(", Some(hold)) => format!("m{}{}", hold.place, rest.strip_prefix(')').unwrap_or(rest)),
+                ("call ", Some(hold)) if !rest.starts_with(" of m") => {
+                    format!("call {number} of m{}{rest}", hold.place)
+                }
+                _ => format!("{mark}{part}"),
+            };
+        }
+        plain = said;
+    }
+    // What is left of large numbers are tokens and epochs.
+    let is_digit = |c: char| c.is_ascii_digit();
+    let mut said = String::new();
+    while let Some(from) = plain.find(is_digit) {
+        let length = plain[from..].find(|c| !is_digit(c)).unwrap_or(plain.len() - from);
+        let number: Result<u64, _> = plain[from..from + length].parse();
+        let number = number.ok().filter(|number| *number >= 1 << 32);
+        said += &plain[..from];
+        said += &number.map_or_else(|| plain[from..from + length].to_string(), token);
+        plain.drain(..from + length);
+    }
+    said + &plain
+}
+
+fn close(span: Option<&mut Span>, at: u64) {
+    if let Some(span) = span {
+        span.until = at;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn story(lines: Vec<(u64, usize, Entry)>) -> Story {
+        let line = |(at, place, entry)| Line { at, place: Some(place), life: 1, entry };
+        Story::of(&Record { lines: lines.into_iter().map(line).collect() })
+    }
+
+    fn ask(call: usize) -> Entry {
+        Entry::Invoke { call, service: "stock".into(), name: "a".into(), wait: None, lease: None }
+    }
+
+    fn granted(call: usize, until: u64) -> Entry {
+        Entry::Ok { call, token: (7 << 32) + call as u64, until: Some(until) }
+    }
+
+    #[test]
+    fn two_who_hold_one_lock_clash_as_long_as_both_leases_run() {
+        let told = story(vec![
+            (10, 0, ask(0)),
+            (20, 0, granted(0, 60)),
+            (30, 1, ask(1)),
+            (50, 1, granted(1, 90)),
+            (80, 0, Entry::Lost { call: 0, reason: "lease ended".into() }),
+            (95, 1, Entry::Release { call: 1 }),
+        ]);
+        let shared = Span { from: 50, until: 60 };
+        assert_eq!(told.clashes("stock/a"), [(0, shared), (1, shared)]);
+        assert_eq!((told.holds[0].token.as_str(), told.focus().as_deref()), ("7.0", Some("stock/a")));
+        assert!(told.clashes("stock/b").is_empty());
+    }
+
+    #[test]
+    fn who_gives_a_lock_back_at_the_instant_of_the_next_grant_does_not_clash() {
+        let told = story(vec![
+            (10, 0, ask(0)),
+            (20, 0, granted(0, 900)),
+            (50, 0, Entry::Release { call: 0 }),
+            (50, 1, ask(1)),
+            (50, 1, granted(1, 900)),
+            (99, 1, Entry::Release { call: 1 }),
+        ]);
+        assert_eq!(told.clashes("stock/a"), []);
+    }
+
+    #[test]
+    fn a_stopped_holder_holds_until_its_members_lease_ends_unless_it_wakes_before() {
+        let stopped = |wakes: u64| {
+            story(vec![
+                (10, 0, ask(0)),
+                (20, 0, granted(0, 900)),
+                (30, 0, Entry::Pause),
+                (30, 0, Entry::Lease { until: Some(60) }),
+                (wakes, 0, Entry::Wake),
+                (200, 0, Entry::Release { call: 0 }),
+            ])
+        };
+        let until = |story: Story| story.holds[0].held().map(|span| span.until);
+        assert_eq!((until(stopped(40)), until(stopped(80))), (Some(200), Some(60)));
+    }
+
+    #[test]
+    fn the_elder_is_the_first_who_is_no_ghost_in_the_life_that_the_view_means() {
+        assert_eq!(elder(&[2, 0, 1], &[1, 3, 1], &[2]), Some((0, 3)));
+        // A place twice: with the ghost of a process, and with the next one.
+        assert_eq!(elder(&[2, 2, 0], &[1, 2, 1], &[2]), Some((2, 2)));
+        assert_eq!(elder(&[2], &[1], &[2]), None);
+    }
+
+    #[test]
+    fn words_for_engineers_become_words_for_everybody() {
+        let told = story(vec![(10, 3, ask(4))]);
+        let call = |call: usize| (call == 4).then(|| &told.holds[0]);
+        let locks = BTreeSet::from(["stock/a"]);
+        for (words, said) in [
+            ("(ServiceName(\"stock\"), a) is held by m1 with Some(t1040.1)", "stock/a is held by m1 with token 1040.1"),
+            ("Ask(4) before Ask(9)", "m3 before Ask(9)"),
+            (
+                "call 4 begins with 4294967296003, when epoch 4299262263297 has acted",
+                "call 4 of m3 begins with 1000.3, when epoch 1001.1 has acted",
+            ),
+            ("call 4 of m3 for (\"stock\", \"a\") took 12 ns", "call 4 of m3 for stock/a took 12 ns"),
+        ] {
+            assert_eq!(plain(words, call, &locks), said);
+        }
+    }
+
+    #[test]
+    fn what_the_second_judge_found_is_drawn_when_it_happened() {
+        let words = "offline, at 50 ns: call 0 begins with 4294967296003".to_string();
+        let told =
+            story(vec![(10, 2, ask(0)), (900, 1, Entry::Break { invariant: "tokens_rise".into(), lock: None, words })]);
+        let breach = told.breach.expect("it is broken");
+        assert_eq!((breach.at, breach.place, breach.lock.as_deref()), (50, Some(2), Some("stock/a")));
+        assert_eq!(breach.words, "call 0 of m2 begins with 1000.3");
+    }
+}
