@@ -68,6 +68,8 @@ pub struct Plan {
     pub drops: u32,
     /// The weather when nothing is wrong.
     pub weather: Weather,
+    /// Clients give back seldom: most holds outlive the fault that they met.
+    pub tenacious: bool,
     /// How long there are faults.
     pub span: u64,
     /// Mean time between two deeds of clients.
@@ -138,6 +140,7 @@ impl Plan {
             trust_refused,
             partial: dice.chance(300_000),
             drops: if dice.chance(500_000) { dice.between(20_000, 500_000) as u32 } else { 0 },
+            tenacious: Dice::new(seed, 4).chance(350_000),
             weather: Weather { slowest: dice.between(MS / 2, 5 * MS), ..Weather::FAIR },
             span,
             pace: dice.between(8, 100) * MS,
@@ -306,7 +309,14 @@ impl Run {
                 changed = true;
             }
             while let Some(step) = one.next(now) {
-                self.apply(step);
+                // Who could be spared when the fault began may be needed by now.
+                let ends = match &step {
+                    Step::Crash(place) | Step::Leave(place) => self.world.is_alive(*place).then_some(*place),
+                    _ => None,
+                };
+                if ends.is_none_or(|place| self.world.can_spare(&[place], plan.reckless)) {
+                    self.apply(step);
+                }
             }
             !over
         });
@@ -415,7 +425,11 @@ impl Run {
                     _ => Wait::Forever,
                 };
                 let lease = dice.chance(400_000).then(|| ms(&mut dice, 3_000));
-                let (service, name) = (dice.pick(&SERVICES).to_string(), dice.pick(&NAMES).to_string());
+                let (mut service, name) = (dice.pick(&SERVICES).to_string(), dice.pick(&NAMES).to_string());
+                // Now and then one that nobody has named yet.
+                if dice.chance(30_000) {
+                    service = format!("day{}", now / (2 * SECOND));
+                }
                 let call = world.history().calls.len();
                 let dropped = dice.chance(plan.drops).then(|| draw_drop(&mut dice, call));
                 self.apply(Step::Ask { call, place, service, name, wait, lease });
@@ -425,7 +439,9 @@ impl Run {
                 }
             }
             45..75 => {
-                if let Some(call) = some(&mut dice, claims()) {
+                if !(plan.tenacious && dice.chance(800_000))
+                    && let Some(call) = some(&mut dice, claims())
+                {
                     self.apply(Step::Release(call));
                 }
             }
@@ -573,7 +589,7 @@ fn add_all(to: &mut BTreeMap<&'static str, u64>, from: &BTreeMap<&'static str, u
 /// A plan for people.
 pub fn describe(plan: &Plan) -> String {
     let mut text = format!(
-        "{} founders, {} joiners, council {}, member lease {:?}, clocks {:?} ppm, hosts {:?}{}{}{}{}{}{}{}",
+        "{} founders, {} joiners, council {}, member lease {:?}, clocks {:?} ppm, hosts {:?}{}{}{}{}{}{}{}{}",
         plan.founders,
         plan.joiners,
         plan.council,
@@ -584,6 +600,7 @@ pub fn describe(plan: &Plan) -> String {
         if plan.reckless { ", reckless" } else { "" },
         if plan.without_hints { ", no hints" } else { "" },
         if plan.durable { ", votes on disk" } else { "" },
+        if plan.tenacious { ", holds for long" } else { "" },
         if plan.gossip { ", real gossip" } else { "" },
         if plan.trust_refused { ", refusals trusted" } else { "" },
         if plan.partial { ", healed in part" } else { "" },

@@ -1,8 +1,9 @@
 //! Faults as values: what, when and for how long. A list of them is a story that can be shrunk.
 
 use crate::chance::{Dice, mix};
+use crate::kind;
 use crate::network::{MS, Narrow, SECOND, Weather};
-use crate::step::{Rumour, Step};
+use crate::step::{Packets, Rumour, Step};
 use crate::world::World;
 use elderlock::protocol::{ProcessId, View};
 use std::collections::VecDeque;
@@ -73,6 +74,49 @@ pub enum What {
     WallClock(usize, i64),
     /// A member gets no datagrams, and sends none.
     NoDatagrams(Target),
+    /// Packets of one kind are kept back, and go on their way at the end.
+    Late(Late),
+    /// A member of the council hears nobody for an elder lease. When it is back, the elder is cut off with some others.
+    Overthrow(Overthrow),
+    /// As soon as a view is installed the elder is cut off with some others, whose bits are set.
+    SplitView(u32),
+}
+
+/// What is late, and what happens to the sender meanwhile.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Late {
+    /// Which packets, one of [`KINDS`](kind::KINDS).
+    pub kind: &'static str,
+    /// From whom; else from everybody.
+    pub from: Option<Target>,
+    /// To which place; else to everybody.
+    pub to: Option<usize>,
+    /// What happens to the sender, or else to the elder, on the way.
+    pub blow: Option<Blow>,
+}
+
+/// What happens to somebody in the middle of another fault.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Blow {
+    /// It is killed.
+    Crash,
+    /// It says goodbye.
+    Leave,
+    /// It is cut off.
+    Isolate,
+}
+
+/// An elder that is followed while it believes that all is well.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Overthrow {
+    /// Who takes over: of the council, counted round.
+    pub candidate: usize,
+    /// How long it hears nobody before.
+    pub deaf: u64,
+    /// Who is cut off with the elder.
+    pub loyal: u32,
+    /// The others are killed, and started again at once, when the elder is cut off. Where votes are kept on disk.
+    pub restart: bool,
 }
 
 impl What {
@@ -105,6 +149,9 @@ impl What {
             What::ClockRate(..) => "clock rate",
             What::WallClock(..) => "wall clock",
             What::NoDatagrams(_) => "no datagrams",
+            What::Late(_) => "late",
+            What::Overthrow(_) => "overthrow",
+            What::SplitView(_) => "split view",
         }
     }
 
@@ -131,7 +178,7 @@ pub struct Fault {
 }
 
 /// Kinds of faults that a plan may draw from.
-pub const KINDS: usize = 26;
+pub const KINDS: usize = 29;
 /// The kind that is left to real gossip where that runs.
 pub const FALSE_ALARM: usize = 15;
 /// The kind that an operator who trusts refusals must not meet.
@@ -140,6 +187,22 @@ pub const REJECT: usize = 20;
 pub const NO_DATAGRAMS: usize = 23;
 /// The kinds that mean something only where votes are kept on disk.
 pub const DISK: std::ops::RangeInclusive<usize> = 24..=25;
+
+/// The kinds of packets that change who may do what: late ones are the worst.
+const TELLING: [&str; 12] = [
+    "Grant",
+    "Done",
+    "Name",
+    "GrantorIs",
+    "Tokens",
+    "Recover",
+    "Report",
+    "InventoryIs",
+    "Install",
+    "Accepted",
+    "Promise",
+    "Pulse",
+];
 
 /// How long a fault waits at least for its victim to be there, or to be spared.
 const PATIENCE: u64 = 10 * SECOND;
@@ -217,7 +280,39 @@ impl Fault {
             22 => What::WallClock(place, dice.between(0, 2_000_000) as i64 - 1_000_000),
             NO_DATAGRAMS => What::NoDatagrams(target),
             24 => What::CrashAll,
-            _ => What::LoseDisk(target),
+            25 => What::LoseDisk(target),
+            26 => {
+                // Long enough for a view without its sender.
+                lasts = lasts.max(member_lease * dice.between(2, 20) / 10);
+                let blow = match dice.below(6) {
+                    0 => Some(Blow::Crash),
+                    1 | 2 => Some(Blow::Leave),
+                    3 | 4 => Some(Blow::Isolate),
+                    _ => None,
+                };
+                let late = if dice.chance(600_000) { dice.pick(&TELLING) } else { dice.pick(kind::KINDS) };
+                let (from, to) = match dice.below(4) {
+                    0 | 1 => (Some(target), None),
+                    2 => (Some(target), Some(other)),
+                    _ => (None, Some(other)),
+                };
+                What::Late(Late { kind: late, from, to, blow })
+            }
+            27 => {
+                lasts = member_lease * dice.between(16, 30) / 10;
+                // An elder lease is two fifths of a member's.
+                let deaf = member_lease * dice.between(41, 60) / 100;
+                What::Overthrow(Overthrow {
+                    candidate: place,
+                    deaf,
+                    loyal: dice.below(1 << places) as u32,
+                    restart: dice.chance(500_000),
+                })
+            }
+            _ => {
+                lasts = member_lease * dice.between(8, 30) / 10;
+                What::SplitView(dice.below(1 << places) as u32)
+            }
         };
         Fault { at, lasts, what }
     }
@@ -229,7 +324,8 @@ impl Fault {
 
     /// Whether it is aimed at somebody who is there only for moments.
     pub fn is_lurking(&self) -> bool {
-        matches!(self.what.target(), Some(Target::Recovering | Target::Awaited))
+        matches!(self.what, What::SplitView(_))
+            || matches!(self.what.target(), Some(Target::Recovering | Target::Awaited))
     }
 }
 
@@ -369,7 +465,7 @@ impl World {
             What::LoseDisk(target) => {
                 let place = self.find(target).filter(|place| self.can_lose_disk(*place))?;
                 plot.down(&self.spared(&[place], reckless)?, Step::Crash, Step::Start);
-                plot.add(now + fault.lasts / 2, Step::LoseDisk(place));
+                plot.add(now, Step::LoseDisk(place));
             }
             What::Leave(target) => {
                 let place = self.find(target)?;
@@ -417,6 +513,51 @@ impl World {
                 plot.pair(Step::TurnClock(place, ppm), Step::TurnClock(place, self.peers[place].clock.ppm));
             }
             What::WallClock(place, by) => plot.pair(Step::StepWallClock(place, by), Step::StepWallClock(place, -by)),
+            What::Late(Late { kind, from, to, blow }) => {
+                let from = match from {
+                    Some(target) => Some(self.find(target)?),
+                    None => None,
+                };
+                let packets = Packets { from, to, kind: Some(kind) };
+                plot.pair(Step::Hold(packets), Step::LetGo(packets));
+                if let (Some(blow), Some(place)) = (blow, from.or_else(|| self.find_elder())) {
+                    let others = all().filter(|other| *other != place);
+                    plot.now = now + fault.lasts / 8;
+                    match blow {
+                        Blow::Crash => plot.down(&self.spared(&[place], reckless)?, Step::Crash, Step::Start),
+                        Blow::Leave => plot.down(&self.spared(&[place], reckless)?, Step::Leave, Step::Start),
+                        Blow::Isolate => others.for_each(|other| plot.both(place, other, Step::Cut, Step::Mend)),
+                    }
+                }
+            }
+            What::Overthrow(Overthrow { candidate, deaf, loyal, restart }) => {
+                let elder = self.find_elder()?;
+                let candidate = self.find(Target::Council(candidate)).filter(|place| *place != elder)?;
+                let others = all().filter(|other| *other != candidate);
+                let loyal = |place: usize| place == elder || (place != candidate && loyal >> place & 1 == 1);
+                plot.until = now + deaf;
+                others.for_each(|other| plot.both(candidate, other, Step::Cut, Step::Mend));
+                plot.now = plot.until;
+                plot.until = plot.now + fault.lasts;
+                for a in all().filter(|place| loyal(*place)) {
+                    all().filter(|b| !loyal(*b)).for_each(|b| plot.both(a, b, Step::Cut, Step::Mend));
+                }
+                if restart && self.common.durable {
+                    let rest: Vec<usize> = all().filter(|place| *place != candidate && !loyal(*place)).collect();
+                    if let Some(rest) = self.spared(&rest, reckless) {
+                        let until = std::mem::replace(&mut plot.until, plot.now + 5 * MS);
+                        plot.down(&rest, Step::Crash, Step::Start);
+                        plot.until = until;
+                    }
+                }
+            }
+            What::SplitView(loyal) => {
+                let elder = self.find_elder().filter(|_| self.viewed_at == now)?;
+                let loyal = |place: &usize| *place == elder || loyal >> place & 1 == 1;
+                for a in all().filter(loyal) {
+                    all().filter(|b| !loyal(b)).for_each(|b| plot.both(a, b, Step::Cut, Step::Mend));
+                }
+            }
             What::NoDatagrams(target) => {
                 let place = self.find(target)?;
                 for other in all().filter(|other| *other != place) {

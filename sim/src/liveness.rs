@@ -55,6 +55,9 @@ impl World {
         self.record_line(None, Entry::Heal);
         self.note(0, |_| format!("(healed, as far as {core:?} go)"));
         self.core = Some(core.iter().copied().collect());
+        for rule in 0..self.rules.len() {
+            self.let_go(crate::rule::RuleId(rule));
+        }
         for &place in core {
             self.resume(place);
         }

@@ -94,6 +94,8 @@ pub struct World {
     pub(crate) fickle: BTreeMap<Ask, Duration>,
     /// A recovery has begun, for drivers that wait for one.
     pub(crate) stirred: bool,
+    /// When a view was installed that is later than all before.
+    pub(crate) viewed_at: u64,
     /// Those of whom everything is demanded after healing; `None`: everybody.
     pub(crate) core: Option<BTreeSet<usize>>,
     /// The gossip machines of all places, if they run.
@@ -156,6 +158,7 @@ impl World {
             damages: Damages::default(),
             fickle: BTreeMap::new(),
             stirred: false,
+            viewed_at: 0,
             core: None,
             gossip: None,
             named: Named::default(),
@@ -741,6 +744,7 @@ impl World {
             && self.latest.get(&view.lineage).is_none_or(|latest| latest.number < view.number)
         {
             self.latest.insert(view.lineage, view.clone());
+            (self.viewed_at, self.stirred) = (self.now, true);
         }
         self.record_event(place, &event);
         self.tell(&Fact::Event { place, process, event: &event });

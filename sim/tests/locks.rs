@@ -341,7 +341,19 @@ fn an_elder_that_dies_with_a_naming_under_way_leaves_one_grantor() {
 /// new one that it knows of nothing, and must not make a grantor that the new one does not know of.
 #[test]
 fn a_naming_by_the_elder_before_is_worth_nothing() {
-    let mut w = World::new(33).members(4);
+    naming_of_a_former_elder(World::new(33));
+}
+
+/// Whoever heeds it is a second grantor.
+#[cfg(elderlock_mutants)]
+#[test]
+#[should_panic(expected = " is broken at ")]
+fn a_naming_by_the_elder_before_makes_a_grantor_of_the_mutant() {
+    naming_of_a_former_elder(World::new(33).mutant(elderlock::protocol::mutant::Mutant::HeedFormerElder));
+}
+
+fn naming_of_a_former_elder(world: World) {
+    let mut w = world.members(4);
     w.settle();
     let [elder, next, named, other] = w.in_view()[..] else { panic!("four members") };
     let late = w.hold(move |flight| flight.from == elder && flight.to == named && kind(flight.packet) != "Pulse");

@@ -25,7 +25,13 @@ pub struct StoredVote {
     pub view: View,
     /// What it promised and accepted for the view after that.
     pub(crate) acceptor: Acceptor,
+    /// The heirs that have used the directory since, newest last. A view may have taken one of them in that never heard
+    /// of it, and so never voted there: its vote is inherited too.
+    pub heirs: Vec<ProcessId>,
 }
+
+/// So many heirs are remembered: one is forgotten if so many starts after it nobody has become a member again.
+const MAX_HEIRS: usize = 16;
 
 /// What makes a process an heir.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -34,6 +40,8 @@ pub(crate) struct Heir {
     pub(crate) voter: ProcessId,
     /// The latest view that it knows of the voter's lineage.
     pub(crate) view: Arc<View>,
+    /// The heirs before this one, and this one.
+    pub(crate) heirs: Vec<ProcessId>,
     /// The voter may have promised its vote to an elder just before it ended; nobody else gets it before.
     pub(crate) free_at: Time,
 }
@@ -41,14 +49,26 @@ pub(crate) struct Heir {
 impl Heir {
     /// The heir of the process that left `stored`, if that is still in the view: a ghost has no vote, but may have been
     /// given it back by a view of which nobody has told it yet.
-    pub(crate) fn of(stored: &StoredVote, now: Time) -> Option<Heir> {
+    pub(crate) fn of(stored: &StoredVote, me: ProcessId, now: Time) -> Option<Heir> {
         let view = &stored.view;
         let promise = view.timing.surely(view.timing.elder_lease);
+        let mut heirs = stored.heirs.clone();
+        heirs.drain(..heirs.len().saturating_sub(MAX_HEIRS - 1));
+        heirs.push(me);
         view.contains(stored.voter).then(|| Heir {
             voter: stored.voter,
             view: Arc::new(view.clone()),
+            heirs,
             free_at: now + promise,
         })
+    }
+
+    /// A later view of the lineage: who has a vote there of those that this process speaks for?
+    pub(crate) fn inherit(&mut self, view: View) {
+        let spoken_for = || self.heirs.iter().rev().chain([&self.voter]).copied();
+        let voter = spoken_for().find(|process| view.has_vote(*process));
+        self.voter = voter.or_else(|| spoken_for().find(|process| view.contains(*process))).unwrap_or(self.voter);
+        self.view = Arc::new(view);
     }
 
     /// Where the other voters, or their heirs, may be found.

@@ -85,6 +85,8 @@ pub struct Node {
     acceptor: Acceptor,
     /// This process is in no view, and has the vote of one that was.
     heir: Option<Heir>,
+    /// An heir that has not been written down as one yet.
+    untold: bool,
     /// Those who vote in the place of others on the next view.
     heirs: Heirs,
     proposal: Option<Proposal>,
@@ -126,7 +128,7 @@ pub struct Node {
 impl Node {
     /// A node that seeks its cluster from `now` on. Call [`step`](Node::step) with [`Input::Timer`] to set it going.
     pub fn new(mut config: Config, now: Time) -> Node {
-        let heir = config.stored.as_ref().and_then(|stored| Heir::of(stored, now));
+        let heir = config.stored.as_ref().and_then(|stored| Heir::of(stored, config.me.process, now));
         if config.last_view().is_some() {
             // A cluster is known that may live on: it is joined, or gone on with, and never founded again.
             config.found_alone = false;
@@ -152,6 +154,7 @@ impl Node {
             post: Post::default(),
             lease: Lease::default(),
             acceptor: config_acceptor,
+            untold: heir.is_some(),
             heir,
             heirs: Heirs::default(),
             proposal: None,
@@ -207,6 +210,9 @@ impl Node {
 
     /// The one way in. Appends what is to be done to `out`, in order.
     pub fn step(&mut self, now: Time, input: Input, out: &mut Vec<Output>) {
+        if std::mem::take(&mut self.untold) {
+            self.store(out); // that this heir is there, before anybody can take it in
+        }
         if self.stage == Stage::Gone {
             if let Input::Command(Command::Lock { request, .. } | Command::Extend { request, .. }) = input {
                 out.push(Output::Answer { request, outcome: Outcome::Closed(LostReason::Left) });

@@ -184,6 +184,10 @@ impl Registry {
 
     fn name(&mut self, service: &ServiceName, process: ProcessId, turn: &mut Turn) -> Epoch {
         let range = self.deal();
+        // Here, and not where more is dealt: no run is long enough for a grantor to ask for more.
+        if planted!(turn.mutant, DealTwice) {
+            self.next = range.first;
+        }
         let epoch = Epoch(range.first);
         let before = self.entries.insert(service.clone(), Entry { grantor: Some((process, epoch)) });
         turn.say(process, Message::Name { service: service.clone(), range, recover: before.is_some() });
@@ -192,9 +196,6 @@ impl Registry {
 
     fn deal_more(&mut self, service: ServiceName, grantor: ProcessId, epoch: Epoch, turn: &mut Turn) {
         let range = self.deal();
-        if planted!(turn.mutant, DealTwice) {
-            self.next = range.first;
-        }
         turn.say(grantor, Message::Tokens { service, epoch, range });
     }
 

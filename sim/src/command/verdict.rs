@@ -168,8 +168,8 @@ pub(crate) fn print(batch: &Batch, took: Duration, broken: Option<&Broken>, idle
         grouped(total.parts),
         grouped(total.gossiping)
     );
-    let [damaged, broke, endless] = total.damages.map(grouped);
-    println!("{:<8} {damaged} damaged, {broke} broke a connection, {endless} of them did not end", "frames");
+    let [damaged, broke, unended] = total.damages.map(grouped);
+    println!("{:<8} {damaged} damaged, {broke} broke a connection, {unended} did not end", "frames");
     let (all, one) = batch.rates(took);
     println!(
         "{:<8} {} events in {:.1} s: {} a second, {} on each core",

@@ -45,6 +45,9 @@ impl RecoveredTableIsTheUnion {
     }
 
     fn check(&mut self, world: &World, place: usize, service: &ServiceName, asking: &Asking) -> Verdict {
+        if !world.is_ready(place) {
+            return Ok(()); // it slept, and others have gone on: it grants nothing with what it heard
+        }
         let since = asking.since;
         let Some(node) = world.peers[place].node.as_ref() else { return Ok(()) };
         let table: BTreeMap<(ProcessId, RequestId), Option<Token>> =

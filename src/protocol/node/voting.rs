@@ -16,7 +16,8 @@ impl Node {
     /// What a data directory has to keep of this process now.
     pub fn stored_vote(&self) -> Option<StoredVote> {
         let view = self.ballot_view()?;
-        Some(StoredVote { voter: self.voter(), view: View::clone(&view), acceptor: self.acceptor.clone() })
+        let heirs = self.heir.as_ref().map(|heir| heir.heirs.clone()).unwrap_or_default();
+        Some(StoredVote { voter: self.voter(), view: View::clone(&view), acceptor: self.acceptor.clone(), heirs })
     }
 
     /// Has the vote kept before anybody is told of it.
@@ -86,7 +87,7 @@ impl Node {
     /// An heir learns of a later view of the lineage: it has a vote there too, or none any more.
     pub(super) fn inherit(&mut self, view: View, out: &mut Vec<Output>) {
         let Some(heir) = &mut self.heir else { return };
-        heir.view = Arc::new(view);
+        heir.inherit(view);
         self.acceptor = Acceptor::default();
         self.proposal = None;
         self.yield_until = Time::ZERO;
@@ -414,8 +415,8 @@ impl Node {
         }
         let next = view.next(change);
         let me = self.config.me.process;
-        if !next.contains(me) && !next.is_quorum(accepted.iter()) {
-            return; // those who go on must know of it before the one who goes may forget it
+        if !next.contains(me) && self.heir.is_none() && !next.is_quorum(accepted.iter()) {
+            return; // those who go on must know of it before the one who goes may forget it; an heir forgets nothing
         }
         let change = change.clone();
         let install = Notice::Install { lineage: view.lineage, instance: next.number, change: change.clone() };
