@@ -4,7 +4,7 @@
 //! hides more than it shows.
 
 use crate::chance::Dice;
-use crate::fault::{Active, DISK, FALSE_ALARM, Fault, KINDS, NO_DATAGRAMS, REJECT, Stage, millis};
+use crate::fault::{Active, CRASH_ALL, FALSE_ALARM, Fault, KINDS, LOSE_DISK, NO_DATAGRAMS, REJECT, Stage, millis};
 use crate::history::Ask;
 use crate::log::{Log, Scene};
 use crate::network::{MS, SECOND, Weather};
@@ -101,7 +101,8 @@ impl Plan {
         let fits = |kind: &usize| match *kind {
             FALSE_ALARM => !gossip,
             NO_DATAGRAMS => gossip,
-            kind if DISK.contains(&kind) => durable,
+            CRASH_ALL => durable,
+            LOSE_DISK => false,
             REJECT => !trust_refused,
             _ => true,
         };

@@ -185,8 +185,11 @@ pub const FALSE_ALARM: usize = 15;
 pub const REJECT: usize = 20;
 /// The kind that means something only where real gossip runs.
 pub const NO_DATAGRAMS: usize = 23;
-/// The kinds that mean something only where votes are kept on disk.
-pub const DISK: std::ops::RangeInclusive<usize> = 24..=25;
+/// The kind that means something only where votes are kept on disk.
+pub const CRASH_ALL: usize = 24;
+/// The kind that no plan draws: which other votes can then be spared is not known well enough yet, so that what comes
+/// of it may be a quorum that is lost for good. `tests/heirs.rs` tells of lost directories.
+pub const LOSE_DISK: usize = 25;
 
 /// The kinds of packets that change who may do what: late ones are the worst.
 const TELLING: [&str; 12] = [
@@ -279,7 +282,7 @@ impl Fault {
             21 => What::ClockRate(place, dice.between(0, 2 * clock_error) as i32 - clock_error as i32),
             22 => What::WallClock(place, dice.between(0, 2_000_000) as i64 - 1_000_000),
             NO_DATAGRAMS => What::NoDatagrams(target),
-            24 => What::CrashAll,
+            CRASH_ALL => What::CrashAll,
             25 => What::LoseDisk(target),
             26 => {
                 // Long enough for a view without its sender.
