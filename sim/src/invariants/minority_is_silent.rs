@@ -1,8 +1,10 @@
 //! `minority_is_silent`: where for longer than the leases nobody could reach a quorum of the latest view's council,
 //! no lock is granted. Inside the clock bound.
 //!
-//! A quorum need not be reached at one instant: its members may answer an elder one after the other, as long as each
-//! answer is younger than an elder lease. So two members count as in reach of each other for that long after.
+//! A quorum need not be reached at one instant: its members may answer an elder one after the other. It renews others
+//! only on answers younger than an elder lease, but its own lease runs for a member lease from the oldest answer that
+//! makes the quorum: whoever took over since then waits for that lease. So two members count as in reach of each other
+//! for a member lease after. (Found by chaos: one answer came back after four seconds and an elder went on, rightly.)
 
 use super::{Count, Fact, Invariant, Verdict};
 use crate::world::World;
@@ -31,7 +33,7 @@ impl MinorityIsSilent {
             }
         }
         let timing = world.common.timing;
-        let window = timing.surely(timing.elder_lease).as_nanos() as u64 + LOOK_EVERY + 2 * world.longest_way();
+        let window = timing.surely(timing.member_lease).as_nanos() as u64 + LOOK_EVERY + 2 * world.longest_way();
         self.open.retain(|_, at| *at + window >= world.now);
         let mut last = BTreeMap::new();
         for place in world.places().filter(|place| world.is_alive(*place)) {
