@@ -32,7 +32,8 @@ impl HoldsSurvive {
             LostReason::Suspended => self.leases.get(call.member).is_none_or(|end| *end <= now),
             LostReason::Expelled => {
                 let view = peer.node.as_ref().and_then(|node| node.view());
-                view.is_some_and(|view| !view.contains(call.process))
+                // A later lineage is a cause too.
+                !world.one_lineage || view.is_some_and(|view| !view.contains(call.process))
             }
             LostReason::Left => peer.leaving,
             LostReason::Superseded => !world.bounded,
