@@ -340,14 +340,12 @@ impl Run {
         (core.len() < self.world.places().len()).then_some(core)
     }
 
-    /// The others are killed, stopped, deafened or cut off for good. (Not an elder that is heard and does not hear: those
-    /// who promised it their votes keep them for it, so nobody can go on.)
+    /// The others are killed, stopped, deafened or cut off for good, or whatever became of them stays as it is.
     fn abandon_all_but(&mut self, core: &[usize], dice: &mut Dice) {
         let others: Vec<usize> = self.world.places().filter(|place| !core.contains(place)).collect();
         self.apply(Step::Heal);
         for &place in &others {
-            let is_elder = self.world.peers[place].node.as_ref().is_some_and(|node| node.is_elder());
-            let is_heard = dice.chance(300_000) && !is_elder;
+            let is_heard = dice.chance(300_000);
             match dice.below(3) {
                 0 => _ = self.apply(Step::Crash(place)),
                 1 => _ = self.apply(Step::Pause(place)),
