@@ -4,6 +4,7 @@ use crate::invariants::{converges_after_heal, no_leaked_hold, no_lost_wakeup};
 use crate::network::SECOND;
 use crate::peer::{Peer, Run};
 use crate::record::Entry;
+use crate::rule::RuleId;
 use crate::world::World;
 use elderlock::protocol::{ProcessId, Timing};
 use std::time::Duration;
@@ -31,23 +32,9 @@ impl World {
         self.heal();
         self.record_line(None, Entry::Heal);
         for rule in 0..self.rules.len() {
-            self.drop_held(crate::rule::RuleId(rule));
+            self.drop_held(RuleId(rule));
         }
-        for place in self.places() {
-            self.resume(place);
-        }
-        self.doomed_until = 0;
-        // What is on its way arrives first, and holds up what was sent after it until then.
-        self.run_for(Duration::from_nanos(self.longest_way()));
-        // Who was about to leave does, so that another can start there.
-        let patience = self.common.timing.member_lease * 2;
-        self.run_until(|world| world.peers.iter().all(|peer| !peer.is_alive() || !peer.leaving), patience);
-        for place in self.places() {
-            match self.peers[place].run {
-                Run::Down => self.start(place),
-                Run::Up | Run::Paused => {}
-            }
-        }
+        self.bring_back(&self.places().collect::<Vec<_>>());
     }
 
     /// The network is healed for these, who are woken or started again. What is broken elsewhere stays so for good.
@@ -56,17 +43,24 @@ impl World {
         self.note(0, |_| format!("(healed, as far as {core:?} go)"));
         self.core = Some(core.iter().copied().collect());
         for rule in 0..self.rules.len() {
-            self.let_go(crate::rule::RuleId(rule));
+            self.let_go(RuleId(rule));
         }
-        for &place in core {
+        self.bring_back(core);
+    }
+
+    /// Wakes who is stopped and starts who is down of these.
+    fn bring_back(&mut self, these: &[usize]) {
+        for &place in these {
             self.resume(place);
         }
         self.doomed_until = 0;
+        // What is on its way arrives first, and holds up what was sent after it until then.
         self.run_for(Duration::from_nanos(self.longest_way()));
+        // Who was about to leave does, so that another can start there.
         let patience = self.common.timing.member_lease * 2;
         let leaves = |peer: &Peer| peer.is_alive() && peer.leaving;
-        self.run_until(|world| !core.iter().any(|place| leaves(&world.peers[*place])), patience);
-        for &place in core {
+        self.run_until(|world| !these.iter().any(|place| leaves(&world.peers[*place])), patience);
+        for &place in these {
             if self.peers[place].run == Run::Down {
                 self.start(place);
             }

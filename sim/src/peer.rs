@@ -129,19 +129,15 @@ impl Peer {
             }),
         };
         let fresh = || Config {
-            me: me.clone(),
-            timing: common.timing,
             council_size: common.council,
             seeds: self.seeds.clone(),
             found_alone: self.found_alone,
-            founding_number: ViewNumber(1),
-            remembered: None,
             durable: common.durable,
             stored: self.disk.clone(),
-            contacts: BTreeSet::new(),
             trust_refused: common.trust_refused,
             #[cfg(elderlock_mutants)]
             mutant: common.mutant,
+            ..Config::new(me.clone(), common.timing)
         };
         let mut config = self.next_life.take().unwrap_or_else(fresh);
         config.me = me.clone();

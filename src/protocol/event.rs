@@ -42,6 +42,25 @@ pub struct Config {
 }
 
 impl Config {
+    /// One that founds a council of seven, knows no seeds and keeps nothing: tests and drivers say what is otherwise.
+    pub fn new(me: MemberInfo, timing: Timing) -> Config {
+        Config {
+            me,
+            timing,
+            council_size: 7,
+            seeds: BTreeSet::new(),
+            found_alone: false,
+            founding_number: ViewNumber(1),
+            remembered: None,
+            durable: false,
+            stored: None,
+            contacts: BTreeSet::new(),
+            trust_refused: false,
+            #[cfg(elderlock_mutants)]
+            mutant: None,
+        }
+    }
+
     /// The latest view that this process, or one whose directory it has, knew before this life.
     pub(crate) fn last_view(&self) -> Option<&View> {
         let stored = self.stored.as_ref().map(|stored| &stored.view);

@@ -7,7 +7,7 @@
 //! stay as ghosts until their leases are surely over, and the heirs are members.
 
 use super::decision::Acceptor;
-use super::id::{MemberInfo, ProcessId, ViewNumber};
+use super::id::{MemberInfo, ProcessId};
 use super::time::Time;
 use super::view::View;
 use serde::{Deserialize, Serialize};
@@ -122,9 +122,4 @@ pub(crate) struct Speaker {
     pub(crate) addr: SocketAddr,
     /// The speaker, if it is an heir.
     pub(crate) heir: Option<MemberInfo>,
-}
-
-/// A stored vote that is older than what its process is known to have had: the directory was put back.
-pub(crate) fn is_stale(stored: ViewNumber, known: ViewNumber) -> bool {
-    stored < known
 }

@@ -145,15 +145,9 @@ impl Post {
         out.push(Output::Send { to: member.info.addr, process: Some(to), packet });
     }
 
-    /// The straight way to `to` seems broken: use others too for a while.
-    pub(crate) fn trouble(&mut self, now: Time, to: ProcessId, timing: &Timing) {
-        open_detour(&mut self.detours, now, to, timing);
-    }
-
-    /// `to` has trouble with the way to us: answers take detours too for a while.
-    pub(crate) fn answer_trouble(&mut self, now: Time, to: ProcessId, timing: &Timing) {
-        let until = now + timing.member_lease;
-        self.detours.entry(to).or_insert(Detour { until, seen_until: Time::ZERO, turn: 0 }).until = until;
+    /// The straight way to `to` seems broken: use others too for a while. `seen`: by this member itself, not by `to`.
+    pub(crate) fn trouble(&mut self, now: Time, to: ProcessId, seen: bool, timing: &Timing) {
+        open_detour(&mut self.detours, now, to, seen, timing);
     }
 
     /// A numbered message arrived. Returns what is now in turn, in order.
@@ -180,7 +174,7 @@ impl Post {
             // is cut.
             at_once = true;
             if *link.stuck_since.get_or_insert(now) + timing.retry * 2 <= now {
-                open_detour(&mut self.detours, now, from, timing);
+                open_detour(&mut self.detours, now, from, true, timing);
             }
         } else if seq == link.received + 1 {
             link.received = seq;
@@ -285,7 +279,7 @@ impl Post {
             if link.resend_at.is_some_and(|at| at <= now) {
                 link.tries += 1;
                 if link.tries >= 2 {
-                    self.trouble(now, process, &view.timing);
+                    self.trouble(now, process, true, &view.timing);
                 }
                 self.resend(now, me, view, process, out);
             } else {
@@ -364,10 +358,13 @@ impl Post {
 }
 
 /// For one member lease packets to `to` also go through the council.
-fn open_detour(detours: &mut BTreeMap<ProcessId, Detour>, now: Time, to: ProcessId, timing: &Timing) {
+fn open_detour(detours: &mut BTreeMap<ProcessId, Detour>, now: Time, to: ProcessId, seen: bool, timing: &Timing) {
     let until = now + timing.member_lease;
-    let detour = detours.entry(to).or_insert(Detour { until, seen_until: until, turn: 0 });
-    (detour.until, detour.seen_until) = (until, until);
+    let detour = detours.entry(to).or_insert(Detour { until, seen_until: Time::ZERO, turn: 0 });
+    detour.until = until;
+    if seen {
+        detour.seen_until = until;
+    }
 }
 
 /// Whether a quarter of `retry` has passed since it last was time; notes that it is now.

@@ -12,7 +12,7 @@ use super::event::{
 };
 use super::founding::{Found, Seeking};
 use super::grantor::{Asked, Grantor};
-use super::heir::{Heir, Heirs, Speaker, StoredVote, is_stale};
+use super::heir::{Heir, Heirs, Speaker, StoredVote};
 use super::holder::{Holder, Wish, lost_grantor};
 use super::id::{Epoch, Lineage, MemberInfo, ProcessId, RequestId, ServiceName, Token, ViewNumber};
 use super::lease::{Lease, rank};
@@ -455,7 +455,7 @@ impl Node {
             if planted!(self.config.mutant, FreeOnHint) {
                 self.grantors.values_mut().for_each(|grantor| grantor.forget(process));
             }
-            self.post.trouble(now, process, &view.timing);
+            self.post.trouble(now, process, true, &view.timing);
         }
     }
 
@@ -528,7 +528,7 @@ impl Node {
                 && view.contains(origin.process)
                 && troubled
             {
-                self.post.answer_trouble(now, origin.process, &view.timing);
+                self.post.trouble(now, origin.process, false, &view.timing);
             }
             self.on_packet(now, origin.process, origin.addr, packet, out);
         } else if let Some(member) = self.view.as_ref().and_then(|view| view.member(to)) {

@@ -80,26 +80,12 @@ pub fn read_vote(cluster: &str, bytes: &[u8]) -> Result<StoredVote, VoteError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::protocol::{MemberInfo, Node, ProcessId, Timing, ViewNumber};
+    use crate::protocol::{Config, MemberInfo, Node, ProcessId, Timing};
     use std::net::{Ipv4Addr, SocketAddr};
 
     fn vote() -> StoredVote {
         let me = MemberInfo { process: ProcessId(7), addr: SocketAddr::from((Ipv4Addr::LOCALHOST, 7400)), host: None };
-        let config = crate::protocol::Config {
-            me,
-            timing: Timing::lan(),
-            council_size: 7,
-            seeds: [].into(),
-            found_alone: true,
-            founding_number: ViewNumber(5),
-            remembered: None,
-            durable: true,
-            stored: None,
-            contacts: [].into(),
-            trust_refused: false,
-            #[cfg(elderlock_mutants)]
-            mutant: None,
-        };
+        let config = Config { found_alone: true, durable: true, ..Config::new(me, Timing::lan()) };
         let mut node = Node::new(config, crate::protocol::Time::from_nanos(1));
         node.step(crate::protocol::Time::from_nanos(2), crate::protocol::Input::Timer, &mut Vec::new());
         node.stored_vote().expect("it has founded")

@@ -127,7 +127,7 @@ impl Node {
         let votes = view.has_vote(self.config.me.process);
         let period = if votes { view.timing.beat } else { view.timing.slow_beat() };
         if self.lease.unanswered >= 2 {
-            self.post.trouble(now, elder, &view.timing);
+            self.post.trouble(now, elder, true, &view.timing);
         }
         let beat = self.lease.beat(now, view.number, period);
         self.post.dispatch(now, &self.config.me, view, elder, Packet::Notice(beat), out);

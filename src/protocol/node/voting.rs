@@ -63,7 +63,8 @@ impl Node {
         let Some(view) = self.ballot_view().filter(|view| view.lineage == lineage) else { return };
         if theirs > view.number {
             send(info.addr, info.process, Notice::Fetch { lineage, have: view.number }, out);
-        } else if self.elder.as_ref().is_some_and(|elder| is_stale(theirs, elder.known_view(voter))) {
+        } else if self.elder.as_ref().is_some_and(|elder| theirs < elder.known_view(voter)) {
+            // Older than what its process is known to have had: the directory was put back.
             send(info.addr, info.process, Notice::Stale { voter }, out);
         } else if theirs < view.number {
             // While there is an elder it answers: it may know that the vote is stale.

@@ -3,7 +3,6 @@
 use super::super::Outbox;
 use super::*;
 use crate::protocol::{Packet, Timing};
-use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
 use std::pin::pin;
 use std::task::{Context, Poll};
@@ -19,21 +18,7 @@ impl Network for Nowhere {}
 /// A member alone, without a timer task.
 fn engine() -> Arc<Engine> {
     let me = MemberInfo { process: ProcessId(7), addr: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), host: None };
-    let config = Config {
-        me,
-        timing: Timing::lan(),
-        council_size: 7,
-        seeds: BTreeSet::new(),
-        found_alone: true,
-        founding_number: clock::founding_number(),
-        remembered: None,
-        durable: false,
-        stored: None,
-        contacts: Default::default(),
-        #[cfg(elderlock_mutants)]
-        mutant: None,
-        trust_refused: false,
-    };
+    let config = Config { found_alone: true, ..Config::new(me, Timing::lan()) };
     let engine = Engine::new(EngineOptions { config, network: Arc::new(Nowhere), disk: None });
     engine.input(Input::Timer);
     assert!(engine.phase().borrow().ready);

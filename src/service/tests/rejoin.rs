@@ -2,7 +2,7 @@
 //! and comes back as a new process.
 
 use super::*;
-use crate::protocol::{Config, Input, MemberInfo, Packet, ProcessId, Timing, View, ViewNumber};
+use crate::protocol::{Config, Input, MemberInfo, Packet, ProcessId, Timing, View};
 use crate::runtime::engine::{Engine, EngineOptions, draw_process};
 use crate::runtime::{Inbox, Network, Outbox};
 use std::collections::{BTreeMap, BTreeSet};
@@ -82,21 +82,7 @@ impl Lan {
         let me = MemberInfo { process: draw_process().unwrap(), addr: addr(number), host: None };
         let (sender, mut parcels) = mpsc::unbounded_channel();
         let cable = Arc::new(Cable { me: Mutex::new(me.clone()), parcels: sender });
-        let config = Config {
-            me,
-            timing,
-            council_size: 7,
-            seeds: BTreeSet::from([addr(1)]),
-            found_alone: false,
-            founding_number: ViewNumber(1),
-            remembered: None,
-            durable: false,
-            stored: None,
-            contacts: Default::default(),
-            #[cfg(elderlock_mutants)]
-            mutant: None,
-            trust_refused: false,
-        };
+        let config = Config { seeds: BTreeSet::from([addr(1)]), ..Config::new(me, timing) };
         let engine = Engine::new(EngineOptions { config, network: cable, disk: None });
         self.engines.lock().unwrap().insert(addr(number), Arc::downgrade(&engine));
         let lan = self.clone();

@@ -7,7 +7,7 @@
 //! failure prints its schedule, which `shuttle::replay` tells again.
 
 use super::*;
-use crate::protocol::{Config, MemberInfo, Packet, ProcessId, ServiceName, Timing, ViewNumber};
+use crate::protocol::{Config, MemberInfo, Packet, ProcessId, ServiceName, Timing};
 use crate::runtime::clock::simulated::advance;
 use crate::runtime::engine::{Closed, Engine, EngineOptions};
 use crate::runtime::sync::{Planted, plant};
@@ -54,21 +54,7 @@ struct Alone {
 /// An engine that has not been set going.
 fn engine() -> Arc<Engine> {
     let me = MemberInfo { process: ProcessId(7), addr: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), host: None };
-    let config = Config {
-        me,
-        timing: Timing::lan(),
-        council_size: 7,
-        seeds: BTreeSet::new(),
-        found_alone: true,
-        founding_number: ViewNumber(1),
-        remembered: None,
-        durable: false,
-        stored: None,
-        contacts: BTreeSet::new(),
-        #[cfg(elderlock_mutants)]
-        mutant: None,
-        trust_refused: false,
-    };
+    let config = Config { found_alone: true, ..Config::new(me, Timing::lan()) };
     Engine::new(EngineOptions { config, network: Arc::new(Nowhere), disk: None })
 }
 

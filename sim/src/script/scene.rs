@@ -1,0 +1,100 @@
+//! A World as the first lines of a script, written and read.
+
+use super::words::{Parsed, place, read_ppm, read_rate, read_span, write_rate};
+use crate::log::Scene;
+use crate::transcript::span;
+use elderlock::protocol::Timing;
+use goldenscript::ArgumentConsumer;
+use std::time::Duration;
+
+/// The World as it is before anything happens. All times are said: a log outlives a change of the presets.
+pub(super) fn write_scene(scene: &Scene) -> String {
+    let nanos = |span: Duration| span.as_nanos() as u64;
+    let Scene { seed, founders, joiners, council, timing, .. } = scene;
+    let mut text = format!("world seed={seed} members={founders} joiners={joiners} council={council}");
+    for (said, word) in [
+        (!scene.bounded, " clocks=unbounded"),
+        (!scene.hints, " hints=none"),
+        (scene.trust_refused, " refused=trusted"),
+        (scene.gossip, " gossip=real"),
+        (scene.durable, " votes=durable"),
+        (scene.lineages, " lineages=several"),
+        (scene.asleep, " asleep=yes"),
+    ] {
+        text += if said { word } else { "" };
+    }
+    text += &format!(
+        "\ntiming member-lease={} elder-lease={} beat={} retry={} stagger={} answer={} clock-error={}ppm\n",
+        span(nanos(timing.member_lease)),
+        span(nanos(timing.elder_lease)),
+        span(nanos(timing.beat)),
+        span(nanos(timing.retry)),
+        span(nanos(timing.stagger)),
+        span(nanos(timing.answer)),
+        timing.clock_error_ppm
+    );
+    let shared = scene.hosts.iter().enumerate().any(|(place, host)| place != *host as usize);
+    if shared {
+        text += &scene.hosts.iter().fold("hosts".to_string(), |text, host| text + &format!(" {host}"));
+        text += "\n";
+    }
+    for (place, ppm) in scene.clocks.iter().enumerate().filter(|(_, ppm)| **ppm != 0) {
+        text += &format!("clock m{place}{}\n", write_rate(*ppm));
+    }
+    text
+}
+
+/// A line that says something of the scene. False: it does not.
+pub(super) fn read_scene(scene: &mut Scene, name: &str, args: &mut ArgumentConsumer<'_>) -> Parsed<bool> {
+    match name {
+        "world" => {
+            while let Some((key, value)) = args.next_key() {
+                match (key, value) {
+                    ("seed", value) => scene.seed = value.parse()?,
+                    ("members", value) => scene.founders = value.parse()?,
+                    ("joiners", value) => scene.joiners = value.parse()?,
+                    ("council", value) => scene.council = value.parse()?,
+                    ("clocks", "unbounded") => scene.bounded = false,
+                    ("hints", "none") => scene.hints = false,
+                    ("refused", "trusted") => scene.trust_refused = true,
+                    ("gossip", "real") => scene.gossip = true,
+                    ("votes", "durable") => scene.durable = true,
+                    ("lineages", "several") => scene.lineages = true,
+                    ("asleep", "yes") => scene.asleep = true,
+                    _ => return Err(format!("no world has {key}={value}").into()),
+                }
+            }
+        }
+        "timing" => {
+            match args.next_pos() {
+                Some("fast") => scene.timing = Timing::fast(),
+                Some("lan") => scene.timing = Timing::lan(),
+                Some("wan") => scene.timing = Timing::wan(),
+                Some(name) => return Err(format!("no timing is called {name}").into()),
+                None => {}
+            }
+            let timing = &mut scene.timing;
+            while let Some((key, value)) = args.next_key() {
+                match key {
+                    "member-lease" => timing.member_lease = read_span(value)?,
+                    "elder-lease" => timing.elder_lease = read_span(value)?,
+                    "beat" => timing.beat = read_span(value)?,
+                    "retry" => timing.retry = read_span(value)?,
+                    "stagger" => timing.stagger = read_span(value)?,
+                    "answer" => timing.answer = read_span(value)?,
+                    "clock-error" => timing.clock_error_ppm = read_ppm(value)?,
+                    _ => return Err(format!("no timing has a {key:?}").into()),
+                }
+            }
+            timing.check()?;
+        }
+        "hosts" => scene.hosts = std::iter::from_fn(|| args.next_pos()).map(str::parse).collect::<Result<_, _>>()?,
+        "clock" => {
+            let place = place(args)?;
+            scene.clocks.resize(scene.clocks.len().max(place + 1), 0);
+            scene.clocks[place] = read_rate(args)?;
+        }
+        _ => return Ok(false),
+    }
+    Ok(true)
+}

@@ -1,0 +1,347 @@
+//! A step as a line of a script, written and read.
+
+use super::words::write_rate;
+use super::words::{
+    Parsed, call, number, numbered, place, places, read_ppm, read_rate, read_span, read_time, time, word,
+};
+use crate::kind::KINDS;
+use crate::network::{MS, Narrow, Weather};
+use crate::step::{Packets, Rumour, Step};
+use crate::transcript::span;
+use elderlock::protocol::{LockName, ServiceName, Wait};
+use goldenscript::{Argument, ArgumentConsumer};
+use std::error::Error;
+use std::time::Duration;
+
+/// A step as a line of a script.
+pub fn write_step(step: &Step) -> String {
+    let quoted = |text: &str| Argument::Positional(text.to_string()).to_string();
+    let nanos = |span: &Duration| span.as_nanos() as u64;
+    match step {
+        Step::Ask { call, place, service, name, wait, lease } => {
+            let (verb, wait) = match wait {
+                Wait::Try => ("try", String::new()),
+                Wait::AtMost(limit) => ("lock", format!(" wait={}", span(nanos(limit)))),
+                Wait::Forever => ("lock", String::new()),
+            };
+            let lease = lease.as_ref().map(|lease| format!(" lease={}", span(nanos(lease)))).unwrap_or_default();
+            format!("{verb} c{call} m{place} {} {}{wait}{lease}", quoted(service), quoted(name))
+        }
+        Step::Release(call) => format!("release c{call}"),
+        Step::Cancel(call) => format!("cancel c{call}"),
+        Step::GiveUp(call, after) => format!("give-up c{call} after={}", span(nanos(after))),
+        Step::GiveUpAnswered(call, after) => format!("give-up-answered c{call} after={}", span(nanos(after))),
+        Step::Extend(call, lease) => format!("extend c{call} {}", span(nanos(lease))),
+        Step::Fence(call) => format!("fence c{call}"),
+        Step::Write(call) => format!("write c{call}"),
+        Step::WriteEarlier(call) => format!("write-earlier c{call}"),
+        Step::Start(place) => format!("start m{place}"),
+        Step::Crash(place) => format!("crash m{place}"),
+        Step::Vanish(place) => format!("vanish m{place}"),
+        Step::Pause(place) => format!("pause m{place}"),
+        Step::Wake(place) => format!("wake m{place}"),
+        Step::Leave(place) => format!("leave m{place}"),
+        Step::Force(place) => format!("force m{place}"),
+        Step::LoseDisk(place) => format!("lose-disk m{place}"),
+        Step::DieDeciding { until } => format!("die-deciding until={}", time(*until)),
+        Step::Cut(from, to) => format!("cut m{from} m{to}"),
+        Step::Mend(from, to) => format!("mend m{from} m{to}"),
+        Step::Slow(from, to, by) => format!("slow m{from} m{to} by={}", span(nanos(by))),
+        Step::Clog(from, to) => format!("clog m{from} m{to}"),
+        Step::Unclog(from, to) => format!("unclog m{from} m{to}"),
+        Step::Narrow(from, to, None) => format!("widen m{from} m{to}"),
+        Step::Narrow(from, to, Some(Narrow { each, room })) => {
+            format!("narrow m{from} m{to} each={} room={room}", span(*each))
+        }
+        Step::Reset(a, b) => format!("reset m{a} m{b}"),
+        Step::ResetHalf(from, to) => format!("reset-half m{from} m{to}"),
+        Step::Reject(from, to) => format!("reject m{from} m{to}"),
+        Step::Accept(from, to) => format!("accept m{from} m{to}"),
+        Step::Deafen(a, b) => format!("deafen m{a} m{b}"),
+        Step::Undeafen(a, b) => format!("undeafen m{a} m{b}"),
+        Step::TurnClock(place, ppm) => format!("turn-clock m{place}{}", write_rate(*ppm)),
+        Step::StepWallClock(place, ms) => {
+            let way = if *ms < 0 { "back" } else { "on" };
+            format!("step-wall-clock m{place} {way}={}", span(ms.unsigned_abs() * MS))
+        }
+        Step::Weather(weather) => write_weather(weather),
+        Step::Heal => "heal".to_string(),
+        Step::Hold(packets) => format!("hold{}", write_packets(packets)),
+        Step::LetGo(packets) => format!("let-go{}", write_packets(packets)),
+        Step::DropHeld(packets) => format!("drop-held{}", write_packets(packets)),
+        Step::DropNext(packets) => format!("drop-next{}", write_packets(packets)),
+        Step::Notice { at, about, what } => {
+            let what = RUMOURS.iter().find(|(of, _)| of == what).map_or("", |(_, name)| name);
+            format!("notice m{at} {what} m{about}")
+        }
+        Step::Restore => "restore".to_string(),
+        Step::RestorePart(places) => {
+            places.iter().fold("restore-part".to_string(), |text, place| text + &format!(" m{place}"))
+        }
+        Step::Fault { fault, kind, places } => {
+            places.iter().fold(format!("fault {fault} {}", quoted(kind)), |text, place| text + &format!(" m{place}"))
+        }
+        Step::Mended { fault } => format!("mended {fault}"),
+        Step::Deliver(number) => format!("deliver {number}"),
+        Step::Lose(number) => format!("lose {number}"),
+        Step::Double(number) => format!("double {number}"),
+        Step::Timer(place) => format!("timer m{place}"),
+    }
+}
+
+const RUMOURS: [(Rumour, &str); 4] = [
+    (Rumour::Unreachable, "unreachable"),
+    (Rumour::Refused, "refused"),
+    (Rumour::Dead, "dead"),
+    (Rumour::Connected, "connected"),
+];
+
+/// A step from the line of a script: its first word, and the rest. `None`: no step is called so.
+pub(super) fn read_step(name: &str, args: &mut ArgumentConsumer<'_>) -> Parsed<Option<Step>> {
+    let step = match name {
+        "lock" | "try" => {
+            let (call, place) = (call(args)?, place(args)?);
+            let (service, lock) = (word(args, "a service")?.to_string(), word(args, "a lock")?.to_string());
+            ServiceName::new(&service)?;
+            LockName::new(lock.as_bytes())?;
+            let wait = match args.take_key("wait") {
+                _ if name == "try" => Wait::Try,
+                Some(limit) => Wait::AtMost(read_span(limit)?),
+                None => Wait::Forever,
+            };
+            let lease = args.take_key("lease").map(read_span).transpose()?;
+            Step::Ask { call, place, service, name: lock, wait, lease }
+        }
+        "release" => Step::Release(call(args)?),
+        "cancel" => Step::Cancel(call(args)?),
+        "give-up" => Step::GiveUp(call(args)?, read_span(args.take_key("after").ok_or("wants after=")?)?),
+        "give-up-answered" => {
+            Step::GiveUpAnswered(call(args)?, read_span(args.take_key("after").ok_or("wants after=")?)?)
+        }
+        "extend" => Step::Extend(call(args)?, read_span(word(args, "a span")?)?),
+        "fence" => Step::Fence(call(args)?),
+        "write" => Step::Write(call(args)?),
+        "write-earlier" => Step::WriteEarlier(call(args)?),
+        "start" => Step::Start(place(args)?),
+        "crash" => Step::Crash(place(args)?),
+        "vanish" => Step::Vanish(place(args)?),
+        "pause" => Step::Pause(place(args)?),
+        "wake" => Step::Wake(place(args)?),
+        "leave" => Step::Leave(place(args)?),
+        "force" => Step::Force(place(args)?),
+        "lose-disk" => Step::LoseDisk(place(args)?),
+        "die-deciding" => Step::DieDeciding { until: read_time(args.take_key("until").ok_or("wants until=")?)? },
+        "cut" => Step::Cut(place(args)?, place(args)?),
+        "mend" => Step::Mend(place(args)?, place(args)?),
+        "slow" => Step::Slow(place(args)?, place(args)?, read_span(args.take_key("by").ok_or("wants by=")?)?),
+        "clog" => Step::Clog(place(args)?, place(args)?),
+        "unclog" => Step::Unclog(place(args)?, place(args)?),
+        "widen" => Step::Narrow(place(args)?, place(args)?, None),
+        "narrow" => {
+            let each = read_span(args.take_key("each").ok_or("wants each=")?)?.as_nanos() as u64;
+            let room = args.take_key("room").ok_or("wants room=")?.parse()?;
+            Step::Narrow(place(args)?, place(args)?, Some(Narrow { each, room }))
+        }
+        "reset" => Step::Reset(place(args)?, place(args)?),
+        "reset-half" => Step::ResetHalf(place(args)?, place(args)?),
+        "reject" => Step::Reject(place(args)?, place(args)?),
+        "accept" => Step::Accept(place(args)?, place(args)?),
+        "deafen" => Step::Deafen(place(args)?, place(args)?),
+        "undeafen" => Step::Undeafen(place(args)?, place(args)?),
+        "turn-clock" => Step::TurnClock(place(args)?, read_rate(args)?),
+        "step-wall-clock" => {
+            let place = place(args)?;
+            let (way, by) = args.next_key().ok_or("wants on= or back=")?;
+            let by = i64::try_from(read_span(by)?.as_millis())?;
+            Step::StepWallClock(place, if way == "back" { -by } else { by })
+        }
+        "weather" => Step::Weather(read_weather(args)?),
+        "heal" => Step::Heal,
+        "hold" => Step::Hold(read_packets(args)?),
+        "let-go" => Step::LetGo(read_packets(args)?),
+        "drop-held" => Step::DropHeld(read_packets(args)?),
+        "drop-next" => Step::DropNext(read_packets(args)?),
+        "notice" => {
+            let at = place(args)?;
+            let named = word(args, "a rumour")?;
+            let what = RUMOURS.iter().find(|(_, name)| *name == named).ok_or("no such rumour")?.0;
+            Step::Notice { at, about: place(args)?, what }
+        }
+        "restore" => Step::Restore,
+        "restore-part" => Step::RestorePart(places(args)?),
+        "fault" => {
+            let (fault, kind) = (number(args)?, word(args, "a kind")?.to_string());
+            Step::Fault { fault, kind, places: places(args)? }
+        }
+        "mended" => Step::Mended { fault: number(args)? },
+        "deliver" => Step::Deliver(number(args)?),
+        "lose" => Step::Lose(number(args)?),
+        "double" => Step::Double(number(args)?),
+        "timer" => Step::Timer(place(args)?),
+        _ => return Ok(None),
+    };
+    Ok(Some(step))
+}
+
+/// Only what is not fair is said.
+fn write_weather(weather: &Weather) -> String {
+    let fair = Weather::FAIR;
+    let mut text = "weather".to_string();
+    let rates = [
+        ("loss", weather.loss, fair.loss),
+        ("duplicate", weather.duplicate, fair.duplicate),
+        ("reorder", weather.reorder, fair.reorder),
+        ("spike", weather.spike, fair.spike),
+        ("garble", weather.garble, fair.garble),
+    ];
+    for (name, rate, _) in rates.into_iter().filter(|(_, rate, fair)| rate != fair) {
+        text += &format!(" {name}={rate}ppm");
+    }
+    let spans = [
+        ("fastest", weather.fastest, fair.fastest),
+        ("slowest", weather.slowest, fair.slowest),
+        ("spike-by", weather.spike_by, fair.spike_by),
+    ];
+    for (name, nanos, _) in spans.into_iter().filter(|(_, nanos, fair)| nanos != fair) {
+        text += &format!(" {name}={}", span(nanos));
+    }
+    text
+}
+
+fn read_weather(args: &mut ArgumentConsumer<'_>) -> Parsed<Weather> {
+    let mut weather = Weather::FAIR;
+    while let Some((name, value)) = args.next_key() {
+        let nanos = || Ok::<u64, Box<dyn Error>>(read_span(value)?.as_nanos() as u64);
+        match name {
+            "loss" => weather.loss = read_ppm(value)?,
+            "duplicate" => weather.duplicate = read_ppm(value)?,
+            "reorder" => weather.reorder = read_ppm(value)?,
+            "spike" => weather.spike = read_ppm(value)?,
+            "garble" => weather.garble = read_ppm(value)?,
+            "fastest" => weather.fastest = nanos()?,
+            "slowest" => weather.slowest = nanos()?,
+            "spike-by" => weather.spike_by = nanos()?,
+            _ => return Err(format!("no weather has a {name:?}").into()),
+        }
+    }
+    Ok(weather)
+}
+
+fn write_packets(packets: &Packets) -> String {
+    let kind = packets.kind.map(|kind| format!(" {kind}"));
+    let from = packets.from.map(|from| format!(" from=m{from}"));
+    let to = packets.to.map(|to| format!(" to=m{to}"));
+    [kind, from, to].into_iter().flatten().collect()
+}
+
+pub(super) fn read_packets(args: &mut ArgumentConsumer<'_>) -> Parsed<Packets> {
+    let known = |name| KINDS.iter().copied().find(|kind| *kind == name);
+    let kind = args.next_pos().map(|name| known(name).ok_or_else(|| format!("no packet is called {name}")));
+    Ok(Packets {
+        kind: kind.transpose()?,
+        from: args.take_key("from").map(|text| numbered(text, 'm')).transpose()?,
+        to: args.take_key("to").map(|text| numbered(text, 'm')).transpose()?,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use goldenscript::{Command, Context, Runner};
+
+    /// Reads a script of one line.
+    fn read(line: &str) -> Step {
+        struct Reader(Option<Step>);
+        impl Runner for Reader {
+            type Command = Command;
+            fn run(&mut self, command: &Command, _: &Context) -> Result<String, Box<dyn Error>> {
+                let mut args = command.consume_args();
+                self.0 = read_step(&command.name, &mut args)?;
+                args.reject_next()?;
+                Ok(String::new())
+            }
+        }
+        let mut reader = Reader(None);
+        goldenscript::generate(&mut reader, &format!("{line}\n---\n")).unwrap();
+        reader.0.unwrap_or_else(|| panic!("no step: {line}"))
+    }
+
+    #[test]
+    fn every_step_is_read_as_it_is_written() {
+        let ask = |wait, lease, name: &str| {
+            let (service, name) = ("till 2".to_string(), name.to_string());
+            Step::Ask { call: 7, place: 1, service, name, wait, lease }
+        };
+        let packets = [
+            Packets::default(),
+            Packets { from: Some(1), to: None, kind: Some("Grant") },
+            Packets { from: None, to: Some(2), kind: None },
+        ];
+        let mut steps = vec![
+            ask(Wait::Forever, None, "a"),
+            ask(Wait::Try, Some(Duration::from_millis(70)), "a/b\"c"),
+            ask(Wait::AtMost(Duration::from_micros(1_500)), None, "ä"),
+            Step::Release(1),
+            Step::Cancel(2),
+            Step::Extend(3, Duration::from_secs(2)),
+            Step::Fence(4),
+            Step::Write(5),
+            Step::WriteEarlier(6),
+            Step::Start(0),
+            Step::Crash(1),
+            Step::Vanish(2),
+            Step::Pause(3),
+            Step::Wake(4),
+            Step::Leave(5),
+            Step::DieDeciding { until: 12_345_678_901 },
+            Step::Cut(0, 1),
+            Step::Mend(1, 0),
+            Step::Slow(1, 2, Duration::from_nanos(12_345)),
+            Step::Weather(Weather::FAIR),
+            Step::Weather(Weather {
+                loss: 1,
+                duplicate: 2,
+                reorder: 3,
+                fastest: 4,
+                slowest: 5_000,
+                spike: 6,
+                spike_by: 7 * MS,
+                garble: 8,
+            }),
+            Step::Heal,
+            Step::GiveUp(8, Duration::from_millis(1)),
+            Step::GiveUpAnswered(9, Duration::ZERO),
+            Step::Force(1),
+            Step::LoseDisk(2),
+            Step::Clog(0, 1),
+            Step::Unclog(0, 1),
+            Step::Narrow(0, 1, Some(Narrow { each: 1_500, room: 3 })),
+            Step::Narrow(0, 1, None),
+            Step::Reset(0, 1),
+            Step::ResetHalf(0, 1),
+            Step::Reject(0, 1),
+            Step::Accept(0, 1),
+            Step::Deafen(0, 1),
+            Step::Undeafen(0, 1),
+            Step::TurnClock(0, -300),
+            Step::TurnClock(1, 20_000),
+            Step::StepWallClock(0, -1_500),
+            Step::StepWallClock(1, 86_400_000),
+            Step::Restore,
+            Step::RestorePart(vec![0, 2]),
+            Step::Fault { fault: 3, kind: "cut one way".to_string(), places: vec![0, 2] },
+            Step::Mended { fault: 3 },
+            Step::Deliver(0),
+            Step::Lose(1),
+            Step::Double(2),
+            Step::Timer(3),
+        ];
+        steps.extend(RUMOURS.map(|(what, _)| Step::Notice { at: 0, about: 1, what }));
+        for these in packets {
+            steps.extend([Step::Hold(these), Step::LetGo(these), Step::DropHeld(these), Step::DropNext(these)]);
+        }
+        for step in steps {
+            assert_eq!(read(&write_step(&step)), step, "{}", write_step(&step));
+        }
+    }
+}

@@ -1,0 +1,141 @@
+//! Who is in a World and how it is, before anything happens.
+
+use super::World;
+use crate::clock::Clock;
+use crate::peer::Peer;
+use elderlock::protocol::Timing;
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+
+impl World {
+    /// Members that are all seeds and found the cluster together, each on a host of its own.
+    pub fn members(mut self, count: usize) -> World {
+        self.peers.extend((0..count).map(|_| Peer::new(0)));
+        for place in 0..self.peers.len() {
+            self.peers[place] = Peer::new(place);
+        }
+        let seeds: BTreeSet<SocketAddr> = self.peers.iter().map(|peer| peer.addr).collect();
+        for peer in &mut self.peers {
+            peer.seeds = seeds.clone();
+        }
+        self.places = self.peers.iter().enumerate().map(|(place, peer)| (peer.addr, place)).collect();
+        self
+    }
+
+    /// Places for members that know the seeds but are none. Nothing runs there until [`start`](Self::start).
+    pub fn joiners(mut self, count: usize) -> World {
+        let seeds: BTreeSet<SocketAddr> = self.peers.iter().map(|peer| peer.addr).collect();
+        for place in self.peers.len()..self.peers.len() + count {
+            let peer = Peer { seeds: seeds.clone(), ..Peer::new(place) };
+            self.places.insert(peer.addr, place);
+            self.peers.push(peer);
+        }
+        self
+    }
+
+    /// The times to found with; [`Timing::fast`] unless said otherwise.
+    pub fn timing(mut self, timing: Timing) -> World {
+        self.common.timing = timing;
+        self
+    }
+
+    /// The council size to found with.
+    pub fn council(mut self, size: u8) -> World {
+        self.common.council = size;
+        self
+    }
+
+    /// The operator trusts refused connections.
+    pub fn trust_refused(mut self) -> World {
+        self.common.trust_refused = true;
+        self
+    }
+
+    /// Every place has a data directory, which outlives its processes.
+    pub fn durable(mut self) -> World {
+        self.common.durable = true;
+        self
+    }
+
+    /// The member at `place` founds alone; the others have only it as their seed.
+    pub fn found_alone(mut self, place: usize) -> World {
+        let addr = self.peers[place].addr;
+        self.peers[place].found_alone = true;
+        for peer in &mut self.peers {
+            peer.seeds = BTreeSet::from([addr]);
+        }
+        self
+    }
+
+    /// Which host each place is on.
+    pub fn hosts(mut self, hosts: &[u32]) -> World {
+        for (peer, host) in self.peers.iter_mut().zip(hosts) {
+            peer.host = *host;
+        }
+        self
+    }
+
+    /// How much the clock at `place` runs fast, in parts per million.
+    pub fn clock(mut self, place: usize, ppm: i32) -> World {
+        self.peers[place].clock.ppm = ppm;
+        self
+    }
+
+    /// What the clock at `place` shows when the World begins.
+    pub fn clock_offset(mut self, place: usize, nanos: u64) -> World {
+        let Clock { ppm, .. } = self.peers[place].clock;
+        self.peers[place].clock = Clock { offset: nanos, ppm, since: 0 };
+        self
+    }
+
+    /// Clocks do not keep their bound: what needs it is not checked.
+    pub fn unbounded_clocks(mut self) -> World {
+        self.bounded = false;
+        self
+    }
+
+    /// No process is started until [`start`](Self::start).
+    pub fn asleep(mut self) -> World {
+        self.manual = true;
+        self
+    }
+
+    /// Nobody notices broken connections: only the protocol's own clocks tell.
+    pub fn without_hints(mut self) -> World {
+        self.hints = false;
+        self
+    }
+
+    /// For drivers: a broken invariant stops the World rather than the test.
+    pub fn lenient(mut self) -> World {
+        self.strict = false;
+        self
+    }
+
+    /// As [`lenient`](Self::lenient), for a World that has been run to where a search begins; it writes nothing down
+    /// from here on.
+    pub(crate) fn lenient_from_here(&mut self) {
+        self.strict = false;
+        self.put_the_pen_down();
+    }
+
+    /// Two lineages may live at once, and each other's grants are then not compared: cut off seeds found again.
+    pub fn two_lineages_may_meet(mut self) -> World {
+        self.one_lineage = false;
+        self.bounded = false;
+        self
+    }
+
+    /// No trace is kept.
+    pub fn untraced(mut self) -> World {
+        self.tracing = false;
+        self
+    }
+
+    /// Every process has this planted defect.
+    #[cfg(elderlock_mutants)]
+    pub fn mutant(mut self, mutant: elderlock::protocol::mutant::Mutant) -> World {
+        self.common.mutant = Some(mutant);
+        self
+    }
+}

@@ -1,0 +1,170 @@
+//! Packets on their way: from the core that sends one to the core that gets it.
+
+use super::{Due, World};
+use crate::invariants::Fact;
+use crate::kind::kind;
+use crate::network::{MS, Route, SECOND};
+use crate::rule::{Fate, Flight};
+use elderlock::protocol::{Hint, Input, Packet, ProcessId};
+use std::net::SocketAddr;
+use std::sync::{Arc, OnceLock};
+
+/// A packet on its way.
+#[derive(Clone, Debug)]
+pub(crate) struct Parcel {
+    /// Its number in this run.
+    pub(crate) number: u64,
+    /// What tells it from others, once that was looked for.
+    pub(crate) print: OnceLock<u64>,
+    pub(crate) from: usize,
+    pub(crate) sender: ProcessId,
+    pub(crate) to: usize,
+    pub(crate) wanted: Option<ProcessId>,
+    pub(crate) packet: Packet,
+    /// When it was sent.
+    pub(crate) sent: u64,
+    /// The connection that carries it.
+    pub(crate) connection: u32,
+    /// What damages it, if it is damaged.
+    pub(crate) damage: Option<u64>,
+}
+
+impl World {
+    pub(super) fn send(
+        &mut self,
+        from: usize,
+        sender: ProcessId,
+        to: SocketAddr,
+        wanted: Option<ProcessId>,
+        packet: Packet,
+    ) {
+        self.tell(&Fact::Sent { place: from, process: sender, to: wanted, packet: &packet });
+        let Some(&to) = self.places.get(&to) else { return };
+        let sent = self.now;
+        let mut parcel = Parcel {
+            number: 0,
+            print: OnceLock::new(),
+            from,
+            sender,
+            to,
+            wanted,
+            packet,
+            sent,
+            connection: 0,
+            damage: None,
+        };
+        let flight = Flight { from, to, packet: &parcel.packet };
+        let matching = self.rules.iter().position(|rule| rule.fate != Fate::Over && (rule.test)(&flight));
+        if let Some(index) = matching {
+            let rule = &mut self.rules[index];
+            rule.matched += 1;
+            let fate = rule.fate;
+            match fate {
+                Fate::Hold => {
+                    self.note(from, |_| format!("    held back: {} to m{to}", kind(&parcel.packet)));
+                    parcel.number = self.record_send(from, to, kind(&parcel.packet), None);
+                    self.held.push((index, parcel));
+                    return;
+                }
+                Fate::Drop(left) => {
+                    rule.fate = if left > 1 { Fate::Drop(left - 1) } else { Fate::Over };
+                    self.note(from, |_| format!("    dropped: {} to m{to}", kind(&parcel.packet)));
+                    self.record_send(from, to, kind(&parcel.packet), Some("dropped"));
+                    return;
+                }
+                Fate::Over => {}
+            }
+        }
+        let Route { arrivals, connection, damage } = self.network.route(self.now, from, to);
+        (parcel.connection, parcel.damage) = (connection, damage);
+        if arrivals[0].is_none() {
+            self.look_for_rare(|rare, _| rare.loses(&parcel.packet));
+        }
+        let why = if self.network.is_cut(from, to) { "cut" } else { "lost" };
+        parcel.number = self.record_send(from, to, kind(&parcel.packet), arrivals[0].is_none().then_some(why));
+        if arrivals[0].is_none() {
+            self.note(from, |_| format!("    lost: {} to m{to}", kind(&parcel.packet)));
+            if let Some(wanted) = wanted.filter(|_| self.hints && self.network.is_refused(self.now, from, to)) {
+                self.schedule(MS / 5, Due::Hint { to: from, process: sender, hint: Hint::Refused(wanted) });
+            }
+        }
+        let parcel = Arc::new(parcel);
+        for arrival in arrivals.into_iter().flatten() {
+            self.schedule(arrival - self.now, Due::Packet(Arc::clone(&parcel)));
+        }
+    }
+
+    /// A packet comes to the end of its way.
+    pub(super) fn deliver(&mut self, parcel: Parcel) {
+        let (from, to) = (parcel.from, parcel.to);
+        if !self.network.is_open(from, to, parcel.connection) {
+            return self.note(from, |_| format!("    lost with its connection: {} to m{to}", kind(&parcel.packet)));
+        }
+        if self.network.is_clogged(from, to) {
+            self.clogged.entry((from, to)).or_default().push(Due::Packet(Arc::new(parcel)));
+            return;
+        }
+        self.network.arrived(from, to);
+        if parcel.damage.is_some() || self.streams.contains_key(&(from, to)) {
+            self.read_damaged(parcel);
+        } else {
+            self.hand_over(parcel);
+        }
+    }
+
+    /// A packet comes out of its connection.
+    pub(crate) fn hand_over(&mut self, parcel: Parcel) {
+        let Parcel { number, from, sender, to, wanted, packet, .. } = parcel;
+        let peer = &self.peers[to];
+        let here = peer.is_alive() && wanted.is_none_or(|wanted| peer.process() == Some(wanted));
+        if here {
+            self.record_arrival(to, number);
+            let addr = self.peers[from].addr;
+            self.feed(to, Input::Received { from: sender, addr, packet });
+        } else if let Some(wanted) = wanted
+            && peer.host_up
+            && self.hints
+            && !self.network.is_cut(to, from)
+        {
+            self.schedule(MS / 5, Due::Hint { to: from, process: sender, hint: Hint::Refused(wanted) });
+        }
+    }
+
+    /// What waited at the end of a clogged way arrives now, in order.
+    pub(crate) fn flush(&mut self, from: usize, to: usize) {
+        for due in self.clogged.remove(&(from, to)).unwrap_or_default() {
+            if let Due::Packet(parcel) = &due {
+                self.network.longest = self.network.longest.max(self.now - parcel.sent);
+            }
+            self.schedule(0, due);
+        }
+    }
+
+    /// Where the packet with this number stands in the queue.
+    fn nth(&self, number: usize) -> Option<(u64, u64)> {
+        let packets = self.queue.iter().filter(|(_, due)| matches!(due, Due::Packet(_)));
+        packets.map(|(key, _)| *key).nth(number)
+    }
+
+    /// The packet with this number arrives now.
+    pub(crate) fn deliver_nth(&mut self, number: usize) -> bool {
+        let due = self.nth(number).and_then(|key| self.queue.remove(&key));
+        due.map(|due| self.happen(due)).is_some()
+    }
+
+    /// The packet with this number is lost.
+    pub(crate) fn lose_nth(&mut self, number: usize) -> bool {
+        self.nth(number).and_then(|key| self.queue.remove(&key)).is_some()
+    }
+
+    /// The packet with this number is under way twice.
+    pub(crate) fn double_nth(&mut self, number: usize) -> bool {
+        let due = self.nth(number).map(|key| (key.0, self.queue[&key].clone()));
+        due.map(|(at, due)| self.schedule(at.saturating_sub(self.now), due)).is_some()
+    }
+
+    /// Everything under way arrives within this time, held back packets apart.
+    pub(crate) fn longest_way(&self) -> u64 {
+        self.network.longest.max(SECOND / 100)
+    }
+}

@@ -1,0 +1,220 @@
+//! A process in the World: it starts, gets inputs, what it puts out is carried out, and it ends.
+
+use super::trace::show;
+use super::{Due, World};
+use crate::chance::mix;
+use crate::invariants::Fact;
+use crate::network::MS;
+use crate::peer::Run;
+use crate::record::Entry;
+use elderlock::protocol::{Command, Event, Hint, Input, Outcome, Output, ProcessId};
+use std::hash::Hash;
+use std::sync::Arc;
+
+/// Steps of one member at one instant before it is called a livelock.
+const MAX_STEPS_AT_ONCE: u32 = 20_000;
+
+impl World {
+    /// Puts a new process at `place` and sets it going.
+    pub fn start(&mut self, place: usize) {
+        assert!(!self.peers[place].is_alive(), "a process runs at m{place}");
+        let common = self.common;
+        self.peers[place].start(place, &common, self.now);
+        self.note(place, |peer| format!("starts as {:?}", peer.process()));
+        self.record_start(place);
+        // Connections are between processes: a new one has none.
+        self.streams.retain(|(from, to), _| *from != place && *to != place);
+        self.feed(place, Input::Timer);
+        self.gossip_begins(place);
+    }
+
+    /// Gives an input to the process at `place`, or keeps it for its waking.
+    pub(crate) fn feed(&mut self, place: usize, input: Input) {
+        if self.broken.is_some() {
+            return;
+        }
+        let peer = &mut self.peers[place];
+        match peer.run {
+            Run::Down => return,
+            Run::Paused => {
+                if input != Input::Timer {
+                    peer.inbox.push_back(input);
+                }
+                return;
+            }
+            Run::Up => {}
+        }
+        if input == Input::Command(Command::Leave) {
+            peer.leaving = true;
+            self.record_here(place, Entry::Leave);
+        }
+        if self.tracing {
+            self.trace_input(place, &input);
+        }
+        self.events += 1;
+        if !self.scribe.is_silent() {
+            (self.now, place, &input).hash(&mut self.digest);
+        }
+        if let Some(process) = self.peers[place].process() {
+            self.look_for_rare(|rare, world| rare.begins(world, place, process, &input));
+        }
+        let peer = &mut self.peers[place];
+        let local = peer.clock.local(self.now);
+        let Some(node) = peer.node.as_mut().map(Arc::make_mut) else { return };
+        let process = node.process();
+        let mut outputs = std::mem::take(&mut self.outputs);
+        node.step(local, input, &mut outputs);
+        let dies = self.dies_deciding(place, &outputs);
+        for output in outputs.drain(..) {
+            if !(dies && matches!(output, Output::Send { .. })) {
+                self.carry_out(place, process, output);
+            }
+        }
+        self.record_recoveries(place);
+        if dies {
+            self.doomed_until = 0;
+            self.crash(place);
+        }
+        self.outputs = outputs;
+        if self.peers[place].is(process) {
+            self.peers[place].reschedule();
+        }
+        self.at_once = match self.at_once {
+            (at, who, steps) if at == self.now && who == place => (at, who, steps + 1),
+            _ => (self.now, place, 0),
+        };
+        self.repeated += u64::from(self.at_once.2 > 0);
+        if self.at_once.2 > MAX_STEPS_AT_ONCE {
+            self.fail("time_goes_on", format!("m{place} has something due at one instant again and again"));
+        }
+        self.tell(&Fact::Stepped { place });
+    }
+
+    /// The timer of the member at `place` goes off.
+    pub(crate) fn ring(&mut self, place: usize) -> bool {
+        let Some(due) = self.peers[place].due.filter(|_| self.peers[place].run == Run::Up) else { return false };
+        self.now = self.now.max(due);
+        self.feed(place, Input::Timer);
+        true
+    }
+
+    /// Whether the process at `place` has just decided a view, first of all, and is to die before it can tell anyone.
+    /// Also one that decides a view without itself: it is about to go, and those who stay may not know yet.
+    fn dies_deciding(&self, place: usize, outputs: &[Output]) -> bool {
+        let is_first = |output: &Output| match output {
+            Output::Event(Event::ViewInstalled(view)) => {
+                self.latest.get(&view.lineage).is_some_and(|latest| latest.number < view.number)
+            }
+            _ => false,
+        };
+        self.now < self.doomed_until && outputs.iter().any(is_first) && self.can_spare(&[place], false)
+    }
+
+    fn carry_out(&mut self, place: usize, process: ProcessId, output: Output) {
+        match output {
+            Output::Send { to, process: wanted, packet } => self.send(place, process, to, wanted, packet),
+            Output::Answer { request, outcome } => {
+                self.note(place, |_| format!("answers {request:?}: {outcome:?}"));
+                let Some(ask) = self.history.find(process, request) else {
+                    return self.fail("one_outcome_per_request", format!("m{place} answers unknown {request:?}"));
+                };
+                self.record_answer(ask, &outcome);
+                match outcome {
+                    Outcome::Extended { until } => Arc::make_mut(&mut self.history).extend(ask, until),
+                    Outcome::NotHeld => {}
+                    outcome => {
+                        self.tell(&Fact::Answers { ask, outcome: &outcome });
+                        Arc::make_mut(&mut self.history).answer(ask, outcome, self.now);
+                        self.tell(&Fact::Answered { ask });
+                        if let Some(after) = self.fickle.remove(&ask) {
+                            self.give_up_after(ask, after);
+                        }
+                    }
+                }
+            }
+            Output::Lost { request, reason } => {
+                self.note(place, |_| format!("lost {request:?}: {reason:?}"));
+                let Some(ask) = self.history.find(process, request) else {
+                    return self.fail("one_outcome_per_request", format!("m{place} loses unknown {request:?}"));
+                };
+                self.record_lost(ask, reason);
+                self.tell(&Fact::Loses { ask, reason });
+                Arc::make_mut(&mut self.history).lose(ask, reason);
+            }
+            Output::Event(event) => self.on_event(place, process, event),
+            Output::Store(stored) => self.peers[place].disk = Some(*stored),
+        }
+    }
+
+    fn on_event(&mut self, place: usize, process: ProcessId, event: Event) {
+        self.note(place, |_| match &event {
+            Event::ViewInstalled(view) => format!("installs {}", show(view)),
+            other => format!("event {other:?}"),
+        });
+        if let Event::ViewInstalled(view) = &event
+            && self.latest.get(&view.lineage).is_none_or(|latest| latest.number < view.number)
+        {
+            self.latest.insert(view.lineage, view.clone());
+            (self.viewed_at, self.stirred) = (self.now, true);
+        }
+        self.record_event(place, &event);
+        self.tell(&Fact::Event { place, process, event: &event });
+        if event == Event::Left && self.peers[place].leaving {
+            self.count_premise("who_leaves_has_left");
+        }
+        if event == Event::Expelled && self.peers[place].leaving {
+            self.fail("who_leaves_has_left", format!("m{place} was told to leave and calls itself expelled"));
+        }
+        match event {
+            Event::Expelled | Event::Abandoned | Event::Forced => {
+                self.schedule(MS, Due::Rebirth { to: place, process })
+            }
+            Event::Left => {
+                self.end_process(place, "left");
+                self.peers[place].run = Run::Down;
+            }
+            _ => {}
+        }
+    }
+
+    /// The process at `place` is no more; `how`: as in [`Entry::End`].
+    pub(crate) fn end_process(&mut self, place: usize, how: &str) {
+        self.gossip_ends(place, how);
+        if let Some(process) = self.peers[place].process() {
+            self.tell(&Fact::Ends { place, process });
+            let unknown = Arc::make_mut(&mut self.history).end_process(process);
+            self.record_end(place, how, &unknown);
+        }
+        let peer = &mut self.peers[place];
+        peer.run = Run::Down;
+        peer.due = None;
+        peer.inbox.clear();
+        peer.next_life = None;
+    }
+
+    /// Wakes a stopped process: what came meanwhile and its timer are handled in an order left to chance.
+    pub(crate) fn wake(&mut self, place: usize) {
+        let peer = &mut self.peers[place];
+        peer.run = Run::Up;
+        let waiting = std::mem::take(&mut peer.inbox);
+        self.record_here(place, Entry::Wake);
+        self.look_for_rare(|rare, world| rare.wakes(world, place));
+        let timer_first = mix(&[self.common.seed, 0x3a, place as u64, self.peers[place].pauses]) & 1 == 0;
+        if timer_first {
+            self.feed(place, Input::Timer);
+        }
+        for input in waiting {
+            self.feed(place, input);
+        }
+        self.gossip_wakes(place);
+    }
+
+    /// Tells `to` of something after a while, if hints are given at all.
+    pub(crate) fn hint(&mut self, after: u64, to: usize, hint: Hint) {
+        if self.hints
+            && let Some(process) = self.peers[to].process()
+        {
+            self.schedule(after, Due::Hint { to, process, hint });
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! One queue orders everything by (true time, order of scheduling): the World goes on from one thing that is due to the next.
+
+use super::{Parcel, World};
+use crate::gossip::Word;
+use crate::history::Ask;
+use crate::peer::Run;
+use elderlock::protocol::{Hint, Input, ProcessId};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Something that will happen.
+#[derive(Clone, Debug)]
+pub(crate) enum Due {
+    /// A packet arrives at a place.
+    Packet(Arc<Parcel>),
+    /// A process notices something.
+    Hint { to: usize, process: ProcessId, hint: Hint },
+    /// An expelled process starts again as a new one.
+    Rebirth { to: usize, process: ProcessId },
+    /// A client gives up what it asked for.
+    GiveUp { ask: Ask },
+    /// Something of the gossip machines arrives at a place.
+    Gossip { from: usize, to: usize, word: Word },
+    /// The frame that has begun then on a damaged connection has to have ended.
+    FrameEnds { from: usize, to: usize, begun: u64 },
+}
+
+impl World {
+    /// Lets the World go on for a while.
+    pub fn run_for(&mut self, span: Duration) {
+        let until = self.now + span.as_nanos() as u64;
+        while self.tick(until) {}
+    }
+
+    /// Lets the World go on until it is this late, in true nanoseconds, with all that is due then. If it is that late
+    /// already nothing happens: what a step makes due at its own instant waits for the other steps of that instant.
+    pub fn run_to(&mut self, at: u64) {
+        if at > self.now {
+            while self.tick(at) {}
+        }
+    }
+
+    /// Lets the World go on for a while, or until a recovery begins.
+    pub(crate) fn run_or_stir(&mut self, span: Duration) {
+        self.stirred = false;
+        self.run_until(|world| world.stirred, span);
+    }
+
+    /// Lets the World go on until something is so. False if it is not so in time.
+    pub fn run_until(&mut self, so: impl Fn(&World) -> bool, limit: Duration) -> bool {
+        self.begin();
+        let until = self.now + limit.as_nanos() as u64;
+        loop {
+            if so(self) {
+                return true;
+            }
+            if !self.tick(until) {
+                return so(self);
+            }
+        }
+    }
+
+    /// As [`run_until`](Self::run_until) with half a minute; panics with the trace if it does not come about.
+    #[track_caller]
+    pub fn expect(&mut self, what: &str, so: impl Fn(&World) -> bool) {
+        self.expect_within(what, Duration::from_secs(30), so);
+    }
+
+    /// As [`expect`](Self::expect) with another limit.
+    #[track_caller]
+    pub fn expect_within(&mut self, what: &str, limit: Duration, so: impl Fn(&World) -> bool) {
+        if !self.run_until(so, limit) {
+            panic!("{}\nnot within {limit:?}: {what}", self.story(120));
+        }
+    }
+
+    /// Lets the World go on until all running processes are in one view of exactly them, and their leases run.
+    #[track_caller]
+    pub fn settle(&mut self) {
+        self.expect_within("one view with everybody who runs", Duration::from_secs(60), World::is_settled);
+    }
+
+    /// Does the next thing that is due up to `until`. False, and it is `until`, if there is none.
+    pub(crate) fn tick(&mut self, until: u64) -> bool {
+        self.begin();
+        if self.broken.is_some() {
+            return false;
+        }
+        let timer = self
+            .peers
+            .iter()
+            .enumerate()
+            .filter(|(_, peer)| peer.run == Run::Up)
+            .filter_map(|(place, peer)| Some((peer.next()?, place)))
+            .min();
+        let first = self.queue.first_key_value().map(|(key, _)| *key);
+        match (first, timer) {
+            (Some((at, order)), timer) if at <= until && timer.is_none_or(|(due, _)| at <= due) => {
+                self.now = self.now.max(at);
+                if let Some(due) = self.queue.remove(&(at, order)) {
+                    self.happen(due);
+                }
+            }
+            (_, Some((due, place))) if due <= until => {
+                self.now = self.now.max(due);
+                if self.peers[place].due == Some(due) {
+                    self.feed(place, Input::Timer);
+                } else {
+                    self.gossip_timer(place);
+                }
+            }
+            _ => {
+                self.now = self.now.max(until);
+                return false;
+            }
+        }
+        true
+    }
+
+    fn begin(&mut self) {
+        if std::mem::replace(&mut self.started, true) || self.manual {
+            return;
+        }
+        for place in 0..self.peers.len() {
+            if self.peers[place].seeds.contains(&self.peers[place].addr) {
+                self.start(place);
+            }
+        }
+    }
+
+    pub(crate) fn schedule(&mut self, after: u64, due: Due) {
+        self.scheduled += 1;
+        self.queue.insert((self.now + after, self.scheduled), due);
+    }
+
+    pub(super) fn happen(&mut self, due: Due) {
+        match due {
+            Due::Packet(parcel) => self.deliver(Arc::unwrap_or_clone(parcel)),
+            Due::Hint { to, process, hint } => {
+                if self.peers[to].is(process) {
+                    self.feed(to, Input::Hint(hint));
+                }
+            }
+            Due::Rebirth { to, process } => {
+                if self.peers[to].is(process) {
+                    let next = self.peers[to]
+                        .node
+                        .as_ref()
+                        .map(|node| node.next_life(process, self.peers[to].founding_number(self.now)));
+                    self.end_process(to, "reborn");
+                    self.peers[to].next_life = next;
+                    self.start(to);
+                }
+            }
+            Due::GiveUp { ask } => self.give_up(ask),
+            Due::FrameEnds { from, to, begun } => self.end_unfinished(from, to, begun),
+            Due::Gossip { from, to, word } => {
+                if self.network.is_clogged(from, to) {
+                    self.clogged.entry((from, to)).or_default().push(Due::Gossip { from, to, word });
+                } else {
+                    if !matches!(word, Word::Datagram(_)) {
+                        self.network.arrived(from, to);
+                    }
+                    self.gossip_hears(to, word);
+                }
+            }
+        }
+    }
+}

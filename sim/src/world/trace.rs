@@ -1,0 +1,90 @@
+//! The trace: what members heard and did, a line each, for people.
+
+use super::World;
+use crate::network::SECOND;
+use crate::peer::Peer;
+use elderlock::protocol::{Input, Packet, View};
+use std::collections::VecDeque;
+
+/// Trace lines kept.
+const TRACE_LINES: usize = 4_000;
+
+impl World {
+    /// Whether the trace has a line of the place with these words.
+    pub fn said_at(&self, place: usize, words: &str) -> bool {
+        let who = format!(" m{place} ");
+        self.trace.iter().any(|line| line.contains(&who) && line.contains(words))
+    }
+
+    /// The last lines of the trace.
+    pub fn story(&self, lines: usize) -> String {
+        let skip = self.trace.len().saturating_sub(lines);
+        self.trace.iter().skip(skip).cloned().collect::<Vec<_>>().join("\n")
+    }
+
+    /// The trace is kept, and begins here.
+    pub(crate) fn trace_from_here(&mut self) {
+        self.tracing = true;
+        self.trace.clear();
+    }
+
+    /// The trace since it was last taken.
+    pub(crate) fn take_trace(&mut self) -> VecDeque<String> {
+        std::mem::take(&mut self.trace)
+    }
+
+    pub(crate) fn note(&mut self, place: usize, text: impl FnOnce(&Peer) -> String) {
+        if self.tracing {
+            let line = format!("{} m{place} {}", seconds(self.now), text(&self.peers[place]));
+            self.note_line(line);
+        }
+    }
+
+    pub(super) fn note_line(&mut self, line: String) {
+        if self.tracing {
+            if self.trace.len() == TRACE_LINES {
+                self.trace.pop_front();
+            }
+            self.trace.push_back(line);
+        }
+    }
+
+    pub(super) fn trace_input(&mut self, place: usize, input: &Input) {
+        let text = match input {
+            Input::Received { from, packet, .. } => {
+                let from = self.place_of(*from).map_or_else(|| format!("({from})"), |place| format!("m{place}"));
+                format!("<- {from} {}", show_packet(packet))
+            }
+            Input::Command(command) => format!("** {command:?}"),
+            Input::Hint(hint) => format!("?? {hint:?}"),
+            Input::Timer => return,
+        };
+        self.note(place, |_| text);
+    }
+}
+
+/// True time for people.
+pub(super) fn seconds(now: u64) -> String {
+    format!("{:>4}.{:06}", now / SECOND, now % SECOND / 1_000)
+}
+
+/// A view for people.
+pub(super) fn show(view: &View) -> String {
+    let members: Vec<String> = view
+        .members
+        .iter()
+        .map(|member| format!("{}{}", member.info.process, if member.ghost { "(ghost)" } else { "" }))
+        .collect();
+    format!("v{} of {}: {}", view.number, view.lineage, members.join(" "))
+}
+
+fn show_packet(packet: &Packet) -> String {
+    match packet {
+        Packet::Relay { from, to, packet, .. } => format!("Relay {} -> {to}: {}", from.process, show_packet(packet)),
+        Packet::Notice(elderlock::protocol::Notice::ViewIs(view)) => format!("ViewIs {}", show(view)),
+        Packet::Notice(notice) => format!("{notice:?}"),
+        Packet::Linked { view, seq, ack, message } => format!("[v{view} #{seq} ack {ack}] {message:?}"),
+        Packet::Heir { voter, me, notice, .. } => format!("{} for {voter}: {notice:?}", me.process),
+        Packet::Ack { view, ack, again } => format!("[v{view} ack {ack}{}]", if *again { " again" } else { "" }),
+    }
+}
