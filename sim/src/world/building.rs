@@ -116,6 +116,7 @@ impl World {
     /// from here on.
     pub(crate) fn lenient_from_here(&mut self) {
         self.strict = false;
+        self.rare = None;
         self.put_the_pen_down();
     }
 
