@@ -8,7 +8,7 @@ use crate::world::World;
 use stateright::{Checker, HasDiscoveries, Model, Property};
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -39,6 +39,8 @@ pub struct Found {
     pub took: Duration,
     /// Whether everything within the bounds of the scope was looked at.
     pub complete: bool,
+    /// States that were reached and, since a limit cut the search, not gone on from.
+    pub unexplored: u64,
     /// States from which no move leads on.
     pub ends: u64,
     /// How often the premise of each invariant held on the way to an end, added up over the ends.
@@ -68,7 +70,7 @@ struct Search {
     first: State,
     until: Instant,
     left: AtomicU64,
-    cut: AtomicBool,
+    cut: AtomicU64,
     found: OnceLock<(State, Break)>,
     ends: AtomicU64,
     premises: Mutex<BTreeMap<&'static str, u64>>,
@@ -93,7 +95,7 @@ impl Hunt {
             first,
             until: started + limits.time,
             left: AtomicU64::new(limits.states),
-            cut: AtomicBool::new(false),
+            cut: AtomicU64::new(0),
             found: OnceLock::new(),
             ends: AtomicU64::new(0),
             premises: Mutex::default(),
@@ -119,12 +121,14 @@ impl Hunt {
             let broken = end.world.broken().cloned().expect("the way leads to a break");
             Trail { broken, moves }
         });
+        let unexplored = search.cut.load(Ordering::Relaxed);
         Found {
             moves: checker.state_count(),
             states: checker.unique_state_count(),
             depth: checker.max_depth(),
             took: started.elapsed(),
-            complete: broken.is_none() && !search.cut.load(Ordering::Relaxed),
+            complete: broken.is_none() && unexplored == 0,
+            unexplored,
             ends: search.ends.load(Ordering::Relaxed),
             premises: search.premises.lock().unwrap_or_else(PoisonError::into_inner).clone(),
             broken,
@@ -165,6 +169,7 @@ fn say(world: &World, what: &Move) -> String {
         Move::Step(Step::Release(call)) => format!("call {call} is given back"),
         Move::Step(Step::Crash(place)) => format!("m{place} is killed"),
         Move::Step(Step::Start(place)) => format!("a process starts at m{place}"),
+        Move::Step(Step::LoseDisk(place)) => format!("the data directory of m{place} is lost"),
         Move::Step(Step::Pause(place)) => format!("m{place} is stopped"),
         Move::Step(Step::Wake(place)) => format!("m{place} wakes"),
         Move::Step(Step::Leave(place)) => format!("m{place} says goodbye"),
@@ -186,6 +191,7 @@ impl Found {
             depth: 0,
             took: started.elapsed(),
             complete: false,
+            unexplored: 0,
             ends: 0,
             premises: BTreeMap::new(),
             broken: Some(Trail { broken, moves: Vec::new() }),
@@ -205,7 +211,7 @@ impl Model for Search {
         let spent = |left: u64| left.checked_sub(1);
         let is_out = self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, spent).is_err();
         if is_out || Instant::now() > self.until {
-            self.cut.store(true, Ordering::Relaxed);
+            self.cut.fetch_add(1, Ordering::Relaxed);
             return;
         }
         actions.extend(self.scope.moves(state));

@@ -63,6 +63,11 @@ pub struct Scope {
     pub faults: u8,
     /// Places at which a process starts at any moment.
     pub joiners: &'static [usize],
+    /// Places at which a process starts again, at any moment after the one before has ended, once for each time that they
+    /// are named.
+    pub restarts: &'static [usize],
+    /// Places whose data directory may be lost while nobody runs there, once for each time that they are named.
+    pub forgetful: &'static [usize],
     /// Members that say goodbye at any moment.
     pub leavers: &'static [usize],
     /// Members that are stopped at any moment, and wake at any moment later.
@@ -83,6 +88,8 @@ pub struct Scope {
     pub at_once: Which,
     /// These packets may be under way while everything else is at rest.
     pub late: Which,
+    /// What the large form has more, but for what all have.
+    pub larger: fn(Scope) -> Scope,
 }
 
 impl Scope {
@@ -98,6 +105,8 @@ impl Scope {
         vouched: true,
         faults: 0,
         joiners: &[],
+        restarts: &[],
+        forgetful: &[],
         leavers: &[],
         sleepers: &[],
         asks: &[],
@@ -108,6 +117,7 @@ impl Scope {
         leaps_when: Leaps::AtRest,
         at_once: |_, _, _| false,
         late: |_, _, _| false,
+        larger: |scope| scope,
     };
 
     /// The same with nothing lost or doubled.
@@ -115,9 +125,14 @@ impl Scope {
         Scope { faults: 0, ..self.clone() }
     }
 
-    /// The same with packets that overtake each other in any way, and clients that give up waiting.
+    /// The same with one packet lost or doubled at most.
+    pub fn with_one_fault(&self) -> Scope {
+        Scope { faults: self.faults.min(1), ..self.clone() }
+    }
+
+    /// The same with packets that overtake each other in any way, clients that give up waiting, and what else it names.
     pub fn large(&self) -> Scope {
-        Scope { network: Network::AnyOrder, cancels: self.releases, ..self.clone() }
+        (self.larger)(Scope { network: Network::AnyOrder, cancels: self.releases, ..self.clone() })
     }
 
     /// The bounds in words.
@@ -134,6 +149,8 @@ impl Scope {
         say(usize::from(self.crashes), if self.vouched { "killed, seen by one" } else { "killed, seen by nobody" });
         say(usize::from(self.faults), "packets lost or doubled");
         say(self.joiners.len(), "joining");
+        say(self.restarts.len(), "starting again");
+        say(self.forgetful.len(), "directories lost");
         say(self.leavers.len(), "leaving");
         say(self.sleepers.len(), "stopped for a while");
         say(self.asks.len(), "asking for the lock");
@@ -213,6 +230,10 @@ impl Scope {
         };
         let joiners = fresh(self.joiners, left.joined).filter(|place| !world.is_alive(*place));
         moves.extend(joiners.map(|place| Move::Step(Step::Start(place))));
+        let dead = |place: &usize| !world.is_alive(*place) && world.peers[*place].node.is_some();
+        moves.extend(fresh(self.restarts, left.restarted).filter(dead).map(|place| Move::Step(Step::Start(place))));
+        let kept = |place: &usize| dead(place) && world.peers[*place].disk.is_some();
+        moves.extend(fresh(self.forgetful, left.forgot).filter(kept).map(|place| Move::Step(Step::LoseDisk(place))));
         moves.extend(fresh(self.leavers, left.gone).filter(up).map(|place| Move::Step(Step::Leave(place))));
         moves.extend(fresh(self.sleepers, left.slept).filter(up).map(|place| Move::Step(Step::Pause(place))));
         moves.extend(world.places().filter(|place| world.is_paused(*place)).map(|place| Move::Step(Step::Wake(place))));
@@ -321,6 +342,8 @@ struct Left {
     leaps: u8,
     asked: u8,
     joined: u8,
+    restarted: u8,
+    forgot: u8,
     gone: u8,
     slept: u8,
     told_down: u8,
@@ -338,7 +361,12 @@ impl Left {
             Move::Step(Step::Crash(_)) => self.crashes -= 1,
             Move::Step(Step::Lose(_) | Step::Double(_)) => self.faults -= 1,
             Move::Step(Step::Ask { call, .. }) => self.asked |= 1 << call,
+            Move::Step(Step::Start(place)) if scope.restarts.contains(place) => {
+                self.restarted |= bit(scope.restarts, *place, self.restarted);
+                self.told.remove(place);
+            }
             Move::Step(Step::Start(place)) => self.joined |= bit(scope.joiners, *place, self.joined),
+            Move::Step(Step::LoseDisk(place)) => self.forgot |= bit(scope.forgetful, *place, self.forgot),
             Move::Step(Step::Leave(place)) => self.gone |= bit(scope.leavers, *place, self.gone),
             Move::Step(Step::Pause(place)) => self.slept |= bit(scope.sleepers, *place, self.slept),
             Move::Step(Step::Notice { about, what: Rumour::Dead, .. }) => _ = self.told.insert(*about),

@@ -2,6 +2,7 @@
 
 use crate::check::scope::{LOCK, Network, SERVICE, Scope};
 use crate::history::Ask;
+use crate::kind::kind;
 use crate::world::World;
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -41,6 +42,18 @@ fn granted_by(world: World, ppm: [i32; 3], grantor: usize, holds: bool) -> (Worl
     rest(&mut world);
     assert_eq!((world.elder(), world.grantor(SERVICE)), (0, grantor));
     (world, ask)
+}
+
+/// [`three`] with data directories, and the elder has just asked the others to accept a view with m3. That one is no more:
+/// it is in the view if there is to be one, and says nothing.
+fn vote_on_joiner(world: World) -> World {
+    let mut world = three(world.durable());
+    world.peers[3].host = 3;
+    world.start(3);
+    let is_asked = |world: &World| world.under_way().any(|(_, parcel)| kind(&parcel.packet) == "Accept");
+    assert!(world.run_until(is_asked, Duration::from_secs(1)), "nobody is asked");
+    world.crash(3);
+    world
 }
 
 fn elder_grants(world: World) -> World {
@@ -179,15 +192,15 @@ pub const RUMOUR: Scope = Scope {
 /// The grantor says goodbye.
 pub const LEAVER: Scope = Scope {
     name: "leaver",
-    small: false,
-    about: "the grantor, not the elder, says goodbye; two want the lock, one of them twice",
+    about: "the grantor, not the elder, says goodbye; two want the lock",
     start: another_grants,
     crashes: 0,
     faults: 0,
     leaps: &[],
     leavers: &[1],
-    asks: &[2, 0, 0],
+    asks: &[2, 0],
     releases: false,
+    larger: |scope| Scope { asks: &[2, 0, 0], ..scope },
     ..TAKEOVER
 };
 
@@ -224,16 +237,38 @@ pub const LATE: Scope = Scope {
 /// The elder is stopped for longer than its lease, and wakes.
 pub const SLEEPER: Scope = Scope {
     name: "sleeper",
-    small: false,
-    about: "one joins; the elder is stopped, perhaps until its lease is over, and wakes",
-    start: three,
+    about: "another wants the lock; the elder, who grants, is stopped, perhaps until its lease is over, and wakes",
+    start: elder_grants,
     sleepers: &[0],
-    joiners: &[3],
-    leaps: &[1_500, 100],
+    asks: &[1],
+    releases: true,
+    leaps: &[3_000],
     at_once: upkeep_and_greetings,
     late: from_m0,
+    larger: |scope| Scope { joiners: &[3], leaps: &[1_500, 100], ..scope },
+    ..Scope::STILL
+};
+
+/// A voter ends while a view is chosen, and another one starts on its data directory.
+pub const VOTES: Scope = Scope {
+    name: "votes",
+    small: false,
+    about: "a view is being voted on; a voter is killed, the elder, or both; the voter starts again, with its directory or without",
+    start: vote_on_joiner,
+    crashes: 2,
+    mortal: &[0, 1],
+    restarts: &[1],
+    forgetful: &[1],
+    at_once: upkeep_and_greetings,
+    larger: |scope| Scope {
+        mortal: &[0, 1, 2],
+        restarts: &[0, 1, 2],
+        forgetful: &[0, 1, 2],
+        leaps: &[80, 80],
+        ..scope
+    },
     ..Scope::STILL
 };
 
 /// All of them.
-pub const ALL: &[Scope] = &[VIEWS, TAKEOVER, RECOVERY, LEAVER, SILENCE, QUEUE, SLEEPER, RUMOUR, LATE, GHOST];
+pub const ALL: &[Scope] = &[VIEWS, TAKEOVER, RECOVERY, LEAVER, SILENCE, QUEUE, SLEEPER, VOTES, RUMOUR, LATE, GHOST];

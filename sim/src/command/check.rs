@@ -10,7 +10,7 @@ use std::time::Duration;
 pub(crate) struct Options {
     /// Only these scopes, by their names.
     names: Vec<String>,
-    /// Only what takes about a minute in all: nothing is lost or doubled, and two large scopes are left out.
+    /// Only what takes about a minute in all: nothing is lost or doubled, and votes on disk are left out.
     #[arg(long, conflicts_with = "large")]
     quick: bool,
     /// More: packets overtake each other in any way, and clients give up waiting. Hardly ends within any limit.
@@ -28,6 +28,10 @@ pub(crate) struct Options {
     /// Plant breaks in the core, and look which of them are found. Needs RUSTFLAGS="--cfg elderlock_mutants".
     #[arg(long)]
     mutants: bool,
+    /// Of the breaks only these, by their names; every one of them has to be found then.
+    #[cfg(elderlock_mutants)]
+    #[arg(long, value_delimiter = ',', requires = "mutants")]
+    only: Vec<String>,
 }
 
 impl Options {
@@ -63,8 +67,8 @@ pub(crate) fn run(options: &Options) -> ExitCode {
         let found = watch(&hunt, &scope, Limits { time, states, threads, shortest: false });
         tell(&scope, &found);
         if let Some(trail) = &found.broken {
-            // That way is a long one: a shortest one is looked for.
-            let shortest = Limits { time, states: 2_000_000, threads: 1, shortest: true };
+            // That way is a long one: a shortest one is looked for, as far as memory goes. Breadth first keeps many Worlds.
+            let shortest = Limits { time, states: 200_000, threads: 1, shortest: true };
             let found = watch(&hunt, &scope, shortest).broken;
             let trail = found.as_ref().unwrap_or(trail);
             println!("\n{}", hunt.tell(trail));
@@ -90,6 +94,10 @@ fn tell(scope: &Scope, found: &Found) {
         (Some(_), _) => "BROKEN",
         (None, true) => "complete, and held",
         (None, false) => "held as far as it went: NOT COMPLETE",
+    };
+    let verdict = match found.unexplored {
+        0 => verdict.to_string(),
+        left => format!("{verdict}, {left} states reached and not gone on from"),
     };
     println!("{}: {}", scope.name, scope.about);
     println!("    {}", scope.bounds());
@@ -119,7 +127,7 @@ mod mutants {
 #[cfg(elderlock_mutants)]
 mod mutants {
     use elderlock::protocol::mutant::Mutant;
-    use elderlock_sim::check::{Hunt, Limits, Trail};
+    use elderlock_sim::check::{Hunt, Limits, Scope, Trail};
     use std::process::ExitCode;
     use std::sync::Mutex;
     use std::sync::atomic::{AtomicUsize, Ordering};
@@ -127,51 +135,82 @@ mod mutants {
 
     /// So many have to be found.
     const WANTED: usize = 12;
-    /// In one scope no more is spent on one mutant.
-    const STATES: u64 = 150_000;
-    /// See [`STATES`].
-    const TIME: Duration = Duration::from_secs(30);
+    /// In one scope no more is spent on one mutant, unless it is named.
+    const STATES: u64 = 100_000;
+    /// The same, for a machine that others use.
+    const TIME: Duration = Duration::from_secs(600);
 
-    /// Every mutant against the quick form of every scope, until one finds it. That the scopes hold without a mutant is
-    /// what `check` shows.
+    /// What became of a mutant.
+    enum Fate {
+        /// An invariant broke in the search.
+        Found(String),
+        /// The World does not even come to where the search begins. No merit of the search.
+        Stillborn(String),
+        Missed,
+    }
+
+    /// Every mutant against the quick form of every scope, and then with one packet lost or doubled, until one finds it.
+    /// That the scopes hold without a mutant is what `check` shows.
     pub(super) fn run(options: &super::Options) -> ExitCode {
         let (next, found) = (AtomicUsize::new(0), Mutex::new(0));
         let workers = options.threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
+        let only = |mutant: &&Mutant| options.only.is_empty() || options.only.contains(&format!("{mutant:?}"));
+        let chosen: Vec<&Mutant> = Mutant::ALL.iter().filter(only).collect();
+        if let Some(unknown) =
+            options.only.iter().find(|name| Mutant::ALL.iter().all(|one| format!("{one:?}") != **name))
+        {
+            eprintln!("no break is called {unknown}");
+            return ExitCode::from(2);
+        }
+        let started = Instant::now();
         std::thread::scope(|scope| {
             for _ in 0..workers {
                 scope.spawn(|| {
-                    while let Some(mutant) = Mutant::ALL.get(next.fetch_add(1, Ordering::Relaxed)) {
-                        let line = hunt(options, *mutant);
+                    while let Some(mutant) = chosen.get(next.fetch_add(1, Ordering::Relaxed)) {
+                        let fate = hunt(options, **mutant);
                         let mut found = found.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-                        *found += usize::from(line.is_some());
-                        println!("{mutant:?}: {}", line.unwrap_or_else(|| "not found".to_string()));
+                        *found += usize::from(matches!(fate, Fate::Found(_)));
+                        match fate {
+                            Fate::Found(how) => println!("{mutant:?}: {how}"),
+                            Fate::Stillborn(what) => println!("{mutant:?}: not counted: {what}"),
+                            Fate::Missed => println!("{mutant:?}: not found"),
+                        }
                     }
                 });
             }
         });
         let found = found.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
-        println!("{found} of {} found; at least {WANTED} have to be", Mutant::ALL.len());
-        if found >= WANTED { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+        let took = started.elapsed().as_secs();
+        let wanted = if options.only.is_empty() { WANTED } else { chosen.len() };
+        println!("{found} of {} found in {took} s; at least {wanted} have to be", chosen.len());
+        if found >= wanted { ExitCode::SUCCESS } else { ExitCode::FAILURE }
     }
 
-    fn hunt(options: &super::Options, mutant: Mutant) -> Option<String> {
+    fn hunt(options: &super::Options, mutant: Mutant) -> Fate {
         let started = Instant::now();
-        let mut states = 0;
+        let (mut states, mut stillborn) = (0, None);
+        let each = if options.only.is_empty() { STATES } else { options.states };
         // The small ones are the last.
-        for scope in options.scopes().map(|scope| scope.quick()).collect::<Vec<_>>().into_iter().rev() {
+        let mut scopes: Vec<_> = options.scopes().collect();
+        scopes.reverse();
+        let faulty = scopes.iter().filter(|scope| scope.faults > 0).map(Scope::with_one_fault);
+        for scope in scopes.iter().map(Scope::quick).chain(faulty) {
             let hunt = Hunt::new(scope.clone(), move |world| world.mutant(mutant));
-            let found = hunt.run(Limits { time: TIME, states: STATES, threads: 1, shortest: true }, |_, _| {});
+            let found = hunt.run(Limits { time: TIME, states: each, threads: 1, shortest: false }, |_, _| {});
             states += found.states;
-            if let Some(Trail { broken, moves }) = found.broken {
-                let took = started.elapsed().as_secs_f64();
-                return Some(format!(
-                    "{} in {}, after {} moves ({states} states, {took:.1} s)",
-                    broken.invariant,
-                    scope.name,
-                    moves.len()
-                ));
+            let Some(Trail { broken, moves }) = found.broken else { continue };
+            if moves.is_empty() {
+                stillborn = Some(broken.what);
+                continue;
             }
+            let (took, faults) = (started.elapsed().as_secs_f64(), if scope.faults > 0 { " with a fault" } else { "" });
+            return Fate::Found(format!(
+                "{} in {}{faults}, after {} moves ({states} states, {took:.1} s)",
+                broken.invariant,
+                scope.name,
+                moves.len()
+            ));
         }
-        None
+        stillborn.map_or(Fate::Missed, Fate::Stillborn)
     }
 }
