@@ -5,7 +5,7 @@
 macro_rules! planted {
     ($mutant:expr, $name:ident) => {{
         #[cfg(elderlock_mutants)]
-        let planted = $mutant == Some($crate::protocol::mutant::Mutant::$name);
+        let planted = $crate::protocol::mutant::Mutant::$name.is_planted($mutant);
         #[cfg(not(elderlock_mutants))]
         let planted = false;
         planted

@@ -2,6 +2,11 @@
 //! can fail. Each is a mistake that somebody could make. The simulator plants one in a node's configuration and must
 //! find it; where it is planted, the code says `planted!`.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// The breaks that were asked for, whether planted or not: a bit each.
+static ASKED_FOR: AtomicU64 = AtomicU64::new(0);
+
 /// One deliberate break.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Mutant {
@@ -98,6 +103,22 @@ pub enum Mutant {
 }
 
 impl Mutant {
+    /// Whether it is the one that is planted.
+    pub(crate) fn is_planted(self, planted: Option<Mutant>) -> bool {
+        let bit = 1 << self as u64;
+        if ASKED_FOR.load(Ordering::Relaxed) & bit == 0 {
+            ASKED_FOR.fetch_or(bit, Ordering::Relaxed);
+        }
+        planted == Some(self)
+    }
+
+    /// Whose lines some core of this process has come to since this was last asked. A run that comes to none of a
+    /// break's lines goes the same way with the break planted.
+    pub fn asked_for() -> Vec<Mutant> {
+        let bits = ASKED_FOR.swap(0, Ordering::Relaxed);
+        Mutant::ALL.into_iter().filter(|mutant| bits & 1 << *mutant as u64 != 0).collect()
+    }
+
     /// All of them.
     pub const ALL: [Mutant; 44] = [
         Mutant::SkipOneInRecovery,
