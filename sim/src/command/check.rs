@@ -2,6 +2,7 @@
 
 use elderlock_sim::check::{Found, Hunt, Limits, Scope, scopes};
 use indicatif::{ProgressBar, ProgressStyle};
+use rustix::time::{ClockId, clock_gettime};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -64,8 +65,9 @@ pub(crate) fn run(options: &Options) -> ExitCode {
     let mut held = true;
     for scope in options.scopes() {
         let hunt = Hunt::new(scope.clone(), |world| world);
+        let before = spent();
         let found = watch(&hunt, &scope, Limits { time, states, threads, shortest: false });
-        tell(&scope, &found);
+        tell(&scope, &found, spent() - before);
         if let Some(trail) = &found.broken {
             // That way is a long one: a shortest one is looked for, as far as memory goes. Breadth first keeps many Worlds.
             let shortest = Limits { time, states: 200_000, threads: 1, shortest: true };
@@ -88,7 +90,13 @@ fn watch(hunt: &Hunt, scope: &Scope, limits: Limits) -> Found {
     found
 }
 
-fn tell(scope: &Scope, found: &Found) {
+/// What this process has had of the cores: on a machine that others use, that says more than a clock on the wall.
+fn spent() -> f64 {
+    let spent = clock_gettime(ClockId::ProcessCPUTime);
+    spent.tv_sec as f64 + spent.tv_nsec as f64 / 1e9
+}
+
+fn tell(scope: &Scope, found: &Found, spent: f64) {
     let took = found.took.as_secs_f64();
     let verdict = match (&found.broken, found.complete) {
         (Some(_), _) => "BROKEN",
@@ -102,12 +110,8 @@ fn tell(scope: &Scope, found: &Found) {
     println!("{}: {}", scope.name, scope.about);
     println!("    {}", scope.bounds());
     println!(
-        "    {verdict}: {} states, {} moves, ways of up to {} moves, {} ends, {took:.1} s ({:.0} moves/s)",
-        found.states,
-        found.moves,
-        found.depth,
-        found.ends,
-        found.moves as f64 / took,
+        "    {verdict}: {} states, {} moves, ways of up to {} moves, {} ends, {spent:.1} CPU seconds ({took:.1} s)",
+        found.states, found.moves, found.depth, found.ends,
     );
     let premises: Vec<String> =
         found.premises.iter().filter(|(_, count)| **count > 0).map(|(name, count)| format!("{name} {count}")).collect();
@@ -127,10 +131,11 @@ mod mutants {
 #[cfg(elderlock_mutants)]
 mod mutants {
     use elderlock::protocol::mutant::Mutant;
-    use elderlock_sim::check::{Hunt, Limits, Scope, Trail};
+    use elderlock_sim::World;
+    use elderlock_sim::check::{Found, Hunt, Limits, Scope};
     use std::process::ExitCode;
-    use std::sync::Mutex;
     use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::{Mutex, PoisonError};
     use std::time::{Duration, Instant};
 
     /// So many have to be found.
@@ -140,77 +145,116 @@ mod mutants {
     /// The same, for a machine that others use.
     const TIME: Duration = Duration::from_secs(600);
 
+    /// A scope as it is searched here, and what is known of it from a search without any mutant.
+    struct Ground {
+        scope: Scope,
+        /// In words.
+        name: String,
+        states: usize,
+        /// Whose lines the cores come to. Every other mutant would change nothing within the limits.
+        reached: Vec<Mutant>,
+    }
+
     /// What became of a mutant.
     enum Fate {
         /// An invariant broke in the search.
         Found(String),
         /// The World does not even come to where the search begins. No merit of the search.
         Stillborn(String),
-        Missed,
+        /// Searched in vain in these.
+        Missed(Vec<String>),
     }
 
-    /// Every mutant against the quick form of every scope, and then with one packet lost or doubled, until one finds it.
-    /// That the scopes hold without a mutant is what `check` shows.
+    /// Every mutant against the scopes that come to its lines, the smallest first, until one finds it: the quick form of
+    /// each, and those that lose packets with one packet lost or doubled.
     pub(super) fn run(options: &super::Options) -> ExitCode {
-        let (next, found) = (AtomicUsize::new(0), Mutex::new(0));
-        let workers = options.threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
-        let only = |mutant: &&Mutant| options.only.is_empty() || options.only.contains(&format!("{mutant:?}"));
-        let chosen: Vec<&Mutant> = Mutant::ALL.iter().filter(only).collect();
         if let Some(unknown) =
             options.only.iter().find(|name| Mutant::ALL.iter().all(|one| format!("{one:?}") != **name))
         {
             eprintln!("no break is called {unknown}");
             return ExitCode::from(2);
         }
-        let started = Instant::now();
+        let only = |mutant: &&Mutant| options.only.is_empty() || options.only.contains(&format!("{mutant:?}"));
+        let chosen: Vec<&Mutant> = Mutant::ALL.iter().filter(only).collect();
+        let states = if options.only.is_empty() { STATES } else { options.states };
+        let workers = options.threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
+
+        let (started, spent) = (Instant::now(), super::spent());
+        let Some(grounds) = survey(options, states) else { return ExitCode::FAILURE };
+        println!("surveyed in {:.0} CPU seconds", super::spent() - spent);
+        let (next, found) = (AtomicUsize::new(0), Mutex::new(0));
         std::thread::scope(|scope| {
             for _ in 0..workers {
                 scope.spawn(|| {
                     while let Some(mutant) = chosen.get(next.fetch_add(1, Ordering::Relaxed)) {
-                        let fate = hunt(options, **mutant);
-                        let mut found = found.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+                        let fate = hunt(&grounds, **mutant, states);
+                        let mut found = found.lock().unwrap_or_else(PoisonError::into_inner);
                         *found += usize::from(matches!(fate, Fate::Found(_)));
                         match fate {
                             Fate::Found(how) => println!("{mutant:?}: {how}"),
                             Fate::Stillborn(what) => println!("{mutant:?}: not counted: {what}"),
-                            Fate::Missed => println!("{mutant:?}: not found"),
+                            Fate::Missed(names) if names.is_empty() => println!("{mutant:?}: no scope comes to it"),
+                            Fate::Missed(names) => println!("{mutant:?}: not found in {}", names.join(", ")),
                         }
                     }
                 });
             }
         });
-        let found = found.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
-        let took = started.elapsed().as_secs();
+        let found = found.into_inner().unwrap_or_else(PoisonError::into_inner);
         let wanted = if options.only.is_empty() { WANTED } else { chosen.len() };
-        println!("{found} of {} found in {took} s; at least {wanted} have to be", chosen.len());
+        println!(
+            "{found} of {} found, at least {wanted} have to be; {:.0} CPU seconds ({:.0} s)",
+            chosen.len(),
+            super::spent() - spent,
+            started.elapsed().as_secs_f64()
+        );
         if found >= wanted { ExitCode::SUCCESS } else { ExitCode::FAILURE }
     }
 
-    fn hunt(options: &super::Options, mutant: Mutant) -> Fate {
-        let started = Instant::now();
-        let (mut states, mut stillborn) = (0, None);
-        let each = if options.only.is_empty() { STATES } else { options.states };
-        // The small ones are the last.
-        let mut scopes: Vec<_> = options.scopes().collect();
-        scopes.reverse();
+    /// Searches every scope without a mutant; none if one breaks. One after the other, for the cores of all together
+    /// keep the lines they come to.
+    fn survey(options: &super::Options, states: u64) -> Option<Vec<Ground>> {
+        let scopes: Vec<Scope> = options.scopes().collect();
         let faulty = scopes.iter().filter(|scope| scope.faults > 0).map(Scope::with_one_fault);
+        let mut grounds = Vec::new();
         for scope in scopes.iter().map(Scope::quick).chain(faulty) {
-            let hunt = Hunt::new(scope.clone(), move |world| world.mutant(mutant));
-            let found = hunt.run(Limits { time: TIME, states: each, threads: 1, shortest: false }, |_, _| {});
-            states += found.states;
-            let Some(Trail { broken, moves }) = found.broken else { continue };
-            if moves.is_empty() {
-                stillborn = Some(broken.what);
-                continue;
+            Mutant::asked_for();
+            let found = search(&scope, states, |world| world);
+            let reached = Mutant::asked_for();
+            let name = format!("{}{}", scope.name, if scope.faults > 0 { " with a fault" } else { "" });
+            println!("{name}: {} states, comes to {} of {}", found.states, reached.len(), Mutant::ALL.len());
+            if let Some(trail) = found.broken {
+                println!("{name} is broken without any mutant: {}", trail.broken.what);
+                return None;
             }
-            let (took, faults) = (started.elapsed().as_secs_f64(), if scope.faults > 0 { " with a fault" } else { "" });
-            return Fate::Found(format!(
-                "{} in {}{faults}, after {} moves ({states} states, {took:.1} s)",
-                broken.invariant,
-                scope.name,
-                moves.len()
-            ));
+            grounds.push(Ground { scope, name, states: found.states, reached });
         }
-        stillborn.map_or(Fate::Missed, Fate::Stillborn)
+        grounds.sort_by_key(|ground| ground.states);
+        Some(grounds)
+    }
+
+    fn hunt(grounds: &[Ground], mutant: Mutant, limit: u64) -> Fate {
+        let (mut states, mut in_vain, mut stillborn) = (0, Vec::new(), None);
+        for ground in grounds.iter().filter(|ground| ground.reached.contains(&mutant)) {
+            let found = search(&ground.scope, limit, move |world| world.mutant(mutant));
+            states += found.states;
+            match found.broken {
+                None => in_vain.push(ground.name.clone()),
+                Some(trail) if trail.moves.is_empty() => stillborn = Some(trail.broken.what),
+                Some(trail) => {
+                    let (invariant, moves) = (trail.broken.invariant, trail.moves.len());
+                    let name = &ground.name;
+                    return Fate::Found(format!("{invariant} in {name}, after {moves} moves ({states} states)"));
+                }
+            }
+        }
+        stillborn.map_or(Fate::Missed(in_vain), Fate::Stillborn)
+    }
+
+    /// Depth first and by one thread: so it goes the same way every time, and with a mutant the same way as without as
+    /// long as nobody comes to its lines.
+    fn search(scope: &Scope, states: u64, prepare: impl Fn(World) -> World + Send + Sync + 'static) -> Found {
+        let hunt = Hunt::new(scope.clone(), prepare);
+        hunt.run(Limits { time: TIME, states, threads: 1, shortest: false }, |_, _| {})
     }
 }
