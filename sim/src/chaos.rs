@@ -91,8 +91,14 @@ impl Plan {
         let bounded = !dice.chance(100_000);
         let error = if bounded { timing.clock_error_ppm as u64 - 500 } else { 300_000 };
         let skewed = dice.chance(700_000);
-        let clocks =
+        let mut clocks: Vec<i32> =
             (0..count).map(|_| if skewed { dice.between(0, 2 * error) as i32 - error as i32 } else { 0 }).collect();
+        if !bounded {
+            // Two believe in one lock only if the clock of one is far behind the other's.
+            let mut dice = Dice::new(seed, 5);
+            let far = |dice: &mut Dice| if dice.chance(500_000) { error as i32 } else { -(error as i32) };
+            clocks = clocks.into_iter().map(|ppm| if dice.chance(600_000) { far(&mut dice) } else { ppm }).collect();
+        }
         let shared = dice.chance(300_000);
         let hosts = (0..count).map(|place| if shared { dice.below(2) as u32 } else { place as u32 }).collect();
         let span = dice.between(60, 66) * SECOND;
@@ -383,6 +389,10 @@ impl Run {
     fn relieve(&mut self, plan: &Plan) {
         let mut dice = Dice::new(plan.seed, RELIEF + self.deed);
         if !Dice::new(plan.seed, RELIEF).chance(300_000) || !dice.chance(5_000) {
+            return;
+        }
+        // Seeds that come and go before they found together never do.
+        if self.world.latest.is_empty() {
             return;
         }
         let goes = dice.below(self.world.places().len() as u64) as usize;
