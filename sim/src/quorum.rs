@@ -221,15 +221,8 @@ impl Loss {
         let last = before.iter().filter_map(number).max()?;
         let decided = before.iter().find(|line| number(line) == Some(last))?;
         let Entry::View { members, lives, ghosts, .. } = &decided.entry else { return None };
-        // A place may be there with a ghost and the next process: then the later life is the one that lives.
-        let mut voters: Vec<(usize, u64)> = Vec::new();
-        for (place, life) in members.iter().copied().zip(lives.iter().copied()) {
-            let next =
-                members.iter().copied().zip(lives.iter().copied()).any(|(at, later)| at == place && later > life);
-            if !(ghosts.contains(&place) && (next || members.iter().filter(|at| **at == place).count() == 1)) {
-                voters.push((place, life));
-            }
-        }
+        let processes = members.iter().copied().zip(lives.iter().copied());
+        let mut voters: Vec<(usize, u64)> = processes.filter(|process| !ghosts.contains(process)).collect();
         voters.truncate(council);
         let end = |voter: &(usize, u64)| {
             let ends = |line: &&Line| (line.place, line.life) == (Some(voter.0), voter.1);
