@@ -42,6 +42,8 @@ pub(crate) struct Elder {
     condemned: BTreeSet<ProcessId>,
     /// When the council is asked again while the quorum is missing.
     rally_at: Time,
+    /// When this elder had its present view.
+    viewed_at: Time,
     /// When those who wait for an answer are looked at again.
     answer_at: Time,
     /// When this elder last looked; a long gap means that it slept, and that beats may lie unread.
@@ -69,6 +71,7 @@ impl Elder {
             revives: BTreeSet::new(),
             condemned: BTreeSet::new(),
             rally_at: now,
+            viewed_at: now,
             answer_at: now,
             looked_at: now,
             patient_until: now,
@@ -84,7 +87,7 @@ impl Elder {
     /// The same elder has a new view.
     pub(crate) fn on_view(&mut self, now: Time, me: ProcessId, view: &View) {
         self.deposed = false;
-        self.rally_at = now;
+        (self.rally_at, self.viewed_at) = (now, now);
         self.joins.retain(|process, (info, _)| !view.contains(*process) && view.admits(info, view.number));
         self.leaves.retain(|process| view.contains(*process));
         self.revives.clear();
@@ -172,7 +175,9 @@ impl Elder {
         Some(Notice::Pulse { view: view.number, pulse, renews, again: false })
     }
 
-    /// Pulses to the council, when the quorum is missing or about to be.
+    /// Pulses to the council, when the quorum is about to be missing. Not for longer than the elder's lease: whoever has a
+    /// pulse waits for this elder, and one that nobody can answer would have all of them wait for ever. If it can be
+    /// answered after all they beat anyhow.
     pub(crate) fn rally(&mut self, now: Time, me: ProcessId, view: &View) -> Vec<(ProcessId, Notice)> {
         if self.looked_at + view.timing.retry * 3 < now {
             self.patient_until = now + view.timing.slow_beat() * 2;
@@ -187,6 +192,10 @@ impl Elder {
         }
         let margin = view.timing.elder_lease / 2;
         if self.backed_since(now).is_some_and(|since| now + margin < since + view.timing.elder_lease) {
+            return Vec::new();
+        }
+        if self.backed_since(now).max(Some(self.viewed_at)).is_some_and(|since| since + view.timing.elder_lease <= now)
+        {
             return Vec::new();
         }
         let others: Vec<ProcessId> = view.council().map(|info| info.process).filter(|process| *process != me).collect();
@@ -265,10 +274,20 @@ impl Elder {
         }
         change.revive.extend(self.revives.iter().copied().filter(|process| !change.remove.contains(process)));
         change.join.extend(self.joins.values().map(|(info, _)| info.clone()).take(MAX_JOINS));
+        // Who comes in place of a former process votes for itself from then on, also if it was its heir: the former one
+        // becomes a ghost, or the view would count on the word of the dead.
+        let former = |info: &MemberInfo| {
+            let (addr, process) = (info.addr, info.process);
+            let there = view.living().map(|member| &member.info);
+            there
+                .filter(move |one| one.addr == addr && one.process != process && one.process != me)
+                .map(|one| one.process)
+        };
         // Who decides a view without itself needs the word of a quorum of that view, and only the present council is
         // asked. So the elder goes with a view whose council is known to be there: first without those who come, and
         // if others go at the same time, after them. (A view also has a living member, if all go at once.)
         if change.remove.contains(&me) {
+            change.join.retain(|info| former(info).next().is_none());
             // Nor does it wait for those of the council that are silent: they are left as ghosts, as at a takeover.
             let is_silent = |process: &ProcessId| {
                 self.seats.get(process).is_some_and(|seat| seat.heard_at + view.timing.slow_beat() * 2 <= now)
@@ -279,7 +298,9 @@ impl Elder {
                 let next = view.next(change);
                 let council = view.council().map(|info| info.process);
                 let present: Vec<ProcessId> = council.filter(|process| !change.ghost.contains(process)).collect();
-                next.living().next().is_some() && next.is_quorum(present.iter())
+                // Without the word of the present council nothing would come of it but a proposal that lies about, and
+                // whoever finds that later has to finish it, though those whom it calls silent are the ones who stayed.
+                view.is_quorum(present.iter()) && next.living().next().is_some() && next.is_quorum(present.iter())
             };
             if !can_go(&change) {
                 change.join.clear();
@@ -288,6 +309,9 @@ impl Elder {
                 change.remove.remove(&me);
                 change.ghost.clear();
             }
+        } else {
+            let former: Vec<ProcessId> = change.join.iter().flat_map(former).collect();
+            change.ghost.extend(former.into_iter().filter(|former| !change.remove.contains(former)));
         }
         change
     }
