@@ -115,6 +115,15 @@ fn from_m0(from: usize, _: usize, _: &str) -> bool {
     from == 0
 }
 
+/// The same, and what is asked again and again until there is a view: who would vote, and to be taken in.
+fn upkeep_and_canvassing(from: usize, to: usize, kind: &str) -> bool {
+    upkeep_and_greetings(from, to, kind) || ["Canvass", "Canvassed", "Join"].contains(&kind)
+}
+
+fn from_m0_to_m2(from: usize, to: usize, _: &str) -> bool {
+    (from, to) == (0, 2)
+}
+
 fn all_but_to_m2(from: usize, to: usize, kind: &str) -> bool {
     upkeep_and_greetings(from, to, kind) && !to_m2(from, to, kind)
 }
@@ -260,11 +269,14 @@ pub const VOTES: Scope = Scope {
     restarts: &[1],
     forgetful: &[1],
     at_once: upkeep_and_greetings,
+    // Time for an heir's vote to get free, which `ForgetOnDisk` and `HeirVotesAtOnce` would want.
     larger: |scope| Scope {
         mortal: &[0, 1, 2],
         restarts: &[0, 1, 2],
         forgetful: &[0, 1, 2],
-        leaps: &[80, 80],
+        leaps: &[1_500, 80],
+        at_once: upkeep_and_canvassing,
+        late: from_m0_to_m2,
         ..scope
     },
     ..Scope::STILL
