@@ -128,13 +128,14 @@ pub enum Entry {
         /// Its number.
         number: u32,
         /// The places of its members, oldest first; the first that is no ghost is the elder. A place may be there
-        /// twice, with the ghost of a process and the next one.
+        /// twice, with the ghost of a process and the next one, in either order: of two that asked to be taken in, the
+        /// later may have been heard first.
         members: Vec<usize>,
         /// Which process of its place each member is, in the order of `members`.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         lives: Vec<u64>,
-        /// Those places of `members` whose process is a ghost.
-        ghosts: Vec<usize>,
+        /// Which of them are ghosts: place and life.
+        ghosts: Vec<(usize, u64)>,
         /// The lineage: place and life of the process that founded it.
         #[serde(default)]
         founder: (usize, u64),

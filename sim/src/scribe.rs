@@ -248,7 +248,7 @@ impl World {
             number: view.number.0,
             members: view.members.iter().map(|member| of(member).0).collect(),
             lives: view.members.iter().map(|member| of(member).1).collect(),
-            ghosts: view.members.iter().filter(|member| member.ghost).map(|member| of(member).0).collect(),
+            ghosts: view.members.iter().filter(|member| member.ghost).map(of).collect(),
             founder: whose(&view.lineage.founder),
         }
     }

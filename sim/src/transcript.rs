@@ -108,7 +108,8 @@ impl Transcript {
             Entry::Leave => "says goodbye".to_string(),
             Entry::View { number, members, ghosts, founder, .. } => {
                 let (view, is_new) = rank(&mut self.views, (*founder, *number));
-                let ghosts = if ghosts.is_empty() { String::new() } else { format!(", ghosts: {}", places(ghosts)) };
+                let ghosts: Vec<usize> = ghosts.iter().map(|(place, _)| *place).collect();
+                let ghosts = if ghosts.is_empty() { String::new() } else { format!(", ghosts: {}", places(&ghosts)) };
                 is_new.then(|| format!("sees view {view}: {}{ghosts}", places(members)))?
             }
             Entry::Event { name } => match name.as_str() {

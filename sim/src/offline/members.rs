@@ -14,21 +14,12 @@ struct View {
     founder: Who,
     number: u32,
     members: Vec<Who>,
-    ghosts: Vec<usize>,
+    ghosts: Vec<Who>,
 }
 
 impl View {
     fn elder(&self) -> Option<Who> {
-        // A place with a ghost and its successor has the ghost first.
-        let mut ghosts = self.ghosts.clone();
-        let living = |who: &&Who| match ghosts.iter().position(|ghost| *ghost == who.0) {
-            Some(index) => {
-                ghosts.remove(index);
-                false
-            }
-            None => true,
-        };
-        self.members.iter().find(living).copied()
+        self.members.iter().find(|who| !self.ghosts.contains(who)).copied()
     }
 }
 

@@ -509,22 +509,15 @@ impl Teller {
     }
 }
 
-/// Place and life of the first member that is no ghost. A place may be there twice, first with a ghost.
-fn elder(members: &[usize], lives: &[u64], ghosts: &[usize]) -> Option<(usize, u64)> {
-    let mut ghosts = ghosts.to_vec();
-    let alive = |place: &usize| match ghosts.iter().position(|ghost| ghost == place) {
-        Some(index) => {
-            ghosts.remove(index);
-            false
-        }
-        None => true,
-    };
-    let first = members.iter().position(alive)?;
-    Some((members[first], lives.get(first).copied().unwrap_or(1)))
+/// Place and life of the first member that is no ghost.
+fn elder(members: &[usize], lives: &[u64], ghosts: &[(usize, u64)]) -> Option<(usize, u64)> {
+    let mut processes = members.iter().copied().zip(lives.iter().copied());
+    processes.find(|process| !ghosts.contains(process))
 }
 
-fn and_ghosts(ghosts: &[usize]) -> String {
-    if ghosts.is_empty() { String::new() } else { format!(", ghosts {}", places(ghosts)) }
+fn and_ghosts(ghosts: &[(usize, u64)]) -> String {
+    let at: Vec<usize> = ghosts.iter().map(|(place, _)| *place).collect();
+    if at.is_empty() { String::new() } else { format!(", ghosts {}", places(&at)) }
 }
 
 /// Words that an invariant wrote for engineers, for everybody: calls with their members, locks and tokens as they are
@@ -638,10 +631,12 @@ mod tests {
 
     #[test]
     fn the_elder_is_the_first_who_is_no_ghost_in_the_life_that_the_view_means() {
-        assert_eq!(elder(&[2, 0, 1], &[1, 3, 1], &[2]), Some((0, 3)));
+        assert_eq!(elder(&[2, 0, 1], &[1, 3, 1], &[(2, 1)]), Some((0, 3)));
         // A place twice: with the ghost of a process, and with the next one.
-        assert_eq!(elder(&[2, 2, 0], &[1, 2, 1], &[2]), Some((2, 2)));
-        assert_eq!(elder(&[2], &[1], &[2]), None);
+        assert_eq!(elder(&[2, 2, 0], &[1, 2, 1], &[(2, 1)]), Some((2, 2)));
+        // The later process of a place may stand before the ghost of the former (chaos seed 16200385).
+        assert_eq!(elder(&[2, 2, 0], &[2, 1, 1], &[(2, 1)]), Some((2, 2)));
+        assert_eq!(elder(&[2], &[1], &[(2, 1)]), None);
     }
 
     #[test]
