@@ -340,11 +340,12 @@ impl Run {
         (core.len() < self.world.places().len()).then_some(core)
     }
 
-    /// The others are killed, stopped or cut off for good, or whatever became of them stays as it is.
+    /// The others are killed, stopped, deafened or cut off for good, or whatever became of them stays as it is.
     fn abandon_all_but(&mut self, core: &[usize], dice: &mut Dice) {
         let others: Vec<usize> = self.world.places().filter(|place| !core.contains(place)).collect();
         self.apply(Step::Heal);
         for &place in &others {
+            let is_heard = dice.chance(300_000);
             match dice.below(3) {
                 0 => _ = self.apply(Step::Crash(place)),
                 1 => _ = self.apply(Step::Pause(place)),
@@ -352,7 +353,9 @@ impl Run {
                     let alone = dice.chance(500_000);
                     for other in self.world.places().filter(|other| *other != place) {
                         if core.contains(&other) || alone {
-                            self.apply(Step::Cut(place, other));
+                            if !is_heard {
+                                self.apply(Step::Cut(place, other));
+                            }
                             self.apply(Step::Cut(other, place));
                         }
                     }

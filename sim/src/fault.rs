@@ -104,6 +104,8 @@ pub enum Blow {
     Leave,
     /// It is cut off.
     Isolate,
+    /// Not to it but to the grantor: that says goodbye at the end, just before the packets go on their way.
+    GrantorLeaves,
 }
 
 /// An elder that is followed while it believes that all is well.
@@ -299,7 +301,14 @@ impl Fault {
                     2 => (Some(target), Some(other)),
                     _ => (None, Some(other)),
                 };
-                What::Late(Late { kind: late, from, to, blow })
+                if dice.chance(80_000) {
+                    // So long that a lease is over and not surely over: somebody is suspended, and still a member.
+                    lasts = member_lease * dice.between(100, 107) / 100;
+                    let (kind, blow) = ("Pulse", Some(Blow::GrantorLeaves));
+                    What::Late(Late { kind, from: None, to: Some(other), blow })
+                } else {
+                    What::Late(Late { kind: late, from, to, blow })
+                }
             }
             27 => {
                 lasts = member_lease * dice.between(16, 30) / 10;
@@ -527,12 +536,20 @@ impl World {
                 };
                 let packets = Packets { from, to, kind: Some(kind) };
                 plot.pair(Step::Hold(packets), Step::LetGo(packets));
-                if let (Some(blow), Some(place)) = (blow, from.or_else(|| self.find_elder())) {
+                let victim = match blow {
+                    Some(Blow::GrantorLeaves) => self.find(Target::Grantor).filter(|place| Some(*place) != to),
+                    _ => from.or_else(|| self.find_elder()),
+                };
+                if let (Some(blow), Some(place)) = (blow, victim) {
                     let others = all().filter(|other| *other != place);
                     plot.now = now + fault.lasts / 8;
                     match blow {
                         Blow::Crash => plot.down(&self.spared(&[place], reckless)?, Step::Crash, Step::Start),
                         Blow::Leave => plot.down(&self.spared(&[place], reckless)?, Step::Leave, Step::Start),
+                        Blow::GrantorLeaves => {
+                            (plot.now, plot.until) = (until - 5 * MS, until + SECOND);
+                            plot.down(&self.spared(&[place], reckless)?, Step::Leave, Step::Start);
+                        }
                         Blow::Isolate => others.for_each(|other| plot.both(place, other, Step::Cut, Step::Mend)),
                     }
                 }

@@ -64,46 +64,6 @@ fn a_grant_of_a_replaced_grantor_that_arrives_late_is_not_entered() {
     w.granted(other);
 }
 
-/// Geode 6 number 1 again, with a grantor that leaves: it is still a member when the next one has heard everyone.
-#[test]
-fn a_grant_of_a_grantor_that_is_leaving_is_not_entered() {
-    grant_of_a_leaver(World::new(24));
-}
-
-/// The same with the check taken out of the core: the story can fail.
-#[cfg(elderlock_mutants)]
-#[test]
-#[should_panic(expected = " is broken at ")]
-fn a_grant_of_a_grantor_that_is_leaving_is_entered_by_the_mutant() {
-    grant_of_a_leaver(World::new(24).mutant(elderlock::protocol::mutant::Mutant::AcceptOlderEpoch));
-}
-
-fn grant_of_a_leaver(world: World) {
-    let mut w = world.members(3);
-    w.settle();
-    let [elder, grantor, a] = w.in_view()[..] else { panic!("three members") };
-    let first = w.hold_lock(grantor, "s", "first");
-    w.release(first);
-    // The grant to `a` is under way; the elder's place behind it is acknowledged.
-    let late = w.hold(move |flight| flight.from == grantor && flight.to == a);
-    let ask = w.lock(a, "s", "x");
-    w.run_for(ms(5));
-    let other = w.lock(elder, "s", "x");
-    w.run_for(ms(50));
-    // The view without the grantor is slow to come, so nobody is out yet.
-    let view = w.hold(move |flight| flight.from == elder && kind(flight.packet) == "Accept");
-    w.leave(grantor);
-    w.run_for(ms(5));
-    let asks_anew = w.lock(elder, "s", "y");
-    w.expect("the next grantor has heard everyone", |w| w.is_granted(asks_anew) && w.is_granted(other));
-    w.let_go(late);
-    w.run_for(ms(50));
-    assert!(!w.is_granted(ask));
-    w.let_go(view);
-    w.release(other);
-    w.granted(ask);
-}
-
 /// Chaos seed 5673: the grantor has said goodbye and the elder has not heard it, so each names the other.
 #[test]
 fn a_request_is_not_sent_in_circles_between_a_leaving_grantor_and_the_elder() {
@@ -335,39 +295,6 @@ fn an_elder_that_dies_with_a_naming_under_way_leaves_one_grantor() {
         w.release(one);
         w.granted(other);
     }
-}
-
-/// The same with a service that nobody else has heard of: the word of the old elder arrives after its member has told the
-/// new one that it knows of nothing, and must not make a grantor that the new one does not know of.
-#[test]
-fn a_naming_by_the_elder_before_is_worth_nothing() {
-    naming_of_a_former_elder(World::new(33));
-}
-
-/// Whoever heeds it is a second grantor.
-#[cfg(elderlock_mutants)]
-#[test]
-#[should_panic(expected = " is broken at ")]
-fn a_naming_by_the_elder_before_makes_a_grantor_of_the_mutant() {
-    naming_of_a_former_elder(World::new(33).mutant(elderlock::protocol::mutant::Mutant::HeedFormerElder));
-}
-
-fn naming_of_a_former_elder(world: World) {
-    let mut w = world.members(4);
-    w.settle();
-    let [elder, next, named, other] = w.in_view()[..] else { panic!("four members") };
-    let late = w.hold(move |flight| flight.from == elder && flight.to == named && kind(flight.packet) != "Pulse");
-    let first = w.lock(named, "fresh", "x");
-    w.expect("the naming is on its way", |w| w.matched(late) > 0);
-    w.vanish(elder);
-    w.expect("the next oldest is elder", |w| w.find_elder() == Some(next));
-    w.run_for(ms(50));
-    w.let_go(late);
-    let second = w.lock(other, "fresh", "x");
-    w.expect("one of them has it", |w| w.is_granted(first) || w.is_granted(second));
-    w.run_for(ms(3_000));
-    assert_ne!(w.is_granted(first), w.is_granted(second));
-    assert!(w.broken().is_none());
 }
 
 /// Geode 6 number 19: elder and grantor die together, held locks survive and tokens rise.

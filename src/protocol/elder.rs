@@ -42,6 +42,8 @@ pub(crate) struct Elder {
     condemned: BTreeSet<ProcessId>,
     /// When the council is asked again while the quorum is missing.
     rally_at: Time,
+    /// When this elder had its present view.
+    viewed_at: Time,
     /// When those who wait for an answer are looked at again.
     answer_at: Time,
     /// When this elder last looked; a long gap means that it slept, and that beats may lie unread.
@@ -69,6 +71,7 @@ impl Elder {
             revives: BTreeSet::new(),
             condemned: BTreeSet::new(),
             rally_at: now,
+            viewed_at: now,
             answer_at: now,
             looked_at: now,
             patient_until: now,
@@ -84,7 +87,7 @@ impl Elder {
     /// The same elder has a new view.
     pub(crate) fn on_view(&mut self, now: Time, me: ProcessId, view: &View) {
         self.deposed = false;
-        self.rally_at = now;
+        (self.rally_at, self.viewed_at) = (now, now);
         self.joins.retain(|process, (info, _)| !view.contains(*process) && view.admits(info, view.number));
         self.leaves.retain(|process| view.contains(*process));
         self.revives.clear();
@@ -172,7 +175,9 @@ impl Elder {
         Some(Notice::Pulse { view: view.number, pulse, renews, again: false })
     }
 
-    /// Pulses to the council, when the quorum is missing or about to be.
+    /// Pulses to the council, when the quorum is about to be missing. Not for longer than the elder's lease: whoever has a
+    /// pulse waits for this elder, and one that nobody can answer would have all of them wait for ever. If it can be
+    /// answered after all they beat anyhow.
     pub(crate) fn rally(&mut self, now: Time, me: ProcessId, view: &View) -> Vec<(ProcessId, Notice)> {
         if self.looked_at + view.timing.retry * 3 < now {
             self.patient_until = now + view.timing.slow_beat() * 2;
@@ -187,6 +192,10 @@ impl Elder {
         }
         let margin = view.timing.elder_lease / 2;
         if self.backed_since(now).is_some_and(|since| now + margin < since + view.timing.elder_lease) {
+            return Vec::new();
+        }
+        if self.backed_since(now).max(Some(self.viewed_at)).is_some_and(|since| since + view.timing.elder_lease <= now)
+        {
             return Vec::new();
         }
         let others: Vec<ProcessId> = view.council().map(|info| info.process).filter(|process| *process != me).collect();

@@ -136,7 +136,9 @@ impl Grantor {
     /// Somebody asks for a lock.
     pub(crate) fn on_ask(&mut self, asked: Asked, turn: &mut Turn) {
         let key = (asked.from, asked.request);
-        if let Some(recovery) = &mut self.recovery {
+        if let Some(recovery) = &mut self.recovery
+            && !planted!(turn.mutant, ServeWhileRecovering)
+        {
             if asked.only_if_free {
                 self.refuse(&asked, turn);
             } else if recovery.parked.len() >= MAX_PARKED {

@@ -475,7 +475,7 @@ impl Holder {
 
     /// A won lock begins to be held, if the member's lease runs.
     fn accept(&mut self, request: RequestId, turn: &mut Turn) {
-        if !turn.leased {
+        if !turn.leased && !planted!(turn.mutant, GrantWhileSuspended) {
             return;
         }
         let Some(entry) = self.request_mut(request) else { return };
@@ -493,6 +493,9 @@ impl Holder {
     /// Forgets the request and tells the grantor, if it may know of it.
     fn end(&mut self, request: RequestId, turn: &mut Turn) {
         let Some((service, entry)) = self.forget(request) else { return };
+        if planted!(turn.mutant, KeepUnwantedGrant) && !matches!(entry.state, State::Held { .. }) {
+            return;
+        }
         let Some(session) = self.sessions.get(&service) else { return };
         let grantor = session.grantor.map(|(process, _)| process);
         // One that said it grants nothing may yet have learned that it does, and have us in its table.

@@ -311,8 +311,11 @@ impl Post {
     #[cfg(elderlock_mutants)]
     pub(crate) fn lose_kept(&mut self, to: ProcessId) {
         if let Some(link) = self.links.get_mut(&to) {
+            let before = link.deadline();
             link.sent -= link.kept.len() as u64;
             link.kept.clear();
+            link.resend_at = None;
+            self.reschedule(to, before);
         }
     }
 

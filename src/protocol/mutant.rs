@@ -9,8 +9,8 @@ pub enum Mutant {
     SkipOneInRecovery,
     /// Recovery does not wait for members that are ghosts.
     AwaitNoGhosts,
-    /// A recovering grantor takes reports that were made for another epoch.
-    TakeAnyReport,
+    /// A recovering grantor serves those who ask meanwhile.
+    ServeWhileRecovering,
     /// Recovery forgets which requests ended while it went on.
     ForgetWhatEnded,
     /// Recovery takes over holds and forgets who waits.
@@ -33,13 +33,15 @@ pub enum Mutant {
     FreeOnHint,
     /// A grantor frees the locks of ghosts.
     FreeGhosts,
-    /// A grantor grants although its member's lease does not run.
+    /// A member whose lease does not run grants, and holds what it is granted. (A grantor that did so alone would harm
+    /// nobody: whoever is granted is in the view, and heard before anybody else grants.)
     GrantWhileSuspended,
     /// A member's guards go on when its lease is over.
     HoldWhileSuspended,
     /// The end of a lock's lease is not told to the grantor.
     TellNobodyOfLeaseEnd,
-    /// A grant that nobody wants any more is kept.
+    /// A wait that is given up is not told to the grantor, and the grant that comes of it is not given back. (Either
+    /// alone is made good by the other.)
     KeepUnwantedGrant,
     /// A request that ended before its grantor had heard of its naming is served all the same.
     ForgetEarlyDone,
@@ -81,6 +83,8 @@ pub enum Mutant {
     BreakPromise,
     /// A process that a view is without stays in the view before.
     StayThoughExpelled,
+    /// The same, and it votes there again as if it had promised nothing.
+    VoteThoughExpelled,
     /// Seeds found without those that do not answer.
     FoundWithoutAll,
     /// What is promised and accepted is not kept on disk.
@@ -95,10 +99,10 @@ pub enum Mutant {
 
 impl Mutant {
     /// All of them.
-    pub const ALL: [Mutant; 43] = [
+    pub const ALL: [Mutant; 44] = [
         Mutant::SkipOneInRecovery,
         Mutant::AwaitNoGhosts,
-        Mutant::TakeAnyReport,
+        Mutant::ServeWhileRecovering,
         Mutant::ForgetWhatEnded,
         Mutant::LoseWaiters,
         Mutant::LosePlaces,
@@ -134,6 +138,7 @@ impl Mutant {
         Mutant::ForgetAccepted,
         Mutant::BreakPromise,
         Mutant::StayThoughExpelled,
+        Mutant::VoteThoughExpelled,
         Mutant::FoundWithoutAll,
         Mutant::ForgetOnDisk,
         Mutant::HeirVotesAtOnce,

@@ -709,7 +709,7 @@ impl Node {
             }),
             Message::Report { service, epoch, holds, waits, last } => self.act(now, out, |node, turn| {
                 if let Some(grantor) = node.grantors.get_mut(&service)
-                    && (grantor.epoch() == epoch || planted!(turn.mutant, TakeAnyReport))
+                    && grantor.epoch() == epoch
                     && grantor.on_report(from, holds, waits, last, turn)
                 {
                     turn.out.push(Output::Event(Event::BecameGrantor { service, epoch }));

@@ -33,7 +33,9 @@ mod hunt {
     use elderlock_sim::World;
     use elderlock_sim::chaos::{Plan, run_seed};
     use elderlock_sim::invariants::Break;
+    use elderlock_sim::script::Teller;
     use elderlock_sim::shrink::{save, shrink, shrink_log};
+    use elderlock_sim::step::Step;
     use std::collections::BTreeMap;
     use std::path::Path;
     use std::process::ExitCode;
@@ -50,50 +52,55 @@ mod hunt {
     enum By {
         /// Chaos, by one of these invariants. What else it breaks is told, and does not count.
         Chaos(&'static [&'static str]),
-        /// A test or a scope of `check`: chaos does not get there within its seeds.
-        Story(&'static str),
-        /// Nobody yet: planted, and not shown to be found. What it breaks rests on argument.
-        Nobody,
+        /// A script, by its name and its text: chaos does not get there within its seeds. It says what has to break.
+        Story(&'static str, &'static str),
+    }
+
+    /// A script that says which mutant it is for.
+    macro_rules! story {
+        ($name:literal) => {
+            By::Story($name, include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/scripts/", $name)))
+        };
     }
 
     /// A lock has two holders, or one that should have none: what comes of leases, votes and ghosts gone wrong.
-    const TWO_HOLDERS: &[&str] =
-        &["exclusive_by_lease", "told_before_regrant", "holds_survive", "tokens_rise", "minority_is_silent"];
+    const TWO_HOLDERS: &[&str] = &["exclusive_by_lease", "holds_survive", "told_before_regrant"];
     /// The next grantor does not know what the last one did.
-    const BAD_TABLE: &[&str] = &["recovered_table_is_the_union", "fifo_across_failover", "exclusive_by_lease"];
-    /// Somebody waits for ever, or holds what nobody has.
-    const STUCK: &[&str] = &["no_lost_wakeup", "no_leaked_hold", "recovered_table_is_the_union"];
+    const BAD_TABLE: &[&str] = &["recovered_table_is_the_union", "fifo_across_failover"];
     /// One number, two views.
-    const TWO_VIEWS: &[&str] = &["views_agree", "one_elder_per_view"];
+    const TWO_VIEWS: &[&str] = &["views_agree"];
 
     /// What each must be found by.
     fn by(mutant: Mutant) -> By {
         By::Chaos(match mutant {
-            Mutant::TakeAnyReport | Mutant::ActInOldView | Mutant::LoseInFlight | Mutant::KeepUnwantedGrant => {
-                return By::Nobody;
-            }
-            Mutant::GrantWhileSuspended | Mutant::RenewCondemned | Mutant::RenewTheDeaf => return By::Nobody,
-            Mutant::VoteEarly | Mutant::ForgetPromiseOverView | Mutant::HeirVotesAtOnce => return By::Nobody,
-            Mutant::FoundWithoutAll => return By::Nobody,
-            Mutant::SkipOneInRecovery | Mutant::AwaitNoGhosts => BAD_TABLE,
-            Mutant::ForgetWhatEnded | Mutant::LoseWaiters | Mutant::ReportNoWaits => &["recovered_table_is_the_union"],
-            Mutant::LosePlaces | Mutant::NewcomersFirst => &["fifo_across_failover"],
-            Mutant::ReportNoWonHold => &["recovered_table_is_the_union", "no_resurrected_grant"],
-            Mutant::AcceptOlderEpoch | Mutant::HeedFormerElder => return By::Story("a story: sim/tests/locks.rs"),
-            Mutant::ReuseTokens => &["tokens_rise", "token_belongs_to_one_hold"],
-            Mutant::DealTwice => &["tokens_rise", "token_belongs_to_one_hold", "one_grantor_per_epoch", "epochs_rise"],
-            Mutant::FreeOnHint | Mutant::FreeGhosts => {
-                &["exclusive_by_lease", "told_before_regrant", "holds_survive", "fifo_across_failover"]
-            }
-            Mutant::TellNobodyOfLeaseEnd | Mutant::ForgetEarlyDone => STUCK,
-            Mutant::HearTwice => STUCK,
-            Mutant::AnswerTwice => &["one_outcome_per_request"],
+            Mutant::AcceptOlderEpoch => return story!("grantor_leaves_with_a_grant_under_way"),
+            Mutant::HeedFormerElder => return story!("former_elder_names_a_grantor"),
+            Mutant::ActInOldView => return story!("joiner_is_unknown_to_the_next_grantor"),
+            Mutant::RenewCondemned => return story!("silent_member_is_back_while_its_removal_is_decided"),
+            Mutant::ForgetPromiseOverView => return story!("view_begins_without_its_elder"),
+            Mutant::HeirVotesAtOnce => return story!("heirs_do_not_vote_at_once"),
+            Mutant::VoteThoughExpelled => return story!("expelled_voter_is_asked_again"),
+            Mutant::SkipOneInRecovery | Mutant::AwaitNoGhosts | Mutant::ServeWhileRecovering => BAD_TABLE,
             Mutant::CallUnheardFree | Mutant::IgnoreHearsay => BAD_TABLE,
-            Mutant::HoldWhileSuspended => TWO_HOLDERS,
+            Mutant::ForgetWhatEnded | Mutant::LoseWaiters | Mutant::ReportNoWaits => &["recovered_table_is_the_union"],
+            Mutant::ReportNoWonHold => &["recovered_table_is_the_union", "no_resurrected_grant"],
+            Mutant::LosePlaces | Mutant::NewcomersFirst => &["fifo_across_failover"],
+            Mutant::ReuseTokens => &["tokens_rise", "token_belongs_to_one_hold"],
+            Mutant::DealTwice => &["one_grantor_per_epoch"],
+            Mutant::FreeOnHint => &["exclusive_by_lease", "fifo_across_failover"],
+            Mutant::FreeGhosts => &["holds_survive", "fifo_across_failover"],
+            Mutant::TellNobodyOfLeaseEnd | Mutant::KeepUnwantedGrant => &["no_lost_wakeup", "no_leaked_hold"],
+            Mutant::ForgetEarlyDone => &["recovered_table_is_the_union", "no_leaked_hold"],
+            Mutant::HearTwice => &["recovered_table_is_the_union", "cost_is_bounded"],
+            Mutant::LoseInFlight => &["no_lost_wakeup", "no_leaked_hold"],
+            Mutant::AnswerTwice => &["one_outcome_per_request"],
+            Mutant::HoldWhileSuspended => &["told_before_regrant", "tokens_rise"],
+            Mutant::GrantWhileSuspended => &["minority_is_silent", "tokens_rise"],
             Mutant::LeaseFromReceipt | Mutant::LeaseWithoutEnd | Mutant::RenewWithoutQuorum => TWO_HOLDERS,
-            Mutant::RemoveEarly | Mutant::ForgetEarlierLeases => TWO_HOLDERS,
-            Mutant::ForgetGhosts | Mutant::TrustRefused => TWO_HOLDERS,
-            Mutant::StayThoughExpelled => &["converges_after_heal", "no_lost_wakeup"],
+            Mutant::RemoveEarly | Mutant::ForgetEarlierLeases | Mutant::ForgetGhosts => TWO_HOLDERS,
+            Mutant::TrustRefused | Mutant::VoteEarly => TWO_HOLDERS,
+            Mutant::RenewTheDeaf | Mutant::StayThoughExpelled => &["converges_after_heal"],
+            Mutant::FoundWithoutAll => &["one_lineage"],
             Mutant::ForgetAccepted | Mutant::BreakPromise | Mutant::ForgetOnDisk => TWO_VIEWS,
         })
     }
@@ -102,21 +109,25 @@ mod hunt {
         std::panic::set_hook(Box::new(|_| {}));
         let started = Instant::now();
         let is_wanted = |mutant: &Mutant| options.names.is_empty() || options.names.contains(&format!("{mutant:?}"));
-        let (mut found, mut missed) = (0, Vec::new());
+        let (mut found, mut told, mut missed) = (0, 0, Vec::new());
         println!("{:<22} {:>5} {:>6}  found by", "mutant", "seeds", "s");
         for mutant in Mutant::ALL.into_iter().filter(is_wanted) {
             let name = format!("{mutant:?}");
             let names = match by(mutant) {
                 By::Chaos(names) => names,
-                By::Story(story) if options.names.is_empty() => {
-                    println!("{name:<22} {:>5} {:>6}  {story}", "-", "-");
+                By::Story(story, script) => {
+                    match tell(mutant, script) {
+                        Ok(broken) => {
+                            println!("{name:<22} {:>5} {:>6}  {broken}, in scripts/{story}", "-", "-");
+                            told += 1;
+                        }
+                        Err(why) => {
+                            println!("{name:<22} {:>5} {:>6}  NOT FOUND in scripts/{story}: {why}", "-", "-");
+                            missed.push(name);
+                        }
+                    }
                     continue;
                 }
-                By::Nobody if options.names.is_empty() => {
-                    println!("{name:<22} {:>5} {:>6}  not shown to be found yet", "-", "-");
-                    continue;
-                }
-                By::Story(_) | By::Nobody => &[],
             };
             let began = Instant::now();
             let hunt = hunt(mutant, options.from, names);
@@ -139,11 +150,38 @@ mod hunt {
             }
         }
         let took = started.elapsed().as_secs_f64();
-        println!("{found} found by chaos from seed {} on in {took:.0} s, not found: {missed:?}", options.from);
+        let from = options.from;
+        println!(
+            "{found} found by chaos from seed {from} on, {told} by stories, in {took:.0} s, not found: {missed:?}"
+        );
         if missed.is_empty() && (found >= ENOUGH || !options.names.is_empty()) {
             ExitCode::SUCCESS
         } else {
             ExitCode::FAILURE
+        }
+    }
+
+    /// Tells a script without the mutant, when it has to hold, and with it. Returns what it breaks.
+    fn tell(mutant: Mutant, script: &str) -> Result<&'static str, String> {
+        let told = |planted: bool| {
+            let mut teller = Teller::new(move |world| if planted { world.mutant(mutant) } else { world });
+            let told = teller.tell(script);
+            let world = teller.world();
+            world.apply(&Step::Restore);
+            world.broken().map(|one| (one.invariant, one.lock.clone())).ok_or(told)
+        };
+        match told(false) {
+            Err(Ok(_)) => {}
+            Err(Err(error)) => return Err(error.to_string()),
+            Ok((invariant, _)) => return Err(format!("it breaks {invariant} without it")),
+        }
+        let (invariant, lock) = told(true).map_err(|_| "it holds".to_string())?;
+        let lock = lock.map(|lock| format!(" of {lock}")).unwrap_or_default();
+        let said = format!("# Mutant {mutant:?} breaks {invariant}{lock}.");
+        if script.lines().any(|line| line == said) {
+            Ok(invariant)
+        } else {
+            Err(format!("it breaks {invariant}{lock}"))
         }
     }
 
@@ -172,7 +210,7 @@ mod hunt {
     fn hunt(mutant: Mutant, from: u64, names: &[&str]) -> Hunt {
         let next = AtomicU64::new(from);
         let breaks: Mutex<BTreeMap<u64, Break>> = Mutex::default();
-        let counts = |one: &Break| names.is_empty() || names.contains(&one.invariant);
+        let counts = |one: &Break| names.contains(&one.invariant);
         let workers = std::thread::available_parallelism().map_or(1, usize::from);
         std::thread::scope(|scope| {
             for _ in 0..workers {

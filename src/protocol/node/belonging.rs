@@ -317,6 +317,10 @@ impl Node {
         if !view.contains(me) && planted!(self.config.mutant, StayThoughExpelled) {
             return;
         }
+        if !view.contains(me) && planted!(self.config.mutant, VoteThoughExpelled) {
+            self.acceptor = Acceptor::default();
+            return;
+        }
         let view = Arc::new(view);
         let before = self.view.replace(Arc::clone(&view));
         self.sole_quorum = view.elder().process == me && view.is_quorum([&me]);
