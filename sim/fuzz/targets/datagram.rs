@@ -49,7 +49,7 @@ fn read(mut payload: &[u8]) {
 /// Gives it to a member that is in the middle of its gossip.
 fn hear(payload: &[u8]) {
     let addr = |port| SocketAddr::from(([10, 0, 0, 5], port));
-    let swim = |port| {
+    let swim = |port: u16| {
         let me = MemberInfo { process: ProcessId(port.into()), addr: addr(port), host: None };
         Swim::new(&me, 3, 5, GossipCodec, 5)
     };
