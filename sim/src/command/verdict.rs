@@ -154,18 +154,18 @@ pub(crate) fn print(batch: &Batch, took: Duration, broken: Option<&Broken>, idle
     line("answers", &total.answers);
     line("offline", &total.offline);
     println!(
-        "{:<8} {}, {} holds lost, {} stale writes refused, {} runs excused",
+        "{:<8} {}, {} holds lost, {} stale writes refused",
         "grants",
         grouped(total.grants),
         grouped(total.lost),
-        grouped(total.refused),
-        grouped(total.excused)
+        grouped(total.refused)
     );
     println!(
-        "{:<8} {} say enough to count, {} were healed in part, {} had real gossip",
+        "{:<8} {} say enough to count, {} were healed in part, {} lost a quorum for good and were excused, {} had real gossip",
         "runs",
         grouped(total.counting),
         grouped(total.parts),
+        grouped(total.excused),
         grouped(total.gossiping)
     );
     let [damaged, broke, unended] = total.damages.map(grouped);
@@ -200,6 +200,8 @@ fn tell(broken: &Broken) {
 pub(crate) fn json(batch: &Batch, took: Duration, broken: Option<&Broken>, idle: Option<&str>) -> Value {
     let total = &batch.summary;
     let (all, one) = batch.rates(took);
+    let [damaged, broke, unended] = total.damages;
+    let frames = json!({ "damaged": damaged, "broke_a_connection": broke, "did_not_end": unended });
     let broken = broken.map(|broken| {
         json!({
             "seed": broken.seed, "invariant": broken.found.invariant, "words": broken.found.what, "at": broken.found.at,
@@ -220,7 +222,7 @@ pub(crate) fn json(batch: &Batch, took: Duration, broken: Option<&Broken>, idle:
         "events": batch.simulated, "events_per_second": all, "events_per_second_per_core": one,
         "grants": total.grants, "lost": total.lost, "refused": total.refused, "excused": total.excused,
         "answers": total.answers, "faults": total.faults, "premises": total.premises, "offline": total.offline,
-        "counting": total.counting, "parts": total.parts, "gossiping": total.gossiping, "damages": total.damages,
+        "counting": total.counting, "parts": total.parts, "gossiping": total.gossiping, "frames": frames,
         "rare": total.rare, "nanoseconds": times,
     })
 }
