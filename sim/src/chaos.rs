@@ -8,6 +8,7 @@ use crate::fault::{Active, CRASH_ALL, FALSE_ALARM, Fault, KINDS, LOSE_DISK, NO_D
 use crate::history::Ask;
 use crate::log::{Log, Scene};
 use crate::network::{MS, SECOND, Weather};
+use crate::quorum::{Farewell, Loss};
 use crate::rare::State;
 use crate::step::Step;
 use crate::stream::Damages;
@@ -90,8 +91,14 @@ impl Plan {
         let bounded = !dice.chance(100_000);
         let error = if bounded { timing.clock_error_ppm as u64 - 500 } else { 300_000 };
         let skewed = dice.chance(700_000);
-        let clocks =
+        let mut clocks: Vec<i32> =
             (0..count).map(|_| if skewed { dice.between(0, 2 * error) as i32 - error as i32 } else { 0 }).collect();
+        if !bounded {
+            // Two believe in one lock only if the clock of one is far behind the other's.
+            let mut dice = Dice::new(seed, 5);
+            let far = |dice: &mut Dice| if dice.chance(500_000) { error as i32 } else { -(error as i32) };
+            clocks = clocks.into_iter().map(|ppm| if dice.chance(600_000) { far(&mut dice) } else { ppm }).collect();
+        }
         let shared = dice.chance(300_000);
         let hosts = (0..count).map(|place| if shared { dice.below(2) as u32 } else { place as u32 }).collect();
         let span = dice.between(60, 66) * SECOND;
@@ -101,8 +108,7 @@ impl Plan {
         let fits = |kind: &usize| match *kind {
             FALSE_ALARM => !gossip,
             NO_DATAGRAMS => gossip,
-            CRASH_ALL => durable,
-            LOSE_DISK => false,
+            CRASH_ALL | LOSE_DISK => durable,
             REJECT => !trust_refused,
             _ => true,
         };
@@ -188,6 +194,7 @@ impl Plan {
             faults: BTreeMap::new(),
             pending: Vec::new(),
             complete: false,
+            forced: None,
             part: false,
             disturbed: (0, 0),
             deed: 0,
@@ -198,6 +205,8 @@ impl Plan {
             run.world.fail_with(panic.as_ref());
         }
         run.log.end = run.world.now;
+        let loss = Loss::of(run.world.record(), usize::from(self.council));
+        run.forced = loss.map(|loss| if self.reckless { Loss::Reckless } else { loss });
         run.world.read_again();
         run
     }
@@ -214,6 +223,8 @@ pub struct Run {
     pub faults: BTreeMap<&'static str, u64>,
     /// Whether everything was demanded at the end and came about.
     pub complete: bool,
+    /// Why an operator had to force a member to go on, if one had to.
+    pub forced: Option<Loss>,
     /// Whether only a part was healed.
     pub part: bool,
     /// How long it was disturbed, and the calls of clients until then.
@@ -312,10 +323,12 @@ impl Run {
             while let Some(step) = one.next(now) {
                 // Who could be spared when the fault began may be needed by now.
                 let ends = match &step {
-                    Step::Crash(place) | Step::Leave(place) => self.world.is_alive(*place).then_some(*place),
+                    Step::Crash(place) | Step::Vanish(place) => Some((*place, Farewell::Dead)),
+                    Step::Leave(place) => Some((*place, Farewell::Gone)),
                     _ => None,
                 };
-                if ends.is_none_or(|place| self.world.can_spare(&[place], plan.reckless)) {
+                let ends = ends.filter(|(place, _)| self.world.is_alive(*place));
+                if ends.is_none_or(|(place, how)| self.world.can_spare(&[place], how, plan.reckless)) {
                     self.apply(step);
                 }
             }
@@ -374,11 +387,6 @@ impl Run {
             .then(|| format!("{} s, {shown} kinds of faults, {called} calls", disturbed / SECOND))
     }
 
-    /// Whether nothing could be demanded of it at the end.
-    pub fn is_excused(&self) -> bool {
-        !self.complete && self.world.broken().is_none()
-    }
-
     /// In some runs members are relieved now and then: at one instant one of them says goodbye and all who are down
     /// start, so that the same view has those who go and those who come.
     fn relieve(&mut self, plan: &Plan) {
@@ -386,11 +394,15 @@ impl Run {
         if !Dice::new(plan.seed, RELIEF).chance(300_000) || !dice.chance(5_000) {
             return;
         }
+        // Seeds that come and go before they found together never do.
+        if self.world.latest.is_empty() {
+            return;
+        }
         let goes = dice.below(self.world.places().len() as u64) as usize;
         for place in self.world.places().filter(|place| !self.world.is_alive(*place)).collect::<Vec<_>>() {
             self.apply(Step::Start(place));
         }
-        if self.world.is_up(goes) && self.world.can_spare(&[goes], plan.reckless) {
+        if self.world.is_up(goes) && self.world.can_spare(&[goes], Farewell::Gone, plan.reckless) {
             self.apply(Step::Leave(goes));
         }
     }
@@ -510,8 +522,8 @@ pub struct Summary {
     pub rare: BTreeMap<&'static str, u64>,
     /// How long things took.
     pub timed: Timed,
-    /// Runs that lost a quorum for good, of which nothing could be demanded at the end.
-    pub excused: u64,
+    /// Runs that lost a quorum for good and went on by the word of an operator, by how they lost it.
+    pub forced: BTreeMap<&'static str, u64>,
     /// Runs that say enough to count.
     pub counting: u64,
     /// Runs of which only a part was healed.
@@ -530,7 +542,9 @@ impl Summary {
         self.virtual_seconds += run.world.seconds();
         self.grants += run.world.history().grants;
         self.refused += run.world.store.refused;
-        self.excused += u64::from(run.is_excused());
+        if let Some(loss) = run.forced {
+            *self.forced.entry(loss.name()).or_default() += 1;
+        }
         self.counting += u64::from(run.falls_short().is_none());
         self.parts += u64::from(run.part);
         self.gossiping += u64::from(run.log.scene.gossip);
@@ -568,7 +582,7 @@ impl Summary {
         self.grants += other.grants;
         self.lost += other.lost;
         self.refused += other.refused;
-        self.excused += other.excused;
+        add_all(&mut self.forced, &other.forced);
         self.counting += other.counting;
         self.parts += other.parts;
         self.gossiping += other.gossiping;

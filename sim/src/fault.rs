@@ -3,9 +3,10 @@
 use crate::chance::{Dice, mix};
 use crate::kind;
 use crate::network::{MS, Narrow, SECOND, Weather};
+use crate::quorum::Farewell;
 use crate::step::{Packets, Rumour, Step};
 use crate::world::World;
-use elderlock::protocol::{ProcessId, View};
+use elderlock::protocol::ProcessId;
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::time::Duration;
@@ -189,8 +190,7 @@ pub const REJECT: usize = 20;
 pub const NO_DATAGRAMS: usize = 23;
 /// The kind that means something only where votes are kept on disk.
 pub const CRASH_ALL: usize = 24;
-/// The kind that no plan draws: which other votes can then be spared is not known well enough yet, so that what comes
-/// of it may be a quorum that is lost for good. `tests/heirs.rs` tells of lost directories.
+/// The kind that means something only where there is a directory to lose.
 pub const LOSE_DISK: usize = 25;
 
 /// The kinds of packets that change who may do what: late ones are the worst.
@@ -285,7 +285,7 @@ impl Fault {
             22 => What::WallClock(place, dice.between(0, 2_000_000) as i64 - 1_000_000),
             NO_DATAGRAMS => What::NoDatagrams(target),
             CRASH_ALL => What::CrashAll,
-            25 => What::LoseDisk(target),
+            LOSE_DISK => What::LoseDisk(target),
             26 => {
                 // Long enough for a view without its sender.
                 lasts = lasts.max(member_lease * dice.between(2, 20) / 10);
@@ -390,56 +390,6 @@ impl World {
         self.places().filter(|place| self.is_up(*place)).flat_map(others)
     }
 
-    /// Whether these processes may end: their votes are on disk, or the others can do without them.
-    pub(crate) fn can_spare(&self, places: &[usize], reckless: bool) -> bool {
-        let has_disk = |place: &usize| self.peers[*place].disk.is_some() || !self.is_alive(*place);
-        (self.common.durable && places.iter().all(has_disk)) || self.can_do_without(places, reckless)
-    }
-
-    /// Whether the votes of the others are enough for every view that somebody may still have to decide from.
-    fn can_lose_disk(&self, place: usize) -> bool {
-        // Who goes may have chosen a view already in which this one is the last with a vote.
-        if self.peers.iter().any(|peer| peer.is_alive() && peer.leaving) {
-            return false;
-        }
-        let others: Vec<usize> = self.places().filter(|other| *other != place).collect();
-        let views = self.places().filter_map(|place| self.view(place)).chain(self.latest.values().last());
-        let stored = self.peers.iter().filter_map(|peer| Some(&peer.disk.as_ref()?.view));
-        let is_remembered = others.iter().any(|other| {
-            let peer = &self.peers[*other];
-            peer.seeds.contains(&peer.addr) && peer.disk.is_some()
-        });
-        is_remembered && views.chain(stored).all(|view| self.is_quorum_with_disks(view, others.iter().copied()))
-    }
-
-    /// Whether those at these places are a quorum of the view's council, in person or by the votes on their disks.
-    pub(crate) fn is_quorum_with_disks(&self, view: &View, places: impl IntoIterator<Item = usize>) -> bool {
-        let votes = |place: usize| {
-            let peer = &self.peers[place];
-            let here = peer.process().filter(|_| peer.is_alive());
-            here.into_iter().chain(peer.disk.as_ref().map(|stored| stored.voter))
-        };
-        let votes: Vec<ProcessId> = places.into_iter().flat_map(votes).collect();
-        view.is_quorum(&votes)
-    }
-
-    /// Whether these processes may end for good: a quorum of the latest view lives on (unless the plan is reckless),
-    /// and so does a seed that remembers it. Seeds that all start anew at once found a new cluster, as long as nothing
-    /// is kept on disk.
-    pub(crate) fn can_do_without(&self, places: &[usize], reckless: bool) -> bool {
-        let Some(view) = self.latest.values().max_by_key(|view| view.number) else { return true };
-        let stays = |place: &usize| self.is_alive(*place) && !self.peers[*place].leaving && !places.contains(place);
-        let rest: Vec<usize> = self.places().filter(stays).collect();
-        let remembers = |place: &usize| {
-            let peer = &self.peers[*place];
-            // It has to be a member and to know it: a joiner that was taken in but not told still seeks.
-            let own = peer.node.as_ref().and_then(|node| node.view());
-            let is_in = |of: &View| peer.process().is_some_and(|process| of.contains(process));
-            peer.seeds.contains(&peer.addr) && is_in(view) && own.is_some_and(is_in)
-        };
-        rest.iter().any(remembers) && (reckless || self.is_quorum(view, rest.iter().copied()))
-    }
-
     /// Looks up whom a fault hits, and says what is to be done to them and when. `None` if it found no victim, or one
     /// that cannot be spared.
     pub(crate) fn begin_fault(&self, fault: &Fault, reckless: bool) -> Option<Active> {
@@ -466,26 +416,29 @@ impl World {
             }
             What::Crash(target) => {
                 let place = self.find(target)?;
-                plot.down(&self.spared(&[place], reckless)?, Step::Crash, Step::Start);
+                plot.down(&self.spared(&[place], Farewell::Dead, reckless)?, Step::Crash, Step::Start);
             }
             What::CrashBoth => {
                 let both = [self.find(Target::Elder)?, self.find(Target::Grantor)?];
-                plot.down(&self.spared(&both, reckless)?, Step::Crash, Step::Start);
+                plot.down(&self.spared(&both, Farewell::Dead, reckless)?, Step::Crash, Step::Start);
             }
             What::Vanish(target) => {
                 let host = self.peers[self.find(target)?].host;
                 let there: Vec<usize> = all().filter(|place| self.peers[*place].host == host).collect();
-                plot.down(&self.spared(&there, reckless)?, Step::Vanish, Step::Start);
+                plot.down(&self.spared(&there, Farewell::Dead, reckless)?, Step::Vanish, Step::Start);
             }
-            What::CrashAll => plot.down(&self.spared(&all().collect::<Vec<_>>(), reckless)?, Step::Crash, Step::Start),
+            What::CrashAll => {
+                let everybody: Vec<usize> = all().collect();
+                plot.down(&self.spared(&everybody, Farewell::Dead, reckless)?, Step::Crash, Step::Start);
+            }
             What::LoseDisk(target) => {
                 let place = self.find(target).filter(|place| self.can_lose_disk(*place))?;
-                plot.down(&self.spared(&[place], reckless)?, Step::Crash, Step::Start);
+                plot.down(&self.spared(&[place], Farewell::Dead, reckless)?, Step::Crash, Step::Start);
                 plot.add(now, Step::LoseDisk(place));
             }
             What::Leave(target) => {
                 let place = self.find(target)?;
-                plot.down(&self.spared(&[place], reckless)?, Step::Leave, Step::Start);
+                plot.down(&self.spared(&[place], Farewell::Gone, reckless)?, Step::Leave, Step::Start);
             }
             What::Pause(target) => {
                 let place = self.find(target).filter(|place| self.is_up(*place))?;
@@ -544,11 +497,15 @@ impl World {
                     let others = all().filter(|other| *other != place);
                     plot.now = now + fault.lasts / 8;
                     match blow {
-                        Blow::Crash => plot.down(&self.spared(&[place], reckless)?, Step::Crash, Step::Start),
-                        Blow::Leave => plot.down(&self.spared(&[place], reckless)?, Step::Leave, Step::Start),
+                        Blow::Crash => {
+                            plot.down(&self.spared(&[place], Farewell::Dead, reckless)?, Step::Crash, Step::Start);
+                        }
+                        Blow::Leave => {
+                            plot.down(&self.spared(&[place], Farewell::Gone, reckless)?, Step::Leave, Step::Start);
+                        }
                         Blow::GrantorLeaves => {
                             (plot.now, plot.until) = (until - 5 * MS, until + SECOND);
-                            plot.down(&self.spared(&[place], reckless)?, Step::Leave, Step::Start);
+                            plot.down(&self.spared(&[place], Farewell::Gone, reckless)?, Step::Leave, Step::Start);
                         }
                         Blow::Isolate => others.for_each(|other| plot.both(place, other, Step::Cut, Step::Mend)),
                     }
@@ -568,7 +525,7 @@ impl World {
                 }
                 if restart && self.common.durable {
                     let rest: Vec<usize> = all().filter(|place| *place != candidate && !loyal(*place)).collect();
-                    if let Some(rest) = self.spared(&rest, reckless) {
+                    if let Some(rest) = self.spared(&rest, Farewell::Dead, reckless) {
                         let until = std::mem::replace(&mut plot.until, plot.now + 5 * MS);
                         plot.down(&rest, Step::Crash, Step::Start);
                         plot.until = until;
@@ -593,8 +550,8 @@ impl World {
     }
 
     /// Those of these places that live, if they may end.
-    fn spared(&self, places: &[usize], reckless: bool) -> Option<Vec<usize>> {
-        let spared = self.can_spare(places, reckless);
+    fn spared(&self, places: &[usize], how: Farewell, reckless: bool) -> Option<Vec<usize>> {
+        let spared = self.can_spare(places, how, reckless);
         let alive: Vec<usize> = places.iter().copied().filter(|place| self.is_alive(*place)).collect();
         (spared && !alive.is_empty()).then_some(alive)
     }

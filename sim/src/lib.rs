@@ -24,6 +24,7 @@ pub mod log;
 pub mod network;
 pub mod offline;
 pub mod peer;
+pub mod quorum;
 pub mod rare;
 pub mod record;
 pub mod report;

@@ -6,7 +6,7 @@ use crate::peer::{Peer, Run};
 use crate::record::Entry;
 use crate::rule::RuleId;
 use crate::world::World;
-use elderlock::protocol::{ProcessId, Timing};
+use elderlock::protocol::Timing;
 use std::time::Duration;
 
 /// How long each demand may take, in virtual time.
@@ -67,17 +67,6 @@ impl World {
         }
     }
 
-    /// Whether these can go on without the others: they are a quorum of the latest view and of every view that one of
-    /// them has, one of them is a seed that remembers, so that whoever starts again among them finds it.
-    pub fn is_sufficient(&self, core: &[usize]) -> bool {
-        let alive = |place: &usize| self.is_alive(*place) && !self.peers[*place].leaving;
-        let living: Vec<usize> = core.iter().copied().filter(alive).collect();
-        let Some(latest) = self.latest.values().max_by_key(|view| view.number) else { return false };
-        let mut views = living.iter().filter_map(|place| self.view(*place)).chain([latest]);
-        let others: Vec<usize> = self.places().filter(|place| !core.contains(place)).collect();
-        views.all(|view| self.is_quorum(view, living.iter().copied())) && self.can_do_without(&others, false)
-    }
-
     /// Restores these and demands that everything works among them.
     pub fn restore_part_and_demand(&mut self, core: &[usize]) -> bool {
         let known: Vec<usize> = core.iter().copied().filter(|place| *place < self.peers.len()).collect();
@@ -85,8 +74,8 @@ impl World {
         self.demand_all()
     }
 
-    /// Restores everything and demands that everything works. Returns whether everything could be demanded: a run
-    /// that lost a quorum of its council for good cannot go on, and must not.
+    /// Restores everything and demands that everything works. If a quorum was lost for good, nobody may go on until an
+    /// operator says so: one does, and then everything is demanded all the same.
     pub fn restore_and_demand(&mut self) -> bool {
         self.restore();
         self.demand_all()
@@ -98,25 +87,6 @@ impl World {
             && no_lost_wakeup::demand(self, &demand)
             && no_leaked_hold::demand(self, &demand)
             && self.record_rest()
-    }
-
-    /// Whether the processes that still run are no quorum of the latest view's council, or of any view that one of
-    /// them has: nobody can decide anything any more, and nobody may.
-    pub fn quorum_is_lost(&self) -> bool {
-        if self.common.durable {
-            let latest = self.latest.values().last();
-            return latest.is_some_and(|view| !self.is_quorum_with_disks(view, self.demanded()));
-        }
-        let alive: Vec<ProcessId> = self
-            .demanded()
-            .map(|place| &self.peers[place])
-            .filter(|peer| peer.is_alive())
-            .filter_map(Peer::process)
-            .collect();
-        let latest = self.latest.values().max_by_key(|view| view.number);
-        let mut views = self.demanded().filter_map(|place| self.view(place)).peekable();
-        latest.is_some_and(|view| !view.is_quorum(&alive))
-            || (views.peek().is_some() && !views.any(|view| view.is_quorum(&alive)))
     }
 
     /// Virtual seconds so far.

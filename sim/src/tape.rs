@@ -8,6 +8,7 @@ use crate::history::Ask;
 use crate::kind::KINDS;
 use crate::log::{Log, Scene};
 use crate::network::{MS, SECOND, Weather};
+use crate::quorum::Farewell;
 use crate::step::{Packets, Rumour, Step};
 use crate::world::World;
 use elderlock::protocol::Wait;
@@ -213,7 +214,8 @@ impl Told {
 
     /// Something that ends the processes at these places, if the cluster can go on without them.
     fn end(&mut self, step: Step, places: &[usize]) {
-        if self.world.can_spare(places, false) {
+        let how = if matches!(step, Step::Leave(_)) { Farewell::Gone } else { Farewell::Dead };
+        if self.world.can_spare(places, how, false) {
             self.apply(step);
         }
     }

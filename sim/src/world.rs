@@ -87,6 +87,8 @@ pub struct World {
     hints: bool,
     /// The highest view installed anywhere, by lineage.
     pub(crate) latest: BTreeMap<Lineage, View>,
+    /// What was proposed to come after the newest view.
+    pub(crate) proposed: Vec<View>,
     outputs: Vec<Output>,
 }
 
@@ -140,6 +142,7 @@ impl World {
             repeated: 0,
             hints: true,
             latest: BTreeMap::new(),
+            proposed: Vec::new(),
             outputs: Vec::new(),
         }
     }

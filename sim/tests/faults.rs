@@ -2,10 +2,11 @@
 
 use elderlock::protocol::{LostReason, Outcome, Packet, Timing, ViewNumber};
 use elderlock::wire::{self, Decoder, Frame};
-use elderlock_sim::chaos::{Plan, run_seed};
-use elderlock_sim::fault::{Fault, Target, What};
+use elderlock_sim::chaos::{Plan, Run, run_seed};
+use elderlock_sim::fault::{Blow, Fault, Late, Overthrow, Target, What};
 use elderlock_sim::network::{MS, Narrow, SECOND, Weather};
-use elderlock_sim::record::Entry;
+use elderlock_sim::quorum::Loss;
+use elderlock_sim::record::{Entry, Line};
 use elderlock_sim::stream::damage;
 use elderlock_sim::{Ask, World};
 use std::time::Duration;
@@ -270,6 +271,170 @@ fn a_fault_hits_the_member_that_a_recovery_waits_for() {
     assert!(found >= 3, "a recovery that waits for somebody was met {found} times");
 }
 
+/// A plan of five members in which nothing goes wrong but this.
+fn only(seed: u64, faults: Vec<Fault>) -> Plan {
+    let drawn = Plan::draw(seed, (5, 5));
+    Plan {
+        kept: (0..faults.len()).collect(),
+        faults,
+        founders: 5,
+        joiners: 0,
+        council: 7,
+        timing: Timing::fast(),
+        clocks: vec![0; 5],
+        bounded: true,
+        hosts: (0..5).collect(),
+        reckless: false,
+        durable: false,
+        gossip: false,
+        trust_refused: false,
+        partial: false,
+        span: 16 * SECOND,
+        pace: 10 * MS,
+        ..drawn
+    }
+}
+
+/// A plan told with its packets, when its faults of one kind began and ended, and where.
+fn tell(plan: &Plan, kind: &str) -> (Run, Vec<(u64, u64, Vec<usize>)>) {
+    let run = run_seed(plan, World::with_messages);
+    assert_eq!(run.world.broken(), None);
+    let mut spans = Vec::new();
+    for line in &run.world.record().lines {
+        match &line.entry {
+            Entry::Fault { fault, kind: of, places } if of == kind => spans.push((*fault, line.at, 0, places.clone())),
+            Entry::Mended { fault } => {
+                spans.iter_mut().filter(|(number, ..)| number == fault).for_each(|(_, _, until, _)| *until = line.at);
+            }
+            _ => {}
+        }
+    }
+    (run, spans.into_iter().map(|(_, from, until, places)| (from, until, places)).collect())
+}
+
+/// Those packets of a kind that left within a span: from where, when, and when they arrived.
+fn sent(world: &World, kind: &str, span: (u64, u64)) -> Vec<(usize, u64, Option<u64>)> {
+    let lines = &world.record().lines;
+    let within = lines.iter().filter(|line| (span.0..span.1).contains(&line.at));
+    within
+        .filter_map(|line| match &line.entry {
+            Entry::Send { packet, kind: of, .. } if of == kind => Some((line.place?, line.at, *packet)),
+            _ => None,
+        })
+        .map(|(place, at, packet)| {
+            let arrives = |entry: &Entry| matches!(entry, Entry::Arrive { packet: one } if *one == packet);
+            (place, at, lines.iter().find(|line| arrives(&line.entry)).map(|line| line.at))
+        })
+        .collect()
+}
+
+/// Late packets wait for the end of the fault, those of one kind and of one sender only. If the sender is killed on the
+/// way they arrive all the same, as from somebody who is no more.
+#[test]
+fn what_is_late_arrives_when_the_fault_ends_also_from_a_sender_that_is_dead_by_then() {
+    let (mut late, mut posthumous) = (0, 0);
+    for (seed, blow) in (1..=8).map(|seed| (seed, (seed % 2 == 0).then_some(Blow::Crash))) {
+        let what = What::Late(Late { kind: "Grant", from: Some(Target::Grantor), to: None, blow });
+        let (run, spans) = tell(&only(seed, vec![Fault { at: 6 * SECOND, lasts: 2 * SECOND, what }]), "late");
+        let [(from, until, _)] = spans[..] else { panic!("seed {seed}: it begins once: {spans:?}") };
+        let record = run.world.record();
+        let grantor = record.lines.iter().rev().filter(|line| line.at <= from).find_map(|line| match &line.entry {
+            Entry::Grantor { service, .. } if service == "stock" => line.place,
+            _ => None,
+        });
+        let grantor = grantor.expect("somebody grants");
+        let ended = record.lines.iter().find_map(|line| match &line.entry {
+            Entry::End { .. } if line.place == Some(grantor) && line.at >= from => Some(line.at),
+            _ => None,
+        });
+        assert_eq!(ended.is_some_and(|at| at < until), blow.is_some());
+        let (kept, others): (Vec<_>, Vec<_>) =
+            sent(&run.world, "Grant", (from + 1, until)).into_iter().partition(|(place, ..)| *place == grantor);
+        // A place may be that of the next process by then, which the rule is about as well.
+        assert!(kept.iter().all(|(.., arrived)| arrived.is_none_or(|at| at >= until)), "{kept:?}");
+        late += kept.iter().filter(|(.., arrived)| arrived.is_some()).count();
+        posthumous += kept.iter().filter(|(_, at, arrived)| ended > Some(*at) && *arrived > ended).count();
+        assert!(
+            others.iter().all(|(_, at, arrived)| arrived.is_none_or(|arrived| arrived < at + SECOND)),
+            "{others:?}"
+        );
+        // Other packets of the same sender are not late.
+        let beats = sent(&run.world, "Pulse", (from + 1, until));
+        assert!(
+            beats.iter().filter(|(_, at, arrived)| arrived.is_some_and(|arrived| arrived < at + SECOND)).count() > 5
+        );
+    }
+    assert!(late > 40 && posthumous > 5, "{late} came late, {posthumous} of them from the dead");
+}
+
+/// An overthrown elder is cut off while another one is chosen who hears nobody for an elder lease before; with votes on
+/// disk those who choose are killed and start again at that moment.
+#[test]
+fn an_overthrown_elder_runs_on_while_the_one_that_was_deaf_takes_over() {
+    let (mut overthrown, mut restarted) = (0, 0);
+    for (seed, restart) in (1..=8).map(|seed| (seed, seed % 2 == 0)) {
+        let (member_lease, deaf) = (Timing::fast().member_lease, Timing::fast().elder_lease * 11 / 10);
+        let overthrow = Overthrow { candidate: 0, deaf: deaf.as_nanos() as u64, loyal: 0, restart };
+        let lasts = member_lease.as_nanos() as u64 * 2;
+        let fault = Fault { at: 6 * SECOND, lasts, what: What::Overthrow(overthrow) };
+        let plan = Plan { durable: restart, ..only(seed, vec![fault]) };
+        let (run, spans) = tell(&plan, "overthrow");
+        let [(from, until, _)] = spans[..] else { panic!("it begins once: {spans:?}") };
+        let lines = &run.world.record().lines;
+        let elder_at = |at: u64| {
+            let named = |entry: &Entry| matches!(entry, Entry::Event { name } if name == "became_elder");
+            lines.iter().rev().filter(|line| line.at <= at).find(|line| named(&line.entry)).and_then(|line| line.place)
+        };
+        let elder = elder_at(from).expect("there is an elder");
+        let cut = from + overthrow.deaf;
+        let ended = |place: usize| {
+            let ends = |entry: &Entry| matches!(entry, Entry::End { .. });
+            lines
+                .iter()
+                .filter(|line| line.place == Some(place) && ends(&line.entry))
+                .map(|line| line.at)
+                .collect::<Vec<_>>()
+        };
+        // It is still there, and what it says to the others is lost.
+        assert!(ended(elder).iter().all(|at| *at > until));
+        assert!(
+            sent(&run.world, "Pulse", (cut + 50 * MS, until))
+                .iter()
+                .all(|(place, _, arrived)| *place != elder || arrived.is_none())
+        );
+        let killed =
+            run.world.places().filter(|place| ended(*place).iter().any(|at| (cut..cut + SECOND).contains(at))).count();
+        // One may have been down at the time.
+        assert!(if restart { killed >= 2 } else { killed == 0 }, "{killed} were killed");
+        restarted += killed;
+        overthrown += u32::from(elder_at(until) != Some(elder));
+    }
+    assert!(overthrown >= 6 && restarted >= 10, "{overthrown} elders were overthrown");
+}
+
+/// A view is installed, and at that very step the elder that installed it is cut off from all who are not with it.
+#[test]
+fn a_split_view_cuts_the_elder_off_at_the_step_in_which_a_view_is_installed() {
+    let mut splits = 0;
+    for seed in 1..=6 {
+        let crash = Fault { at: 5 * SECOND, lasts: 4 * SECOND, what: What::Crash(Target::Council(2)) };
+        let split = Fault { at: 6 * SECOND, lasts: 3 * SECOND, what: What::SplitView(0) };
+        let (run, spans) = tell(&only(seed, vec![crash, split]), "split view");
+        for (from, until, places) in spans {
+            splits += 1;
+            let lines = &run.world.record().lines;
+            let installs = |entry: &Entry| matches!(entry, Entry::View { .. });
+            let view = lines.iter().find(|line| line.at == from && installs(&line.entry)).expect("a view is installed");
+            let elder = view.place.expect("somewhere");
+            assert_eq!(places, (0..5).collect::<Vec<_>>());
+            let said = sent(&run.world, "Pulse", (from + 1, until));
+            let said: Vec<_> = said.into_iter().filter(|(place, ..)| *place == elder).collect();
+            assert!(!said.is_empty() && said.iter().all(|(.., arrived)| arrived.is_none()), "{said:?}");
+        }
+    }
+    assert!(splits >= 5, "a view was split {splits} times");
+}
+
 /// A part that has a quorum goes on without the rest, which stays cut off, stopped and dead; one that has none does not.
 #[test]
 fn a_part_with_a_quorum_comes_to_rest_without_the_others() {
@@ -292,10 +457,14 @@ fn a_part_with_a_quorum_comes_to_rest_without_the_others() {
         let mut left = world.in_view();
         left.sort_unstable();
         assert_eq!(left, [0, 1, 2], "one view of exactly those");
-        let mut world = broken(seed);
+        // Two of five that are cut off from the others wait for the word of an operator, and go on then.
+        let mut world = broken(seed).with_messages();
         world.cut(0, 1);
         world.cut(0, 2);
-        assert!(!world.restore_part_and_demand(&[1, 2]));
+        assert!(world.restore_part_and_demand(&[1, 2]), "{}", world.story(40));
+        let forced = |line: &&Line| matches!(&line.entry, Entry::Event { name } if name == "forced");
+        assert_eq!(world.record().lines.iter().filter(forced).count(), 1);
+        assert_eq!(Loss::of(world.record(), 7), Some(Loss::Ended));
     }
 }
 

@@ -150,6 +150,25 @@ fn a_member_that_lives_on_goes_on_with_the_heirs_of_the_others() {
     }
 }
 
+/// Found by chaos: the elder alone lives on, and goes on with the votes of heirs. When it takes those in, the votes of
+/// their former processes are nobody's any more, so the next view must not count on them.
+#[test]
+fn an_elder_that_lives_on_alone_takes_heirs_in_and_does_not_count_on_the_dead() {
+    for count in 3..=7 {
+        let mut w = World::new(40 + count as u64).members(count).durable();
+        w.settle();
+        let elder = w.elder();
+        let lineage = w.view(elder).map(|view| view.lineage);
+        for place in w.places().filter(|place| *place != elder) {
+            w.crash(place);
+        }
+        w.run_for(Timing::fast().member_lease * 2);
+        start_all(&mut w);
+        w.settle();
+        assert_eq!(w.view(elder).map(|view| view.lineage), lineage);
+    }
+}
+
 /// A minority of the heirs waits, as a minority of members does.
 #[test]
 fn a_minority_of_heirs_decides_nothing() {

@@ -9,6 +9,30 @@ fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
 }
 
+/// Found by chaos: an elder that leaves called those silent whom it could not hear, proposed a view of the one it did
+/// hear, and went. That one went too, and the next candidate had to finish the proposal: a view of nobody.
+#[test]
+fn an_elder_that_goes_unheard_leaves_no_view_behind_without_those_who_stay() {
+    let mut w = World::new(9).members(5);
+    w.settle();
+    let order = w.in_view();
+    let (elder, near) = (order[0], order[1]);
+    // What the others say does not reach the elder, nor the one beside it.
+    for other in order[2..].iter().copied() {
+        for deaf in [elder, near] {
+            w.cut_one_way(other, deaf);
+        }
+    }
+    w.run_for(Timing::fast().beat * 10);
+    w.leave(elder);
+    w.expect("it has gone", |w| !w.is_alive(elder));
+    w.vanish(near);
+    w.heal();
+    w.expect_within("three of five go on", Timing::fast().member_lease * 6, |w| {
+        order[2..].iter().all(|place| w.is_ready(*place))
+    });
+}
+
 /// Brief 3.3: ordinary removal waits for the member lease, and then frees what it held.
 #[test]
 fn a_member_that_vanishes_is_removed_after_its_lease_and_not_before() {

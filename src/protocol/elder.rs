@@ -274,10 +274,20 @@ impl Elder {
         }
         change.revive.extend(self.revives.iter().copied().filter(|process| !change.remove.contains(process)));
         change.join.extend(self.joins.values().map(|(info, _)| info.clone()).take(MAX_JOINS));
+        // Who comes in place of a former process votes for itself from then on, also if it was its heir: the former one
+        // becomes a ghost, or the view would count on the word of the dead.
+        let former = |info: &MemberInfo| {
+            let (addr, process) = (info.addr, info.process);
+            let there = view.living().map(|member| &member.info);
+            there
+                .filter(move |one| one.addr == addr && one.process != process && one.process != me)
+                .map(|one| one.process)
+        };
         // Who decides a view without itself needs the word of a quorum of that view, and only the present council is
         // asked. So the elder goes with a view whose council is known to be there: first without those who come, and
         // if others go at the same time, after them. (A view also has a living member, if all go at once.)
         if change.remove.contains(&me) {
+            change.join.retain(|info| former(info).next().is_none());
             // Nor does it wait for those of the council that are silent: they are left as ghosts, as at a takeover.
             let is_silent = |process: &ProcessId| {
                 self.seats.get(process).is_some_and(|seat| seat.heard_at + view.timing.slow_beat() * 2 <= now)
@@ -288,7 +298,9 @@ impl Elder {
                 let next = view.next(change);
                 let council = view.council().map(|info| info.process);
                 let present: Vec<ProcessId> = council.filter(|process| !change.ghost.contains(process)).collect();
-                next.living().next().is_some() && next.is_quorum(present.iter())
+                // Without the word of the present council nothing would come of it but a proposal that lies about, and
+                // whoever finds that later has to finish it, though those whom it calls silent are the ones who stayed.
+                view.is_quorum(present.iter()) && next.living().next().is_some() && next.is_quorum(present.iter())
             };
             if !can_go(&change) {
                 change.join.clear();
@@ -297,6 +309,9 @@ impl Elder {
                 change.remove.remove(&me);
                 change.ghost.clear();
             }
+        } else {
+            let former: Vec<ProcessId> = change.join.iter().flat_map(former).collect();
+            change.ghost.extend(former.into_iter().filter(|former| !change.remove.contains(former)));
         }
         change
     }

@@ -4,6 +4,7 @@ use super::verdict::{self, Batch, Broken, Progress};
 use elderlock_sim::World;
 use elderlock_sim::chaos::{Plan, Summary, describe, run_seed, trace_seed};
 use elderlock_sim::invariants::Break;
+use elderlock_sim::quorum::Loss;
 use elderlock_sim::report::{self, of_batch, of_run};
 use elderlock_sim::shrink::{save, shrink, shrink_log};
 use std::collections::BTreeMap;
@@ -16,9 +17,9 @@ use std::time::Instant;
 /// One seed in so many is run twice, and must go the same way.
 const TWICE_EVERY: u64 = 16;
 
-/// More excused runs than this mean that something loses quorums that it should not. About 3 in a hundred plans are
-/// drawn to be reckless, and a part of those is excused.
-const EXCUSED_PERCENT: u64 = 4;
+/// More runs in a thousand than this that lost a quorum although nobody was reckless mean that something loses quorums
+/// that it should not.
+const FORCED_PER_MILLE: u64 = 5;
 /// From so many seeds on a batch has to reach every rare state.
 const RARE_SEEDS: u64 = 5_000;
 /// From so many seeds on a batch has to show every premise.
@@ -133,7 +134,7 @@ pub(crate) fn run(options: &Options) -> ExitCode {
 }
 
 /// Why a batch without a break says little: premises that held nowhere, rare states that were never reached, or many
-/// runs that were excused. A small batch need not show more.
+/// runs that lost their quorum. A small batch need not show more.
 fn idle(total: &Summary) -> Option<String> {
     let none = |counts: &BTreeMap<&'static str, u64>| -> Vec<&'static str> {
         counts.iter().filter(|(_, count)| **count == 0).map(|(name, _)| *name).collect()
@@ -146,8 +147,13 @@ fn idle(total: &Summary) -> Option<String> {
     if total.seeds >= RARE_SEEDS && !unseen.is_empty() {
         why.push(format!("rare states never reached: {}", unseen.join(", ")));
     }
-    if total.seeds >= TELLING_SEEDS && total.excused * 100 > total.seeds * EXCUSED_PERCENT {
-        why.push(format!("{} runs were excused", total.excused));
+    let forced = total.forced.iter().filter(|(loss, _)| **loss != Loss::Reckless.name()).map(|(_, count)| count);
+    let forced: u64 = forced.sum();
+    if total.seeds >= TELLING_SEEDS && forced * 1_000 > total.seeds * FORCED_PER_MILLE {
+        why.push(format!("{forced} runs lost a quorum that nobody meant to take"));
+    }
+    if total.forced.contains_key(Loss::Unexplained.name()) {
+        why.push("a quorum was lost that was there".to_string());
     }
     (!why.is_empty()).then(|| why.join("; "))
 }
@@ -163,9 +169,10 @@ fn one(options: &Options, seed: u64, batch: &mut Batch, progress: &Progress) -> 
         if let Some(short) = run.falls_short() {
             progress.say(&format!("seed {seed} does not count: {short}"));
         }
-        if run.is_excused() {
+        if let Some(loss) = run.forced {
             let plan = describe(&plan);
-            progress.say(&format!("seed {seed} is excused: {}", plan.lines().next().unwrap_or_default()));
+            let plan = plan.lines().next().unwrap_or_default();
+            progress.say(&format!("seed {seed} was forced to go on: {}: {plan}", loss.name()));
         }
     }
     if seed.is_multiple_of(TWICE_EVERY) {

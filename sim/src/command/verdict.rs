@@ -161,13 +161,14 @@ pub(crate) fn print(batch: &Batch, took: Duration, broken: Option<&Broken>, idle
         grouped(total.refused)
     );
     println!(
-        "{:<8} {} say enough to count, {} were healed in part, {} lost a quorum for good and were excused, {} had real gossip",
+        "{:<8} {} say enough to count, {} were healed in part, {} had real gossip",
         "runs",
         grouped(total.counting),
         grouped(total.parts),
-        grouped(total.excused),
         grouped(total.gossiping)
     );
+    let forced = if total.forced.is_empty() { BTreeMap::from([("runs", 0)]) } else { total.forced.clone() };
+    line("forced", &forced);
     let [damaged, broke, unended] = total.damages.map(grouped);
     println!("{:<8} {damaged} damaged, {broke} broke a connection, {unended} did not end", "frames");
     let (all, one) = batch.rates(took);
@@ -220,7 +221,7 @@ pub(crate) fn json(batch: &Batch, took: Duration, broken: Option<&Broken>, idle:
         "held": broken.is_none(), "says_little": idle, "broken": broken,
         "seeds": total.seeds, "virtual_seconds": total.virtual_seconds, "seconds": took.as_secs_f64(),
         "events": batch.simulated, "events_per_second": all, "events_per_second_per_core": one,
-        "grants": total.grants, "lost": total.lost, "refused": total.refused, "excused": total.excused,
+        "grants": total.grants, "lost": total.lost, "refused": total.refused, "forced": total.forced,
         "answers": total.answers, "faults": total.faults, "premises": total.premises, "offline": total.offline,
         "counting": total.counting, "parts": total.parts, "gossiping": total.gossiping, "frames": frames,
         "rare": total.rare, "nanoseconds": times,

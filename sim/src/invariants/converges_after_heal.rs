@@ -1,5 +1,5 @@
-//! `converges_after_heal`: with the network whole and every process running there is soon one view with everybody,
-//! unless a quorum was lost for good.
+//! `converges_after_heal`: with the network whole and every process running there is soon one view with everybody.
+//! If a quorum was lost for good there is none before an operator forces a member to go on, and soon after that.
 
 use crate::liveness::Demand;
 use crate::world::World;
@@ -7,14 +7,18 @@ use crate::world::World;
 /// The name.
 pub const NAME: &str = "converges_after_heal";
 
-/// Demands it. False if it cannot be demanded of this run.
+/// Demands it. False if it is broken.
 pub fn demand(world: &mut World, demand: &Demand) -> bool {
-    if world.run_until(World::is_settled, demand.converge) {
+    let mut comes_about = world.run_until(World::is_settled, demand.converge);
+    if !comes_about && world.broken().is_none() && world.quorum_is_lost() && world.force_one() {
+        comes_about = world.run_until(World::is_settled, demand.converge);
+    }
+    if world.broken().is_some() {
+        return false;
+    }
+    if comes_about {
         world.count_premise(NAME);
         return true;
-    }
-    if world.broken().is_some() || world.quorum_is_lost() {
-        return false;
     }
     let views: Vec<String> = world
         .demanded()

@@ -123,7 +123,7 @@ pub fn of_batch(batch: &Batch<'_>) -> String {
             (grouped(total.events), "steps of a core"),
             (grouped(total.lost), "holds lost, each told in time"),
             (grouped(total.refused), "stale writes refused"),
-            (grouped(total.excused), "runs that lost their quorum for good"),
+            (grouped(total.forced.values().sum()), "runs that lost their quorum for good and were forced to go on"),
         ],
     );
     columns(

@@ -39,6 +39,7 @@ impl World {
         packet: Packet,
     ) {
         self.tell(&Fact::Sent { place: from, process: sender, to: wanted, packet: &packet });
+        self.hear_proposal(&packet);
         let Some(&to) = self.places.get(&to) else { return };
         let sent = self.now;
         let mut parcel = Parcel {

@@ -101,13 +101,14 @@ impl World {
     /// Whether the process at `place` has just decided a view, first of all, and is to die before it can tell anyone.
     /// Also one that decides a view without itself: it is about to go, and those who stay may not know yet.
     fn dies_deciding(&self, place: usize, outputs: &[Output]) -> bool {
-        let is_first = |output: &Output| match output {
+        let decides = |output: &Output| match output {
             Output::Event(Event::ViewInstalled(view)) => {
-                self.latest.get(&view.lineage).is_some_and(|latest| latest.number < view.number)
+                let is_first = self.latest.get(&view.lineage).is_some_and(|latest| latest.number < view.number);
+                is_first && self.can_die_deciding(place, view)
             }
             _ => false,
         };
-        self.now < self.doomed_until && outputs.iter().any(is_first) && self.can_spare(&[place], false)
+        self.now < self.doomed_until && outputs.iter().any(decides)
     }
 
     fn carry_out(&mut self, place: usize, process: ProcessId, output: Output) {

@@ -1,0 +1,249 @@
+//! Quorums as a driver sees them who knows everything: who may end so that the rest can decide the next view, and
+//! whether anybody still can.
+
+use crate::peer::Peer;
+use crate::record::{Entry, Line, Record};
+use crate::world::World;
+use elderlock::protocol::{Change, Notice, Packet, ProcessId, Time, View};
+
+/// How processes are to end.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Farewell {
+    /// They are killed, or their hosts fail: what is on disk has their votes.
+    Dead,
+    /// They say goodbye: views without them are decided.
+    Gone,
+}
+
+impl World {
+    /// The latest view of the latest lineage.
+    fn newest(&self) -> Option<&View> {
+        self.latest.values().last()
+    }
+
+    /// The newest view, and what was proposed to come after it: a voter may have accepted that, and whoever finds it
+    /// has to finish it.
+    fn at_stake(&self) -> impl Iterator<Item = &View> + Clone {
+        let newest = self.newest();
+        let follows = move |view: &&View| {
+            newest.is_some_and(|newest| view.lineage == newest.lineage && view.number > newest.number)
+        };
+        newest.into_iter().chain(self.proposed.iter().filter(follows))
+    }
+
+    /// Remembers what is proposed.
+    pub(crate) fn hear_proposal(&mut self, packet: &Packet) {
+        let notice = match packet {
+            Packet::Notice(notice) => notice,
+            Packet::Heir { notice, .. } => notice,
+            _ => return,
+        };
+        let Notice::Accept { instance, change, .. } = notice else { return };
+        let Some(next) = self.newest().filter(|view| view.number.next() == *instance).map(|view| view.next(change))
+        else {
+            return;
+        };
+        if next.is_sound() && !self.proposed.contains(&next) {
+            self.proposed.retain(|view| view.lineage == next.lineage && view.number == next.number);
+            self.proposed.push(next);
+        }
+    }
+
+    /// The vote in the view that is given at `place`: by its process, or else by what is on its disk. A directory has
+    /// one vote.
+    fn vote_at(&self, place: usize, view: &View) -> Option<ProcessId> {
+        let peer = &self.peers[place];
+        let own = peer.process().filter(|_| peer.is_alive());
+        let stored = peer.disk.iter().flat_map(|stored| stored.heirs.iter().rev().copied().chain([stored.voter]));
+        own.into_iter().chain(stored).find(|process| view.has_vote(*process))
+    }
+
+    /// Whether those at these places are a quorum of the view's council, in person or by the votes on their disks.
+    pub(crate) fn is_quorum_with_disks(&self, view: &View, places: impl IntoIterator<Item = usize>) -> bool {
+        let votes: Vec<ProcessId> = places.into_iter().filter_map(|place| self.vote_at(place, view)).collect();
+        view.is_quorum(&votes)
+    }
+
+    /// Whether these processes may end: their votes are on disk, or the others can do without them.
+    pub(crate) fn can_spare(&self, places: &[usize], how: Farewell, reckless: bool) -> bool {
+        let has_disk = |place: &usize| self.peers[*place].disk.is_some() || !self.is_alive(*place);
+        if self.common.durable && places.iter().all(has_disk) {
+            return how == Farewell::Dead || reckless || self.can_part_with(places);
+        }
+        self.can_do_without(places, reckless)
+    }
+
+    /// Whether the votes of the others are a quorum of everything at stake, also after these and all who are about to
+    /// go have gone.
+    fn can_part_with(&self, places: &[usize]) -> bool {
+        let goes = |place: &usize| places.contains(place) || (self.is_alive(*place) && self.peers[*place].leaving);
+        let stay: Vec<usize> = self.places().filter(|place| !goes(place)).collect();
+        let remove = self.places().filter(goes).filter_map(|place| self.peers[place].process()).collect();
+        let change = Change { remove, ..Change::default() };
+        self.at_stake().all(|view| {
+            let after = view.next(&change);
+            let suffices = |view: &View| self.is_quorum_with_disks(view, stay.iter().copied());
+            suffices(view) && after.is_sound() && suffices(&after)
+        })
+    }
+
+    /// Whether the votes of the others are enough for every view that somebody may still have to decide from, and a
+    /// seed remembers that there was one.
+    pub(crate) fn can_lose_disk(&self, place: usize) -> bool {
+        let others: Vec<usize> = self.places().filter(|other| *other != place).collect();
+        let known = self.places().filter_map(|place| self.view(place));
+        let stored = self.peers.iter().filter_map(|peer| Some(&peer.disk.as_ref()?.view));
+        let is_remembered = others.iter().any(|other| {
+            let peer = &self.peers[*other];
+            peer.seeds.contains(&peer.addr) && peer.disk.is_some()
+        });
+        let mut views = self.at_stake().chain(known).chain(stored);
+        is_remembered
+            && views.all(|view| self.is_quorum_with_disks(view, others.iter().copied()))
+            && self.can_part_with(&[place])
+    }
+
+    /// Whether these processes may end for good: a quorum of everything at stake lives on (unless the plan is
+    /// reckless), and so does a seed that remembers. Seeds that all start anew at once found a new cluster, as long as
+    /// nothing is kept on disk.
+    pub(crate) fn can_do_without(&self, places: &[usize], reckless: bool) -> bool {
+        let Some(newest) = self.newest() else { return true };
+        let rest: Vec<usize> =
+            self.places().filter(|place| !places.contains(place) && self.has_leased(*place)).collect();
+        let remembers = |place: &usize| {
+            let peer = &self.peers[*place];
+            // It has to be a member and to know it: a joiner that was taken in but not told still seeks.
+            let own = peer.node.as_ref().and_then(|node| node.view());
+            let is_in = |of: &View| peer.process().is_some_and(|process| of.contains(process));
+            peer.seeds.contains(&peer.addr) && is_in(newest) && own.is_some_and(is_in)
+        };
+        rest.iter().any(remembers)
+            && (reckless || self.at_stake().all(|view| self.is_quorum(view, rest.iter().copied())))
+    }
+
+    /// Whether the process at `place` may be killed at the moment at which it decides this view, before it can tell
+    /// anyone: the rest has to be a quorum of that view, too.
+    pub(crate) fn can_die_deciding(&self, place: usize, next: &View) -> bool {
+        let others = self.places().filter(|other| *other != place && self.has_leased(*other));
+        self.can_spare(&[place], Farewell::Dead, false)
+            && (self.common.durable || self.is_quorum(next, others.collect::<Vec<_>>()))
+    }
+
+    /// Whether a process is there that has had a lease. Who never had one gives itself up when none comes in time, and
+    /// its vote with it.
+    fn has_leased(&self, place: usize) -> bool {
+        let peer = &self.peers[place];
+        peer.is_alive() && !peer.leaving && peer.lease_end() > Time::ZERO
+    }
+
+    /// Whether these can go on without the others: they are a quorum of everything at stake and of every view that one
+    /// of them has, one of them is a seed that remembers, so that whoever starts again among them finds it.
+    pub fn is_sufficient(&self, core: &[usize]) -> bool {
+        let alive = |place: &usize| self.is_alive(*place) && !self.peers[*place].leaving;
+        let living: Vec<usize> = core.iter().copied().filter(alive).collect();
+        if self.newest().is_none() {
+            return false;
+        }
+        let mut views = living.iter().filter_map(|place| self.view(*place));
+        let others: Vec<usize> = self.places().filter(|place| !core.contains(place)).collect();
+        views.all(|view| self.is_quorum(view, living.iter().copied())) && self.can_do_without(&others, false)
+    }
+
+    /// Whether those of whom everything is demanded are no quorum of the newest view's council, in person or by the
+    /// votes on their disks, or of no view that one of them has: nobody can decide anything any more, and nobody may.
+    pub fn quorum_is_lost(&self) -> bool {
+        let Some(newest) = self.newest() else { return false };
+        let suffice = |view: &View| self.is_quorum_with_disks(view, self.demanded());
+        let mut known = self.demanded().filter_map(|place| self.view(place)).peekable();
+        !suffice(newest) || (known.peek().is_some() && !known.any(suffice))
+    }
+
+    /// An operator says that whoever does not answer is dead for ever, to one who knows of the newest view. False if
+    /// nobody is there whom it could be said to.
+    pub(crate) fn force_one(&mut self) -> bool {
+        let knows = |place: usize| {
+            let peer: &Peer = &self.peers[place];
+            let own = self.view(place).map(|view| (view.lineage, view.number));
+            own.max(peer.disk.as_ref().map(|stored| (stored.view.lineage, stored.view.number)))
+        };
+        let there = self.demanded().filter(|place| self.is_up(*place) && !self.is_ready(*place));
+        let Some(place) = there.max_by_key(|place| (knows(*place), std::cmp::Reverse(*place))) else { return false };
+        // And it is as it is said.
+        for other in self.places().filter(|other| !self.demanded().any(|one| one == *other)).collect::<Vec<_>>() {
+            if self.is_alive(other) {
+                self.crash(other);
+            }
+        }
+        self.force(place);
+        true
+    }
+}
+
+/// Why nobody could decide the next view any more, so that an operator had to say that those who do not answer are dead.
+/// DESIGN 7, 10 and 15 promise nothing else.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Loss {
+    /// Processes were killed without regard to the quorum.
+    Reckless,
+    /// Directories were lost, and their votes with them.
+    Directories,
+    /// Members that had just been taken in gave themselves up before the elder could renew them: no elder came in time.
+    Newcomers,
+    /// A view was decided when some whom it counts on had ended already.
+    Overtaken,
+    /// Voters ended when the view was there.
+    Ended,
+    /// The voters were there, and it did not come together.
+    Unexplained,
+}
+
+impl Loss {
+    /// In words.
+    pub fn name(self) -> &'static str {
+        match self {
+            Loss::Reckless => "killed recklessly",
+            Loss::Directories => "directories lost",
+            Loss::Newcomers => "newcomers without a lease gave up",
+            Loss::Overtaken => "view counts on who had ended before it",
+            Loss::Ended => "voters ended",
+            Loss::Unexplained => "unexplained",
+        }
+    }
+
+    /// Why the run of this record had to be forced, if it was. `council`: how many have a vote at most.
+    pub fn of(record: &Record, council: usize) -> Option<Loss> {
+        let is_forced = |line: &Line| matches!(&line.entry, Entry::Event { name } if name == "forced");
+        let before = &record.lines[..record.lines.iter().position(is_forced)?];
+        let number = |line: &Line| match &line.entry {
+            Entry::View { number, .. } => Some(*number),
+            _ => None,
+        };
+        let last = before.iter().filter_map(number).max()?;
+        let decided = before.iter().find(|line| number(line) == Some(last))?;
+        let Entry::View { members, lives, ghosts, .. } = &decided.entry else { return None };
+        let processes = members.iter().copied().zip(lives.iter().copied());
+        let mut voters: Vec<(usize, u64)> = processes.filter(|process| !ghosts.contains(process)).collect();
+        voters.truncate(council);
+        let end = |voter: &(usize, u64)| {
+            let ends = |line: &&Line| (line.place, line.life) == (Some(voter.0), voter.1);
+            before.iter().filter(ends).find_map(|line| match &line.entry {
+                Entry::End { how } => Some((line.at, how.as_str())),
+                _ => None,
+            })
+        };
+        let ends: Vec<(u64, &str)> = voters.iter().filter_map(end).collect();
+        let lost_disks =
+            before.iter().any(|line| matches!(&line.entry, Entry::Fault { kind, .. } if kind == "lose disk"));
+        Some(if lost_disks {
+            Loss::Directories
+        } else if ends.iter().any(|(_, how)| *how == "reborn") {
+            Loss::Newcomers
+        } else if ends.iter().any(|(at, _)| *at <= decided.at) {
+            Loss::Overtaken
+        } else if ends.is_empty() {
+            Loss::Unexplained
+        } else {
+            Loss::Ended
+        })
+    }
+}
