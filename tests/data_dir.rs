@@ -91,6 +91,8 @@ fn a_cluster_that_ended_whole_goes_on_with_its_directories() {
     let first = token(&members[0]);
     end(members);
 
+    // Somebody was ended in the middle of keeping a vote: the one before it counts.
+    std::fs::write(dirs[0].join("vote.next"), b"elderlock vo").expect("a file");
     let members = start(&addrs, &dirs);
     let view = members[0].1.status().view.expect("a view");
     assert_eq!(view.lineage, lineage, "it goes on, and nothing was founded anew");
@@ -162,4 +164,21 @@ fn a_directory_is_used_by_one_process_and_one_cluster() {
         }
         other => panic!("the file is no vote: {other:?}"),
     }
+}
+
+#[test]
+fn a_vote_that_cannot_be_kept_is_not_given() {
+    let scratch = Scratch::new("full");
+    let addrs = ports::free(1);
+    let dir = scratch.of(0);
+    // Where the vote is to be written is something else, so that no write succeeds.
+    let obstacle = dir.join("vote.next");
+    std::fs::create_dir_all(&obstacle).expect("a directory");
+    let runtime = runtime();
+    let found = || builder(addrs[0], &addrs, &dir);
+    let error = runtime.block_on(found().join()).expect_err("nothing is founded that nobody would remember");
+    assert!(!dir.join("vote").exists(), "{error}");
+    std::fs::remove_dir(&obstacle).expect("a directory");
+    let member = runtime.block_on(found().join()).expect("it founds");
+    runtime.block_on(member.leave()).expect("it leaves");
 }

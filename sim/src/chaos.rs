@@ -561,7 +561,7 @@ impl Summary {
                 Some(Outcome::Undecided) => "undecided",
                 Some(Outcome::Busy) => "busy",
                 Some(Outcome::Closed(_)) => "closed",
-                Some(Outcome::Extended { .. } | Outcome::NotHeld) | None => "none",
+                Some(Outcome::Extended { .. } | Outcome::NotHeld) | None => "never",
             };
             *self.answers.entry(name).or_default() += 1;
         }

@@ -1,11 +1,12 @@
 //! The datagram decoder, and gossip behind it: any bytes as a datagram, or as the payload of a good one. What opens is
-//! sealed to the same bytes, what decodes is written again and decodes to the same, and a member that gossips takes
-//! any payload without a panic, and answers with nothing that is too long.
+//! sealed to the same bytes and does not open in another cluster, what decodes is written again and decodes to the same,
+//! and a member that gossips takes any payload without a panic, answers with nothing that is too long, and tells
+//! another member what it knows.
 #![no_main]
 
 use elderlock::membership::{MAX_PACKET, Swim, SwimId, SwimInput, SwimOutput};
 use elderlock::protocol::{MemberInfo, ProcessId, Time};
-use elderlock::wire::{GossipCodec, open, seal};
+use elderlock::wire::{DatagramError, GossipCodec, open, seal};
 use foca::Codec;
 use libfuzzer_sys::fuzz_target;
 use std::collections::BTreeSet;
@@ -24,6 +25,9 @@ fuzz_target!(|bytes: &[u8]| {
     let Ok(payload) = open(CLUSTER, &datagram) else { return };
     let mut again = Vec::new();
     assert!(seal(CLUSTER, payload, &mut again) && again == datagram, "a datagram is sealed to other bytes");
+    for other in ["shed", "sho", "shop2"] {
+        assert!(open(other, &datagram) == Err(DatagramError::ForeignCluster), "it opens in another cluster");
+    }
     read(payload);
     hear(payload);
 });
@@ -45,8 +49,11 @@ fn read(mut payload: &[u8]) {
 /// Gives it to a member that is in the middle of its gossip.
 fn hear(payload: &[u8]) {
     let addr = |port| SocketAddr::from(([10, 0, 0, 5], port));
-    let me = MemberInfo { process: ProcessId(7), addr: addr(7400), host: None };
-    let mut swim = Swim::new(&me, 3, 5, GossipCodec, 5);
+    let swim = |port: u16| {
+        let me = MemberInfo { process: ProcessId(port.into()), addr: addr(port), host: None };
+        Swim::new(&me, 3, 5, GossipCodec, 5)
+    };
+    let (mut swim, mut other) = (swim(7400), swim(7402));
     let mut now = Time::from_nanos(1_000_000_000);
     let mut out = Vec::new();
     swim.step(now, SwimInput::Seeds(BTreeSet::from([addr(7401)])), &mut out);
@@ -57,6 +64,8 @@ fn hear(payload: &[u8]) {
         now = deadline.max(now + Duration::from_millis(1));
         swim.step(now, SwimInput::Timer, &mut out);
     }
+    other.step(now, SwimInput::State(&swim.state()), &mut Vec::new());
+    assert_eq!(other.refused(), 0, "what one member knows, another does not read");
     for output in &out {
         if let SwimOutput::Send { data, .. } = output {
             assert!(data.len() <= MAX_PACKET, "{} bytes", data.len());

@@ -1,10 +1,12 @@
-//! The frame decoder: any bytes, at any stage of a connection, in pieces of any size. What decodes is written again and
-//! decodes to the same; pieces make no difference; nothing panics.
+//! The frame decoder: any bytes, at any stage of a connection, in pieces of any size. What decodes belongs to the stage,
+//! is written again and decodes to the same, and not with a bit turned over; pieces make no difference; no frame is waited
+//! for that is whole already or too long; nothing panics.
 #![no_main]
 
-use elderlock::wire::{Decoder, Frame, FrameError, encode, frame_length};
+use elderlock::wire::{Decoder, Frame, FrameError, MAX_FRAME, MAX_HELLO, encode, frame_length};
 use libfuzzer_sys::fuzz_target;
 
+const LENGTH: usize = 4;
 const CHECKSUM: usize = 4;
 
 // One byte: the stage, and whether the rest is a stream, a stream whose checksums are put right, or kind and body of one
@@ -25,18 +27,33 @@ fuzz_target!(|bytes: &[u8]| {
     let whole = decode(*how, &stream, stream.len());
     assert_eq!(whole, decode(*how, &stream, 1 + usize::from(*piece)), "pieces make a difference");
     for frame in &whole.0 {
+        assert!(belongs(frame, *how), "{frame:?} at another stage");
         let mut again = Vec::new();
         encode(frame, &mut again).expect("what was read can be written");
         assert_eq!(decode(*how, &again, again.len()), (vec![frame.clone()], None));
+        // Not of its length: what that swallows may be anything.
+        let turned = LENGTH + usize::from(*piece) % (again.len() - LENGTH);
+        again[turned] ^= 1 << (how >> 5);
+        assert_eq!(decode(*how, &again, again.len()).0, [], "a damaged frame is read");
     }
 });
+
+/// Whether such a frame may come at this stage.
+fn belongs(frame: &Frame, how: u8) -> bool {
+    match frame {
+        Frame::Hello(_) | Frame::Welcome(_) | Frame::Question(_) => how & 3 == 0,
+        Frame::Refused(_) => how & 3 <= 1,
+        Frame::StatusIs(_) => how & 3 == 1,
+        Frame::Packet(_) | Frame::GossipWanted | Frame::Gossip(_) => how & 3 >= 2,
+    }
+}
 
 /// Of each whole frame.
 fn put_checksums_right(mut stream: &mut [u8]) {
     while let Some(length) = frame_length(stream) {
         let Some((frame, rest)) = stream.split_at_mut_checked(length) else { return };
         // Behind the length.
-        if frame.len() >= 4 + CHECKSUM {
+        if frame.len() >= LENGTH + CHECKSUM {
             let (sound, sum) = frame.split_at_mut(length - CHECKSUM);
             sum.copy_from_slice(&crc32fast::hash(sound).to_be_bytes());
         }
@@ -50,13 +67,19 @@ fn decode(how: u8, stream: &[u8], piece: usize) -> (Vec<Frame>, Option<FrameErro
     if how & 3 >= 2 {
         decoder.open();
     }
-    let mut frames = Vec::new();
+    let limit = LENGTH + if how & 3 == 0 { MAX_HELLO } else { MAX_FRAME };
+    let (mut frames, mut fed) = (Vec::new(), 0);
     for piece in stream.chunks(piece.max(1)) {
+        fed += piece.len();
         decoder.back().extend_from_slice(piece);
         loop {
             match decoder.next() {
                 Ok(Some(frame)) => frames.push(frame),
-                Ok(None) => break,
+                Ok(None) => {
+                    let waits = &stream[fed - decoder.len()..fed];
+                    assert!(frame_length(waits).is_none_or(|whole| waits.len() < whole && whole <= limit));
+                    break;
+                }
                 Err(error) => return (frames, Some(error)),
             }
         }

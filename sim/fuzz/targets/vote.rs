@@ -1,9 +1,12 @@
 //! Stored votes: any bytes as the file of a data directory, or as what its checksum covers. What is read is written
-//! again and reads to the same; nothing panics.
+//! again and reads to the same, not in another cluster and not with a bit turned over; an heir starts with it and never
+//! goes back behind it; nothing panics.
 #![no_main]
 
-use elderlock::wire::{read_vote, write_vote};
+use elderlock::protocol::{Config, Input, MemberInfo, Node, ProcessId, StoredVote, Time, Timing};
+use elderlock::wire::{VoteError, read_vote, write_vote};
 use libfuzzer_sys::fuzz_target;
+use std::net::SocketAddr;
 
 const CLUSTER: &str = "shop";
 /// Magic and format.
@@ -17,6 +20,30 @@ fuzz_target!(|bytes: &[u8]| {
         _ => [HEAD, &crc32fast::hash(rest).to_le_bytes(), rest].concat(),
     };
     let Ok(vote) = read_vote(CLUSTER, &file) else { return };
-    let again = write_vote(CLUSTER, &vote).expect("what was read can be written");
-    assert_eq!(read_vote(CLUSTER, &again), Ok(vote));
+    assert_eq!(read_vote("shed", &file), Err(VoteError::Cluster(CLUSTER.into())));
+    let mut again = write_vote(CLUSTER, &vote).expect("what was read can be written");
+    assert_eq!(read_vote(CLUSTER, &again).as_ref(), Ok(&vote));
+    // Any bit, chosen by the bytes.
+    let turned = crc32fast::hash(rest) as usize % (8 * again.len());
+    again[turned / 8] ^= 1 << (turned % 8);
+    assert!(read_vote(CLUSTER, &again).is_err(), "a damaged vote is read");
+    inherit(vote);
 });
+
+/// A member starts with it, hears nobody, and keeps what can be read again.
+fn inherit(vote: StoredVote) {
+    let known = vote.view.number;
+    let me = MemberInfo { process: ProcessId(9), addr: SocketAddr::from(([10, 0, 0, 5], 7400)), host: None };
+    let config = Config { durable: true, stored: Some(vote), ..Config::new(me, Timing::fast()) };
+    let mut now = Time::from_nanos(1_000_000_000);
+    let mut node = Node::new(config, now);
+    for _ in 0..16 {
+        node.step(now, Input::Timer, &mut Vec::new());
+        now = node.deadline().unwrap_or(now).max(now);
+    }
+    if let Some(kept) = node.stored_vote() {
+        assert!(kept.view.number >= known, "an heir goes back to an earlier view");
+        let bytes = write_vote(CLUSTER, &kept).expect("what is kept can be written");
+        assert_eq!(read_vote(CLUSTER, &bytes), Ok(kept));
+    }
+}

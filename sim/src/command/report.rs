@@ -88,9 +88,10 @@ fn from_log(file: &Path, mutant: Option<&str>) -> Result<Case, String> {
     let mut teller = Teller::new(|world| prepare(world).with_messages());
     teller.tell(&script).map_err(|wrong| format!("{}: {wrong}", file.display()))?;
     let record = teller.world().record().clone();
-    let replay = Some(format!("cargo run --release -p elderlock-sim -- replay {}", file.display()));
+    let (flags, break_planted) = planting(mutant);
+    let replay = format!("{flags}cargo run --release -p elderlock-sim -- replay{break_planted} {}", file.display());
     let planted = mutant.map(str::to_string);
-    Ok(Case { record, source: name(file), script, planted, replay, ..Case::default() })
+    Ok(Case { record, source: name(file), script, planted, replay: Some(replay), ..Case::default() })
 }
 
 fn read(file: &Path) -> Result<String, String> {
@@ -136,12 +137,7 @@ pub(crate) fn of_seed(
         needed: small.kept.contains(number),
     };
     let (low, high) = members;
-    let (flags, planted) = match mutant {
-        Some(name) => {
-            ("RUSTFLAGS='--cfg elderlock_mutants' CARGO_TARGET_DIR=target/mutants ", format!(" --mutant {name}"))
-        }
-        None => ("", String::new()),
-    };
+    let (flags, planted) = planting(mutant);
     let again = format!("--seed {seed} --members {low}..{high} --faults {}{planted}", numbers(&small.kept));
     Ok(Case {
         record,
@@ -153,6 +149,16 @@ pub(crate) fn of_seed(
         faults: full.kept.iter().zip(&full.faults).map(told).collect(),
         replay: Some(format!("{flags}cargo run --release -p elderlock-sim -- report {again}")),
     })
+}
+
+/// What stands before and in a command that plants a break.
+fn planting(mutant: Option<&str>) -> (&'static str, String) {
+    match mutant {
+        Some(name) => {
+            ("RUSTFLAGS='--cfg elderlock_mutants' CARGO_TARGET_DIR=target/mutants ", format!(" --mutant {name}"))
+        }
+        None => ("", String::new()),
+    }
 }
 
 /// Numbers of faults as `--faults` takes them: a lone comma is none.

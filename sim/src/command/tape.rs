@@ -2,7 +2,7 @@
 
 use elderlock::membership::{Swim, SwimInput, SwimOutput};
 use elderlock::protocol::{Host, MemberInfo, Packet, ProcessId, Time};
-use elderlock::wire::{Frame, GossipCodec, Handshake, Question, Refusal, encode, write_vote};
+use elderlock::wire::{Frame, GossipCodec, Handshake, Question, Refusal, encode, seal, write_vote};
 use elderlock_sim::World;
 use elderlock_sim::chance::Dice;
 use elderlock_sim::kind::kind;
@@ -121,8 +121,12 @@ fn write_seeds(folder: &Path) -> io::Result<()> {
     }
 
     for (number, payload) in gossip(&me).iter().enumerate() {
-        // The first byte: this is the payload of a datagram, see `fuzz/targets/datagram.rs`.
+        // The first byte: this is the payload of a datagram, or all of one, see `fuzz/targets/datagram.rs`.
         write("datagram", &format!("gossip-{number}"), &[&[1][..], payload].concat())?;
+        let mut datagram = Vec::new();
+        if seal("shop", payload, &mut datagram) {
+            write("datagram", &format!("datagram-{number}"), &[&[0][..], &datagram].concat())?;
+        }
     }
     Ok(())
 }

@@ -201,6 +201,8 @@ fn tell(broken: &Broken) {
 pub(crate) fn json(batch: &Batch, took: Duration, broken: Option<&Broken>, idle: Option<&str>) -> Value {
     let total = &batch.summary;
     let (all, one) = batch.rates(took);
+    let [damaged, broke, unended] = total.damages;
+    let frames = json!({ "damaged": damaged, "broke_a_connection": broke, "did_not_end": unended });
     let broken = broken.map(|broken| {
         json!({
             "seed": broken.seed, "invariant": broken.found.invariant, "words": broken.found.what, "at": broken.found.at,
@@ -221,7 +223,7 @@ pub(crate) fn json(batch: &Batch, took: Duration, broken: Option<&Broken>, idle:
         "events": batch.simulated, "events_per_second": all, "events_per_second_per_core": one,
         "grants": total.grants, "lost": total.lost, "refused": total.refused, "forced": total.forced,
         "answers": total.answers, "faults": total.faults, "premises": total.premises, "offline": total.offline,
-        "counting": total.counting, "parts": total.parts, "gossiping": total.gossiping, "damages": total.damages,
+        "counting": total.counting, "parts": total.parts, "gossiping": total.gossiping, "frames": frames,
         "rare": total.rare, "nanoseconds": times,
     })
 }

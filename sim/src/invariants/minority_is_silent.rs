@@ -8,7 +8,7 @@
 
 use super::{Count, Fact, Invariant, Verdict};
 use crate::world::World;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 /// See the module.
 #[derive(Clone, Hash, Debug, Default)]
@@ -35,31 +35,37 @@ impl MinorityIsSilent {
         let timing = world.common.timing;
         let window = timing.surely(timing.member_lease).as_nanos() as u64 + LOOK_EVERY + 2 * world.longest_way();
         self.open.retain(|_, at| *at + window >= world.now);
+        let mut there = vec![Vec::new(); world.places().len()];
+        let mut back = there.clone();
+        for (from, to) in self.open.keys().copied() {
+            there[from].push(to);
+            back[to].push(from);
+        }
         let mut last = BTreeMap::new();
         for place in world.places().filter(|place| world.is_alive(*place)) {
-            let there = self.reach(place, |(from, to)| (from, to));
-            let back = self.reach(place, |(from, to)| (to, from));
-            let side: BTreeSet<usize> = there.intersection(&back).copied().collect();
+            let (reached, reaching) = (reach(place, &there), reach(place, &back));
+            let side: Vec<usize> = world.places().filter(|other| reached[*other] && reaching[*other]).collect();
             let with_quorum = world.is_quorum(view, side.iter().copied());
             let heard = side.iter().filter_map(|other| self.last.get(other)).max().copied();
             last.insert(place, if with_quorum { world.now } else { heard.unwrap_or(world.now) });
         }
         self.last = last;
     }
+}
 
-    /// Who is reached from `place` over ways that were open, each turned as `turned` says.
-    fn reach(&self, place: usize, turned: impl Fn((usize, usize)) -> (usize, usize)) -> BTreeSet<usize> {
-        let mut seen = BTreeSet::from([place]);
-        let mut next = vec![place];
-        while let Some(here) = next.pop() {
-            for (from, to) in self.open.keys().copied().map(&turned) {
-                if from == here && seen.insert(to) {
-                    next.push(to);
-                }
+/// Who is reached from `place` over these ways from each.
+fn reach(place: usize, ways: &[Vec<usize>]) -> Vec<bool> {
+    let mut seen = vec![false; ways.len()];
+    seen[place] = true;
+    let mut next = vec![place];
+    while let Some(here) = next.pop() {
+        for &to in &ways[here] {
+            if !std::mem::replace(&mut seen[to], true) {
+                next.push(to);
             }
         }
-        seen
     }
+    seen
 }
 
 impl Invariant for MinorityIsSilent {

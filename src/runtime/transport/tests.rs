@@ -351,6 +351,13 @@ async fn a_frame_that_has_begun_and_does_not_end_breaks_its_connection() {
     stream.write_all(&packet[9..]).await.unwrap();
     tokio::time::sleep(limits.frame * 2).await;
     assert_eq!(b.transport.counters().unfinished, 0);
+    // Nor with one that has come while this process was stopped.
+    stream.write_all(&packet[..9]).await.unwrap();
+    tokio::time::sleep(Duration::from_millis(10)).await;
+    stream.write_all(&packet[9..]).await.unwrap();
+    std::thread::sleep(limits.frame * 2);
+    tokio::time::sleep(Duration::from_millis(10)).await;
+    assert_eq!(b.transport.counters().unfinished, 0);
     assert_eq!(b.letters.count(&Input::Hint(Hint::Unreachable(me.process))), 0);
     // A damaged length: what follows it is swallowed, for all that the other side knows it is heard.
     let mut endless = packet.clone();
@@ -364,7 +371,7 @@ async fn a_frame_that_has_begun_and_does_not_end_breaks_its_connection() {
     tokio::time::timeout(GUARD, ended).await.expect("it closes");
     b.letters.hint(Hint::Unreachable(me.process)).await;
     assert_eq!(b.transport.counters().unfinished, 1);
-    assert_eq!(numbers(&b.letters.inputs.lock().unwrap(), me.process), [7]);
+    assert_eq!(numbers(&b.letters.inputs.lock().unwrap(), me.process), [7, 7]);
 }
 
 #[tokio::test]
