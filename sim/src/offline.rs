@@ -14,7 +14,7 @@ mod stage;
 use crate::record::{Entry, Record};
 use std::collections::BTreeMap;
 
-/// What is checked here, by the names of DESIGN.md 12 and two of our own.
+/// What is checked here, by the names of DESIGN.md 12.
 pub const NAMES: [&str; 17] = [
     "converges_after_heal",
     "epochs_rise",

@@ -1,4 +1,4 @@
-//! A share of the chaos that `bin/chaos` makes, small enough for every test run.
+//! A share of the chaos that `elderlock-sim chaos` makes, small enough for every test run.
 
 use elderlock_sim::chaos::{Plan, Summary, describe, run_seed, trace_seed};
 
