@@ -3,7 +3,7 @@
 use super::chaos::members;
 use elderlock_sim::World;
 use elderlock_sim::chaos::{Plan, describe, run_seed};
-use elderlock_sim::fault::{Fault, What};
+use elderlock_sim::fault::{Blow, Fault, Late, Overthrow, Target, What};
 use elderlock_sim::invariants::Break;
 use elderlock_sim::record::Record;
 use elderlock_sim::report::{Case, Told, about, of_run};
@@ -169,45 +169,83 @@ pub(crate) fn numbers(kept: &[usize]) -> String {
 
 /// A fault in words.
 fn words(fault: &Fault) -> String {
-    let percent = |ppm: u32| f64::from(ppm) / 10_000.0;
+    let percent = |ppm: u32| format!("{:.1} %", f64::from(ppm) / 10_000.0);
+    let way = |from: usize, to: usize| format!("m{from} to m{to}");
+    let name = fault.what.name();
     match fault.what {
-        What::Weather(weather) if weather.loss > 0 => format!("{:.1} % of all packets are lost", percent(weather.loss)),
+        What::Weather(weather) if weather.loss > 0 => format!("{} of all packets are lost", percent(weather.loss)),
         What::Weather(weather) if weather.duplicate > 0 => {
-            format!("{:.1} % of all packets come twice", percent(weather.duplicate))
+            format!("{} of all packets come twice", percent(weather.duplicate))
         }
         What::Weather(weather) if weather.reorder > 0 => {
-            format!("{:.1} % of all packets may be overtaken", percent(weather.reorder))
+            format!("{} of all packets may be overtaken", percent(weather.reorder))
         }
-        What::Weather(weather) if weather.spike > 0 => format!(
-            "packets take up to {:.0} ms, {:.1} % of them up to {:.1} s",
-            weather.slowest as f64 / 1e6,
+        What::Weather(weather) if weather.garble > 0 => {
+            format!("{} of all packets are damaged", percent(weather.garble))
+        }
+        What::Weather(weather) => format!(
+            "packets take up to {}, {} of them up to {} longer",
+            about(weather.slowest),
             percent(weather.spike),
-            weather.spike_by as f64 / 1e9
+            about(weather.spike_by)
         ),
-        What::Weather(_) => fault.what.name().to_string(),
-        What::Split(left) => {
-            let places: Vec<String> =
-                (0..32).filter(|place| left >> place & 1 == 1).map(|place| format!("m{place}")).collect();
-            format!("split: {} from the others", places.join(" "))
+        What::CutOneWay(from, to) => format!("{name}: {}", way(from, to)),
+        What::SlowWay(from, to, by) => format!("{name}: {}, by {}", way(from, to), about(by)),
+        What::Cut(one, other) => format!("{name}: m{one} and m{other}"),
+        What::Split(left) => format!("{name}: {} from the others", places(left)),
+        What::NarrowWay(from, to, narrow) => {
+            format!("{name}: {}, one packet in {} and room for {}", way(from, to), about(narrow.each), narrow.room)
         }
-        other => match whom(&format!("{other:?}")) {
-            whom if whom.is_empty() => other.name().to_string(),
-            whom => format!("{}: {whom}", other.name()),
-        },
+        What::Resets(_, times) => format!("{name}: {times} times, somewhere"),
+        What::ClockRate(place, ppm) => format!("{name}: m{place}, {:+.1} %", f64::from(ppm) / 10_000.0),
+        What::WallClock(place, by) => format!("{name}: m{place}, by {:+.1} s", by as f64 / 1_000.0),
+        What::FalseAlarm(at, about) => format!("{name}: m{at} about {}", whom(about)),
+        What::Late(Late { kind, from, to, blow }) => {
+            let from = from.map(|from| format!(" from {}", whom(from))).unwrap_or_default();
+            let to = to.map(|to| format!(" to m{to}")).unwrap_or_default();
+            let blow = match blow {
+                None => "",
+                Some(Blow::Crash) => ", and who sends them is killed",
+                Some(Blow::Leave) => ", and who sends them leaves",
+                Some(Blow::Isolate) => ", and who sends them is cut off",
+                Some(Blow::GrantorLeaves) => ", and the grantor leaves",
+            };
+            format!("{name}: every {kind}{from}{to}{blow}")
+        }
+        What::Overthrow(Overthrow { candidate, deaf, loyal, restart }) => {
+            let loyal = if loyal == 0 { String::new() } else { format!(" with {}", places(loyal)) };
+            let restart = if restart { "; the others restart" } else { "" };
+            let candidate = whom(Target::Council(candidate));
+            format!("{name}: {candidate} hears nobody for {}, then the elder is cut off{loyal}{restart}", about(deaf))
+        }
+        What::SplitView(0) => format!("{name}: the elder from the others"),
+        What::SplitView(loyal) => format!("{name}: the elder, {} from the others", places(loyal)),
+        What::Isolate(target) | What::Crash(target) | What::Vanish(target) | What::Pause(target) => {
+            format!("{name}: {}", whom(target))
+        }
+        What::Leave(target) | What::Reject(target) | What::NoDatagrams(target) | What::LoseDisk(target) => {
+            format!("{name}: {}", whom(target))
+        }
+        What::CrashBoth | What::CrashAll | What::DieDeciding | What::Swizzle(_) => name.to_string(),
     }
 }
 
-/// Whom a fault hits, from what is in its parentheses: places, roles, and then numbers that say nothing to anybody.
-fn whom(fault: &str) -> String {
-    let inside = fault.split_once('(').map_or("", |(_, inside)| inside);
-    let word = |word: &str| match (word, word.parse::<u64>()) {
-        ("Elder", _) => Some("the elder".to_string()),
-        ("Grantor", _) => Some("the grantor".to_string()),
-        (_, Ok(place)) if place < 32 => Some(format!("m{place}")),
-        (_, Ok(nanos)) if (1_000_000..1_000_000_000_000).contains(&nanos) => Some(about(nanos)),
-        _ => None,
-    };
-    inside.split(|c: char| !c.is_ascii_alphanumeric()).filter_map(word).collect::<Vec<_>>().join(", ")
+/// The places whose bits are set.
+fn places(bits: u32) -> String {
+    let places: Vec<String> = (0..32).filter(|place| bits >> place & 1 == 1).map(|place| format!("m{place}")).collect();
+    places.join(" ")
+}
+
+/// Whom a fault is aimed at.
+fn whom(target: Target) -> String {
+    match target {
+        Target::Place(place) => format!("m{place}"),
+        Target::Elder => "the elder".to_string(),
+        Target::Grantor => "the grantor".to_string(),
+        Target::Council(_) => "one of the council".to_string(),
+        Target::Recovering => "a grantor that recovers".to_string(),
+        Target::Awaited => "a member that a recovery waits for".to_string(),
+    }
 }
 
 #[cfg(not(elderlock_mutants))]
@@ -238,10 +276,16 @@ mod tests {
 
     #[test]
     fn a_fault_says_whom_it_hits() {
-        let said =
-            ["CutOneWay(1, 3)", "Crash(Place(2))", "Isolate(Elder)", "CrashBoth", "Swizzle(8189557127149896949)"]
-                .map(whom);
-        assert_eq!(said, ["m1, m3", "m2", "the elder", "", ""]);
-        assert_eq!(whom("SlowWay(0, 3, 1500000000)"), "m0, m3, 1.500 s");
+        let said = |what| words(&Fault { at: 0, lasts: 0, what });
+        assert_eq!(said(What::CutOneWay(1, 3)), "cut one way: m1 to m3");
+        assert_eq!(said(What::Crash(Target::Place(2))), "crash: m2");
+        assert_eq!(said(What::Isolate(Target::Elder)), "isolate: the elder");
+        assert_eq!(said(What::Swizzle(8)), "swizzle clog");
+        assert_eq!(said(What::SlowWay(0, 3, 1_500_000_000)), "slow way: m0 to m3, by 1.500 s");
+        // Numbers that are no places.
+        assert_eq!(said(What::Resets(7, 5)), "reset: 5 times, somewhere");
+        assert_eq!(said(What::SplitView(5)), "split view: the elder, m0 m2 from the others");
+        let late = Late { kind: "Grant", from: Some(Target::Grantor), to: Some(1), blow: Some(Blow::Crash) };
+        assert_eq!(said(What::Late(late)), "late: every Grant from the grantor to m1, and who sends them is killed");
     }
 }
