@@ -18,7 +18,11 @@ pub(crate) struct Options {
 
 #[cfg(not(elderlock_mutants))]
 pub(crate) fn run(_: &Options) -> ExitCode {
-    eprintln!("mutants exist only under RUSTFLAGS=\"--cfg elderlock_mutants\"");
+    eprintln!(
+        "planted breaks exist only in a build of their own:\n\
+         RUSTFLAGS='--cfg elderlock_mutants' CARGO_TARGET_DIR=target/mutants \
+         cargo run --profile chaos -p elderlock-sim -- mutants"
+    );
     ExitCode::from(2)
 }
 
@@ -106,6 +110,11 @@ mod hunt {
     }
 
     pub(super) fn run(options: &super::Options) -> ExitCode {
+        let is_one = |name: &&String| Mutant::ALL.iter().any(|mutant| format!("{mutant:?}") == **name);
+        if let Some(unknown) = options.names.iter().find(|name| !is_one(name)) {
+            eprintln!("no break is called {unknown}; there are {:?}", Mutant::ALL);
+            return ExitCode::from(2);
+        }
         std::panic::set_hook(Box::new(|_| {}));
         let started = Instant::now();
         let is_wanted = |mutant: &Mutant| options.names.is_empty() || options.names.contains(&format!("{mutant:?}"));
@@ -151,9 +160,9 @@ mod hunt {
         }
         let took = started.elapsed().as_secs_f64();
         let from = options.from;
-        println!(
-            "{found} found by chaos from seed {from} on, {told} by stories, in {took:.0} s, not found: {missed:?}"
-        );
+        let rest =
+            if missed.is_empty() { "none is left".to_string() } else { format!("NOT FOUND: {}", missed.join(", ")) };
+        println!("{found} found by chaos from seed {from} on, {told} told in scripts, in {took:.0} s: {rest}");
         if missed.is_empty() && (found >= ENOUGH || !options.names.is_empty()) {
             ExitCode::SUCCESS
         } else {
