@@ -143,7 +143,7 @@ pub const VIEWS: Scope = Scope {
 /// Elder and grantor are one, and may die.
 pub const TAKEOVER: Scope = Scope {
     name: "takeover",
-    about: "two want a lock; the elder, who grants, or another is killed; two packets are lost or doubled",
+    about: "two want a lock; the elder, who grants, or another is killed",
     start: elder_grants,
     crashes: 1,
     mortal: &[0, 1, 2],
