@@ -54,7 +54,7 @@ impl Dice {
     }
 }
 
-/// A running digest of a run: equal for equal seeds.
+/// A running digest of a run: equal for equal seeds, whatever order of bytes and width of words a machine has.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Digest(pub u64);
 
@@ -67,14 +67,54 @@ impl std::hash::Hasher for Digest {
         for chunk in bytes.chunks(8) {
             let mut word = [0; 8];
             word[..chunk.len()].copy_from_slice(chunk);
-            self.0 = mix(&[self.0, u64::from_le_bytes(word)]);
+            self.write_u64(u64::from_le_bytes(word));
         }
+    }
+
+    fn write_u8(&mut self, number: u8) {
+        self.write_u64(u64::from(number));
+    }
+
+    fn write_u16(&mut self, number: u16) {
+        self.write_u64(u64::from(number));
+    }
+
+    fn write_u32(&mut self, number: u32) {
+        self.write_u64(u64::from(number));
+    }
+
+    fn write_u64(&mut self, number: u64) {
+        self.0 = mix(&[self.0, number]);
+    }
+
+    fn write_u128(&mut self, number: u128) {
+        self.write_u64(number as u64);
+        self.write_u64((number >> 64) as u64);
+    }
+
+    fn write_usize(&mut self, number: usize) {
+        self.write_u64(number as u64);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::hash::{Hash, Hasher};
+
+    /// What a number is made of in memory does not matter; what is in it does.
+    #[test]
+    fn a_digest_is_the_same_on_every_machine() {
+        let digest = |what: &dyn Fn(&mut Digest)| {
+            let mut digest = Digest(7);
+            what(&mut digest);
+            digest.finish()
+        };
+        let of_words = digest(&|digest| [1_u64, 2, 3, 4, 0].into_iter().for_each(|word| digest.write_u64(word)));
+        assert_eq!(digest(&|digest| (1_u8, 2_u32, 3_usize, 4_u128).hash(digest)), of_words);
+        assert_ne!(digest(&|digest| (1_u8, 2_u32, 4_usize, 3_u128).hash(digest)), of_words);
+        assert_eq!(digest(&|digest| digest.write(&[1, 2])), digest(&|digest| digest.write_u64(0x201)));
+    }
 
     #[test]
     fn the_same_question_has_the_same_answer_and_rates_are_kept() {
