@@ -3,7 +3,7 @@
 //! *Swarm*: each seed draws which kinds of faults there are at all, and every rate. A seed with everything at once
 //! hides more than it shows.
 
-use crate::chance::Dice;
+use crate::chance::{Dice, mix};
 use crate::fault::{Active, CRASH_ALL, FALSE_ALARM, Fault, KINDS, LOSE_DISK, NO_DATAGRAMS, REJECT, Stage, millis};
 use crate::history::Ask;
 use crate::log::{Log, Scene};
@@ -532,6 +532,8 @@ pub struct Summary {
     pub gossiping: u64,
     /// What came of damaged frames: damaged, connections that broke, those of them with a frame that did not end.
     pub damages: [u64; 3],
+    /// The digests of all runs, put together so that their order does not matter.
+    pub digest: u64,
 }
 
 impl Summary {
@@ -552,6 +554,7 @@ impl Summary {
         for (sum, one) in self.damages.iter_mut().zip([damaged, broken, unfinished]) {
             *sum += one;
         }
+        self.digest = self.digest.wrapping_add(mix(&[run.log.scene.seed, run.world.digest()]));
         for call in &run.world.history().calls {
             self.lost += u64::from(call.lost.is_some());
             let name = match &call.outcome {
@@ -589,6 +592,7 @@ impl Summary {
         for (sum, one) in self.damages.iter_mut().zip(other.damages) {
             *sum += one;
         }
+        self.digest = self.digest.wrapping_add(other.digest);
         add_all(&mut self.answers, &other.answers);
         add_all(&mut self.faults, &other.faults);
         add_all(&mut self.premises, &other.premises);

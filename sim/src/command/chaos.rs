@@ -29,7 +29,7 @@ const TELLING_SEEDS: u64 = 1_000;
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
     /// How many seeds.
-    #[arg(long, default_value_t = 200)]
+    #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u64).range(1..))]
     seeds: u64,
     /// The first seed.
     #[arg(long, default_value_t = 1)]
@@ -83,7 +83,7 @@ pub(crate) fn run(options: &Options) -> ExitCode {
     // Panics of the core are caught and told as breaks, with where they happened.
     std::panic::set_hook(Box::new(|panic| eprintln!("{panic}")));
     let next = AtomicU64::new(options.from);
-    let end = options.from + options.seeds;
+    let end = options.from.saturating_add(options.seeds);
     let total = Mutex::new(Batch::default());
     let breaks: Mutex<Vec<(u64, Break)>> = Mutex::new(Vec::new());
     let progress = Progress::new(options.seeds);
@@ -139,10 +139,13 @@ fn idle(total: &Summary) -> Option<String> {
     let none = |counts: &BTreeMap<&'static str, u64>| -> Vec<&'static str> {
         counts.iter().filter(|(_, count)| **count == 0).map(|(name, _)| *name).collect()
     };
-    let (idle, unseen) = (none(&total.premises), none(&total.rare));
+    let (idle, idle_offline, unseen) = (none(&total.premises), none(&total.offline), none(&total.rare));
     let mut why = Vec::new();
     if total.seeds >= TELLING_SEEDS && !idle.is_empty() {
         why.push(format!("premises that never held: {}", idle.join(", ")));
+    }
+    if total.seeds >= TELLING_SEEDS && !idle_offline.is_empty() {
+        why.push(format!("premises that never held offline: {}", idle_offline.join(", ")));
     }
     if total.seeds >= RARE_SEEDS && !unseen.is_empty() {
         why.push(format!("rare states never reached: {}", unseen.join(", ")));
@@ -236,6 +239,7 @@ fn told(options: &Options, seed: u64, found: &Break) -> Broken {
     Broken {
         seed,
         found: traced.world.broken().unwrap_or(found).clone(),
+        words: report::breach(traced.world.record()).unwrap_or_else(|| found.what.clone()),
         plan: describe(&small),
         faults: (small.faults.len(), full.faults.len()),
         steps: (log.steps.len(), traced.log.steps.len()),
@@ -249,4 +253,49 @@ fn told(options: &Options, seed: u64, found: &Break) -> Broken {
 
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn batch(seeds: u64) -> Summary {
+        let counts = |name| BTreeMap::from([(name, 1)]);
+        let (premises, offline, rare) = (counts("online"), counts("offline"), counts("rare"));
+        Summary { seeds, premises, offline, rare, ..Summary::default() }
+    }
+
+    fn says(total: &Summary) -> String {
+        idle(total).unwrap_or_default()
+    }
+
+    #[test]
+    fn a_batch_of_many_seeds_without_a_rare_state_fails_and_names_it() {
+        assert_eq!(idle(&batch(RARE_SEEDS)), None);
+        let never = BTreeMap::from([("often", 1), ("never there", 0)]);
+        assert_eq!(
+            says(&Summary { rare: never.clone(), ..batch(RARE_SEEDS) }),
+            "rare states never reached: never there"
+        );
+        assert_eq!(idle(&Summary { rare: never, ..batch(RARE_SEEDS - 1) }), None);
+    }
+
+    #[test]
+    fn a_batch_with_a_check_that_had_nothing_to_say_fails_and_names_it() {
+        let never = BTreeMap::from([("mute", 0)]);
+        let online = Summary { premises: never.clone(), ..batch(TELLING_SEEDS) };
+        let offline = Summary { offline: never, ..batch(TELLING_SEEDS) };
+        assert_eq!(says(&online), "premises that never held: mute");
+        assert_eq!(says(&offline), "premises that never held offline: mute");
+        assert_eq!(idle(&Summary { seeds: TELLING_SEEDS - 1, ..online }), None);
+    }
+
+    #[test]
+    fn a_batch_that_loses_quorums_fails() {
+        let forced = |loss: Loss, times| Summary { forced: BTreeMap::from([(loss.name(), times)]), ..batch(1_000) };
+        assert_eq!(idle(&forced(Loss::Ended, FORCED_PER_MILLE)), None);
+        assert!(says(&forced(Loss::Ended, FORCED_PER_MILLE + 1)).contains("nobody meant to take"));
+        assert_eq!(idle(&forced(Loss::Reckless, 100)), None);
+        assert!(says(&forced(Loss::Unexplained, 1)).contains("that was there"));
+    }
 }

@@ -1,6 +1,7 @@
 //! `replay`: tells a log or a script to a World, and prints it with what came of it.
 
 use elderlock_sim::World;
+use elderlock_sim::report::breach;
 use elderlock_sim::script::Teller;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -52,8 +53,13 @@ pub(crate) fn run(options: &Options) -> ExitCode {
         }
     }
     let world = teller.world();
-    let Some(found) = world.broken() else { return ExitCode::SUCCESS };
+    let Some(found) = world.broken() else {
+        // Not among what was told: that is compared, and kept.
+        eprintln!("held: no invariant broke");
+        return ExitCode::SUCCESS;
+    };
     println!("\n{}", world.story(options.trace));
-    println!("{} is broken at {:.6} s: {}", found.invariant, found.at as f64 / 1e9, found.what);
+    let words = breach(world.record()).unwrap_or_else(|| found.what.clone());
+    println!("{} is broken at {:.6} s: {words}", found.invariant, found.at as f64 / 1e9);
     ExitCode::FAILURE
 }

@@ -5,7 +5,7 @@ use elderlock_sim::invariants::Break;
 use elderlock_sim::report::{Gallery, about, grouped, held, meaning, timed};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -42,6 +42,8 @@ impl Batch {
 pub(crate) struct Broken {
     pub(crate) seed: u64,
     pub(crate) found: Break,
+    /// What happened, in words for everybody.
+    pub(crate) words: String,
     /// The World and the faults that it takes, in words.
     pub(crate) plan: String,
     /// How many it takes, and how many there were.
@@ -131,28 +133,30 @@ pub(crate) fn print(batch: &Batch, took: Duration, broken: Option<&Broken>, idle
         (None, Some(idle)) => println!("Held, but it says little ({idle}): {}", held(total)),
         (None, None) => println!("Held: {}", held(total)),
     }
-    println!("\n{:<28} {:>13}  in words", "invariant", "premise held");
-    for (name, count) in &total.premises {
-        println!("{name:<28} {:>13}  {}", grouped(*count), meaning(name).0);
+    println!("\n{:<28} {:>13} {:>13}  in words", "invariant", "premise held", "and offline");
+    let names: BTreeSet<&str> = total.premises.keys().chain(total.offline.keys()).copied().collect();
+    for name in names {
+        let count = |of: &BTreeMap<&str, u64>| of.get(name).map_or_else(|| "-".to_string(), |count| grouped(*count));
+        let (online, offline) = (count(&total.premises), count(&total.offline));
+        println!("{name:<28} {online:>13} {offline:>13}  {}", meaning(name).0);
     }
     let line = |what: &str, counts: &BTreeMap<&'static str, u64>| {
         let counts: Vec<String> = counts.iter().map(|(name, count)| format!("{name} {}", grouped(*count))).collect();
         println!("{what:<8} {}", counts.join(", "));
     };
-    println!("\n{:<50} {:>13}", "rare state", "seeds");
+    println!("\n{:<52} {:>13}", "rare state", "seeds");
     for (name, count) in &total.rare {
-        println!("{name:<50} {:>13}", grouped(*count));
+        println!("{name:<52} {:>13}", grouped(*count));
     }
-    println!("\n{:<28} {:>10} {:>12} {:>12} {:>12} {:>12}", "how long", "times", "50 %", "90 %", "99 %", "longest");
+    println!("\n{:<32} {:>10} {:>12} {:>12} {:>12} {:>12}", "how long", "times", "50 %", "90 %", "99 %", "longest");
     for (what, times) in timed(&total.timed) {
         let [half, most, nearly] = [50.0, 90.0, 99.0].map(|percent| about(times.percentile(percent)));
         let (count, longest) = (grouped(times.count()), about(times.longest()));
-        println!("{what:<28} {count:>10} {half:>12} {most:>12} {nearly:>12} {longest:>12}");
+        println!("{what:<32} {count:>10} {half:>12} {most:>12} {nearly:>12} {longest:>12}");
     }
     println!();
     line("faults", &total.faults);
     line("answers", &total.answers);
-    line("offline", &total.offline);
     println!(
         "{:<8} {}, {} holds lost, {} stale writes refused",
         "grants",
@@ -167,10 +171,12 @@ pub(crate) fn print(batch: &Batch, took: Duration, broken: Option<&Broken>, idle
         grouped(total.parts),
         grouped(total.gossiping)
     );
-    let forced = if total.forced.is_empty() { BTreeMap::from([("runs", 0)]) } else { total.forced.clone() };
-    line("forced", &forced);
+    let forced = total.forced.iter().map(|(why, runs)| format!(", {} ({why})", grouped(*runs)));
+    let (all, why) = (total.forced.values().sum(), forced.collect::<String>());
+    println!("{:<8} {} runs that had lost their quorum for good{why}", "forced", grouped(all));
     let [damaged, broke, unended] = total.damages.map(grouped);
     println!("{:<8} {damaged} damaged, {broke} broke a connection, {unended} did not end", "frames");
+    println!("{:<8} {:016x}, the same for these seeds on every machine", "digest", total.digest);
     let (all, one) = batch.rates(took);
     println!(
         "{:<8} {} events in {:.1} s: {} a second, {} on each core",
@@ -188,7 +194,7 @@ pub(crate) fn print(batch: &Batch, took: Duration, broken: Option<&Broken>, idle
 fn tell(broken: &Broken) {
     let found = &broken.found;
     println!("\n{}\n{}", broken.plan, broken.story);
-    println!("{} at {:.6} s: {}", found.invariant, found.at as f64 / 1e9, found.what);
+    println!("{} at {:.6} s: {}", found.invariant, found.at as f64 / 1e9, broken.words);
     let (steps, all) = broken.steps;
     match &broken.replay {
         Some(replay) => println!("replay:   {replay}\n          ({steps} steps of {all})"),
@@ -205,7 +211,7 @@ pub(crate) fn json(batch: &Batch, took: Duration, broken: Option<&Broken>, idle:
     let frames = json!({ "damaged": damaged, "broke_a_connection": broke, "did_not_end": unended });
     let broken = broken.map(|broken| {
         json!({
-            "seed": broken.seed, "invariant": broken.found.invariant, "words": broken.found.what, "at": broken.found.at,
+            "seed": broken.seed, "invariant": broken.found.invariant, "words": broken.words, "at": broken.found.at,
             "faults": broken.faults.0, "faults_before": broken.faults.1, "steps": broken.steps.0,
             "steps_before": broken.steps.1, "plan": broken.plan, "replay": broken.replay, "report": broken.report,
         })
@@ -224,6 +230,6 @@ pub(crate) fn json(batch: &Batch, took: Duration, broken: Option<&Broken>, idle:
         "grants": total.grants, "lost": total.lost, "refused": total.refused, "forced": total.forced,
         "answers": total.answers, "faults": total.faults, "premises": total.premises, "offline": total.offline,
         "counting": total.counting, "parts": total.parts, "gossiping": total.gossiping, "frames": frames,
-        "rare": total.rare, "nanoseconds": times,
+        "rare": total.rare, "nanoseconds": times, "digest": format!("{:016x}", total.digest),
     })
 }

@@ -57,6 +57,11 @@ pub struct Case {
     pub replay: Option<String>,
 }
 
+/// What broke in the run of a record, in words for everybody.
+pub fn breach(record: &Record) -> Option<String> {
+    Story::of(record).breach.map(|breach| breach.words)
+}
+
 /// The page of one run.
 pub fn of_run(case: &Case) -> String {
     let story = Story::of(&case.record);
