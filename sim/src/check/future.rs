@@ -104,7 +104,7 @@ impl Print {
         let known = before.filter(|(before, _)| Arc::ptr_eq(&before.history, &world.history));
         let history = known.map_or_else(|| print(&world.history.calls), |(_, print)| print.history);
 
-        let mut hasher = Mill::default();
+        let mut hasher = Mill::EMPTY;
         (world.now, &peers, history).hash(&mut hasher);
         for peer in &world.peers {
             (peer.run, peer.leaving, peer.requests, peer.incarnation, &peer.inbox).hash(&mut hasher);
@@ -132,10 +132,13 @@ impl Print {
 
 /// Tells states apart, whose hashing is much of the work of a search. Each word goes in by a step that loses nothing:
 /// what differs in one word only differs in the end. (`Digest` is slower, and what it makes of a run must stay as it is.)
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy)]
 struct Mill(u64);
 
 impl Mill {
+    /// From nothing at all zeros would lead nowhere, and any number of them would be the same.
+    const EMPTY: Mill = Mill(0x243f_6a88_85a3_08d3);
+
     fn take(&mut self, word: u64) {
         let product = (self.0.rotate_left(29) ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         self.0 = product ^ (product >> 32);
@@ -183,7 +186,7 @@ impl Hasher for Mill {
 
 /// A number that is equal for equal values, and hardly ever for others.
 pub(crate) fn print(what: &impl Hash) -> u64 {
-    let mut hasher = Mill::default();
+    let mut hasher = Mill::EMPTY;
     what.hash(&mut hasher);
     hasher.finish()
 }
