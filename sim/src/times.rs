@@ -57,37 +57,82 @@ impl Times {
 pub struct Timed {
     /// From a client's asking to its lock, for every call that was granted.
     pub waits: Times,
-    /// From the end of a process that granted a service to the service's next grant.
+    /// From the end of a process that granted a service, or from when somebody wanted a free lock of it after that, to
+    /// the service's next grant.
     pub grantor_failovers: Times,
     /// From the end of the elder's process to the next elder.
     pub elder_failovers: Times,
 }
 
+/// A service as a record tells of it.
+#[derive(Debug, Default)]
+struct Service<'a> {
+    /// The place of its grantor, and the epoch.
+    grantor: Option<(usize, u64)>,
+    /// Calls that wait, and for what.
+    waiting: BTreeMap<usize, &'a str>,
+    /// Calls that hold, and what.
+    held: BTreeMap<usize, &'a str>,
+    /// Its grantor has ended, and nothing was granted since.
+    is_orphaned: bool,
+    /// Since when somebody has wanted something of it that nobody has.
+    wanted: Option<u64>,
+}
+
+impl Service<'_> {
+    /// Nobody misses the grantor of what nobody wants, or of what another one has.
+    fn look(&mut self, now: u64) {
+        let is_free = |name: &&str| !self.held.values().any(|held| held == name);
+        let is_wanted = self.is_orphaned && self.waiting.values().any(|name| is_free(&name));
+        self.wanted = is_wanted.then(|| self.wanted.unwrap_or(now));
+    }
+}
+
 impl Timed {
     /// Adds what a record tells.
     pub fn read(&mut self, record: &Record) {
-        let mut asked: BTreeMap<usize, (u64, &str)> = BTreeMap::new();
-        let mut grantors: BTreeMap<&str, (usize, u64)> = BTreeMap::new();
+        let mut asked: BTreeMap<usize, (u64, &str, &str)> = BTreeMap::new();
+        let mut services: BTreeMap<&str, Service<'_>> = BTreeMap::new();
         let mut elder: Option<usize> = None;
-        let mut orphaned: BTreeMap<&str, u64> = BTreeMap::new();
         let mut headless: Option<u64> = None;
         for line in &record.lines {
             match &line.entry {
-                Entry::Invoke { call, service, .. } => _ = asked.insert(*call, (line.at, service)),
+                Entry::Invoke { call, service, name, .. } => {
+                    asked.insert(*call, (line.at, service, name));
+                    let service = services.entry(service).or_default();
+                    service.waiting.insert(*call, name);
+                    service.look(line.at);
+                }
                 Entry::Ok { call, .. } => {
-                    if let Some((at, service)) = asked.get(call) {
+                    if let Some((at, of, name)) = asked.get(call) {
                         self.waits.add(line.at - at);
-                        if let Some(since) = orphaned.remove(service) {
+                        let service = services.entry(of).or_default();
+                        if let Some(since) = service.wanted {
                             self.grantor_failovers.add(line.at - since);
                         }
+                        service.waiting.remove(call);
+                        service.held.insert(*call, name);
+                        service.is_orphaned = false;
+                        service.look(line.at);
+                    }
+                }
+                Entry::Fail { call, .. }
+                | Entry::Unknown { call }
+                | Entry::Release { call }
+                | Entry::Lost { call, .. } => {
+                    if let Some(service) = asked.get(call).and_then(|(_, of, _)| services.get_mut(of)) {
+                        service.waiting.remove(call);
+                        service.held.remove(call);
+                        service.look(line.at);
                     }
                 }
                 // Of several that think so the one of the highest term is meant.
                 Entry::Grantor { service, epoch, recovering: false } => {
+                    let service = services.entry(service).or_default();
                     if let Some(place) = line.place
-                        && grantors.get(service.as_str()).is_none_or(|(_, known)| known <= epoch)
+                        && service.grantor.is_none_or(|(_, known)| known <= *epoch)
                     {
-                        grantors.insert(service, (place, *epoch));
+                        service.grantor = Some((place, *epoch));
                     }
                 }
                 Entry::Event { name } if name == "became_elder" => {
@@ -97,14 +142,11 @@ impl Timed {
                     }
                 }
                 Entry::End { .. } => {
-                    let ended: Vec<&str> = grantors
-                        .iter()
-                        .filter(|(_, (place, _))| Some(*place) == line.place)
-                        .map(|(service, _)| *service)
-                        .collect();
-                    for service in ended {
-                        grantors.remove(service);
-                        orphaned.entry(service).or_insert(line.at);
+                    let is_here = |grantor: &Option<(usize, u64)>| grantor.map(|(place, _)| place) == line.place;
+                    let ended = services.values_mut().filter(|service| service.grantor.is_some());
+                    for service in ended.filter(|service| is_here(&service.grantor)) {
+                        (service.grantor, service.is_orphaned) = (None, true);
+                        service.look(line.at);
                     }
                     if elder.is_some() && elder == line.place {
                         elder = None;
@@ -139,6 +181,7 @@ mod tests {
             line(10, 0, grantor()),
             line(20, 1, ask(0)),
             line(50, 1, Entry::Ok { call: 0, token: 2, until: None }),
+            line(55, 1, Entry::Release { call: 0 }),
             line(60, 1, ask(1)),
             line(100, 0, Entry::End { how: "killed".into() }),
             line(107, 1, Entry::Event { name: "became_elder".into() }),
@@ -152,6 +195,36 @@ mod tests {
         assert_eq!((timed.grantor_failovers.count(), timed.grantor_failovers.longest()), (2, 60));
         assert_eq!((timed.elder_failovers.count(), timed.elder_failovers.percentile(99.0)), (2, 7));
         assert_eq!(Times::default().percentile(50.0), 0);
+    }
+
+    #[test]
+    fn nobody_misses_the_grantor_of_what_nobody_wants_or_another_has() {
+        let line = |at, place, entry| Line { at, place: Some(place), life: 1, entry };
+        let grantor = || Entry::Grantor { service: "s".into(), epoch: 1, recovering: false };
+        let ask = |call| Entry::Invoke { call, service: "s".into(), name: "x".into(), wait: None, lease: None };
+        let ok = |call| Entry::Ok { call, token: call as u64, until: None };
+        let gap = |lines: &[Line]| {
+            let mut timed = Timed::default();
+            timed.read(&Record { lines: lines.to_vec() });
+            timed.grantor_failovers.longest()
+        };
+        let killed = || line(100, 0, Entry::End { how: "killed".into() });
+        // Asked for long after.
+        assert_eq!(gap(&[line(10, 0, grantor()), killed(), line(900, 1, ask(0)), line(930, 1, ok(0))]), 30);
+        // Held by another until then.
+        let mut lines =
+            vec![line(10, 0, grantor()), line(20, 1, ask(0)), line(30, 1, ok(0)), line(40, 2, ask(1)), killed()];
+        lines.extend([line(700, 1, Entry::Release { call: 0 }), line(720, 2, ok(1))]);
+        assert_eq!(gap(&lines), 20);
+        // Given up meanwhile.
+        let mut lines =
+            vec![line(10, 0, grantor()), line(20, 1, ask(0)), killed(), line(200, 1, Entry::Release { call: 0 })];
+        lines.extend([line(800, 1, ask(1)), line(850, 1, ok(1))]);
+        assert_eq!(gap(&lines), 50);
+    }
+
+    #[test]
+    fn ranges_double() {
         let mut times = Times::default();
         for millis in [1, 2, 3, 900] {
             times.add(millis * MILLISECOND - 1);
