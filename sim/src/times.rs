@@ -58,7 +58,7 @@ pub struct Timed {
     /// From a client's asking to its lock, for every call that was granted.
     pub waits: Times,
     /// From the end of a process that granted a service, or from when somebody wanted a free lock of it after that, to
-    /// the service's next grant.
+    /// the service's next grant. Not where nobody wanted one before there was a grantor again.
     pub grantor_failovers: Times,
     /// From the end of the elder's process to the next elder.
     pub elder_failovers: Times,
@@ -83,7 +83,7 @@ impl Service<'_> {
     /// Nobody misses the grantor of what nobody wants, or of what another one has.
     fn look(&mut self, now: u64) {
         let is_free = |name: &&str| !self.held.values().any(|held| held == name);
-        let is_wanted = self.is_orphaned && self.waiting.values().any(|name| is_free(&name));
+        let is_wanted = self.is_orphaned && self.waiting.values().any(is_free);
         self.wanted = is_wanted.then(|| self.wanted.unwrap_or(now));
     }
 }
@@ -133,6 +133,8 @@ impl Timed {
                         && service.grantor.is_none_or(|(_, known)| known <= *epoch)
                     {
                         service.grantor = Some((place, *epoch));
+                        // Whoever wants something later finds a grantor.
+                        service.is_orphaned &= service.wanted.is_some();
                     }
                 }
                 Entry::Event { name } if name == "became_elder" => {
@@ -211,6 +213,9 @@ mod tests {
         let killed = || line(100, 0, Entry::End { how: "killed".into() });
         // Asked for long after.
         assert_eq!(gap(&[line(10, 0, grantor()), killed(), line(900, 1, ask(0)), line(930, 1, ok(0))]), 30);
+        // When there is a grantor again.
+        let next = line(300, 1, Entry::Grantor { service: "s".into(), epoch: 2, recovering: false });
+        assert_eq!(gap(&[line(10, 0, grantor()), killed(), next, line(900, 1, ask(0)), line(930, 1, ok(0))]), 0);
         // Held by another until then.
         let mut lines =
             vec![line(10, 0, grantor()), line(20, 1, ask(0)), line(30, 1, ok(0)), line(40, 2, ask(1)), killed()];
