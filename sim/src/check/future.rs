@@ -132,8 +132,15 @@ impl Print {
 
 /// Tells states apart, whose hashing is much of the work of a search. Each word goes in by a step that loses nothing:
 /// what differs in one word only differs in the end. (`Digest` is slower, and what it makes of a run must stay as it is.)
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy)]
 struct Mill(u64);
+
+impl Default for Mill {
+    /// Not zero: zeros at the beginning count, too.
+    fn default() -> Mill {
+        Mill(0x243f_6a88_85a3_08d3)
+    }
+}
 
 impl Mill {
     fn take(&mut self, word: u64) {
