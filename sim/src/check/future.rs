@@ -135,6 +135,13 @@ impl Print {
 #[derive(Clone, Copy)]
 struct Mill(u64);
 
+impl Default for Mill {
+    /// Not zero: zeros at the beginning count, too.
+    fn default() -> Mill {
+        Mill(0x243f_6a88_85a3_08d3)
+    }
+}
+
 impl Mill {
     /// From nothing at all zeros would lead nowhere, and any number of them would be the same.
     const EMPTY: Mill = Mill(0x243f_6a88_85a3_08d3);
