@@ -104,7 +104,7 @@ impl Print {
         let known = before.filter(|(before, _)| Arc::ptr_eq(&before.history, &world.history));
         let history = known.map_or_else(|| print(&world.history.calls), |(_, print)| print.history);
 
-        let mut hasher = Mill::EMPTY;
+        let mut hasher = Mill::default();
         (world.now, &peers, history).hash(&mut hasher);
         for peer in &world.peers {
             (peer.run, peer.leaving, peer.requests, peer.incarnation, &peer.inbox).hash(&mut hasher);
@@ -143,9 +143,6 @@ impl Default for Mill {
 }
 
 impl Mill {
-    /// From nothing at all zeros would lead nowhere, and any number of them would be the same.
-    const EMPTY: Mill = Mill(0x243f_6a88_85a3_08d3);
-
     fn take(&mut self, word: u64) {
         let product = (self.0.rotate_left(29) ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         self.0 = product ^ (product >> 32);
@@ -193,7 +190,7 @@ impl Hasher for Mill {
 
 /// A number that is equal for equal values, and hardly ever for others.
 pub(crate) fn print(what: &impl Hash) -> u64 {
-    let mut hasher = Mill::EMPTY;
+    let mut hasher = Mill::default();
     what.hash(&mut hasher);
     hasher.finish()
 }
