@@ -48,14 +48,15 @@ pub(crate) struct Heir {
 
 impl Heir {
     /// The heir of the process that left `stored`, if that is still in the view: a ghost has no vote, but may have been
-    /// given it back by a view of which nobody has told it yet.
+    /// given it back by a view of which nobody has told it yet. Or if that had an heir already: a later view may have
+    /// taken that one in, and it ended before it knew.
     pub(crate) fn of(stored: &StoredVote, me: ProcessId, now: Time) -> Option<Heir> {
         let view = &stored.view;
         let promise = view.timing.surely(view.timing.elder_lease);
         let mut heirs = stored.heirs.clone();
         heirs.drain(..heirs.len().saturating_sub(MAX_HEIRS - 1));
         heirs.push(me);
-        view.contains(stored.voter).then(|| Heir {
+        (view.contains(stored.voter) || !stored.heirs.is_empty()).then(|| Heir {
             voter: stored.voter,
             view: Arc::new(view.clone()),
             heirs,
