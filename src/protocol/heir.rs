@@ -33,6 +33,21 @@ pub struct StoredVote {
 /// So many heirs are remembered: one is forgotten if so many starts after it nobody has become a member again.
 const MAX_HEIRS: usize = 16;
 
+impl StoredVote {
+    /// What every stored vote must be: its view, and the one that would come of what was accepted. Checked on what comes
+    /// from a disk.
+    pub fn is_sound(&self) -> bool {
+        let accepted = self.acceptor.accepted.as_ref();
+        self.view.is_sound() && accepted.is_none_or(|(_, change)| self.view.next(change).is_sound())
+    }
+
+    /// The same with this change accepted, by the voter itself.
+    #[cfg(test)]
+    pub(crate) fn accept(&mut self, change: super::view::Change) {
+        self.acceptor.accepted = Some((super::message::Ballot { round: 0, process: self.voter }, change));
+    }
+}
+
 /// What makes a process an heir.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Heir {

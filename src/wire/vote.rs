@@ -71,7 +71,7 @@ pub fn read_vote(cluster: &str, bytes: &[u8]) -> Result<StoredVote, VoteError> {
     if body.cluster != cluster {
         return Err(VoteError::Cluster(body.cluster));
     }
-    if !body.vote.view.is_sound() {
+    if !body.vote.is_sound() {
         return Err(VoteError::Damaged);
     }
     Ok(body.vote)
@@ -80,7 +80,7 @@ pub fn read_vote(cluster: &str, bytes: &[u8]) -> Result<StoredVote, VoteError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::protocol::{Config, MemberInfo, Node, ProcessId, Timing};
+    use crate::protocol::{Change, Config, MemberInfo, Node, ProcessId, Timing};
     use std::net::{Ipv4Addr, SocketAddr};
 
     fn vote() -> StoredVote {
@@ -101,6 +101,17 @@ mod tests {
     fn another_cluster_is_named() {
         let bytes = write_vote("shop", &vote()).unwrap();
         assert_eq!(read_vote("bank", &bytes), Err(VoteError::Cluster("shop".into())));
+    }
+
+    /// Found by fuzzing: an heir with a quorum of its own finished what was accepted, and had a view of nobody.
+    #[test]
+    fn a_vote_for_a_view_of_nobody_is_damaged() {
+        let mut vote = vote();
+        vote.accept(Change {
+            remove: vote.view.members.iter().map(|member| member.info.process).collect(),
+            ..Change::default()
+        });
+        assert_eq!(read_vote("shop", &write_vote("shop", &vote).unwrap()), Err(VoteError::Damaged));
     }
 
     #[test]

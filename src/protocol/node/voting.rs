@@ -334,6 +334,11 @@ impl Node {
     }
 
     pub(super) fn accept_own(&mut self, now: Time, view: &View, ballot: Ballot, change: Change, out: &mut Vec<Output>) {
+        if !view.next(&change).is_sound() {
+            // What is on a disk may be anything: nobody is to have a view of nobody.
+            (self.proposal, self.yield_until) = (None, now + view.timing.retry);
+            return;
+        }
         if let Some(elder) = &mut self.elder {
             elder.condemn(&change.remove);
         }
