@@ -13,6 +13,7 @@ use super::timing::Timing;
 use super::view::{Change, View};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
+use std::time::Duration;
 
 /// Processes taken in with one view. More wait for the next one, so that a crowd that arrives together and dies
 /// together cannot outvote those who were there.
@@ -330,8 +331,12 @@ impl Elder {
     }
 
     /// The earliest time at which something is due. `idle`: no proposal is under way.
-    pub(crate) fn deadline(&self, idle: bool) -> Time {
+    pub(crate) fn deadline(&self, idle: bool, retry: Duration) -> Time {
         let mut due = self.rally_at;
+        // One that is due waits only for this elder's quorum, and is looked at with everything that changes.
+        if let Some(at) = self.registry.deadline(retry).filter(|at| *at > self.looked_at) {
+            due = due.min(at);
+        }
         // Those that were over when last looked at are looked at again with the next rally.
         let ahead = self.lease_ends.range((Bound::Excluded((self.looked_at, ProcessId(u128::MAX))), Bound::Unbounded));
         if let Some((at, _)) = ahead.into_iter().next().filter(|_| idle && !self.deposed) {

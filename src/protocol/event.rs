@@ -1,8 +1,11 @@
 //! The core's one way in and its ways out, as data.
 
 use super::heir::StoredVote;
-use super::id::{Epoch, LockName, MemberInfo, Metadata, ProcessId, RequestId, ServiceName, Token, ViewNumber};
-use super::message::{HolderInfo, Packet};
+use super::id::{
+    Epoch, LockName, MemberInfo, Metadata, Owner, ProcessId, RequestId, ServiceName, Token, ViewNumber, Want,
+};
+use super::message::{HolderInfo, Look, Packet, Seen};
+use super::time::Time;
 use super::timing::Timing;
 use super::view::View;
 use serde::{Deserialize, Serialize};
@@ -36,6 +39,8 @@ pub struct Config {
     pub contacts: BTreeSet<SocketAddr>,
     /// The operator vouches that a refused connection means a dead process.
     pub trust_refused: bool,
+    /// About how many bytes of a grantor's table, or of a report to one, go in one message.
+    pub part_bytes: usize,
     /// A deliberate break, to prove that the checks can fail.
     #[cfg(elderlock_mutants)]
     pub mutant: Option<super::mutant::Mutant>,
@@ -56,6 +61,7 @@ impl Config {
             stored: None,
             contacts: BTreeSet::new(),
             trust_refused: false,
+            part_bytes: 64 << 10,
             #[cfg(elderlock_mutants)]
             mutant: None,
         }
@@ -107,8 +113,10 @@ pub enum Command {
         request: RequestId,
         /// The service.
         service: ServiceName,
-        /// The lock.
-        name: LockName,
+        /// What is wanted.
+        want: Want,
+        /// On whose behalf.
+        owner: Owner,
         /// How to wait.
         wait: Wait,
         /// How long the hold lasts unless extended, from receipt of the grant; `None`: until released or lost.
@@ -127,6 +135,33 @@ pub enum Command {
         request: RequestId,
         /// From now.
         lease: Duration,
+    },
+    /// Become the grantor of the service. Answered `Won` or `Superseded`, or at the limit `TimedOut`, unless `Release`
+    /// comes first; it may become so even after that.
+    Become {
+        /// A number never used before in this process.
+        request: RequestId,
+        /// The service.
+        service: ServiceName,
+        /// How long to wait at most; `Try` is taken for `AtMost` the time for an answer.
+        wait: Wait,
+    },
+    /// End all that this member has of the service: its waits are answered `Closed`, its holds lost, its grantor role
+    /// handed over. Answered `Destroyed` when the grantor has heard of it, at the latest after one member lease.
+    Destroy {
+        /// A number never used before in this process.
+        request: RequestId,
+        /// The service.
+        service: ServiceName,
+    },
+    /// Ask the service's grantor. Answered `Seen`, or `Undecided` if it cannot say in time.
+    Look {
+        /// A number never used before in this process.
+        request: RequestId,
+        /// The service.
+        service: ServiceName,
+        /// At what.
+        at: Look,
     },
     /// New addresses of the seeds, as names were resolved again.
     Seeds(BTreeSet<SocketAddr>),
@@ -202,15 +237,27 @@ pub enum Outcome {
     Granted {
         /// The fencing token.
         token: Token,
-        /// The end of its lease; [`Time::MAX`](super::Time::MAX) without one.
-        until: super::Time,
+        /// The end of its lease; [`Time::MAX`] without one.
+        until: Time,
     },
     /// The wait limit was reached.
     TimedOut,
     /// `Try`: somebody has it.
     Held(HolderInfo),
-    /// `Try`: nobody can say at the moment.
+    /// `Try`: others wait for it.
+    Waited,
+    /// `Try`, or a look: nobody can say at the moment.
     Undecided,
+    /// The suspension would wait for another one that waits for us.
+    Deadlock,
+    /// This member is the grantor and acts.
+    Won,
+    /// Another member is, or is about to be, the grantor instead.
+    Superseded(ProcessId),
+    /// The service is destroyed here.
+    Destroyed,
+    /// What the grantor sees.
+    Seen(Seen),
     /// Too much is waiting already: nothing was asked.
     Busy,
     /// The member was expelled or left.
@@ -218,7 +265,7 @@ pub enum Outcome {
     /// Extended: the hold ends then.
     Extended {
         /// By this member's clock.
-        until: super::Time,
+        until: Time,
     },
     /// Not held (any more).
     NotHeld,
@@ -238,6 +285,8 @@ pub enum LostReason {
     Superseded,
     /// The member left.
     Left,
+    /// The service was destroyed at this member.
+    Destroyed,
 }
 
 /// What a member goes through.
@@ -324,6 +373,19 @@ pub struct Sizes {
     pub proposals: usize,
 }
 
+/// What a grantor that acts has to do, counted, and how it came to it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Load {
+    /// Its term.
+    pub epoch: Epoch,
+    /// Requests in its table that hold: a batch is one of them, and so is a suspension.
+    pub holds: usize,
+    /// Requests in its table that wait.
+    pub waits: usize,
+    /// What it did last before it acted, and since when; `None`: it acted as soon as it was named.
+    pub way: Option<(GrantorState, Time)>,
+}
+
 #[cfg(feature = "tokio")]
 impl Status {
     /// With at most `most` locks in all, and what is left out counted in
@@ -381,6 +443,10 @@ impl ServiceStatus {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum GrantorState {
+    /// Waits for the table of its predecessor.
+    Receiving,
+    /// Waits for that table to pass it on: a younger turk asked for it.
+    PassingThrough,
     /// Asks everyone before it grants.
     Recovering,
     /// Grants.
@@ -391,8 +457,8 @@ pub enum GrantorState {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct LockStatus {
-    /// The lock.
-    pub name: LockName,
+    /// The lock; `None`: the suspension of the whole service.
+    pub name: Option<LockName>,
     /// Who has it.
     pub holder: Option<HolderInfo>,
     /// How many wait.

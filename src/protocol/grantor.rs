@@ -3,27 +3,36 @@
 //! ```text
 //!            named, others may hold             everyone answered or has left
 //! (nobody) ------------------------> Recovering ----------------------------> Acting
-//!     \------------------------------------------------------------------------^
-//!            named, surely nobody holds
+//!     |                                   ^ "no table", or it left               ^
+//!     |   named, a predecessor may have   |                                      |
+//!     |   the table                       |          the whole table arrived     |
+//!     \------------------------------> Receiving --------------------------------/
+//!                                         \--- a younger turk asked --> PassingThrough --> over
 //! ```
-//! A grantor ends when its member answers the recovery of a higher epoch, leaves, or is expelled.
+//! A grantor ends when its member answers the recovery or the hand-over question of a higher epoch, leaves, or is
+//! expelled. How a table changes hands is in `transfer.rs`.
 //!
 //! - `one_grantor_per_epoch`: the elder deals each epoch once.
 //! - `tokens_rise`: tokens come from the elder's ranges in order, and a later epoch's ranges were dealt later.
 //! - `recovered_table_is_the_union`: nothing is granted before every member of the view has reported or left it.
+//! - `nothing_lost_in_transfer`: a table is handed over whole, once, by a grantor that grants nothing after it.
 
-use super::event::{GrantorState, LockStatus};
-use super::id::{Epoch, LockName, Metadata, ProcessId, RequestId, ServiceName, Ticket, Token};
-use super::message::{HoldReport, Message, TokenRange, WaitReport};
-use super::table::{Place, Table};
+use super::event::{Event, GrantorState, Load, LockStatus, Output};
+use super::id::{Epoch, LockName, Metadata, Owner, ProcessId, RequestId, ServiceName, Ticket, Token, Want};
+use super::message::{HoldReport, Look, Message, Origin, Refusal, Seen, TokenRange, WaitReport};
+use super::table::{Entry, Place, Table};
+use super::time::Time;
 use super::turn::Turn;
 use super::view::View;
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::hash::{Hash, Hasher};
+
+mod transfer;
 
 /// With fewer tokens left than this the elder is asked for more: enough for a second at full speed, so that the
 /// answer comes in time.
 const LOW_TOKENS: u32 = 1 << 20;
-/// Requests that arrive during recovery are kept up to this number; later ones are told to ask again.
+/// Requests that arrive before it acts are kept up to this number; later ones are told to ask again.
 const MAX_PARKED: usize = 1 << 20;
 
 /// The tokens left to grant with.
@@ -35,19 +44,35 @@ struct Supply {
 
 impl Supply {
     fn left(&self) -> u32 {
-        self.ranges.iter().map(|range| range.last.sequence() - range.first.sequence() + 1).fold(0, u32::saturating_add)
+        self.ranges.iter().map(left_in).fold(0, u32::saturating_add)
     }
 
-    fn take(&mut self) -> Option<Token> {
+    /// Whether `count` tokens in a row are there.
+    fn has(&self, count: u32) -> bool {
+        self.ranges.iter().any(|range| left_in(range) >= count)
+    }
+
+    /// Takes `count` tokens in a row and returns the first of them. What is left of a range that has fewer is lost.
+    fn take(&mut self, count: u32) -> Option<Token> {
+        if !self.has(count) {
+            return None;
+        }
+        while self.ranges.front().is_some_and(|range| left_in(range) < count) {
+            self.ranges.pop_front();
+        }
         let range = self.ranges.front_mut()?;
         let token = range.first;
-        if token == range.last {
+        if left_in(range) == count {
             self.ranges.pop_front();
         } else {
-            range.first = Token::new(token.view(), token.sequence() + 1);
+            range.first = Token::new(token.view(), token.sequence() + count);
         }
         Some(token)
     }
+}
+
+fn left_in(range: &TokenRange) -> u32 {
+    range.last.sequence() - range.first.sequence() + 1
 }
 
 /// A request as it was asked.
@@ -55,14 +80,22 @@ impl Supply {
 pub(crate) struct Asked {
     pub(crate) from: ProcessId,
     pub(crate) request: RequestId,
-    pub(crate) name: LockName,
+    pub(crate) want: Want,
+    pub(crate) owner: Owner,
     pub(crate) only_if_free: bool,
     pub(crate) metadata: Metadata,
 }
 
-/// What a recovering grantor has heard so far.
+/// What a grantor that does not act yet has heard so far.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-struct Recovery {
+struct Setup {
+    /// Who may have the table; `None`: everyone is asked.
+    source: Option<ProcessId>,
+    /// The whole table arrived.
+    arrived: bool,
+    /// The younger turk to whom the table goes as soon as it is here.
+    heir: Option<(ProcessId, Epoch)>,
+    /// Members whose report is missing.
     awaiting: BTreeSet<ProcessId>,
     waits: Vec<(ProcessId, WaitReport)>,
     parked: VecDeque<Asked>,
@@ -70,38 +103,106 @@ struct Recovery {
     over: BTreeSet<(ProcessId, RequestId)>,
 }
 
+/// What a grantor did last before it acted, and since when; `None`: it acted as soon as it was named.
+///
+/// For those who measure, and no part of what a grantor is: two that differ in nothing else go on alike, so they are
+/// equal, and a search of all states sees one.
+#[derive(Clone, Copy, Debug)]
+struct Way(Option<(GrantorState, Time)>);
+
+impl PartialEq for Way {
+    fn eq(&self, _: &Way) -> bool {
+        true
+    }
+}
+
+impl Eq for Way {}
+
+impl Hash for Way {
+    fn hash<H: Hasher>(&self, _: &mut H) {}
+}
+
 /// One term of one grantor.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Grantor {
     service: ServiceName,
     epoch: Epoch,
+    way: Way,
     supply: Supply,
-    tickets: u64,
     table: Table,
-    recovery: Option<Recovery>,
+    /// While it does not act.
+    setup: Option<Setup>,
+    /// After a transfer: members that have something in the table and have not been heard yet, with what they
+    /// reported so far.
+    checking: BTreeMap<ProcessId, BTreeSet<RequestId>>,
+    /// This member goes, or has destroyed the service here: members that will not take over. See `transfer.rs`.
+    yielding: Option<BTreeSet<ProcessId>>,
 }
 
 impl Grantor {
-    /// A grantor that was just named. With `everyone` given it first asks them all.
-    pub(crate) fn new(service: ServiceName, range: TokenRange, everyone: Option<&View>, turn: &mut Turn) -> Grantor {
+    /// A grantor that was just named.
+    pub(crate) fn new(
+        service: ServiceName,
+        range: TokenRange,
+        origin: Origin,
+        view: &View,
+        turn: &mut Turn,
+    ) -> Grantor {
         let epoch = Epoch(range.first);
         // The first token of the range names the epoch and is never granted.
         let mut supply = Supply { ranges: VecDeque::from([range]), asked: false };
-        supply.take();
-        if everyone.is_some() && planted!(turn.mutant, ReuseTokens) {
+        supply.take(1);
+        if origin != Origin::Free && planted!(turn.mutant, ReuseTokens) {
             supply.ranges[0].first = Token::new(super::id::ViewNumber(1), 1);
         }
-        let recovery = everyone.map(|view| {
-            let mut awaiting: BTreeSet<ProcessId> = view.members.iter().map(|member| member.info.process).collect();
-            if planted!(turn.mutant, SkipOneInRecovery) {
-                awaiting.pop_last();
-            }
-            for &process in &awaiting {
-                turn.say(process, Message::Recover { service: service.clone(), epoch });
-            }
-            Recovery { awaiting, waits: Vec::new(), parked: VecDeque::new(), over: BTreeSet::new() }
+        let mut grantor = Grantor {
+            service,
+            epoch,
+            way: Way(None),
+            supply,
+            table: Table::new(epoch),
+            setup: None,
+            checking: BTreeMap::new(),
+            yielding: None,
+        };
+        if origin == Origin::Free {
+            turn.out.push(Output::Event(Event::BecameGrantor { service: grantor.service.clone(), epoch }));
+            turn.say_elder(Message::Acts { service: grantor.service.clone(), epoch });
+            return grantor;
+        }
+        grantor.setup = Some(Setup {
+            source: None,
+            arrived: false,
+            heir: None,
+            awaiting: BTreeSet::new(),
+            waits: Vec::new(),
+            parked: VecDeque::new(),
+            over: BTreeSet::new(),
         });
-        Grantor { service, epoch, supply, tickets: 0, table: Table::default(), recovery }
+        match origin {
+            Origin::Predecessor(source) if view.contains(source) => grantor.receive(source, turn),
+            _ => grantor.recover(view, turn),
+        }
+        grantor
+    }
+
+    /// Asks everyone, unless somebody younger waits for the table, who then does that.
+    fn recover(&mut self, view: &View, turn: &mut Turn) {
+        let Some(setup) = &mut self.setup else { return };
+        self.table = Table::new(self.epoch);
+        setup.source = None;
+        if setup.heir.is_some() {
+            return;
+        }
+        self.way = Way(Some((GrantorState::Recovering, turn.now)));
+        setup.waits.clear();
+        setup.awaiting = view.members.iter().map(|member| member.info.process).collect();
+        if planted!(turn.mutant, SkipOneInRecovery) {
+            setup.awaiting.pop_last();
+        }
+        for &process in &setup.awaiting {
+            turn.say(process, Message::Recover { service: self.service.clone(), epoch: self.epoch });
+        }
     }
 
     pub(crate) fn epoch(&self) -> Epoch {
@@ -109,45 +210,74 @@ impl Grantor {
     }
 
     pub(crate) fn state(&self) -> GrantorState {
-        if self.recovery.is_some() { GrantorState::Recovering } else { GrantorState::Acting }
+        match &self.setup {
+            None => GrantorState::Acting,
+            Some(Setup { heir: Some(_), .. }) => GrantorState::PassingThrough,
+            Some(Setup { source: Some(_), .. }) => GrantorState::Receiving,
+            Some(_) => GrantorState::Recovering,
+        }
+    }
+
+    pub(crate) fn is_acting(&self) -> bool {
+        self.setup.is_none()
+    }
+
+    /// What it has to do, if it acts.
+    pub(crate) fn load(&self) -> Option<Load> {
+        let (holds, waits) = self.table.load();
+        self.is_acting().then_some(Load { epoch: self.epoch, holds, waits, way: self.way.0 })
     }
 
     pub(crate) fn requests(&self) -> impl Iterator<Item = (ProcessId, RequestId, Option<Token>)> {
         self.table.requests()
     }
 
-    pub(crate) fn status(&self) -> Vec<LockStatus> {
-        self.table.status()
+    pub(crate) fn held(&self) -> impl Iterator<Item = (&LockName, ProcessId, RequestId, Token)> {
+        self.table.held()
     }
 
-    /// How many locks, requests and things heard in recovery it keeps.
+    pub(crate) fn waiting(&self) -> impl Iterator<Item = (ProcessId, RequestId, Ticket)> {
+        self.table.waiting()
+    }
+
+    pub(crate) fn status(&self, now: Time) -> Vec<LockStatus> {
+        self.table.status(now)
+    }
+
+    /// How many locks and requests it keeps, and what it has heard before it acts.
     pub(crate) fn size(&self) -> usize {
-        let recovery = self.recovery.as_ref().map_or(0, |recovery| {
-            recovery.awaiting.len() + recovery.waits.len() + recovery.parked.len() + recovery.over.len()
-        });
-        self.table.size() + recovery
+        let setup = self
+            .setup
+            .as_ref()
+            .map_or(0, |setup| setup.awaiting.len() + setup.waits.len() + setup.parked.len() + setup.over.len());
+        self.table.size() + setup + self.checking.len()
     }
 
-    /// Whom its recovery still waits for.
+    /// Whom it waits for.
     pub(crate) fn awaiting(&self) -> impl Iterator<Item = ProcessId> + '_ {
-        self.recovery.iter().flat_map(|recovery| recovery.awaiting.iter().copied())
+        let setup = self.setup.iter().flat_map(|setup| setup.awaiting.iter().copied().chain(setup.source));
+        setup.chain(self.checking.keys().copied())
     }
 
     /// Somebody asks for a lock.
     pub(crate) fn on_ask(&mut self, asked: Asked, turn: &mut Turn) {
         let key = (asked.from, asked.request);
-        if let Some(recovery) = &mut self.recovery
+        if let Some(setup) = &mut self.setup
             && !planted!(turn.mutant, ServeWhileRecovering)
         {
-            if asked.only_if_free {
-                self.refuse(&asked, turn);
-            } else if recovery.parked.len() >= MAX_PARKED {
-                let Asked { from, request, .. } = asked;
-                turn.say(from, Message::NotGrantor { service: self.service.clone(), epoch: self.epoch, request });
+            if let Some(heir) = setup.heir {
+                self.send_on(&asked, Some(heir), turn);
+            } else if asked.only_if_free {
+                self.refuse(&asked, Refusal::Undecided, turn);
+            } else if setup.parked.len() >= MAX_PARKED {
+                self.send_on(&asked, None, turn);
             } else {
-                recovery.parked.push_back(asked);
+                setup.parked.push_back(asked);
             }
             return;
+        }
+        if let Some(heard) = self.checking.get_mut(&asked.from) {
+            heard.insert(asked.request);
         }
         match self.table.place(key) {
             // Asked twice: the first answer may have been for an epoch that the asker no longer trusts.
@@ -155,43 +285,82 @@ impl Grantor {
             Some(Place::Waits(ticket)) => return self.tell_queued(key, ticket, turn),
             None => {}
         }
-        if (turn.leased || planted!(turn.mutant, GrantWhileSuspended))
-            && self.table.is_idle(&asked.name)
-            && let Some(token) = self.supply.take()
-        {
-            self.table.hold(key, asked.name, token, asked.metadata);
-            self.tell_grant(key, token, turn);
-            self.mind_supply(turn);
-        } else if asked.only_if_free {
-            self.refuse(&asked, turn);
-        } else {
-            let ticket = self.next_ticket();
-            self.table.wait(key, asked.name, ticket, asked.metadata);
-            self.tell_queued(key, ticket, turn);
-            self.mind_supply(turn);
+        let Asked { from, request, want, owner, only_if_free, metadata } = asked;
+        let mut entry = Entry { want, owner, metadata };
+        let mut free = self.table.is_free(from, &entry, turn.now);
+        if planted!(turn.mutant, SuspendBesideHolds) && entry.want == Want::Suspension {
+            free = if self.table.is_suspended() { free } else { Ok(()) };
         }
+        if planted!(turn.mutant, LockThoughSuspended)
+            && matches!(&free, Err(Refusal::Held(holder)) if holder.name.is_none())
+            && entry.want != Want::Suspension
+        {
+            free = Ok(());
+        }
+        if planted!(turn.mutant, TearBatch)
+            && let [first, _, ..] = entry.want.names()
+        {
+            entry.want = Want::Lock(first.clone());
+        }
+        let may_grant = turn.leased || planted!(turn.mutant, GrantWhileSuspended);
+        match free {
+            Ok(()) if may_grant && self.supply.has(entry.want.tokens()) => {
+                if let Some(token) = self.supply.take(entry.want.tokens()) {
+                    self.table.hold(key, entry, token, turn.now);
+                    self.tell_grant(key, token, turn);
+                }
+            }
+            Err(refusal) if only_if_free || refusal == Refusal::Deadlock => {
+                return self.tell_refusal((from, request), refusal, turn);
+            }
+            Ok(()) if only_if_free => return self.tell_refusal((from, request), Refusal::Undecided, turn),
+            _ => match self.table.queue(key, entry) {
+                Ok(ticket) => {
+                    self.tell_queued(key, ticket, turn);
+                    self.grant(turn); // who passes a suspension may go first at once
+                }
+                Err(refusal) => return self.tell_refusal((from, request), refusal, turn),
+            },
+        }
+        self.mind_supply(turn);
     }
 
     /// A request is over.
     pub(crate) fn on_done(&mut self, from: ProcessId, request: RequestId, turn: &mut Turn) {
         let key = (from, request);
-        if let Some(recovery) = &mut self.recovery
+        if let Some(setup) = &mut self.setup
             && !planted!(turn.mutant, ForgetWhatEnded)
         {
-            recovery.over.insert(key);
+            setup.over.insert(key);
         }
         self.table.end(key);
         self.grant(turn);
     }
 
-    /// Gives every free lock to its next waiter, if the member's lease and the tokens allow.
+    /// Whether nothing is left here of what a member has given up and said so; else who can tell, if not this one later.
+    pub(crate) fn is_settled(&self, from: ProcessId) -> Result<(), Option<ProcessId>> {
+        match &self.setup {
+            None if self.checking.contains_key(&from) => Err(None),
+            None => Ok(()),
+            // The one before may act still.
+            Some(setup) => Err(setup.heir.map(|(heir, _)| heir)),
+        }
+    }
+
+    /// Somebody wants to know.
+    pub(crate) fn on_look(&self, from: ProcessId, request: RequestId, at: &Look, turn: &mut Turn) {
+        let seen = if self.is_acting() { self.table.look(from, at, turn.now) } else { Seen::Undecided };
+        turn.say(from, Message::Seen { request, seen });
+    }
+
+    /// Gives what is free to those who wait for it, if the member's lease and the tokens allow.
     pub(crate) fn grant(&mut self, turn: &mut Turn) {
-        if self.recovery.is_some() || (!turn.leased && !planted!(turn.mutant, GrantWhileSuspended)) {
+        if self.setup.is_some() || (!turn.leased && !planted!(turn.mutant, GrantWhileSuspended)) {
             return;
         }
-        while self.table.has_next() {
-            let Some(token) = self.supply.take() else { break };
-            if let Some(key) = self.table.grant_next(token) {
+        while let Some(count) = self.table.next() {
+            let Some(token) = self.supply.take(count) else { break };
+            if let Some(key) = self.table.grant_next(token, turn.now) {
                 self.tell_grant(key, token, turn);
             }
         }
@@ -213,8 +382,9 @@ impl Grantor {
         self.mind_supply(turn);
     }
 
-    /// Members left: so do their requests, and nobody waits for their report.
-    pub(crate) fn on_view(&mut self, view: &View, departed: &[ProcessId], turn: &mut Turn) {
+    /// Members left: so do their requests, and nobody waits for their report. Members that came may have been granted
+    /// something by a predecessor that still acts: who recovers asks them too.
+    pub(crate) fn on_view(&mut self, view: &View, departed: &[ProcessId], joined: &[ProcessId], turn: &mut Turn) {
         for &process in departed {
             self.table.end_all(process);
         }
@@ -223,14 +393,28 @@ impl Grantor {
                 self.table.end_all(member.info.process);
             }
         }
-        if let Some(recovery) = &mut self.recovery {
-            recovery.awaiting.retain(|process| view.contains(*process));
+        self.checking.retain(|process, _| view.contains(*process));
+        if let Some(setup) = &mut self.setup {
+            setup.awaiting.retain(|process| view.contains(*process));
             if planted!(turn.mutant, AwaitNoGhosts) {
-                recovery.awaiting.retain(|process| view.living().any(|member| member.info.process == *process));
+                setup.awaiting.retain(|process| view.living().any(|member| member.info.process == *process));
             }
-            recovery.waits.retain(|(process, _)| view.contains(*process));
-            recovery.parked.retain(|asked| view.contains(asked.from));
-            self.finish_recovery(turn);
+            setup.waits.retain(|(process, _)| view.contains(*process));
+            setup.parked.retain(|asked| view.contains(asked.from));
+            match setup.source {
+                Some(source) if !view.contains(source) && !planted!(turn.mutant, WaitForTheGone) => {
+                    self.recover(view, turn);
+                }
+                Some(_) => {}
+                None if setup.heir.is_some() => {}
+                None => {
+                    for &process in joined {
+                        setup.awaiting.insert(process);
+                        turn.say(process, Message::Recover { service: self.service.clone(), epoch: self.epoch });
+                    }
+                    self.finish_recovery(turn);
+                }
+            }
         }
         self.grant(turn);
     }
@@ -240,7 +424,7 @@ impl Grantor {
         self.table.end_all(process);
     }
 
-    /// A member reports. Returns whether recovery ended with it.
+    /// A member reports.
     pub(crate) fn on_report(
         &mut self,
         from: ProcessId,
@@ -248,70 +432,85 @@ impl Grantor {
         waits: Vec<WaitReport>,
         last: bool,
         turn: &mut Turn,
-    ) -> bool {
-        let Some(recovery) = &mut self.recovery else { return false };
-        if !recovery.awaiting.contains(&from) {
-            return false;
+    ) {
+        let Some(setup) = &mut self.setup else {
+            return self.on_check(from, holds, waits, last, turn);
+        };
+        if !setup.awaiting.contains(&from) {
+            return;
         }
         for hold in holds {
-            if recovery.over.contains(&(from, hold.request)) {
+            if setup.over.contains(&(from, hold.request)) {
                 continue;
             }
-            if let Some((process, request)) =
-                self.table.claim((from, hold.request), hold.name, hold.token, hold.metadata)
-            {
+            let (request, token, since) = (hold.request, hold.token, turn.now.back(hold.held_for));
+            for (process, request) in self.table.claim((from, request), entry_of_hold(hold), token, since) {
                 turn.say(process, Message::Revoke { service: self.service.clone(), epoch: self.epoch, request });
             }
         }
-        recovery.waits.extend(waits.into_iter().map(|wait| (from, wait)));
+        setup.waits.extend(waits.into_iter().map(|wait| (from, wait)));
         if last {
-            recovery.awaiting.remove(&from);
+            setup.awaiting.remove(&from);
         }
-        self.finish_recovery(turn)
+        self.finish_recovery(turn);
     }
 
     /// Starts to act once everyone has been heard: acknowledged places first, in their old order, then those whose
     /// place was never acknowledged, then those that asked meanwhile.
-    fn finish_recovery(&mut self, turn: &mut Turn) -> bool {
-        if self.recovery.as_ref().is_none_or(|recovery| !recovery.awaiting.is_empty()) {
-            return false;
+    fn finish_recovery(&mut self, turn: &mut Turn) {
+        let is_heard = |setup: &Setup| setup.awaiting.is_empty() && setup.source.is_none() && setup.heir.is_none();
+        if !self.setup.as_ref().is_some_and(is_heard) {
+            return;
         }
-        let Some(mut recovery) = self.recovery.take() else { return false };
-        recovery.waits.sort_by_key(|(_, wait)| (wait.ticket.is_none(), wait.ticket));
+        let Some(mut setup) = self.setup.take() else { return };
+        setup.waits.sort_by_key(|(_, wait)| (wait.ticket.is_none(), wait.ticket));
         if planted!(turn.mutant, LoseWaiters) {
-            recovery.waits.clear();
+            setup.waits.clear();
         }
         if planted!(turn.mutant, LosePlaces) {
-            recovery.waits.reverse();
-            recovery.waits.iter_mut().for_each(|(_, wait)| wait.ticket = None);
+            setup.waits.reverse();
+            setup.waits.iter_mut().for_each(|(_, wait)| wait.ticket = None);
         }
         if planted!(turn.mutant, NewcomersFirst) {
-            for asked in std::mem::take(&mut recovery.parked) {
+            for asked in std::mem::take(&mut setup.parked) {
                 self.on_ask(asked, turn);
             }
         }
-        for (from, wait) in recovery.waits {
+        for (from, wait) in std::mem::take(&mut setup.waits) {
             let key = (from, wait.request);
-            if self.table.place(key).is_none() && !recovery.over.contains(&key) {
-                let ticket = wait.ticket.unwrap_or_else(|| self.next_ticket());
-                self.table.wait(key, wait.name, ticket, wait.metadata);
-                if wait.ticket.is_none() {
-                    self.tell_queued(key, ticket, turn);
-                }
+            if self.table.place(key).is_none() && !setup.over.contains(&key) {
+                let ticket = wait.ticket;
+                self.take_in(key, wait, turn);
+                debug_assert!(ticket.is_none() || self.table.place(key) == ticket.map(Place::Waits));
             }
         }
-        self.grant(turn);
-        for asked in recovery.parked {
-            if !recovery.over.contains(&(asked.from, asked.request)) {
-                self.on_ask(asked, turn);
-            }
-        }
-        true
+        self.begin(setup, turn);
     }
 
-    fn next_ticket(&mut self) -> Ticket {
-        self.tickets += 1;
-        Ticket { epoch: self.epoch, number: self.tickets }
+    /// From here on it acts.
+    fn begin(&mut self, setup: Setup, turn: &mut Turn) {
+        let (service, epoch) = (self.service.clone(), self.epoch);
+        turn.out.push(Output::Event(Event::BecameGrantor { service, epoch }));
+        turn.say_elder(Message::Acts { service: self.service.clone(), epoch: self.epoch });
+        self.grant(turn);
+        for asked in setup.parked {
+            if !setup.over.contains(&(asked.from, asked.request)) {
+                self.on_ask(asked, turn);
+            }
+        }
+    }
+
+    /// Puts a reported wait at its place, or, if none was acknowledged, at the end.
+    fn take_in(&mut self, key: (ProcessId, RequestId), wait: WaitReport, turn: &mut Turn) {
+        let ticket = wait.ticket;
+        let entry = entry_of_wait(wait);
+        match ticket {
+            Some(ticket) => self.table.wait(key, entry, ticket),
+            None => match self.table.queue(key, entry) {
+                Ok(ticket) => self.tell_queued(key, ticket, turn),
+                Err(refusal) => self.tell_refusal(key, refusal, turn),
+            },
+        }
     }
 
     fn mind_supply(&mut self, turn: &mut Turn) {
@@ -321,10 +520,18 @@ impl Grantor {
         }
     }
 
-    fn refuse(&self, asked: &Asked, turn: &mut Turn) {
-        let holder = if self.recovery.is_some() { None } else { self.table.holder(&asked.name) };
-        let (service, request) = (self.service.clone(), asked.request);
-        turn.say(asked.from, Message::Refuse { service, epoch: self.epoch, request, holder });
+    /// Not here.
+    fn send_on(&self, asked: &Asked, instead: Option<(ProcessId, Epoch)>, turn: &mut Turn) {
+        let (service, epoch, request) = (self.service.clone(), self.epoch, asked.request);
+        turn.say(asked.from, Message::NotGrantor { service, epoch, request, instead });
+    }
+
+    fn refuse(&self, asked: &Asked, refusal: Refusal, turn: &mut Turn) {
+        self.tell_refusal((asked.from, asked.request), refusal, turn);
+    }
+
+    fn tell_refusal(&self, (process, request): (ProcessId, RequestId), refusal: Refusal, turn: &mut Turn) {
+        turn.say(process, Message::Refuse { service: self.service.clone(), epoch: self.epoch, request, refusal });
     }
 
     fn tell_grant(&self, (process, request): (ProcessId, RequestId), token: Token, turn: &mut Turn) {
@@ -333,5 +540,31 @@ impl Grantor {
 
     fn tell_queued(&self, (process, request): (ProcessId, RequestId), ticket: Ticket, turn: &mut Turn) {
         turn.say(process, Message::Queued { service: self.service.clone(), epoch: self.epoch, request, ticket });
+    }
+}
+
+fn entry_of_hold(hold: HoldReport) -> Entry {
+    Entry { want: hold.want, owner: hold.owner, metadata: hold.metadata }
+}
+
+fn entry_of_wait(wait: WaitReport) -> Entry {
+    Entry { want: wait.want, owner: wait.owner, metadata: wait.metadata }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::hash::DefaultHasher;
+
+    #[test]
+    fn what_a_grantor_did_before_it_acted_is_no_part_of_what_it_is() {
+        let print = |way: Way| {
+            let mut hasher = DefaultHasher::new();
+            (way, 7).hash(&mut hasher);
+            hasher.finish()
+        };
+        let ways = [Way(None), Way(Some((GrantorState::Recovering, Time::ZERO)))];
+        assert_eq!(ways[0], ways[1]);
+        assert_eq!(print(ways[0]), print(ways[1]));
     }
 }

@@ -139,3 +139,48 @@ pub(crate) struct Speaker {
     /// The speaker, if it is an heir.
     pub(crate) heir: Option<MemberInfo>,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::event::{Config, Input};
+    use super::super::node::Node;
+    use super::super::timing::Timing;
+    use super::super::view::Change;
+    use super::*;
+
+    const PORT: u16 = 7400;
+
+    fn lone(process: u128, stored: Option<StoredVote>) -> Node {
+        let me = MemberInfo { process: ProcessId(process), addr: ([127, 0, 0, 1], PORT).into(), host: None };
+        let config = Config { found_alone: true, durable: true, stored, ..Config::new(me, Timing::fast()) };
+        Node::new(config, Time::from_nanos(1))
+    }
+
+    /// Lets it do whatever it has to do by itself for twenty seconds.
+    fn go_on(node: &mut Node) {
+        let end = Time::from_nanos(20_000_000_000);
+        while let Some(due) = node.deadline().filter(|due| *due < end) {
+            node.step(due, Input::Timer, &mut Vec::new());
+        }
+    }
+
+    /// Found by fuzzing: what is read from a disk is checked there, but a core has to stand one that is not.
+    #[test]
+    fn an_heir_makes_no_view_of_nobody_of_what_was_accepted() {
+        let mut founder = lone(7, None);
+        go_on(&mut founder);
+        let mut stored = founder.stored_vote().expect("it has founded");
+        let sound = stored.view.clone();
+
+        let mut heir = lone(8, Some(stored.clone()));
+        go_on(&mut heir);
+        let after = heir.stored_vote().expect("it has a vote").view;
+        assert!(after.number > sound.number && after.contains(ProcessId(8)), "alone it is a quorum, and goes on");
+
+        stored.accept(Change { remove: [ProcessId(7)].into(), ..Change::default() });
+        assert!(!stored.is_sound());
+        let mut heir = lone(8, Some(stored));
+        go_on(&mut heir);
+        assert_eq!(heir.stored_vote().expect("it has a vote").view, sound);
+    }
+}

@@ -1,4 +1,4 @@
-//! The member's own requests: those that wait and those that hold, in all services.
+//! The member's own requests: those that wait and those that hold, in all services; and its errands.
 //!
 //! - Wait limits and leases of locks live here and only here, on this member's clock; the grantor times nothing.
 //! - `one_outcome_per_request`: a request is answered when it leaves this book or begins to hold, and never twice.
@@ -9,10 +9,13 @@
 //! Unsent ----------------> Asked -----------------> Queued -------> Held ---> over (released, lease ended, lost)
 //!    ^--- grantor gone ------/------------------------/   \-> Won (granted while the member's lease does not run)
 //! ```
+//!
+//! An *errand* is what is asked of others and is no request for a lock: to be the grantor (a *bid*), to be told what
+//! the grantor sees, to hear that it knows of the end of all that was ours. It has a number and a limit as a request has.
 
 use super::event::{Event, LostReason, Outcome, Output, Sizes, Wait};
-use super::id::{Epoch, LockName, Metadata, ProcessId, RequestId, ServiceName, Ticket, Token};
-use super::message::{HoldReport, HolderInfo, Message, WaitReport};
+use super::id::{Epoch, Metadata, Owner, ProcessId, RequestId, ServiceName, Ticket, Token, Want};
+use super::message::{HoldReport, Look, Message, Refusal, Seen, WaitReport};
 use super::time::Time;
 use super::turn::Turn;
 use super::view::View;
@@ -22,21 +25,25 @@ use std::time::Duration;
 /// Requests of one member that wait or hold at the same time: four million, about a gigabyte of them. Beyond it the
 /// caller is told [`Outcome::Busy`].
 const MAX_REQUESTS: usize = 1 << 22;
-/// Reports are cut into parts of about this many bytes of names and metadata.
-const REPORT_BYTES: usize = 64 << 10;
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 enum State {
     Unsent,
     Asked(Epoch),
     Queued(Epoch, Ticket),
-    Won(Epoch, Token),
-    Held { token: Token, until: Time },
+    /// Since when.
+    Won(Epoch, Token, Time),
+    Held {
+        token: Token,
+        until: Time,
+        since: Time,
+    },
 }
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 struct Request {
-    name: LockName,
+    want: Want,
+    owner: Owner,
     metadata: Metadata,
     lease: Option<Duration>,
     only_if_free: bool,
@@ -58,12 +65,55 @@ impl Request {
     }
 }
 
+/// After so many `retry` the same elder is asked again to name this member. Links lose nothing and every new view asks
+/// anew; only who was named and could not begin then has to ask once more.
+const PATIENCE: u32 = 16;
+
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+struct Errand {
+    what: Business,
+    /// When it is said again, unless answered.
+    again: Time,
+    limit: Time,
+}
+
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+enum Business {
+    /// To be the grantor.
+    Bid,
+    /// To have the grantor look; in which epoch it was asked to.
+    Look(Look, Option<Epoch>),
+    /// To have nothing left of the service. The member that has yet to say that it knows.
+    Ending(Option<ProcessId>),
+}
+
+impl Errand {
+    fn due(&self) -> Time {
+        self.limit.min(self.again)
+    }
+
+    fn is_ending(&self) -> bool {
+        matches!(self.what, Business::Ending(_))
+    }
+
+    /// What the caller hears when the limit is reached.
+    fn at_limit(&self) -> Outcome {
+        match self.what {
+            Business::Bid => Outcome::TimedOut,
+            Business::Look(..) => Outcome::Undecided,
+            Business::Ending(_) => Outcome::Destroyed,
+        }
+    }
+}
+
 /// What this member knows of one service.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 struct Session {
     grantor: Option<(ProcessId, Epoch)>,
     /// Grants of older epochs are refused.
     newest: Option<Epoch>,
+    /// The grantor that this member reported to last: what older ones say is not in that report.
+    reported: Option<Epoch>,
     /// The elder was asked who grants, and has not answered.
     asked_elder: bool,
     /// Who granted before `grantor` was cleared: what it may still have of ours ends there.
@@ -71,6 +121,15 @@ struct Session {
     /// The grantor of this epoch says that it is none, though the elder may not know it yet.
     refused: Option<Epoch>,
     requests: BTreeMap<RequestId, Request>,
+    errands: BTreeMap<RequestId, Errand>,
+}
+
+impl Session {
+    /// Without a known grantor: whether something waits for it.
+    fn wants_grantor(&self) -> bool {
+        self.requests.values().any(|entry| entry.state == State::Unsent)
+            || self.errands.values().any(|errand| matches!(errand.what, Business::Look(..)))
+    }
 }
 
 /// The member's requests.
@@ -78,17 +137,20 @@ struct Session {
 pub(crate) struct Holder {
     sessions: BTreeMap<ServiceName, Session>,
     services: BTreeMap<RequestId, ServiceName>,
-    /// Wait limits and ends of leases.
+    /// Wait limits, ends of leases, and errands to be said again.
     agenda: BTreeSet<(Time, RequestId)>,
     /// Services for which the elder is asked again.
     again: BTreeSet<(Time, ServiceName)>,
+    /// Errands of the kind `Ending`.
+    endings: BTreeSet<RequestId>,
 }
 
 /// What the application asks for.
 pub(crate) struct Wish {
     pub(crate) request: RequestId,
     pub(crate) service: ServiceName,
-    pub(crate) name: LockName,
+    pub(crate) want: Want,
+    pub(crate) owner: Owner,
     pub(crate) wait: Wait,
     pub(crate) lease: Option<Duration>,
     pub(crate) metadata: Metadata,
@@ -98,7 +160,7 @@ impl Holder {
     /// The application wants a lock. `answer`: how long a try may take; `crowded`: too much is on its way to a
     /// member already.
     pub(crate) fn lock(&mut self, wish: Wish, answer: Duration, crowded: impl Fn(ProcessId) -> bool, turn: &mut Turn) {
-        let Wish { request, service, name, wait, lease, metadata } = wish;
+        let Wish { request, service, want, owner, wait, lease, metadata } = wish;
         let session = self.sessions.entry(service.clone()).or_default();
         if self.services.len() >= MAX_REQUESTS || session.grantor.is_some_and(|(process, _)| crowded(process)) {
             turn.out.push(Output::Answer { request, outcome: Outcome::Busy });
@@ -110,8 +172,8 @@ impl Holder {
             Wait::AtMost(span) => (false, turn.now + span, Outcome::TimedOut),
             Wait::Forever => (false, Time::MAX, Outcome::TimedOut),
         };
-        let asked =
-            Request { name, metadata, lease, only_if_free, at_limit, limit, ticket: None, state: State::Unsent };
+        let state = State::Unsent;
+        let asked = Request { want, owner, metadata, lease, only_if_free, at_limit, limit, ticket: None, state };
         if limit != Time::MAX {
             self.agenda.insert((limit, request));
         }
@@ -120,9 +182,101 @@ impl Holder {
         self.pursue(&service, Some(request), turn);
     }
 
-    /// The application is done with a request.
+    /// The application is done with a request, or no longer waits for an errand.
     pub(crate) fn release(&mut self, request: RequestId, turn: &mut Turn) {
-        self.end(request, turn);
+        if self.drop_errand(request).is_none() {
+            self.end(request, turn);
+        }
+    }
+
+    /// The application wants this member to be the service's grantor. `acts`: it is.
+    pub(crate) fn bid(
+        &mut self,
+        (request, service): (RequestId, ServiceName),
+        (wait, answer): (Wait, Duration),
+        acts: bool,
+        turn: &mut Turn,
+    ) {
+        let limit = match wait {
+            Wait::Try => turn.now + answer,
+            Wait::AtMost(span) => turn.now + span,
+            Wait::Forever => Time::MAX,
+        };
+        if acts {
+            turn.out.push(Output::Answer { request, outcome: Outcome::Won });
+        } else if self.services.len() >= MAX_REQUESTS {
+            turn.out.push(Output::Answer { request, outcome: Outcome::Busy });
+        } else {
+            turn.say_elder(Message::Become { service: service.clone() });
+            self.run_errand((request, service), Business::Bid, turn.now + turn.retry * PATIENCE, limit);
+        }
+    }
+
+    /// The application wants to know what the service's grantor sees.
+    pub(crate) fn look(
+        &mut self,
+        (request, service): (RequestId, ServiceName),
+        at: Look,
+        answer: Duration,
+        crowded: impl Fn(ProcessId) -> bool,
+        turn: &mut Turn,
+    ) {
+        let grantor = self.sessions.get(&service).and_then(|session| session.grantor);
+        if self.services.len() >= MAX_REQUESTS || grantor.is_some_and(|(process, _)| crowded(process)) {
+            turn.out.push(Output::Answer { request, outcome: Outcome::Busy });
+            return;
+        }
+        self.run_errand((request, service.clone()), Business::Look(at, None), Time::MAX, turn.now + answer);
+        self.pursue(&service, Some(request), turn);
+    }
+
+    /// The application wants nothing of the service to be left here: all its waits and holds end. The rest follows
+    /// by [`settled`](Self::settled), at the latest after `limit`.
+    pub(crate) fn destroy(&mut self, request: RequestId, service: ServiceName, limit: Duration, turn: &mut Turn) {
+        let reason = LostReason::Destroyed;
+        let session = self.sessions.entry(service.clone()).or_default();
+        // Of a grantor that is gone the elder knows the successor.
+        let elder = turn.elder.filter(|_| session.newest.is_some());
+        let whom = session.grantor.map(|(process, _)| process).or(session.last).or(elder);
+        let requests: Vec<(RequestId, bool)> = session
+            .requests
+            .iter()
+            .map(|(request, entry)| (*request, matches!(entry.state, State::Held { .. })))
+            .chain(
+                session.errands.iter().filter(|(_, errand)| !errand.is_ending()).map(|(request, _)| (*request, false)),
+            )
+            .collect();
+        for (request, held) in requests {
+            turn.out.push(match held {
+                true => Output::Lost { request, reason },
+                false => Output::Answer { request, outcome: Outcome::Closed(reason) },
+            });
+            self.release(request, turn);
+        }
+        if let Some(whom) = whom {
+            turn.say(whom, Message::Settle { service: service.clone(), request });
+        }
+        let limit = turn.now + limit;
+        let whom = whom.filter(|_| !planted!(turn.mutant, DestroyedAtOnce));
+        self.run_errand((request, service), Business::Ending(whom), Time::MAX, limit);
+        self.endings.insert(request);
+    }
+
+    /// Services that were destroyed here, and whose grantor knows it.
+    pub(crate) fn settled(&self) -> Vec<(RequestId, ServiceName)> {
+        let service = |request: &RequestId| {
+            let service = self.services.get(request)?;
+            let errand = self.sessions.get(service)?.errands.get(request)?;
+            (errand.what == Business::Ending(None)).then(|| (*request, service.clone()))
+        };
+        self.endings.iter().filter_map(service).collect()
+    }
+
+    /// Answers an errand that is done.
+    pub(crate) fn answer_errand(&mut self, request: RequestId, outcome: Outcome, turn: &mut Turn) {
+        if self.drop_errand(request).is_some() {
+            turn.out.push(Output::Answer { request, outcome });
+        }
     }
 
     /// The application wants a hold to last.
@@ -162,6 +316,14 @@ impl Holder {
                 break;
             }
             self.agenda.remove(&(at, request));
+            if let Some(errand) = self.errand_mut(request) {
+                let outcome = (errand.limit <= turn.now).then(|| errand.at_limit());
+                match outcome {
+                    Some(outcome) => self.answer_errand(request, outcome, turn),
+                    None => self.repeat(request, turn),
+                }
+                continue;
+            }
             let Some(entry) = self.request_mut(request) else { continue };
             let output = match entry.state {
                 State::Held { .. } => Output::Lost { request, reason: LostReason::LeaseEnded },
@@ -190,7 +352,7 @@ impl Holder {
     pub(crate) fn holds(&self, request: RequestId, now: Time) -> Option<Token> {
         let service = self.services.get(&request)?;
         match self.sessions.get(service)?.requests.get(&request)?.state {
-            State::Held { token, until } if now < until => Some(token),
+            State::Held { token, until, .. } if now < until => Some(token),
             _ => None,
         }
     }
@@ -199,8 +361,19 @@ impl Holder {
     pub(crate) fn granted(&self, request: RequestId) -> Option<Token> {
         let service = self.services.get(&request)?;
         match self.sessions.get(service)?.requests.get(&request)?.state {
-            State::Held { token, .. } | State::Won(_, token) => Some(token),
+            State::Held { token, .. } | State::Won(_, token, _) => Some(token),
             _ => None,
+        }
+    }
+
+    /// The place at which the request waits, if it was told.
+    pub(crate) fn place_of(&self, request: RequestId) -> Option<Ticket> {
+        let service = self.services.get(&request)?;
+        let request = self.sessions.get(service)?.requests.get(&request)?;
+        match request.state {
+            State::Queued(_, ticket) => Some(ticket),
+            State::Unsent | State::Asked(_) => request.ticket,
+            State::Won(..) | State::Held { .. } => None,
         }
     }
 
@@ -225,14 +398,17 @@ impl Holder {
     /// A place was acknowledged.
     pub(crate) fn on_queued(&mut self, service: &ServiceName, epoch: Epoch, request: RequestId, place: Ticket) {
         let Some(session) = self.sessions.get_mut(service) else { return };
-        if session.newest.is_some_and(|newest| newest > epoch) {
-            return;
-        }
+        let outdated = session.newest.is_some_and(|newest| newest > epoch);
         if let Some(entry) = session.requests.get_mut(&request)
             && let State::Unsent | State::Asked(_) | State::Queued(..) = entry.state
         {
-            entry.state = State::Queued(epoch, place);
-            entry.ticket = Some(place);
+            if !outdated {
+                entry.state = State::Queued(epoch, place);
+                entry.ticket = Some(place);
+            } else if session.reported.is_none_or(|reported| reported <= epoch) {
+                // A young turk is named, and this one acts until it is asked for its table: the place is good.
+                entry.ticket.get_or_insert(place);
+            }
         }
     }
 
@@ -259,28 +435,37 @@ impl Holder {
         match entry.state {
             State::Held { .. } | State::Won(..) if !planted!(turn.mutant, AnswerTwice) => {}
             _ => {
-                entry.state = State::Won(epoch, token);
+                entry.state = State::Won(epoch, token, turn.now);
                 self.accept(request, turn);
             }
         }
     }
 
-    /// A try met a lock that was not free.
-    pub(crate) fn on_refuse(&mut self, request: RequestId, holder: Option<HolderInfo>, turn: &mut Turn) {
+    /// The grantor neither grants nor queues it.
+    pub(crate) fn on_refuse(&mut self, request: RequestId, refusal: Refusal, turn: &mut Turn) {
         let Some(entry) = self.request_mut(request) else { return };
-        if !entry.only_if_free || !matches!(entry.state, State::Asked(_)) {
+        if !matches!(entry.state, State::Asked(_)) || !(entry.only_if_free || refusal == Refusal::Deadlock) {
             return;
         }
-        let outcome = match (holder, &entry.at_limit) {
-            (Some(holder), Outcome::Undecided) => Outcome::Held(holder),
+        let outcome = match (refusal, &entry.at_limit) {
+            (Refusal::Deadlock, _) => Outcome::Deadlock,
+            (Refusal::Held(holder), Outcome::Undecided) => Outcome::Held(holder),
+            (Refusal::Waited, Outcome::Undecided) => Outcome::Waited,
             (_, at_limit) => at_limit.clone(),
         };
         self.forget(request);
         turn.out.push(Output::Answer { request, outcome });
     }
 
-    /// Whom we asked does not grant.
-    pub(crate) fn on_not_grantor(&mut self, service: &ServiceName, epoch: Epoch, request: RequestId, turn: &mut Turn) {
+    /// Whom we asked does not grant. `instead`: a member of the view that does, as far as that one knows.
+    pub(crate) fn on_not_grantor(
+        &mut self,
+        service: &ServiceName,
+        epoch: Epoch,
+        request: RequestId,
+        instead: Option<(ProcessId, Epoch)>,
+        turn: &mut Turn,
+    ) {
         let Some(session) = self.sessions.get_mut(service) else { return };
         let homeless = |entry: &mut Request| {
             if let State::Asked(asked) | State::Queued(asked, _) = entry.state
@@ -298,7 +483,94 @@ impl Holder {
         } else if let Some(entry) = session.requests.get_mut(&request) {
             homeless(entry);
         }
-        self.pursue(service, None, turn);
+        if let Some((process, newer)) = instead
+            && newer > epoch
+            && session.newest.is_none_or(|newest| newest < newer)
+        {
+            self.on_grantor(service, process, newer, turn);
+        } else {
+            self.pursue(service, None, turn);
+        }
+    }
+
+    /// A newer grantor asked the one here for its table. Returns false if there is a newer one still.
+    pub(crate) fn on_successor(
+        &mut self,
+        from: ProcessId,
+        service: &ServiceName,
+        epoch: Epoch,
+        turn: &mut Turn,
+    ) -> bool {
+        if self.newest(service).is_some_and(|newest| newest > epoch) {
+            return false;
+        }
+        self.sessions.entry(service.clone()).or_default().refused = None;
+        self.on_grantor(service, from, epoch, turn);
+        true
+    }
+
+    /// The grantor of the service, and the newest epoch heard of.
+    pub(crate) fn grantor(&self, service: &ServiceName) -> (Option<ProcessId>, Option<Epoch>) {
+        let Some(session) = self.sessions.get(service) else { return (None, None) };
+        (session.grantor.map(|(process, _)| process), session.newest)
+    }
+
+    /// This member acts as the service's grantor.
+    pub(crate) fn on_won(&mut self, service: &ServiceName, turn: &mut Turn) {
+        self.answer_bids(service, &Outcome::Won, turn);
+    }
+
+    /// Another is, or is about to be, the service's grantor instead of this member.
+    pub(crate) fn on_superseded(&mut self, service: &ServiceName, by: ProcessId, turn: &mut Turn) {
+        if by != turn.me {
+            self.answer_bids(service, &Outcome::Superseded(by), turn);
+        }
+    }
+
+    fn answer_bids(&mut self, service: &ServiceName, outcome: &Outcome, turn: &mut Turn) {
+        let Some(session) = self.sessions.get(service) else { return };
+        let bids = session.errands.iter().filter(|(_, errand)| errand.what == Business::Bid);
+        for request in bids.map(|(request, _)| *request).collect::<Vec<_>>() {
+            self.answer_errand(request, outcome.clone(), turn);
+        }
+    }
+
+    /// A member has done all that we said to it before.
+    pub(crate) fn on_settled(&mut self, from: ProcessId, request: RequestId) {
+        if let Some(Errand { what: Business::Ending(whom), .. }) = self.errand_mut(request)
+            && *whom == Some(from)
+        {
+            *whom = None;
+        }
+    }
+
+    /// Whoever was asked cannot say that nothing is left of a service: it, or the one that grants now, is asked in a while.
+    pub(crate) fn on_unsettled(
+        &mut self,
+        from: ProcessId,
+        request: RequestId,
+        instead: Option<ProcessId>,
+        turn: &mut Turn,
+    ) {
+        if let Some(Errand { what: Business::Ending(whom), .. }) = self.errand_mut(request)
+            && *whom == Some(from)
+        {
+            *whom = instead.or(*whom);
+            self.postpone(request, turn);
+        }
+    }
+
+    /// What a grantor sees. Until the limit it is asked again if it cannot say.
+    pub(crate) fn on_seen(&mut self, request: RequestId, seen: Seen, turn: &mut Turn) {
+        match self.errand_mut(request) {
+            Some(errand) if matches!(errand.what, Business::Look(..)) => {}
+            _ => return,
+        }
+        if seen == Seen::Undecided {
+            self.postpone(request, turn);
+        } else {
+            self.answer_errand(request, Outcome::Seen(seen), turn);
+        }
     }
 
     /// Our hold lost against one with a higher token.
@@ -323,32 +595,43 @@ impl Holder {
         }
         session.grantor = Some((from, epoch));
         session.newest = Some(epoch);
+        session.reported = Some(epoch);
         session.last = None;
         session.asked_elder = false;
         let (mut holds, mut waits, mut bytes) = (Vec::new(), Vec::new(), 0);
         for (&request, entry) in &mut session.requests {
-            let (name, metadata) = (entry.name.clone(), entry.metadata.clone());
-            bytes += 64 + name.as_bytes().len() + metadata.as_bytes().len();
+            let (want, owner, metadata) = (entry.want.clone(), entry.owner, entry.metadata.clone());
+            let names: usize = want.names().iter().map(|name| name.as_bytes().len() + 8).sum();
+            bytes += 64 + names + metadata.as_bytes().len();
             match entry.state {
                 State::Won(..) if planted!(turn.mutant, ReportNoWonHold) => {}
-                State::Held { token, .. } | State::Won(_, token) => {
-                    holds.push(HoldReport { request, name, token, metadata });
+                State::Held { .. } if want == Want::Suspension && planted!(turn.mutant, KeepSuspensionToItself) => {}
+                State::Held { token, since, .. } | State::Won(_, token, since) => {
+                    let held_for = turn.now.since(since);
+                    holds.push(HoldReport { request, want, owner, token, held_for, metadata });
                 }
                 // A try does not wait, so it is asked again instead.
                 _ if entry.only_if_free => entry.state = State::Unsent,
                 _ if planted!(turn.mutant, ReportNoWaits) => entry.state = State::Asked(epoch),
                 _ => {
                     entry.state = State::Asked(epoch);
-                    waits.push(WaitReport { request, name, ticket: entry.ticket, metadata });
+                    waits.push(WaitReport { request, want, owner, ticket: entry.ticket, metadata });
                 }
             }
-            if bytes >= REPORT_BYTES {
+            if bytes >= turn.part_bytes {
                 bytes = 0;
                 let (holds, waits) = (std::mem::take(&mut holds), std::mem::take(&mut waits));
                 turn.say(from, Message::Report { service: service.clone(), epoch, holds, waits, last: false });
             }
         }
         turn.say(from, Message::Report { service: service.clone(), epoch, holds, waits, last: true });
+        for (request, errand) in &mut session.errands {
+            if let Business::Ending(whom @ Some(_)) = &mut errand.what {
+                // Whom we told may have handed its table over before. What is not in our report is over here.
+                *whom = Some(from);
+                turn.say(from, Message::Settle { service: service.clone(), request: *request });
+            }
+        }
         self.pursue(service, None, turn);
         true
     }
@@ -367,7 +650,20 @@ impl Holder {
                     }
                 }
             }
-            if session.grantor.is_none() && session.requests.values().any(|entry| entry.state == State::Unsent) {
+            for (request, errand) in &mut session.errands {
+                match &mut errand.what {
+                    // The elder may be another one.
+                    Business::Bid => turn.say_elder(Message::Become { service: service.clone() }),
+                    Business::Look(..) => {}
+                    Business::Ending(Some(whom)) if !view.contains(*whom) => {
+                        // It may have had a successor.
+                        *whom = view.elder().process;
+                        turn.say(*whom, Message::Settle { service: service.clone(), request: *request });
+                    }
+                    Business::Ending(_) => {}
+                }
+            }
+            if session.grantor.is_none() && session.wants_grantor() {
                 wanting.push(service.clone());
             }
         }
@@ -409,7 +705,7 @@ impl Holder {
         }
         for request in self.services.keys().copied().collect::<Vec<_>>() {
             turn.out.push(Output::Answer { request, outcome: Outcome::Closed(reason) });
-            self.end(request, turn);
+            self.release(request, turn);
         }
     }
 
@@ -443,7 +739,7 @@ impl Holder {
     fn pursue(&mut self, service: &ServiceName, only: Option<RequestId>, turn: &mut Turn) {
         let Some(session) = self.sessions.get_mut(service) else { return };
         let Some((grantor, epoch)) = session.grantor else {
-            if !session.asked_elder && turn.elder.is_some() {
+            if !session.asked_elder && turn.elder.is_some() && session.wants_grantor() {
                 session.asked_elder = true;
                 turn.say_elder(Message::WhoGrants { service: service.clone() });
             }
@@ -459,9 +755,9 @@ impl Holder {
                 return;
             }
             entry.state = State::Asked(epoch);
-            let (name, metadata) = (entry.name.clone(), entry.metadata.clone());
+            let (want, owner, metadata) = (entry.want.clone(), entry.owner, entry.metadata.clone());
             let (service, only_if_free) = (service.clone(), entry.only_if_free);
-            turn.say(grantor, Message::Ask { service, epoch, request, name, only_if_free, metadata });
+            turn.say(grantor, Message::Ask { service, epoch, request, want, owner, only_if_free, metadata });
         };
         match only {
             Some(request) => {
@@ -471,6 +767,80 @@ impl Holder {
             }
             None => session.requests.iter_mut().for_each(|(request, entry)| ask(*request, entry)),
         }
+        // After the requests: they may look at the place of one.
+        let mut look = |request: RequestId, errand: &mut Errand| {
+            if let Business::Look(at, asked) = &mut errand.what
+                && *asked != Some(epoch)
+            {
+                *asked = Some(epoch);
+                turn.say(grantor, Message::Look { service: service.clone(), epoch, request, at: at.clone() });
+            }
+        };
+        match only {
+            Some(request) => {
+                if let Some(errand) = session.errands.get_mut(&request) {
+                    look(request, errand);
+                }
+            }
+            None => session.errands.iter_mut().for_each(|(request, errand)| look(*request, errand)),
+        }
+    }
+
+    /// Says an errand again that nobody has answered.
+    fn repeat(&mut self, request: RequestId, turn: &mut Turn) {
+        let Some(service) = self.services.get(&request).cloned() else { return };
+        let Some(errand) = self.errand_mut(request) else { return };
+        errand.again = Time::MAX;
+        match &mut errand.what {
+            Business::Bid => {
+                errand.again = turn.now + turn.retry * PATIENCE;
+                turn.say_elder(Message::Become { service: service.clone() });
+            }
+            Business::Look(_, asked) => *asked = None,
+            Business::Ending(whom) => {
+                if let Some(whom) = *whom {
+                    turn.say(whom, Message::Settle { service: service.clone(), request });
+                }
+            }
+        }
+        let due = errand.due();
+        if due != Time::MAX {
+            self.agenda.insert((due, request));
+        }
+        self.pursue(&service, Some(request), turn);
+    }
+
+    /// An errand is to be done again in a while: the grantor cannot say yet, or has not heard that it is one.
+    fn postpone(&mut self, request: RequestId, turn: &Turn) {
+        let Some(errand) = self.errand_mut(request) else { return };
+        let before = errand.due();
+        errand.again = turn.now + turn.retry / 2;
+        let due = errand.due();
+        self.agenda.remove(&(before, request));
+        self.agenda.insert((due, request));
+    }
+
+    fn run_errand(&mut self, (request, service): (RequestId, ServiceName), what: Business, again: Time, limit: Time) {
+        let errand = Errand { what, again, limit };
+        if errand.due() != Time::MAX {
+            self.agenda.insert((errand.due(), request));
+        }
+        self.services.insert(request, service.clone());
+        self.sessions.entry(service).or_default().errands.insert(request, errand);
+    }
+
+    fn drop_errand(&mut self, request: RequestId) -> Option<Errand> {
+        let service = self.services.get(&request)?;
+        let errand = self.sessions.get_mut(service)?.errands.remove(&request)?;
+        self.services.remove(&request);
+        self.endings.remove(&request);
+        self.agenda.remove(&(errand.due(), request));
+        Some(errand)
+    }
+
+    fn errand_mut(&mut self, request: RequestId) -> Option<&mut Errand> {
+        let service = self.services.get(&request)?;
+        self.sessions.get_mut(service)?.errands.get_mut(&request)
     }
 
     /// A won lock begins to be held, if the member's lease runs.
@@ -479,10 +849,10 @@ impl Holder {
             return;
         }
         let Some(entry) = self.request_mut(request) else { return };
-        let State::Won(_, token) = entry.state else { return };
+        let State::Won(_, token, since) = entry.state else { return };
         let until = entry.lease.map_or(Time::MAX, |lease| turn.now + lease);
         let limit = entry.limit;
-        entry.state = State::Held { token, until };
+        entry.state = State::Held { token, until, since };
         self.agenda.remove(&(limit, request));
         if until != Time::MAX {
             self.agenda.insert((until, request));

@@ -12,6 +12,8 @@ pub const MAX_SERVICE_NAME: usize = 255;
 pub const MAX_LOCK_NAME: usize = 4096;
 /// The longest metadata that a holder may attach, in bytes.
 pub const MAX_METADATA: usize = 4096;
+/// The most locks in one batch.
+pub const MAX_BATCH: usize = 1024;
 
 /// One run of one process: 128 random bits drawn at its start and never used again.
 ///
@@ -280,9 +282,79 @@ impl Serialize for LockName {
 
 impl<'de> Deserialize<'de> for LockName {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_bytes(BytesVisitor).and_then(|bytes| LockName::new(&bytes).map_err(D::Error::custom))
+        deserializer.deserialize_bytes(BytesVisitor(LockName::new))
     }
 }
+
+/// Locks that are wanted together: 1 to [`MAX_BATCH`] names in ascending order, none of them twice.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize)]
+pub struct Batch(Arc<[LockName]>);
+
+impl Batch {
+    /// Sorts the names; one that is given twice counts once.
+    pub fn new(mut names: Vec<LockName>) -> Result<Self, InvalidBatch> {
+        names.sort();
+        names.dedup();
+        if names.is_empty() || names.len() > MAX_BATCH {
+            return Err(InvalidBatch { count: names.len() });
+        }
+        Ok(Batch(names.into()))
+    }
+
+    /// The names.
+    pub fn names(&self) -> &[LockName] {
+        &self.0
+    }
+}
+
+impl<'de> Deserialize<'de> for Batch {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Batch::new(Vec::deserialize(deserializer)?).map_err(D::Error::custom)
+    }
+}
+
+/// A batch of no locks, or of too many.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("a batch has 1 to {MAX_BATCH} different locks, this one has {count}")]
+pub struct InvalidBatch {
+    /// How many different ones were given.
+    pub count: usize,
+}
+
+/// What a request wants.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+pub enum Want {
+    /// One lock.
+    Lock(LockName),
+    /// Several locks of the service, all or nothing.
+    Batch(Batch),
+    /// The suspension of the whole service: as long as it is held nobody else holds anything.
+    Suspension,
+}
+
+impl Want {
+    /// The names of its locks, ascending; none for a suspension.
+    pub fn names(&self) -> &[LockName] {
+        match self {
+            Want::Lock(name) => std::slice::from_ref(name),
+            Want::Batch(batch) => batch.names(),
+            Want::Suspension => &[],
+        }
+    }
+
+    /// How many tokens a grant of it takes.
+    pub fn tokens(&self) -> u32 {
+        match self {
+            Want::Batch(batch) => batch.names().len() as u32,
+            Want::Lock(_) | Want::Suspension => 1,
+        }
+    }
+}
+
+/// On whose behalf a request is made, within its member: whoever holds something passes a suspension that waits.
+/// Zero: nobody in particular, the whole member.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Serialize, Deserialize)]
+pub struct Owner(pub u64);
 
 /// What a holder says of itself: up to [`MAX_METADATA`] bytes that others can read. Empty costs nothing.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
@@ -321,30 +393,27 @@ impl Serialize for Metadata {
 
 impl<'de> Deserialize<'de> for Metadata {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_bytes(BytesVisitor).and_then(|bytes| Metadata::new(&bytes).map_err(D::Error::custom))
+        deserializer.deserialize_bytes(BytesVisitor(Metadata::new))
     }
 }
 
-/// Bytes as any serde format may hand them over. The text form is for people to read, not to be read back.
-struct BytesVisitor;
+/// Makes something of bytes, as any serde format may hand them over. The text form is for people to read, not to be
+/// read back. The bytes are copied once only: tables of many names are read so.
+struct BytesVisitor<T>(fn(&[u8]) -> Result<T, InvalidName>);
 
-impl Visitor<'_> for BytesVisitor {
-    type Value = Vec<u8>;
+impl<T> Visitor<'_> for BytesVisitor<T> {
+    type Value = T;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("bytes")
     }
 
-    fn visit_bytes<E: serde::de::Error>(self, bytes: &[u8]) -> Result<Vec<u8>, E> {
-        Ok(bytes.to_vec())
+    fn visit_bytes<E: serde::de::Error>(self, bytes: &[u8]) -> Result<T, E> {
+        self.0(bytes).map_err(E::custom)
     }
 
-    fn visit_byte_buf<E: serde::de::Error>(self, bytes: Vec<u8>) -> Result<Vec<u8>, E> {
-        Ok(bytes)
-    }
-
-    fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Vec<u8>, E> {
-        Ok(text.as_bytes().to_vec())
+    fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<T, E> {
+        self.visit_bytes(text.as_bytes())
     }
 }
 

@@ -5,12 +5,14 @@
 //! exactly once and in order as long as both processes live: everything about locks.
 
 use super::id::{
-    Epoch, Lineage, LockName, MemberInfo, Metadata, ProcessId, RequestId, ServiceName, Ticket, Token, ViewNumber,
+    Epoch, Lineage, LockName, MemberInfo, Metadata, Owner, ProcessId, RequestId, ServiceName, Ticket, Token,
+    ViewNumber, Want,
 };
 use super::view::{Change, View};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
+use std::time::Duration;
 
 /// What goes over a connection in one frame.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
@@ -287,10 +289,14 @@ impl TokenRange {
 pub struct HoldReport {
     /// The request that was granted.
     pub request: RequestId,
-    /// The lock.
-    pub name: LockName,
-    /// The token of the grant.
+    /// What it wanted.
+    pub want: Want,
+    /// On whose behalf.
+    pub owner: Owner,
+    /// The token of the grant; of a batch, that of its first lock.
     pub token: Token,
+    /// How long it has held.
+    pub held_for: Duration,
     /// What the holder says of itself.
     pub metadata: Metadata,
 }
@@ -300,8 +306,10 @@ pub struct HoldReport {
 pub struct WaitReport {
     /// The request.
     pub request: RequestId,
-    /// The lock.
-    pub name: LockName,
+    /// What it wants.
+    pub want: Want,
+    /// On whose behalf.
+    pub owner: Owner,
     /// Its place, if one was acknowledged.
     pub ticket: Option<Ticket>,
     /// What the holder-to-be says of itself.
@@ -312,12 +320,99 @@ pub struct WaitReport {
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct HolderInfo {
+    /// The lock; `None`: it has suspended the whole service.
+    pub name: Option<LockName>,
     /// The holder's process.
     pub process: ProcessId,
     /// Its token.
     pub token: Token,
     /// What it says of itself.
     pub metadata: Metadata,
+    /// How long it has held, by the grantor's clock.
+    pub held_for: Duration,
+}
+
+/// A request that waits, as its grantor sees it.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct WaiterInfo {
+    /// The waiter's process.
+    pub process: ProcessId,
+    /// What it says of itself.
+    pub metadata: Metadata,
+    /// Whether it wants the suspension of the whole service.
+    pub suspends: bool,
+}
+
+/// Why a request is refused.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+pub enum Refusal {
+    /// It did not want to wait, and this stands in its way.
+    Held(HolderInfo),
+    /// It did not want to wait, and others were there first.
+    Waited,
+    /// It did not want to wait, and the grantor cannot say yet.
+    Undecided,
+    /// Its owner holds something and wants to suspend the service, and so does another that holds something and was
+    /// there first: each would wait for the other for ever.
+    Deadlock,
+}
+
+/// A question to a grantor.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+pub enum Look {
+    /// Who holds a lock, and who waits for it?
+    Lock(LockName),
+    /// Who has suspended the service, and who waits for that?
+    Suspension,
+    /// How many are before this request of the asker?
+    Place(RequestId),
+    /// Which locks are held, in the order of their names, after this one?
+    Held(Option<LockName>),
+}
+
+/// The answer.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+pub enum Seen {
+    /// A lock or the suspension.
+    Lock {
+        /// Who has it.
+        holder: Option<HolderInfo>,
+        /// The first who wait, in their order.
+        waiters: Vec<WaiterInfo>,
+        /// How many more wait.
+        more: u64,
+    },
+    /// A place.
+    Place {
+        /// Requests that go first: of a lock those before it in its queue, of a batch those in the longest of its queues, of
+        /// a suspension all earlier ones that wait.
+        before: u64,
+        /// Holds that have to end first.
+        holds: u64,
+    },
+    /// Holders, in the order of the names.
+    Held {
+        /// Some of them.
+        holders: Vec<HolderInfo>,
+        /// Whether there are no more.
+        last: bool,
+    },
+    /// The request is not known, or holds already.
+    Unknown,
+    /// The grantor does not act yet.
+    Undecided,
+}
+
+/// What a named grantor begins with.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+pub enum Origin {
+    /// Nobody holds anything.
+    Free,
+    /// Somebody may hold: ask everyone.
+    Everyone,
+    /// This member may have the table.
+    Predecessor(ProcessId),
 }
 
 /// Said of locks; delivered exactly once and in order while both processes live.
@@ -347,8 +442,97 @@ pub enum Message {
         service: ServiceName,
         /// Tokens to grant with.
         range: TokenRange,
-        /// Somebody may hold locks of this service: ask everyone first.
-        recover: bool,
+        /// Where what others hold and wait for is found.
+        origin: Origin,
+    },
+    /// I want to be the grantor: a young turk.
+    ///
+    /// ```text
+    /// T ->[Become] E   E ->[Name from G] T   T ->[Hand] G   G ->[Table ...] T   T ->[Acts] E   T ->[Recover] those in it
+    /// ```
+    Become {
+        /// The service.
+        service: ServiceName,
+    },
+    /// Another asked after you, and you will not be named.
+    Outbid {
+        /// The service.
+        service: ServiceName,
+        /// Who.
+        by: ProcessId,
+    },
+    /// A grantor has begun to act.
+    Acts {
+        /// The service.
+        service: ServiceName,
+        /// Its term.
+        epoch: Epoch,
+    },
+    /// A grantor that goes asks for this member to be named in its place.
+    Yield {
+        /// The service.
+        service: ServiceName,
+        /// The term of the one that goes.
+        epoch: Epoch,
+        /// The successor.
+        to: ProcessId,
+    },
+    /// A grantor is over, and its table was empty.
+    Vacant {
+        /// The service.
+        service: ServiceName,
+        /// Its term.
+        epoch: Epoch,
+    },
+    /// The named member will not grant in that epoch.
+    Decline {
+        /// The service.
+        service: ServiceName,
+        /// The term that was named.
+        epoch: Epoch,
+    },
+    /// The member that was named in your place will not: yield to another.
+    Declined {
+        /// The service.
+        service: ServiceName,
+        /// Who will not.
+        by: ProcessId,
+    },
+    /// Hand your table over. Answering ends every older epoch at the answerer.
+    Hand {
+        /// The service.
+        service: ServiceName,
+        /// The new grantor's term.
+        epoch: Epoch,
+    },
+    /// The table, in parts.
+    Table {
+        /// The service.
+        service: ServiceName,
+        /// The new grantor's term.
+        epoch: Epoch,
+        /// Holds, with their members.
+        holds: Vec<(ProcessId, HoldReport)>,
+        /// Waits, with their members, in ticket order.
+        waits: Vec<(ProcessId, WaitReport)>,
+        /// No more parts.
+        last: bool,
+    },
+    /// I have no table to hand over: ask everyone.
+    NoTable {
+        /// The service.
+        service: ServiceName,
+        /// The new grantor's term.
+        epoch: Epoch,
+    },
+    /// There is a newer grantor than you.
+    Deposed {
+        /// The service.
+        service: ServiceName,
+        /// Who, if the sender knows.
+        by: Option<ProcessId>,
+        /// Its term.
+        epoch: Epoch,
     },
     /// The grantor's tokens run low.
     MoreTokens {
@@ -393,8 +577,10 @@ pub enum Message {
         epoch: Epoch,
         /// The asker's number for it; asked twice, it is granted once.
         request: RequestId,
-        /// The lock.
-        name: LockName,
+        /// What it wants.
+        want: Want,
+        /// On whose behalf.
+        owner: Owner,
         /// Do not queue: refuse unless free.
         only_if_free: bool,
         /// What the asker says of itself.
@@ -419,10 +605,10 @@ pub enum Message {
         epoch: Epoch,
         /// The request.
         request: RequestId,
-        /// The fencing token.
+        /// The fencing token; of a batch that of its first lock, the others follow.
         token: Token,
     },
-    /// Not free, and you did not want to wait.
+    /// Not granted, and not queued either.
     Refuse {
         /// The service.
         service: ServiceName,
@@ -430,8 +616,8 @@ pub enum Message {
         epoch: Epoch,
         /// The request.
         request: RequestId,
-        /// Who has it; `None` if the grantor cannot say yet.
-        holder: Option<HolderInfo>,
+        /// Why.
+        refusal: Refusal,
     },
     /// I do not grant this service, or no longer in that epoch.
     NotGrantor {
@@ -441,6 +627,8 @@ pub enum Message {
         epoch: Epoch,
         /// The request.
         request: RequestId,
+        /// Who does, if the sender has heard of a newer one.
+        instead: Option<(ProcessId, Epoch)>,
     },
     /// The request is over: released, cancelled, or an unwanted grant given back.
     Done {
@@ -482,4 +670,122 @@ pub enum Message {
         /// The request whose hold is over.
         request: RequestId,
     },
+    /// Tell me when nothing is left there of what I have given up.
+    Settle {
+        /// The service.
+        service: ServiceName,
+        /// The asker's number for it.
+        request: RequestId,
+    },
+    /// Nothing is.
+    Settled {
+        /// As asked.
+        request: RequestId,
+    },
+    /// That cannot be said here yet, or is another one's to say.
+    Unsettled {
+        /// As asked.
+        request: RequestId,
+        /// Who grants now.
+        instead: Option<ProcessId>,
+    },
+    /// What do you see?
+    Look {
+        /// The service.
+        service: ServiceName,
+        /// The grantor's term as the asker knows it.
+        epoch: Epoch,
+        /// The asker's number for it.
+        request: RequestId,
+        /// At what.
+        at: Look,
+    },
+    /// This.
+    Seen {
+        /// As asked.
+        request: RequestId,
+        /// The answer.
+        seen: Seen,
+    },
+}
+
+impl Packet {
+    /// The name of what it carries: the variant of its notice or message. A relay is named by its inside.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Packet::Heir { notice, .. } => notice.kind(),
+            Packet::Notice(notice) => notice.kind(),
+            Packet::Linked { message, .. } => message.kind(),
+            Packet::Ack { .. } => "Ack",
+            Packet::Relay { packet, .. } => packet.kind(),
+        }
+    }
+}
+
+impl Notice {
+    /// The name of its variant.
+    fn kind(&self) -> &'static str {
+        match self {
+            Notice::Hello { .. } => "Hello",
+            Notice::HelloIs { .. } => "HelloIs",
+            Notice::Found { .. } => "Found",
+            Notice::FoundOk { .. } => "FoundOk",
+            Notice::Join { .. } => "Join",
+            Notice::Leave => "Leave",
+            Notice::Beat { .. } => "Beat",
+            Notice::Pulse { .. } => "Pulse",
+            Notice::Vouch { .. } => "Vouch",
+            Notice::Canvass { .. } => "Canvass",
+            Notice::Canvassed { .. } => "Canvassed",
+            Notice::Prepare { .. } => "Prepare",
+            Notice::Promise { .. } => "Promise",
+            Notice::Nack { .. } => "Nack",
+            Notice::Accept { .. } => "Accept",
+            Notice::Accepted { .. } => "Accepted",
+            Notice::Install { .. } => "Install",
+            Notice::ViewIs(_) => "ViewIs",
+            Notice::Fetch { .. } => "Fetch",
+            Notice::Stale { .. } => "Stale",
+        }
+    }
+}
+
+impl Message {
+    /// The name of its variant.
+    fn kind(&self) -> &'static str {
+        match self {
+            Message::WhoGrants { .. } => "WhoGrants",
+            Message::GrantorIs { .. } => "GrantorIs",
+            Message::Name { .. } => "Name",
+            Message::MoreTokens { .. } => "MoreTokens",
+            Message::Tokens { .. } => "Tokens",
+            Message::Inventory { .. } => "Inventory",
+            Message::InventoryIs { .. } => "InventoryIs",
+            Message::Ask { .. } => "Ask",
+            Message::Queued { .. } => "Queued",
+            Message::Grant { .. } => "Grant",
+            Message::Refuse { .. } => "Refuse",
+            Message::NotGrantor { .. } => "NotGrantor",
+            Message::Done { .. } => "Done",
+            Message::Recover { .. } => "Recover",
+            Message::Report { .. } => "Report",
+            Message::Revoke { .. } => "Revoke",
+            Message::Become { .. } => "Become",
+            Message::Outbid { .. } => "Outbid",
+            Message::Acts { .. } => "Acts",
+            Message::Yield { .. } => "Yield",
+            Message::Vacant { .. } => "Vacant",
+            Message::Decline { .. } => "Decline",
+            Message::Declined { .. } => "Declined",
+            Message::Hand { .. } => "Hand",
+            Message::Table { .. } => "Table",
+            Message::NoTable { .. } => "NoTable",
+            Message::Deposed { .. } => "Deposed",
+            Message::Settle { .. } => "Settle",
+            Message::Settled { .. } => "Settled",
+            Message::Unsettled { .. } => "Unsettled",
+            Message::Look { .. } => "Look",
+            Message::Seen { .. } => "Seen",
+        }
+    }
 }

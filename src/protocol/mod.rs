@@ -34,15 +34,15 @@ mod turn;
 pub mod view;
 
 pub use event::{
-    Command, Config, Event, GrantorState, Hint, Input, LockStatus, LostReason, Outcome, Output, ServiceStatus, Sizes,
-    Status, Wait,
+    Command, Config, Event, GrantorState, Hint, Input, Load, LockStatus, LostReason, Outcome, Output, ServiceStatus,
+    Sizes, Status, Wait,
 };
 pub use heir::StoredVote;
 pub use id::{
-    Epoch, Host, InvalidName, Lineage, LockName, MemberInfo, Metadata, ProcessId, RequestId, ServiceName, Ticket,
-    Token, ViewNumber,
+    Batch, Epoch, Host, InvalidBatch, InvalidName, Lineage, LockName, MemberInfo, Metadata, Owner, ProcessId,
+    RequestId, ServiceName, Ticket, Token, ViewNumber, Want,
 };
-pub use message::{HolderInfo, Message, Notice, Packet, Standing};
+pub use message::{HolderInfo, Look, Message, Notice, Packet, Refusal, Seen, Standing, WaiterInfo};
 pub use node::Node;
 pub use time::Time;
 pub use timing::{InvalidTiming, Timing};

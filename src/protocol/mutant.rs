@@ -2,6 +2,7 @@
 //! can fail. Each is a mistake that somebody could make. The simulator plants one in a node's configuration and must
 //! find it; where it is planted, the code says `planted!`.
 
+use std::str::FromStr;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The breaks that were asked for, whether planted or not: a bit each.
@@ -100,6 +101,59 @@ pub enum Mutant {
     LoseInFlight,
     /// A message that arrives twice is heard twice.
     HearTwice,
+    /// A grantor that has handed its table over goes on granting.
+    GrantAfterHand,
+    /// A table is handed over without those who wait.
+    HandOverNoWaits,
+    /// A table is handed over without its last hold.
+    HandOverOneHoldLess,
+    /// All who wait are handed over with the last one's place.
+    HandOverNoPlaces,
+    /// A young turk that is asked before all of its table has come passes on what it has.
+    HandOverWhatIsThere,
+    /// A young turk acts when the first part of its table has come.
+    ActOnFirstPart,
+    /// A young turk acts although a younger one has asked for the table.
+    ActBeforeHeir,
+    /// A young turk takes the word that there is no table for an empty table.
+    TakeNoTableForEmpty,
+    /// A young turk takes over what those have in the table who have left the view.
+    TakeOverTheDead,
+    /// A young turk waits on for the table of one that has left the view.
+    WaitForTheGone,
+    /// A young turk that passes its table on says nothing to those who asked it meanwhile.
+    ForgetThoseWhoAsked,
+    /// Nobody is asked what was on its way when a table changed hands.
+    CheckNobody,
+    /// Who asked to become grantor is told that it is as soon as it is named.
+    WinWhenNamed,
+    /// A grantor that leaves calls its table empty.
+    CallItVacant,
+    /// A service is suspended while others hold its locks.
+    SuspendBesideHolds,
+    /// A lock of a suspended service is granted.
+    LockThoughSuspended,
+    /// A member does not report that it has a service suspended.
+    KeepSuspensionToItself,
+    /// Of a batch the table keeps the first lock only.
+    TearBatch,
+    /// Destroying a service does not wait for the grantor's word.
+    DestroyedAtOnce,
+    /// Who has handed a table over says for the new grantor that nothing is left of a destroyed service.
+    SettleElsewhere,
+}
+
+/// By its name.
+impl FromStr for Mutant {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Mutant, String> {
+        let is_it = |mutant: &Mutant| format!("{mutant:?}") == name;
+        Mutant::ALL
+            .into_iter()
+            .find(is_it)
+            .ok_or_else(|| format!("no break is called {name}; there are {:?}", Mutant::ALL))
+    }
 }
 
 impl Mutant {
@@ -120,7 +174,7 @@ impl Mutant {
     }
 
     /// All of them.
-    pub const ALL: [Mutant; 44] = [
+    pub const ALL: [Mutant; 64] = [
         Mutant::SkipOneInRecovery,
         Mutant::AwaitNoGhosts,
         Mutant::ServeWhileRecovering,
@@ -165,5 +219,25 @@ impl Mutant {
         Mutant::HeirVotesAtOnce,
         Mutant::LoseInFlight,
         Mutant::HearTwice,
+        Mutant::GrantAfterHand,
+        Mutant::HandOverNoWaits,
+        Mutant::HandOverOneHoldLess,
+        Mutant::HandOverNoPlaces,
+        Mutant::HandOverWhatIsThere,
+        Mutant::ActOnFirstPart,
+        Mutant::ActBeforeHeir,
+        Mutant::TakeNoTableForEmpty,
+        Mutant::TakeOverTheDead,
+        Mutant::WaitForTheGone,
+        Mutant::ForgetThoseWhoAsked,
+        Mutant::CheckNobody,
+        Mutant::WinWhenNamed,
+        Mutant::CallItVacant,
+        Mutant::SuspendBesideHolds,
+        Mutant::LockThoughSuspended,
+        Mutant::KeepSuspensionToItself,
+        Mutant::TearBatch,
+        Mutant::DestroyedAtOnce,
+        Mutant::SettleElsewhere,
     ];
 }

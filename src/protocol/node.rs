@@ -8,18 +8,19 @@ mod voting;
 use super::decision::{Acceptor, Proposal, Step, choose};
 use super::elder::Elder;
 use super::event::{
-    Command, Config, Event, GrantorState, Hint, Input, LostReason, Outcome, Output, ServiceStatus, Sizes, Status,
+    Command, Config, Event, GrantorState, Hint, Input, Load, LostReason, Outcome, Output, ServiceStatus, Sizes, Status,
 };
 use super::founding::{Found, Seeking};
 use super::grantor::{Asked, Grantor};
 use super::heir::{Heir, Heirs, Speaker, StoredVote};
 use super::holder::{Holder, Wish, lost_grantor};
-use super::id::{Epoch, Lineage, MemberInfo, ProcessId, RequestId, ServiceName, Token, ViewNumber};
+use super::id::{Epoch, Lineage, LockName, MemberInfo, ProcessId, RequestId, ServiceName, Ticket, Token, ViewNumber};
 use super::lease::{Lease, rank};
 use super::link::Post;
-use super::message::{Ballot, Message, Notice, Packet, Standing, TokenRange};
+use super::message::{Ballot, Look, Message, Notice, Origin, Packet, Seen, Standing, TokenRange};
 use super::registry::Registry;
 use super::time::Time;
+use super::timing::Timing;
 use super::turn::Turn;
 use super::view::{Change, View};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -99,6 +100,10 @@ pub struct Node {
     last_pulse: u64,
     holder: Holder,
     grantors: BTreeMap<ServiceName, Grantor>,
+    /// Services that this member is to grant no longer, and when it asks for a successor again.
+    departing: BTreeMap<ServiceName, Time>,
+    /// Those who took them over, until they have acknowledged all they were told.
+    handing: BTreeMap<ServiceName, ProcessId>,
     /// Requests for epochs that this member has not heard of yet.
     early: BTreeMap<ServiceName, Vec<(Epoch, Asked)>>,
     /// Processes known to be dead for sure.
@@ -164,6 +169,8 @@ impl Node {
             last_pulse: 0,
             holder: Holder::default(),
             grantors: BTreeMap::new(),
+            departing: BTreeMap::new(),
+            handing: BTreeMap::new(),
             early: BTreeMap::new(),
             dead: BTreeSet::new(),
             elder_dead_at: None,
@@ -214,7 +221,14 @@ impl Node {
             self.store(out); // that this heir is there, before anybody can take it in
         }
         if self.stage == Stage::Gone {
-            if let Input::Command(Command::Lock { request, .. } | Command::Extend { request, .. }) = input {
+            if let Input::Command(
+                Command::Lock { request, .. }
+                | Command::Extend { request, .. }
+                | Command::Become { request, .. }
+                | Command::Destroy { request, .. }
+                | Command::Look { request, .. },
+            ) = input
+            {
                 out.push(Output::Answer { request, outcome: Outcome::Closed(LostReason::Left) });
             }
             return;
@@ -234,6 +248,7 @@ impl Node {
         }
         self.on_timer(now, out);
         self.look_at_lease(now, out);
+        self.end_services(now, out);
     }
 
     /// When [`Input::Timer`] is due next; `None`: never.
@@ -242,12 +257,15 @@ impl Node {
         match &self.stage {
             Stage::Gone => return None,
             Stage::Seeking(seeking) => due = due.min(seeking.deadline()),
+            // Goodbye is said when nothing is granted here any more, and that is no matter of time.
+            Stage::Leaving { until, .. } if !self.has_handed_over() => due = due.min(*until),
             Stage::Leaving { again_at, until } | Stage::Parting { again_at, until, .. } => {
                 due = due.min(*again_at).min(*until);
             }
             Stage::Member => {}
         }
         due = due.min(self.holder.deadline().unwrap_or(Time::MAX));
+        due = due.min(self.departing.values().min().copied().unwrap_or(Time::MAX));
         if self.heir.is_some()
             && let Some(view) = self.ballot_view()
         {
@@ -263,7 +281,7 @@ impl Node {
                 due = due.min(end).min(self.greet_at).min(self.orphaned_at);
             }
             match &self.elder {
-                Some(elder) => due = due.min(elder.deadline(self.proposal.is_none())),
+                Some(elder) => due = due.min(elder.deadline(self.proposal.is_none(), view.timing.retry)),
                 None => due = due.min(self.lease.next_beat),
             }
             match &self.proposal {
@@ -310,9 +328,35 @@ impl Node {
         self.grantors.iter().map(|(service, grantor)| (service, grantor.epoch(), grantor.state()))
     }
 
+    /// The load of the service's grantor, if it acts here.
+    pub fn load(&self, service: &ServiceName) -> Option<Load> {
+        self.grantors.get(service).and_then(Grantor::load)
+    }
+
+    /// The load of each grantor that acts here. Costs as much as there are grantors and members in their tables, however
+    /// long these are.
+    pub fn loads(&self) -> impl Iterator<Item = (&ServiceName, Load)> {
+        self.grantors.iter().filter_map(|(service, grantor)| Some((service, grantor.load()?)))
+    }
+
     /// The requests in the table of the service's grantor, if it is that: with the token of those that hold.
     pub fn table(&self, service: &ServiceName) -> impl Iterator<Item = (ProcessId, RequestId, Option<Token>)> {
         self.grantors.get(service).into_iter().flat_map(Grantor::requests)
+    }
+
+    /// The locks that the service's grantor has given away, if it is that: to whom, for which request, with which token.
+    pub fn held(&self, service: &ServiceName) -> impl Iterator<Item = (&LockName, ProcessId, RequestId, Token)> {
+        self.grantors.get(service).into_iter().flat_map(Grantor::held)
+    }
+
+    /// Who waits at the service's grantor, if it is that, and at which place.
+    pub fn waiting(&self, service: &ServiceName) -> impl Iterator<Item = (ProcessId, RequestId, Ticket)> {
+        self.grantors.get(service).into_iter().flat_map(Grantor::waiting)
+    }
+
+    /// The place at which `request` of this process waits, if a grantor has told it.
+    pub fn place_of(&self, request: RequestId) -> Option<Ticket> {
+        self.holder.place_of(request)
     }
 
     /// The token that `request` was granted here, whether or not it may be believed now.
@@ -346,7 +390,7 @@ impl Node {
             status.grantor = Some(self.config.me.process);
             status.epoch = Some(grantor.epoch());
             status.granting = Some(grantor.state());
-            status.locks = grantor.status();
+            status.locks = grantor.status(now);
         }
         Status {
             me: self.config.me.clone(),
@@ -379,18 +423,33 @@ impl Node {
 
     fn on_command(&mut self, now: Time, command: Command, out: &mut Vec<Output>) {
         match command {
-            Command::Lock { request, service, name, wait, lease, metadata } => {
-                if let Stage::Leaving { .. } | Stage::Parting { .. } = self.stage {
-                    out.push(Output::Answer { request, outcome: Outcome::Closed(LostReason::Left) });
-                    return;
-                }
-                let answer = self.view.as_ref().map_or(self.config.timing, |view| view.timing).answer;
-                let wish = Wish { request, service, name, wait, lease, metadata };
-                let post = std::mem::take(&mut self.post);
-                let crowded = |process| post.backlog(process) > MAX_BACKLOG;
-                let mail = self.turn(now, out, |node, turn| node.holder.lock(wish, answer, crowded, turn));
-                self.post = post;
-                self.deliver(now, mail, out);
+            Command::Lock { request, .. }
+            | Command::Become { request, .. }
+            | Command::Destroy { request, .. }
+            | Command::Look { request, .. }
+                if matches!(self.stage, Stage::Leaving { .. } | Stage::Parting { .. }) =>
+            {
+                out.push(Output::Answer { request, outcome: Outcome::Closed(LostReason::Left) });
+            }
+            Command::Lock { request, service, want, owner, wait, lease, metadata } => {
+                let answer = self.timing().answer;
+                let wish = Wish { request, service, want, owner, wait, lease, metadata };
+                self.ask(now, out, |holder, crowded, turn| holder.lock(wish, answer, crowded, turn));
+            }
+            Command::Look { request, service, at } => {
+                let answer = self.timing().answer;
+                self.ask(now, out, |holder, crowded, turn| holder.look((request, service), at, answer, crowded, turn));
+            }
+            Command::Become { request, service, wait } => {
+                let answer = self.timing().answer;
+                let acts = self.grantors.get(&service).is_some_and(|it| it.state() == GrantorState::Acting);
+                self.act(now, out, |node, turn| node.holder.bid((request, service), (wait, answer), acts, turn));
+            }
+            Command::Destroy { request, service } => {
+                let limit = self.timing().member_lease;
+                let name = service.clone();
+                self.act(now, out, |node, turn| node.holder.destroy(request, name, limit, turn));
+                self.act(now, out, |node, turn| node.depart_service(&service, turn));
             }
             Command::Release { request } => self.act(now, out, |node, turn| node.holder.release(request, turn)),
             Command::Extend { request, lease } => {
@@ -407,6 +466,34 @@ impl Node {
             }
             Command::Leave => self.leave(now, out),
             Command::Force => self.force(now, out),
+        }
+    }
+
+    /// The times of the view, or those it would found with.
+    fn timing(&self) -> Timing {
+        self.view.as_ref().map_or(self.config.timing, |view| view.timing)
+    }
+
+    /// Lets the holder ask something of others, unless too much is on its way to a member already.
+    fn ask(
+        &mut self,
+        now: Time,
+        out: &mut Vec<Output>,
+        asking: impl FnOnce(&mut Holder, &dyn Fn(ProcessId) -> bool, &mut Turn),
+    ) {
+        let post = std::mem::take(&mut self.post);
+        let crowded = |process| post.backlog(process) > MAX_BACKLOG;
+        let mail = self.turn(now, out, |node, turn| asking(&mut node.holder, &crowded, turn));
+        self.post = post;
+        self.deliver(now, mail, out);
+    }
+
+    /// Answers for services that are destroyed here, once their grantors know it and nothing is granted here any more.
+    fn end_services(&mut self, now: Time, out: &mut Vec<Output>) {
+        for (request, service) in self.holder.settled() {
+            if !self.is_departing(&service) {
+                self.act(now, out, |node, turn| node.holder.answer_errand(request, Outcome::Destroyed, turn));
+            }
         }
     }
 
@@ -632,15 +719,16 @@ impl Node {
 
     fn on_message(&mut self, now: Time, from: ProcessId, message: Message, out: &mut Vec<Output>) {
         match message {
-            Message::WhoGrants { service } => self.act(now, out, |node, turn| {
-                let may_name = node.has_authority(turn.now);
-                if let Some(elder) = &mut node.elder {
-                    elder.registry.on_who_grants(from, service, may_name, turn);
-                }
+            Message::WhoGrants { service } => self.with_registry(now, out, |registry, may_name, turn| {
+                registry.on_who_grants(from, service, may_name, turn);
             }),
             // What an earlier elder said counts for nothing: the present one has asked everybody, and must not be
             // contradicted by a word that was slow.
-            Message::GrantorIs { .. } | Message::Name { .. } | Message::Tokens { .. }
+            Message::GrantorIs { .. }
+            | Message::Name { .. }
+            | Message::Tokens { .. }
+            | Message::Outbid { .. }
+            | Message::Declined { .. }
                 if self.view.as_ref().is_none_or(|view| view.elder().process != from)
                     && !planted!(self.config.mutant, HeedFormerElder) => {}
             Message::GrantorIs { service, grantor, epoch } => self.act(now, out, |node, turn| {
@@ -649,14 +737,76 @@ impl Node {
                     node.holder.on_grantor(&service, grantor, epoch, turn);
                 }
             }),
-            Message::Name { service, range, recover } => {
-                self.act(now, out, |node, turn| node.become_grantor(service, range, recover, turn));
+            Message::Name { service, range, origin } => {
+                self.act(now, out, |node, turn| node.on_name(service, range, origin, turn));
             }
-            Message::MoreTokens { service, epoch } => self.act(now, out, |node, turn| {
-                let may_name = node.has_authority(turn.now);
-                if let Some(elder) = &mut node.elder {
-                    elder.registry.on_more_tokens(from, service, epoch, may_name, turn);
+            Message::Become { service } => self.with_registry(now, out, |registry, may_name, turn| {
+                registry.on_become(from, service, may_name, turn);
+            }),
+            Message::Acts { service, epoch } => self.with_registry(now, out, |registry, _, turn| {
+                registry.on_acts(from, &service, epoch, turn);
+            }),
+            Message::Yield { service, epoch, to } => self.with_registry(now, out, |registry, may_name, turn| {
+                registry.on_yield((from, epoch), service, to, may_name, turn);
+            }),
+            Message::Vacant { service, epoch } => self.with_registry(now, out, |registry, may_name, turn| {
+                registry.on_vacant(from, &service, epoch);
+                registry.answer(may_name, turn);
+            }),
+            Message::Decline { service, epoch } => self.with_registry(now, out, |registry, may_name, turn| {
+                registry.on_decline(from, &service, epoch, turn);
+                registry.answer(may_name, turn);
+            }),
+            Message::Outbid { service, by } => {
+                self.act(now, out, |node, turn| node.holder.on_superseded(&service, by, turn));
+            }
+            Message::Declined { service, by } => self.act(now, out, |node, turn| {
+                if let Some(grantor) = node.grantors.get_mut(&service)
+                    && node.departing.contains_key(&service)
+                {
+                    grantor.on_declined(by);
+                    node.depart_service(&service, turn);
                 }
+            }),
+            Message::Hand { service, epoch } => self.act(now, out, |node, turn| {
+                node.on_hand(from, service, epoch, turn);
+            }),
+            Message::Table { service, epoch, holds, waits, last } => self.act(now, out, |node, turn| {
+                let Some(view) = node.view.clone() else { return };
+                if let Some(grantor) = node.grantors.get_mut(&service)
+                    && grantor.epoch() == epoch
+                {
+                    grantor.on_table(from, holds, waits, (&view, last), turn);
+                    node.after_transfer(&service, turn);
+                }
+            }),
+            Message::NoTable { service, epoch } => self.act(now, out, |node, turn| {
+                let Some(view) = node.view.clone() else { return };
+                if let Some(grantor) = node.grantors.get_mut(&service)
+                    && grantor.epoch() == epoch
+                {
+                    grantor.on_no_table(from, &view, turn);
+                    node.after_transfer(&service, turn);
+                }
+            }),
+            Message::Deposed { service, by, epoch } => {
+                self.act(now, out, |node, turn| node.on_deposed(&service, by, epoch, turn));
+            }
+            Message::Settle { service, request } => {
+                self.act(now, out, |node, turn| node.on_settle(from, &service, request, turn));
+            }
+            Message::Settled { request } => self.holder.on_settled(from, request),
+            Message::Unsettled { request, instead } => {
+                self.act(now, out, |node, turn| node.holder.on_unsettled(from, request, instead, turn));
+            }
+            Message::Look { service, epoch, request, at } => self.act(now, out, |node, turn| {
+                node.on_look(from, (service, epoch), request, &at, turn);
+            }),
+            Message::Seen { request, seen } => {
+                self.act(now, out, |node, turn| node.holder.on_seen(request, seen, turn));
+            }
+            Message::MoreTokens { service, epoch } => self.with_registry(now, out, |registry, may_name, turn| {
+                registry.on_more_tokens(from, service, epoch, may_name, turn);
             }),
             Message::Tokens { service, epoch, range } => self.act(now, out, |node, turn| {
                 if let Some(grantor) = node.grantors.get_mut(&service)
@@ -666,16 +816,13 @@ impl Node {
                 }
             }),
             Message::Inventory { view } => self.act(now, out, |node, turn| node.on_inventory_wanted(from, view, turn)),
-            Message::InventoryIs { view, known, last } => self.act(now, out, |node, turn| {
-                let may_name = node.has_authority(turn.now);
-                if let Some(elder) = &mut node.elder {
-                    elder.registry.on_inventory(from, view, known, last, turn);
-                    elder.registry.answer(may_name, turn);
-                }
+            Message::InventoryIs { view, known, last } => self.with_registry(now, out, |registry, may_name, turn| {
+                registry.on_inventory(from, view, known, last, turn);
+                registry.answer(may_name, turn);
             }),
-            Message::Ask { service, epoch, request, name, only_if_free, metadata } => {
+            Message::Ask { service, epoch, request, want, owner, only_if_free, metadata } => {
                 self.act(now, out, |node, turn| {
-                    let asked = Asked { from, request, name, only_if_free, metadata };
+                    let asked = Asked { from, request, want, owner, only_if_free, metadata };
                     node.on_ask(service, epoch, asked, turn);
                 })
             }
@@ -685,11 +832,13 @@ impl Node {
             Message::Grant { service, epoch, request, token } => self.act(now, out, |node, turn| {
                 node.holder.on_grant(from, &service, epoch, request, token, turn);
             }),
-            Message::Refuse { request, holder, .. } => {
-                self.act(now, out, |node, turn| node.holder.on_refuse(request, holder, turn));
+            Message::Refuse { request, refusal, .. } => {
+                self.act(now, out, |node, turn| node.holder.on_refuse(request, refusal, turn));
             }
-            Message::NotGrantor { service, epoch, request } => self.act(now, out, |node, turn| {
-                node.holder.on_not_grantor(&service, epoch, request, turn);
+            Message::NotGrantor { service, epoch, request, instead } => self.act(now, out, |node, turn| {
+                let is_there = |process| node.view.as_ref().is_some_and(|view| view.contains(process));
+                let instead = instead.filter(|(process, _)| is_there(*process));
+                node.holder.on_not_grantor(&service, epoch, request, instead, turn);
             }),
             Message::Done { service, request } => self.act(now, out, |node, turn| {
                 if let Some(early) = node.early.get_mut(&service)
@@ -703,16 +852,18 @@ impl Node {
             }),
             Message::Recover { service, epoch } => self.act(now, out, |node, turn| {
                 if node.holder.on_recover(from, &service, epoch, turn) {
-                    node.end_grantor_below(&service, epoch, turn);
+                    node.end_grantor_below(&service, from, epoch, turn);
                     node.send_on_early(&service, from, epoch, turn);
+                } else if let (by, Some(epoch)) = node.holder.grantor(&service) {
+                    turn.say(from, Message::Deposed { service, by, epoch });
                 }
             }),
             Message::Report { service, epoch, holds, waits, last } => self.act(now, out, |node, turn| {
                 if let Some(grantor) = node.grantors.get_mut(&service)
                     && grantor.epoch() == epoch
-                    && grantor.on_report(from, holds, waits, last, turn)
                 {
-                    turn.out.push(Output::Event(Event::BecameGrantor { service, epoch }));
+                    grantor.on_report(from, holds, waits, last, turn);
+                    node.settle_bids(&service, turn);
                 }
             }),
             Message::Revoke { service, epoch, request } => self.act(now, out, |node, turn| {
@@ -743,6 +894,7 @@ impl Node {
             self.end(now, Event::Abandoned, out);
             return;
         }
+        self.keep_departing(now, out);
         self.keep_leaving(now, out);
         self.keep_parting(now, out);
         if matches!(self.stage, Stage::Parting { .. } | Stage::Gone) {
@@ -765,6 +917,11 @@ impl Node {
                     self.catch_up(now, member.info.addr, process, have, out);
                 }
             }
+            let retry = view.timing.retry;
+            let has_turk_due = |elder: &Elder| elder.registry.deadline(retry).is_some_and(|at| at <= now);
+            if self.elder.as_ref().is_some_and(has_turk_due) {
+                self.with_registry(now, out, |registry, may_name, turn| registry.advance_turks(may_name, turn));
+            }
             let is_due = self.elder.as_mut().is_some_and(|elder| elder.is_time_to_answer(now, &view.timing));
             if is_due && self.has_authority(now) {
                 self.on_authority(now, out);
@@ -774,6 +931,16 @@ impl Node {
         if let Some(view) = &self.view {
             self.post.on_timer(now, &self.config.me, view, out);
         }
+    }
+
+    /// Lets the elder's registry act, if this member is the elder.
+    fn with_registry(&mut self, now: Time, out: &mut Vec<Output>, act: impl FnOnce(&mut Registry, bool, &mut Turn)) {
+        self.act(now, out, |node, turn| {
+            let may_name = node.has_authority(turn.now);
+            if let Some(elder) = &mut node.elder {
+                act(&mut elder.registry, may_name, turn);
+            }
+        });
     }
 
     /// Lets a role act, then delivers what it said.
@@ -797,6 +964,7 @@ impl Node {
             me,
             elder,
             retry: self.view.as_ref().map_or(self.config.timing, |view| view.timing).retry,
+            part_bytes: self.config.part_bytes,
             leased,
             #[cfg(elderlock_mutants)]
             mutant: self.config.mutant,
@@ -825,3 +993,6 @@ impl Node {
 fn send(to: SocketAddr, process: ProcessId, notice: Notice, out: &mut Vec<Output>) {
     out.push(Output::Send { to, process: Some(process), packet: Packet::Notice(notice) });
 }
+
+#[cfg(test)]
+mod tests;

@@ -5,17 +5,28 @@
 //! - `epochs_rise`: ranges are dealt in order within a view, and views only rise.
 
 use super::id::{Epoch, ProcessId, ServiceName, Token, ViewNumber};
-use super::message::{Message, TokenRange};
+use super::message::{Message, Origin, TokenRange};
+use super::time::Time;
 use super::turn::Turn;
 use super::view::View;
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 /// Tokens dealt at a time: four seconds of grants at a million a second, and 1,024 ranges to a view.
 const RANGE: u32 = 1 << 22;
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 struct Entry {
+    /// The youngest that was named, and has not declined or left.
     grantor: Option<(ProcessId, Epoch)>,
+    /// Since when that one acts; `None`: its table is still on its way.
+    acts: Option<Time>,
+    /// Who may have the table while nobody younger acts.
+    source: Option<(ProcessId, Epoch)>,
+    /// Those who were named since somebody last acted.
+    line: BTreeSet<ProcessId>,
+    /// The last grantor said that nobody holds anything.
+    vacant: bool,
 }
 
 /// The elder's map.
@@ -28,10 +39,28 @@ pub(crate) struct Registry {
     awaiting: BTreeSet<ProcessId>,
     /// Who asked for a service that cannot be answered yet.
     parked: BTreeMap<ServiceName, BTreeSet<ProcessId>>,
+    /// Young turks that wait until they may be named: of each service the last that asked.
+    turks: BTreeMap<ServiceName, ProcessId>,
     /// Grantors that ran out of tokens before this elder heard of them.
     hungry: BTreeSet<(ServiceName, ProcessId, Epoch)>,
     /// The next token of the present view.
     next: Token,
+}
+
+impl Entry {
+    /// Who was named last, or, if that one declined or left, who grants until another is named.
+    fn last(&self) -> Option<(ProcessId, Epoch)> {
+        self.grantor.or(self.source)
+    }
+
+    /// Forgets processes that are gone.
+    fn keep(&mut self, is_there: impl Fn(ProcessId) -> bool) {
+        if self.grantor.is_some_and(|(process, _)| !is_there(process)) {
+            self.grantor = None;
+            self.acts = None;
+        }
+        self.source = self.source.filter(|(process, _)| is_there(*process));
+    }
 }
 
 impl Registry {
@@ -49,6 +78,7 @@ impl Registry {
             asked_in: view.number,
             awaiting,
             parked: BTreeMap::new(),
+            turks: BTreeMap::new(),
             hungry: BTreeSet::new(),
             next: first_token(view.number),
         }
@@ -62,8 +92,9 @@ impl Registry {
         for askers in self.parked.values_mut() {
             askers.retain(|process| view.contains(*process));
         }
+        self.turks.retain(|_, process| view.contains(*process));
         for entry in self.entries.values_mut() {
-            entry.grantor = entry.grantor.filter(|(process, _)| view.contains(*process));
+            entry.keep(|process| view.contains(process));
         }
     }
 
@@ -72,8 +103,9 @@ impl Registry {
         for askers in self.parked.values_mut() {
             askers.remove(&process);
         }
+        self.turks.retain(|_, turk| *turk != process);
         for entry in self.entries.values_mut() {
-            entry.grantor = entry.grantor.filter(|(grantor, _)| *grantor != process);
+            entry.keep(|known| known != process);
         }
     }
 
@@ -86,6 +118,17 @@ impl Registry {
     pub(crate) fn on_who_grants(&mut self, from: ProcessId, service: ServiceName, may_name: bool, turn: &mut Turn) {
         self.parked.entry(service.clone()).or_default().insert(from);
         self.answer_for(service, may_name, turn);
+    }
+
+    /// Whether nobody grants a service, so that nothing can be left of what somebody has given up; else who does, if known.
+    pub(crate) fn is_settled(&self, service: &ServiceName) -> Result<(), Option<ProcessId>> {
+        if !self.awaiting.is_empty() {
+            return Err(None);
+        }
+        match self.entries.get(service).filter(|entry| !entry.vacant).and_then(Entry::last) {
+            Some((process, _)) => Err(Some(process)),
+            None => Ok(()),
+        }
     }
 
     /// A member tells what it knows.
@@ -109,6 +152,7 @@ impl Registry {
             }
             if grantor == from && entry.grantor.is_none_or(|(_, known)| known < epoch) {
                 entry.grantor = Some((grantor, epoch));
+                entry.acts = Some(turn.now);
                 if !self.is_exhausted() && self.hungry.remove(&(service.clone(), grantor, epoch)) {
                     self.deal_more(service, grantor, epoch, turn);
                 }
@@ -128,7 +172,7 @@ impl Registry {
         may_name: bool,
         turn: &mut Turn,
     ) {
-        let is_known = self.entries.get(&service).and_then(|entry| entry.grantor) == Some((from, epoch));
+        let is_known = self.entries.get(&service).and_then(Entry::last) == Some((from, epoch));
         if is_known && may_name && !self.is_exhausted() {
             self.deal_more(service, from, epoch, turn);
         } else {
@@ -140,7 +184,7 @@ impl Registry {
     pub(crate) fn answer(&mut self, may_name: bool, turn: &mut Turn) {
         if may_name && !self.is_exhausted() {
             let known = |(service, process, epoch): &(ServiceName, ProcessId, Epoch)| {
-                self.entries.get(service).and_then(|entry| entry.grantor) == Some((*process, *epoch))
+                self.entries.get(service).and_then(Entry::last) == Some((*process, *epoch))
             };
             let hungry: Vec<_> = self.hungry.iter().filter(|hungry| known(hungry)).cloned().collect();
             for (service, process, epoch) in hungry {
@@ -154,15 +198,16 @@ impl Registry {
         for service in self.parked.keys().cloned().collect::<Vec<_>>() {
             self.answer_for(service, may_name, turn);
         }
+        self.advance_turks(may_name, turn);
     }
 
     /// Answers those who asked for one service, if that can be.
     fn answer_for(&mut self, service: ServiceName, may_name: bool, turn: &mut Turn) {
         let Some(askers) = self.parked.remove(&service) else { return };
         let mut grantor = self.entries.get(&service).and_then(|entry| entry.grantor);
-        let all_heard = self.awaiting.is_empty() || planted!(turn.mutant, CallUnheardFree);
-        if grantor.is_none() && all_heard && may_name && !self.is_exhausted() {
-            grantor = askers.first().map(|process| (*process, self.name(&service, *process, turn)));
+        if grantor.is_none() && self.may_name_one(may_name, turn) {
+            let first = self.turks.remove(&service).or(askers.first().copied());
+            grantor = first.map(|process| (process, self.name(&service, process, turn)));
         }
         match grantor {
             Some((grantor, epoch)) => {
@@ -179,9 +224,15 @@ impl Registry {
 
     /// Whether somebody waits for an answer.
     pub(crate) fn has_parked(&self) -> bool {
-        !self.parked.is_empty() || !self.hungry.is_empty()
+        !self.parked.is_empty() || !self.hungry.is_empty() || !self.turks.is_empty()
     }
 
+    fn may_name_one(&self, may_name: bool, _turn: &Turn) -> bool {
+        let all_heard = self.awaiting.is_empty() || planted!(_turn.mutant, CallUnheardFree);
+        all_heard && may_name && !self.is_exhausted()
+    }
+
+    /// Names a grantor, whether or not there is one.
     fn name(&mut self, service: &ServiceName, process: ProcessId, turn: &mut Turn) -> Epoch {
         let range = self.deal();
         // Here, and not where more is dealt: no run is long enough for a grantor to ask for more.
@@ -189,9 +240,120 @@ impl Registry {
             self.next = range.first;
         }
         let epoch = Epoch(range.first);
-        let before = self.entries.insert(service.clone(), Entry { grantor: Some((process, epoch)) });
-        turn.say(process, Message::Name { service: service.clone(), range, recover: before.is_some() });
+        let is_new = !self.entries.contains_key(service);
+        let entry = self.entries.entry(service.clone()).or_default();
+        let source = entry.last();
+        let origin = match source {
+            _ if is_new || entry.vacant => Origin::Free,
+            Some((process, _)) => Origin::Predecessor(process),
+            None => Origin::Everyone,
+        };
+        if entry.acts.is_some() || entry.grantor.is_none() {
+            entry.line.clear();
+        }
+        entry.line.insert(process);
+        *entry = Entry {
+            grantor: Some((process, epoch)),
+            acts: None,
+            source,
+            line: std::mem::take(&mut entry.line),
+            vacant: false,
+        };
+        turn.say(process, Message::Name { service: service.clone(), range, origin });
         epoch
+    }
+
+    /// A young turk asks.
+    pub(crate) fn on_become(&mut self, from: ProcessId, service: ServiceName, may_name: bool, turn: &mut Turn) {
+        let entry = self.entries.get(&service);
+        if entry.and_then(|entry| entry.grantor).is_some_and(|(process, _)| process == from) {
+            return; // it is named already: its word is on its way
+        }
+        if let Some(before) = self.turks.insert(service.clone(), from).filter(|before| *before != from) {
+            turn.say(before, Message::Outbid { service: service.clone(), by: from });
+        }
+        self.advance(&service, may_name, turn);
+    }
+
+    /// Names the young turk of the service, if its time has come.
+    fn advance(&mut self, service: &ServiceName, may_name: bool, turn: &mut Turn) {
+        let Some(&turk) = self.turks.get(service) else { return };
+        let (is_known, is_due) = match self.entries.get(service) {
+            Some(Entry { grantor: Some(_), acts: Some(since), .. }) => (true, *since + min_service(turn) <= turn.now),
+            // While a table is on its way the line grows, but nobody joins it twice.
+            Some(Entry { grantor: Some(_), acts: None, line, .. }) => (true, !line.contains(&turk)),
+            _ => (false, true),
+        };
+        // Where the grantor is known nobody else's word is missing.
+        let may = if is_known { may_name && !self.is_exhausted() } else { self.may_name_one(may_name, turn) };
+        if is_due && may {
+            self.turks.remove(service);
+            self.name(service, turk, turn);
+        }
+    }
+
+    /// Names all young turks whose time has come.
+    pub(crate) fn advance_turks(&mut self, may_name: bool, turn: &mut Turn) {
+        for service in self.turks.keys().cloned().collect::<Vec<_>>() {
+            self.advance(&service, may_name, turn);
+        }
+    }
+
+    /// When the next young turk may be named.
+    pub(crate) fn deadline(&self, retry: Duration) -> Option<Time> {
+        let due = |service| self.entries.get(service).and_then(|entry: &Entry| entry.acts).map(|at| at + retry * 2);
+        self.turks.keys().filter_map(due).min()
+    }
+
+    /// A grantor acts.
+    pub(crate) fn on_acts(&mut self, from: ProcessId, service: &ServiceName, epoch: Epoch, turn: &mut Turn) {
+        if let Some(entry) = self.entries.get_mut(service)
+            && entry.grantor == Some((from, epoch))
+            && entry.acts.is_none()
+        {
+            entry.acts = Some(turn.now);
+            entry.source = None;
+            entry.line.clear();
+        }
+    }
+
+    /// A grantor goes, and wants another to be named in its place. A young turk that waits comes first.
+    pub(crate) fn on_yield(
+        &mut self,
+        (from, epoch): (ProcessId, Epoch),
+        service: ServiceName,
+        to: ProcessId,
+        may_name: bool,
+        turn: &mut Turn,
+    ) {
+        let Some(entry) = self.entries.get(&service) else { return };
+        let is_last = entry.last() == Some((from, epoch));
+        if is_last && may_name && !self.is_exhausted() {
+            let turk = self.turks.remove(&service).filter(|turk| *turk != from);
+            self.name(&service, turk.unwrap_or(to), turn);
+        }
+    }
+
+    /// A grantor is over, and nobody holds anything.
+    pub(crate) fn on_vacant(&mut self, from: ProcessId, service: &ServiceName, epoch: Epoch) {
+        if let Some(entry) = self.entries.get_mut(service)
+            && entry.last() == Some((from, epoch))
+        {
+            *entry = Entry { vacant: true, ..Entry::default() };
+        }
+    }
+
+    /// Who was named will not.
+    pub(crate) fn on_decline(&mut self, from: ProcessId, service: &ServiceName, epoch: Epoch, turn: &mut Turn) {
+        if let Some(entry) = self.entries.get_mut(service)
+            && entry.grantor == Some((from, epoch))
+        {
+            entry.grantor = None;
+            entry.acts = None;
+            if let Some((source, _)) = entry.source {
+                turn.say(source, Message::Declined { service: service.clone(), by: from });
+            }
+        }
     }
 
     fn deal_more(&mut self, service: ServiceName, grantor: ProcessId, epoch: Epoch, turn: &mut Turn) {
@@ -209,4 +371,9 @@ impl Registry {
 
 fn first_token(view: ViewNumber) -> Token {
     Token::new(view, 1)
+}
+
+/// How long a grantor acts at least before a young turk follows it.
+fn min_service(turn: &Turn) -> Duration {
+    turn.retry * 2
 }

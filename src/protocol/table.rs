@@ -1,34 +1,57 @@
-//! The lock table of one service: who holds what, and who waits in which order.
+//! The lock table of one service: who holds what, who waits, and who is next.
+//!
+//! Everybody who waits stands in one line, the order of the [tickets](Ticket); the queue of a name is those of the line
+//! who want it. Who may be granted is decided by the line alone:
+//! - a lock or a batch when it is the first in the queue of each of its names and nobody holds one of them;
+//! - a suspension when nobody but its owner holds anything, and nobody before it in the line could be granted. Whoever
+//!   still waits before it then waits for its own owner, who would otherwise wait for himself;
+//! - nobody after the **gate**: the first suspension that waits, or, while one is held, all but those who passed it.
+//!
+//! Who holds something **passes**: it gets a place in the line right before the first suspension. So tickets have room:
+//! ```text
+//! number of a ticket:   block (32 bits) | place in the block (32 bits)
+//!                                          0 ..      in the order of arrival
+//!                                          2^30 ..   locks and batches that passed the suspension of this block
+//!                                            .. 2^32 suspensions of holders that passed it, and it, at the very end
+//! ```
+//! Who passes a suspension that is held goes before everybody: the later a suspension was granted the further in front.
+//! Its ticket says which one it passed, so recovery and transfer need know nothing but holds and tickets.
 //!
 //! - A name is in the table only while it is held or waited for: an idle name costs nothing.
-//! - Every operation finds its request by key; none scans a queue.
-//! - It knows no time, no tokens' origin and no messages: the grantor does.
+//! - Nothing scans a queue, but for questions: an operation costs the logarithm of the table for each of its names.
+//! - It has no clock, no tokens of its own and no messages: the grantor has.
 
 use super::event::LockStatus;
-use super::id::{LockName, Metadata, ProcessId, RequestId, Ticket, Token};
-use super::message::HolderInfo;
-use std::collections::{BTreeMap, BTreeSet};
+use super::id::{Epoch, LockName, Metadata, Owner, ProcessId, RequestId, Ticket, Token, ViewNumber, Want};
+use super::message::{HoldReport, HolderInfo, Look, Refusal, Seen, WaitReport, WaiterInfo};
+use super::time::Time;
+use std::collections::{BTreeMap, BTreeSet, btree_map};
+use std::ops::Bound;
+
+/// The most that is told of a list at once.
+const LISTED: usize = 256;
+/// The part of a ticket's number that is the place in its block.
+const PLACE: u64 = u32::MAX as u64;
+/// How many places of a block there are for those who arrive, and how many for those who pass.
+const ROOM: u64 = 1 << 30;
+/// From this block on there is no room in blocks any more, so that numbers never run out: nobody passes who waits there.
+const LAST_BLOCK: u64 = 1 << 31;
 
 /// A request, wherever it comes from.
 pub(crate) type Key = (ProcessId, RequestId);
 
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
-struct Hold {
-    key: Key,
-    token: Token,
-    metadata: Metadata,
-}
+/// Holds and waits, with their members, as one grantor hands them to another.
+pub(crate) type Contents = (Vec<(ProcessId, HoldReport)>, Vec<(ProcessId, WaitReport)>);
 
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
-struct Waiter {
-    key: Key,
-    metadata: Metadata,
-}
+/// A place in the line. With the key it is one request's own, whatever members report.
+type Rank = (Ticket, Key);
 
-#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
-struct Lock {
-    hold: Option<Hold>,
-    queue: BTreeMap<Ticket, Waiter>,
+/// What a request says of itself.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct Entry {
+    pub(crate) want: Want,
+    pub(crate) owner: Owner,
+    pub(crate) metadata: Metadata,
 }
 
 /// Where a request stands.
@@ -40,199 +63,657 @@ pub(crate) enum Place {
     Waits(Ticket),
 }
 
-/// All locks of one service that are held or waited for.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+enum State {
+    Holds {
+        token: Token,
+        since: Time,
+    },
+    /// `missing`: of how many of its names it is not the first in the queue, or somebody holds them.
+    Waits {
+        ticket: Ticket,
+        missing: u32,
+    },
+}
+
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+struct Request {
+    entry: Entry,
+    state: State,
+}
+
+/// What one member has in the table.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
+struct Part {
+    requests: BTreeMap<RequestId, Request>,
+    /// How many of them hold.
+    holds: usize,
+    /// How many of them hold for each owner, but for nobody in particular.
+    owners: BTreeMap<Owner, usize>,
+}
+
+/// All requests of one service.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Table {
-    locks: BTreeMap<LockName, Lock>,
-    requests: BTreeMap<Key, (LockName, Place)>,
-    /// Free names with waiters: to be granted as soon as the grantor may.
-    free: BTreeSet<LockName>,
+    epoch: Epoch,
+    /// The number of the last ticket that was dealt to somebody who arrived.
+    arrivals: u64,
+    /// How many have passed. It only rises, so that of those who passed one suspension the first goes first.
+    passes: u64,
+    parts: BTreeMap<ProcessId, Part>,
+    /// How many hold.
+    holds: usize,
+    held: BTreeMap<LockName, Key>,
+    suspended: Option<(Token, Key)>,
+    queues: BTreeMap<LockName, BTreeSet<Rank>>,
+    suspensions: BTreeSet<Rank>,
+    /// Waiting locks and batches that miss nothing: to be granted if they are before the gate.
+    ready: BTreeSet<Rank>,
 }
 
 impl Table {
-    /// How many locks and requests it has.
-    pub(crate) fn size(&self) -> usize {
-        self.locks.len() + self.requests.len() + self.free.len()
+    /// An empty table that deals the tickets of an epoch.
+    pub(crate) fn new(epoch: Epoch) -> Table {
+        Table {
+            epoch,
+            arrivals: 0,
+            passes: 0,
+            parts: BTreeMap::new(),
+            holds: 0,
+            held: BTreeMap::new(),
+            suspended: None,
+            queues: BTreeMap::new(),
+            suspensions: BTreeSet::new(),
+            ready: BTreeSet::new(),
+        }
+    }
+
+    /// The same table, which deals the tickets of a later epoch from now on.
+    pub(crate) fn renew(self, epoch: Epoch) -> Table {
+        Table { epoch, arrivals: 0, ..self }
     }
 
     /// Where the request stands, if it is known.
     pub(crate) fn place(&self, key: Key) -> Option<Place> {
-        self.requests.get(&key).map(|(_, place)| *place)
+        Some(match self.get(key)?.state {
+            State::Holds { token, .. } => Place::Holds(token),
+            State::Waits { ticket, .. } => Place::Waits(ticket),
+        })
     }
 
-    /// Whether nobody holds the lock or waits for it.
-    pub(crate) fn is_idle(&self, name: &LockName) -> bool {
-        !self.locks.contains_key(name)
-    }
-
-    /// Who holds the lock.
-    pub(crate) fn holder(&self, name: &LockName) -> Option<HolderInfo> {
-        let hold = self.locks.get(name)?.hold.as_ref()?;
-        Some(HolderInfo { process: hold.key.0, token: hold.token, metadata: hold.metadata.clone() })
-    }
-
-    /// Puts a request at its place in the queue.
-    pub(crate) fn wait(&mut self, key: Key, name: LockName, ticket: Ticket, metadata: Metadata) {
-        let lock = self.locks.entry(name.clone()).or_default();
-        lock.queue.insert(ticket, Waiter { key, metadata });
-        if lock.hold.is_none() {
-            self.free.insert(name.clone());
+    /// Whether a request that is not in the table could be granted at once, or what stands in its way.
+    pub(crate) fn is_free(&self, process: ProcessId, entry: &Entry, now: Time) -> Result<(), Refusal> {
+        let held = |name, key| self.info(name, key, now).map_or(Refusal::Waited, Refusal::Held);
+        let suspends = entry.want == Want::Suspension;
+        if suspends && self.deadlocks(process, entry.owner) {
+            return Err(Refusal::Deadlock);
         }
-        self.requests.insert(key, (name, Place::Waits(ticket)));
-    }
-
-    /// Records a hold of a lock that nobody holds.
-    pub(crate) fn hold(&mut self, key: Key, name: LockName, token: Token, metadata: Metadata) {
-        let lock = self.locks.entry(name.clone()).or_default();
-        debug_assert!(lock.hold.is_none(), "a lock has one hold");
-        lock.hold = Some(Hold { key, token, metadata });
-        self.free.remove(&name);
-        self.requests.insert(key, (name, Place::Holds(token)));
-    }
-
-    /// Records a hold that a member reported. If the lock is held already the higher token wins; returns the loser.
-    pub(crate) fn claim(&mut self, key: Key, name: LockName, token: Token, metadata: Metadata) -> Option<Key> {
-        match self.locks.get(&name).and_then(|lock| lock.hold.as_ref()) {
-            Some(hold) if hold.key == key => None,
-            Some(hold) if hold.token > token => Some(key),
-            Some(hold) => {
-                let loser = hold.key;
-                self.end(loser);
-                self.hold(key, name, token, metadata);
-                Some(loser)
-            }
-            None => {
-                self.hold(key, name, token, metadata);
-                None
+        for name in entry.want.names() {
+            if let Some(&key) = self.held.get(name) {
+                return Err(held(Some(name), key));
             }
         }
+        let passes = self.pass(process, entry.owner, suspends);
+        if let Some((_, key)) = self.suspended
+            && (suspends || passes.is_none())
+        {
+            return Err(held(None, key));
+        }
+        if suspends {
+            // Only a holder that would suspend the service goes through names here: those of its own.
+            if !self.is_alone(process, entry.owner)
+                && let Some((name, &key)) = self.held.iter().find(|(_, key)| !self.is_of(**key, process, entry.owner))
+            {
+                return Err(held(Some(name), key));
+            }
+            return if self.first().is_some() { Err(Refusal::Waited) } else { Ok(()) };
+        }
+        let is_before = |rank: &Rank| passes.is_none_or(|ticket| rank.0 < ticket);
+        let heads = entry.want.names().iter().filter_map(|name| self.head(name));
+        if heads.chain(self.suspensions.first().copied()).any(|rank| is_before(&rank)) {
+            return Err(Refusal::Waited);
+        }
+        Ok(())
+    }
+
+    /// Whether somebody has the suspension.
+    pub(crate) fn is_suspended(&self) -> bool {
+        self.suspended.is_some()
+    }
+
+    /// Records a hold of what [is free](Table::is_free).
+    pub(crate) fn hold(&mut self, key: Key, entry: Entry, token: Token, since: Time) {
+        debug_assert!(self.get(key).is_none(), "a request is granted once");
+        if entry.want == Want::Suspension {
+            self.suspended = Some((token, key));
+        }
+        for name in entry.want.names() {
+            let was_free = self.occupy(name, key);
+            debug_assert!(was_free, "a lock has one hold");
+        }
+        self.count_hold(key.0, entry.owner);
+        self.insert(key, Request { entry, state: State::Holds { token, since } });
+    }
+
+    /// Gives a request a new place in the line.
+    pub(crate) fn queue(&mut self, key: Key, entry: Entry) -> Result<Ticket, Refusal> {
+        debug_assert!(self.get(key).is_none(), "a request has one place");
+        let suspends = entry.want == Want::Suspension;
+        if suspends && self.deadlocks(key.0, entry.owner) {
+            return Err(Refusal::Deadlock);
+        }
+        let passed = self.pass(key.0, entry.owner, suspends);
+        let ticket = passed.unwrap_or_else(|| self.arrive(suspends));
+        self.passes += u64::from(passed.is_some());
+        self.stand(key, entry, ticket);
+        Ok(ticket)
+    }
+
+    /// Puts a request at the place that it had in another table. Those that are known keep theirs.
+    pub(crate) fn wait(&mut self, key: Key, entry: Entry, ticket: Ticket) {
+        if self.get(key).is_none() {
+            self.keep_clear_of(ticket);
+            self.stand(key, entry, ticket);
+        }
+    }
+
+    /// Records a hold that a member reported. Of two that have one lock, or the suspension, the higher token wins.
+    /// Returns those that lost.
+    pub(crate) fn claim(&mut self, key: Key, entry: Entry, token: Token, since: Time) -> Vec<Key> {
+        let place = self.place(key);
+        if let Some(Place::Holds(_)) = place {
+            return Vec::new();
+        }
+        // Nearly always the request is new and nobody has the lock. What costs is to look for its name: once is enough.
+        if let (None, Want::Lock(name)) = (place, &entry.want)
+            && self.occupy(name, key)
+        {
+            self.count_hold(key.0, entry.owner);
+            self.insert(key, Request { entry, state: State::Holds { token, since } });
+            return Vec::new();
+        }
+        let mut losers = BTreeSet::new();
+        for (index, name) in entry.want.names().iter().enumerate() {
+            if let Some(&other) = self.held.get(name) {
+                if self.token_of(other, Some(name)) > Some(nth(token, index)) {
+                    self.end(key);
+                    return vec![key];
+                }
+                losers.insert(other);
+            }
+        }
+        if let Some((other_token, other)) = self.suspended
+            && entry.want == Want::Suspension
+        {
+            if other_token > token {
+                self.end(key);
+                return vec![key];
+            }
+            losers.insert(other);
+        }
+        for &loser in &losers {
+            self.end(loser);
+        }
+        self.end(key);
+        self.hold(key, entry, token, since);
+        losers.into_iter().collect()
     }
 
     /// Forgets a request, whether it holds or waits. Unknown ones are ignored.
     pub(crate) fn end(&mut self, key: Key) {
-        let Some((name, place)) = self.requests.remove(&key) else { return };
-        let Some(lock) = self.locks.get_mut(&name) else { return };
-        match place {
-            Place::Holds(_) => lock.hold = None,
-            Place::Waits(ticket) => {
-                lock.queue.remove(&ticket);
+        let Some(Request { entry, state }) = self.remove(key) else { return };
+        let names = entry.want.names();
+        match state {
+            State::Holds { .. } if entry.want == Want::Suspension => self.suspended = None,
+            State::Holds { .. } => names.iter().for_each(|name| self.vacate(name)),
+            State::Waits { ticket, .. } => {
+                self.suspensions.remove(&(ticket, key));
+                self.ready.remove(&(ticket, key));
+                names.iter().for_each(|name| self.leave(name, (ticket, key)));
             }
-        }
-        if lock.queue.is_empty() {
-            self.free.remove(&name);
-            if lock.hold.is_none() {
-                self.locks.remove(&name);
-            }
-        } else if lock.hold.is_none() {
-            self.free.insert(name);
         }
     }
 
     /// Forgets all requests of a process.
     pub(crate) fn end_all(&mut self, process: ProcessId) {
-        let range = (process, RequestId(0))..=(process, RequestId(u64::MAX));
-        let keys: Vec<Key> = self.requests.range(range).map(|(key, _)| *key).collect();
-        for key in keys {
-            self.end(key);
+        let requests: Vec<RequestId> = self.requests_of(process).collect();
+        for request in requests {
+            self.end((process, request));
         }
+    }
+
+    /// How many tokens the next request takes that can be granted, if there is one.
+    pub(crate) fn next(&self) -> Option<u32> {
+        let (_, key) = self.first()?;
+        self.get(key).map(|request| request.entry.want.tokens())
+    }
+
+    /// Grants the next request that can be granted.
+    pub(crate) fn grant_next(&mut self, token: Token, since: Time) -> Option<Key> {
+        let rank @ (_, key) = self.first()?;
+        let request = self.get_mut(key)?;
+        request.state = State::Holds { token, since };
+        let (want, owner) = (request.entry.want.clone(), request.entry.owner);
+        if self.suspensions.remove(&rank) {
+            self.suspended = Some((token, key));
+        }
+        self.ready.remove(&rank);
+        for name in want.names() {
+            let was_free = self.occupy(name, key);
+            debug_assert!(was_free, "a lock has one hold");
+            self.leave(name, rank);
+        }
+        self.count_hold(key.0, owner);
+        Some(key)
     }
 
     /// All requests, with the token of those that hold.
     pub(crate) fn requests(&self) -> impl Iterator<Item = (ProcessId, RequestId, Option<Token>)> {
-        self.requests.iter().map(|((process, request), (_, place))| match place {
-            Place::Holds(token) => (*process, *request, Some(*token)),
-            Place::Waits(_) => (*process, *request, None),
+        self.all().map(|((process, id), request)| match request.state {
+            State::Holds { token, .. } => (process, id, Some(token)),
+            State::Waits { .. } => (process, id, None),
         })
     }
 
-    /// Whether some lock is free and waited for.
-    pub(crate) fn has_next(&self) -> bool {
-        !self.free.is_empty()
+    /// All locks that are held, by which request and with which token.
+    pub(crate) fn held(&self) -> impl Iterator<Item = (&LockName, ProcessId, RequestId, Token)> {
+        self.held.iter().filter_map(|(name, &key)| Some((name, key.0, key.1, self.token_of(key, Some(name))?)))
     }
 
-    /// Gives the first free lock with waiters to its first waiter.
-    pub(crate) fn grant_next(&mut self, token: Token) -> Option<Key> {
-        let name = self.free.pop_first()?;
-        let lock = self.locks.get_mut(&name).expect("a free name with waiters is in the table");
-        let (_, waiter) = lock.queue.pop_first().expect("a free name in this set has a waiter");
-        lock.hold = Some(Hold { key: waiter.key, token, metadata: waiter.metadata });
-        self.requests.insert(waiter.key, (name, Place::Holds(token)));
-        Some(waiter.key)
+    /// All who wait, with their tickets.
+    pub(crate) fn waiting(&self) -> impl Iterator<Item = (ProcessId, RequestId, Ticket)> {
+        self.all().filter_map(|((process, id), request)| match request.state {
+            State::Waits { ticket, .. } => Some((process, id, ticket)),
+            State::Holds { .. } => None,
+        })
+    }
+
+    /// The requests of a process.
+    pub(crate) fn requests_of(&self, process: ProcessId) -> impl Iterator<Item = RequestId> {
+        self.parts.get(&process).into_iter().flat_map(|part| part.requests.keys().copied())
+    }
+
+    /// Everything, for another grantor: holds, and waits in the order of the line.
+    pub(crate) fn export(&self, now: Time) -> Contents {
+        let (mut holds, mut waits) = (Vec::new(), Vec::new());
+        for ((process, id), Request { entry, state }) in self.all() {
+            let Entry { want, owner, metadata } = entry.clone();
+            match *state {
+                State::Holds { token, since } => {
+                    let held_for = now.since(since);
+                    holds.push((process, HoldReport { request: id, want, owner, token, held_for, metadata }));
+                }
+                State::Waits { ticket, .. } => {
+                    waits.push((process, WaitReport { request: id, want, owner, ticket: Some(ticket), metadata }));
+                }
+            }
+        }
+        waits.sort_by_key(|(process, wait)| (wait.ticket, *process, wait.request));
+        (holds, waits)
+    }
+
+    /// How many holds and how many waits each member has.
+    pub(crate) fn shares(&self) -> BTreeMap<ProcessId, (usize, usize)> {
+        self.parts.iter().map(|(&process, part)| (process, (part.holds, part.requests.len() - part.holds))).collect()
+    }
+
+    /// How many hold and how many wait. Costs the number of members that do.
+    pub(crate) fn load(&self) -> (usize, usize) {
+        let requests: usize = self.parts.values().map(|part| part.requests.len()).sum();
+        (self.holds, requests - self.holds)
+    }
+
+    /// Answers a question.
+    pub(crate) fn look(&self, from: ProcessId, at: &Look, now: Time) -> Seen {
+        match at {
+            Look::Lock(name) => {
+                let holder = self.held.get(name).and_then(|&key| self.info(Some(name), key, now));
+                // Suspensions are in nobody's queue, and in everybody's way.
+                let mut ranks: BTreeSet<&Rank> = self.suspensions.iter().take(LISTED).collect();
+                ranks.extend(self.queues.get(name).into_iter().flatten().take(LISTED));
+                let all = self.suspensions.len() + self.queues.get(name).map_or(0, BTreeSet::len);
+                self.seen_lock(holder, ranks.into_iter(), all)
+            }
+            Look::Suspension => {
+                let holder = self.suspended.and_then(|(_, key)| self.info(None, key, now));
+                self.seen_lock(holder, self.suspensions.iter(), self.suspensions.len())
+            }
+            Look::Place(request) => self.seen_place((from, *request)),
+            Look::Held(after) => {
+                let after = after.as_ref().map_or(Bound::Unbounded, Bound::Excluded);
+                let mut rest = self.held.range::<LockName, _>((after, Bound::Unbounded));
+                let holders = rest.by_ref().take(LISTED).filter_map(|(name, &key)| self.info(Some(name), key, now));
+                Seen::Held { holders: holders.collect(), last: rest.next().is_none() }
+            }
+        }
     }
 
     /// What people see.
-    pub(crate) fn status(&self) -> Vec<LockStatus> {
-        let status = |(name, lock): (&LockName, &Lock)| LockStatus {
-            name: name.clone(),
-            holder: self.holder(name),
-            waiters: lock.queue.len(),
-        };
-        self.locks.iter().map(status).collect()
+    pub(crate) fn status(&self, now: Time) -> Vec<LockStatus> {
+        let suspension = (self.suspended.is_some() || !self.suspensions.is_empty()).then(|| LockStatus {
+            name: None,
+            holder: self.suspended.and_then(|(_, key)| self.info(None, key, now)),
+            waiters: self.suspensions.len(),
+        });
+        let names: BTreeSet<&LockName> = self.held.keys().chain(self.queues.keys()).collect();
+        let locks = names.into_iter().map(|name| LockStatus {
+            name: Some(name.clone()),
+            holder: self.held.get(name).and_then(|&key| self.info(Some(name), key, now)),
+            waiters: self.queues.get(name).map_or(0, BTreeSet::len),
+        });
+        suspension.into_iter().chain(locks).collect()
     }
+
+    /// How many entries it has.
+    pub(crate) fn size(&self) -> usize {
+        let (holds, waits) = self.load();
+        holds + waits + self.held.len() + self.queues.len() + self.suspensions.len() + self.ready.len()
+    }
+
+    /// Whether nobody holds or waits.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.parts.is_empty()
+    }
+}
+
+/// The line.
+impl Table {
+    /// Who is next, if it can be granted.
+    fn first(&self) -> Option<Rank> {
+        let gate = match self.suspended {
+            Some((token, _)) => Some(in_front(token, PLACE)),
+            None => self.suspensions.first().map(|rank| rank.0),
+        };
+        if let Some(rank) = self.ready.first()
+            && gate.is_none_or(|gate| rank.0 < gate)
+        {
+            return Some(*rank);
+        }
+        let rank = self.suspensions.first().filter(|_| self.suspended.is_none())?;
+        let owner = self.get(rank.1)?.entry.owner;
+        self.is_alone(rank.1.0, owner).then_some(*rank)
+    }
+
+    /// The ticket of somebody who passes the first suspension; `None`: there is none to pass, or no right or room to.
+    fn pass(&self, process: ProcessId, owner: Owner, suspends: bool) -> Option<Ticket> {
+        let pass = self.passes + 1;
+        if pass >= ROOM || self.holds_of(process, owner) == 0 {
+            return None;
+        }
+        if let Some((token, _)) = self.suspended
+            && !suspends
+        {
+            return Some(in_front(token, pass));
+        }
+        let (Ticket { epoch, number }, _) = *self.suspensions.first()?;
+        if number >> 32 >= LAST_BLOCK {
+            return None;
+        }
+        let block = number & !PLACE;
+        // A suspension that passes goes before those that passed already: they do not wait for it, being of its owner.
+        Some(Ticket { epoch, number: if suspends { block + PLACE - pass } else { block + ROOM + pass } })
+    }
+
+    /// The ticket of somebody who arrives.
+    fn arrive(&mut self, suspends: bool) -> Ticket {
+        let next = self.arrivals.saturating_add(1);
+        self.arrivals = match next >> 32 {
+            block if block >= LAST_BLOCK => next,
+            _ if suspends => next | PLACE,
+            block if next & PLACE >= ROOM => (block + 1) << 32,
+            _ => next,
+        };
+        Ticket { epoch: self.epoch, number: self.arrivals }
+    }
+
+    /// Sees to it that a ticket which came from elsewhere is not dealt again.
+    fn keep_clear_of(&mut self, ticket: Ticket) {
+        if ticket.epoch == self.epoch {
+            self.arrivals = self.arrivals.max(ticket.number);
+        }
+        let place = ticket.number & PLACE;
+        let pass = if ticket.epoch.0.view() == ViewNumber(0) {
+            place
+        } else if place < 2 * ROOM {
+            place.saturating_sub(ROOM)
+        } else {
+            PLACE - place
+        };
+        if pass < ROOM {
+            self.passes = self.passes.max(pass);
+        }
+    }
+
+    /// Whether a suspension would wait for the first one that waits, and that one for it.
+    fn deadlocks(&self, process: ProcessId, owner: Owner) -> bool {
+        let Some(&(_, key)) = self.suspensions.first() else { return false };
+        let Some(other) = self.get(key).map(|request| request.entry.owner) else { return false };
+        let awaited = if process != key.0 {
+            self.holds_of(process, owner)
+        } else if other == Owner(0) || other == owner {
+            0
+        } else if owner == Owner(0) {
+            self.holds_of(process, owner) - self.holds_of(process, other)
+        } else {
+            self.holds_of(process, owner)
+        };
+        awaited > 0 && self.holds_of(key.0, other) > 0
+    }
+
+    fn stand(&mut self, key: Key, entry: Entry, ticket: Ticket) {
+        let rank = (ticket, key);
+        let mut missing = 0;
+        if entry.want == Want::Suspension {
+            self.suspensions.insert(rank);
+        } else {
+            missing = entry.want.names().iter().map(|name| u32::from(!self.enter(name, rank))).sum();
+            if missing == 0 {
+                self.ready.insert(rank);
+            }
+        }
+        self.insert(key, Request { entry, state: State::Waits { ticket, missing } });
+    }
+}
+
+/// Names. A waiting request misses a name unless it is the first in its queue and nobody holds it.
+impl Table {
+    fn head(&self, name: &LockName) -> Option<Rank> {
+        self.queues.get(name).and_then(|queue| queue.first().copied())
+    }
+
+    /// Returns whether it was free; otherwise nothing is changed.
+    fn occupy(&mut self, name: &LockName, key: Key) -> bool {
+        match self.held.entry(name.clone()) {
+            btree_map::Entry::Occupied(_) => return false,
+            btree_map::Entry::Vacant(free) => free.insert(key),
+        };
+        if let Some(head) = self.head(name)
+            && head.1 != key
+        {
+            self.misses_one(head);
+        }
+        true
+    }
+
+    fn vacate(&mut self, name: &LockName) {
+        self.held.remove(name);
+        if let Some(head) = self.head(name) {
+            self.misses_one_less(head);
+        }
+    }
+
+    /// Returns whether it does not miss that name.
+    fn enter(&mut self, name: &LockName, rank: Rank) -> bool {
+        let queue = self.queues.entry(name.clone()).or_default();
+        let head = queue.first().copied();
+        queue.insert(rank);
+        if self.held.contains_key(name) || head.is_some_and(|head| head < rank) {
+            return false;
+        }
+        if let Some(head) = head {
+            self.misses_one(head);
+        }
+        true
+    }
+
+    fn leave(&mut self, name: &LockName, rank: Rank) {
+        let Some(queue) = self.queues.get_mut(name) else { return };
+        let was_head = queue.first() == Some(&rank);
+        queue.remove(&rank);
+        let head = queue.first().copied();
+        match head {
+            None => drop(self.queues.remove(name)),
+            Some(head) if was_head && !self.held.contains_key(name) => self.misses_one_less(head),
+            Some(_) => {}
+        }
+    }
+
+    fn misses_one(&mut self, rank: Rank) {
+        if let Some(Request { state: State::Waits { missing, .. }, .. }) = self.get_mut(rank.1) {
+            *missing += 1;
+            self.ready.remove(&rank);
+        }
+    }
+
+    fn misses_one_less(&mut self, rank: Rank) {
+        if let Some(Request { state: State::Waits { missing, .. }, .. }) = self.get_mut(rank.1) {
+            *missing -= 1;
+            if *missing == 0 {
+                self.ready.insert(rank);
+            }
+        }
+    }
+}
+
+/// Requests and owners.
+impl Table {
+    fn get(&self, (process, id): Key) -> Option<&Request> {
+        self.parts.get(&process)?.requests.get(&id)
+    }
+
+    fn get_mut(&mut self, (process, id): Key) -> Option<&mut Request> {
+        self.parts.get_mut(&process)?.requests.get_mut(&id)
+    }
+
+    fn all(&self) -> impl Iterator<Item = (Key, &Request)> {
+        self.parts
+            .iter()
+            .flat_map(|(&process, part)| part.requests.iter().map(move |(&id, request)| ((process, id), request)))
+    }
+
+    fn insert(&mut self, (process, id): Key, request: Request) {
+        self.parts.entry(process).or_default().requests.insert(id, request);
+    }
+
+    fn count_hold(&mut self, process: ProcessId, owner: Owner) {
+        let part = self.parts.entry(process).or_default();
+        part.holds += 1;
+        self.holds += 1;
+        if owner != Owner(0) {
+            *part.owners.entry(owner).or_default() += 1;
+        }
+    }
+
+    fn remove(&mut self, (process, id): Key) -> Option<Request> {
+        let part = self.parts.get_mut(&process)?;
+        let request = part.requests.remove(&id)?;
+        if let State::Holds { .. } = request.state {
+            part.holds -= 1;
+            self.holds -= 1;
+            if let Some(count) = part.owners.get_mut(&request.entry.owner) {
+                *count -= 1;
+                if *count == 0 {
+                    part.owners.remove(&request.entry.owner);
+                }
+            }
+        }
+        if part.requests.is_empty() {
+            self.parts.remove(&process);
+        }
+        Some(request)
+    }
+
+    /// How many holds an owner has. Owner 0 is the whole member.
+    fn holds_of(&self, process: ProcessId, owner: Owner) -> usize {
+        let Some(part) = self.parts.get(&process) else { return 0 };
+        if owner == Owner(0) { part.holds } else { part.owners.get(&owner).copied().unwrap_or_default() }
+    }
+
+    /// Whether nobody else holds anything.
+    fn is_alone(&self, process: ProcessId, owner: Owner) -> bool {
+        self.holds == self.holds_of(process, owner)
+    }
+
+    fn is_of(&self, key: Key, process: ProcessId, owner: Owner) -> bool {
+        key.0 == process && (owner == Owner(0) || self.get(key).is_some_and(|request| request.entry.owner == owner))
+    }
+
+    /// The token with which a request holds a lock, or the suspension.
+    fn token_of(&self, key: Key, name: Option<&LockName>) -> Option<Token> {
+        let Request { entry, state: State::Holds { token, .. } } = self.get(key)? else { return None };
+        let index = name.and_then(|name| entry.want.names().binary_search(name).ok());
+        Some(nth(*token, index.unwrap_or_default()))
+    }
+
+    fn info(&self, name: Option<&LockName>, key: Key, now: Time) -> Option<HolderInfo> {
+        let Request { entry, state: State::Holds { since, .. } } = self.get(key)? else { return None };
+        Some(HolderInfo {
+            name: name.cloned(),
+            process: key.0,
+            token: self.token_of(key, name)?,
+            metadata: entry.metadata.clone(),
+            held_for: now.since(*since),
+        })
+    }
+
+    fn seen_lock<'a>(&self, holder: Option<HolderInfo>, ranks: impl Iterator<Item = &'a Rank>, all: usize) -> Seen {
+        let waiter = |&(_, key): &Rank| {
+            let Entry { want, metadata, .. } = &self.get(key)?.entry;
+            Some(WaiterInfo { process: key.0, metadata: metadata.clone(), suspends: *want == Want::Suspension })
+        };
+        let waiters: Vec<WaiterInfo> = ranks.take(LISTED).filter_map(waiter).collect();
+        let more = (all - waiters.len()) as u64;
+        Seen::Lock { holder, waiters, more }
+    }
+
+    fn seen_place(&self, key: Key) -> Seen {
+        let Some(Request { entry, state: State::Waits { ticket, .. } }) = self.get(key) else { return Seen::Unknown };
+        let (rank, names) = ((*ticket, key), entry.want.names());
+        let suspensions = self.suspensions.range(..rank).count();
+        let (others, holds) = if entry.want == Want::Suspension {
+            // A batch stands in many queues and counts in that of its first name.
+            let counts = |name: &LockName, key| self.get(key).is_some_and(|other| other.entry.want.names()[0] == *name);
+            let queued = |(name, queue): (&LockName, &BTreeSet<Rank>)| {
+                queue.range(..rank).filter(|(_, key)| counts(name, *key)).count()
+            };
+            let others = self.queues.iter().map(queued).sum();
+            let own = self.suspended.is_some_and(|(_, other)| self.is_of(other, key.0, entry.owner));
+            (others, self.holds - self.holds_of(key.0, entry.owner) + usize::from(own))
+        } else {
+            let queues = names.iter().filter_map(|name| self.queues.get(name));
+            let mut holders: BTreeSet<Key> = names.iter().filter_map(|name| self.held.get(name)).copied().collect();
+            if let Some((token, suspender)) = self.suspended
+                && *ticket >= in_front(token, PLACE)
+            {
+                holders.insert(suspender);
+            }
+            (queues.map(|queue| queue.range(..rank).count()).max().unwrap_or_default(), holders.len())
+        };
+        Seen::Place { before: (suspensions + others) as u64, holds: holds as u64 }
+    }
+}
+
+/// The token of a batch's lock at that place among its names.
+fn nth(token: Token, index: usize) -> Token {
+    Token::new(token.view(), token.sequence().saturating_add(index as u32))
+}
+
+/// The ticket of who was the `pass`-th to pass, of a suspension that is held with this token: before all tickets of any
+/// epoch, and before those of suspensions that were held earlier.
+fn in_front(token: Token, pass: u64) -> Ticket {
+    let epoch = Epoch(Token::new(ViewNumber(0), !token.view().0));
+    Ticket { epoch, number: u64::from(!token.sequence()) << 32 | pass }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::super::id::{Epoch, ViewNumber};
-    use super::*;
-
-    fn token(n: u32) -> Token {
-        Token::new(ViewNumber(1), n)
-    }
-
-    fn ticket(number: u64) -> Ticket {
-        Ticket { epoch: Epoch(token(0)), number }
-    }
-
-    fn key(n: u64) -> Key {
-        (ProcessId(u128::from(n % 3)), RequestId(n))
-    }
-
-    fn name(text: &str) -> LockName {
-        LockName::new(text.as_bytes()).expect("a good name")
-    }
-
-    #[test]
-    fn waiters_are_served_by_ticket_and_an_idle_name_leaves_nothing() {
-        let mut table = Table::default();
-        table.hold(key(1), name("x"), token(1), Metadata::default());
-        for n in [4, 2, 3] {
-            table.wait(key(n), name("x"), ticket(n), Metadata::default());
-        }
-        assert!(!table.has_next());
-        table.end(key(3));
-        table.end(key(1));
-        assert_eq!(table.grant_next(token(2)), Some(key(2)));
-        table.end(key(2));
-        assert_eq!(table.grant_next(token(3)), Some(key(4)));
-        table.end(key(4));
-        assert_eq!(table, Table::default());
-    }
-
-    #[test]
-    fn of_two_claims_the_higher_token_wins_in_either_order() {
-        for (first, second) in [(1, 2), (2, 1)] {
-            let mut table = Table::default();
-            assert_eq!(table.claim(key(first), name("x"), token(first as u32), Metadata::default()), None);
-            assert_eq!(table.claim(key(second), name("x"), token(second as u32), Metadata::default()), Some(key(1)));
-            assert_eq!(table.holder(&name("x")).map(|holder| holder.token), Some(token(2)));
-            assert_eq!(table.place(key(1)), None);
-        }
-    }
-
-    #[test]
-    fn a_departed_process_leaves_neither_holds_nor_waits() {
-        let mut table = Table::default();
-        for n in 1..=9 {
-            if n <= 3 {
-                table.hold(key(n), name(&n.to_string()), token(n as u32), Metadata::default());
-            } else {
-                table.wait(key(n), name(&(n % 3 + 1).to_string()), ticket(n), Metadata::default());
-            }
-        }
-        for process in 0..3 {
-            table.end_all(ProcessId(process));
-        }
-        assert_eq!(table, Table::default());
-    }
-}
+mod tests;

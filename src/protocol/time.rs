@@ -34,6 +34,14 @@ impl Time {
     }
 }
 
+impl Time {
+    /// The instant `span` before this one, not before the origin.
+    pub const fn back(self, span: Duration) -> Time {
+        let nanos = span.as_nanos();
+        Time(if nanos > self.0 as u128 { 0 } else { self.0 - nanos as u64 })
+    }
+}
+
 impl Add<Duration> for Time {
     type Output = Time;
 

@@ -17,6 +17,8 @@ pub(crate) struct Turn<'a> {
     pub(crate) elder: Option<ProcessId>,
     /// How long to wait before what was refused is asked again.
     pub(crate) retry: Duration,
+    /// About how many bytes of a table go in one message.
+    pub(crate) part_bytes: usize,
     /// Whether the member's lease runs: may it hold and grant?
     pub(crate) leased: bool,
     /// A deliberate break.

@@ -28,4 +28,5 @@ pub use vote::{VoteError, read_vote, write_vote};
 ///
 /// - 1: frames without a checksum.
 /// - 2: a checksum behind each frame.
-pub const PROTOCOL_VERSION: u16 = 2;
+/// - 3: transfers, suspensions, batches and questions.
+pub const PROTOCOL_VERSION: u16 = 3;

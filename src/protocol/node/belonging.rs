@@ -1,7 +1,6 @@
 //! How a process comes to belong to a cluster and leaves it, and what a new view changes for it.
 
 use super::*;
-use crate::protocol::timing::Timing;
 
 impl Node {
     pub(super) fn standing(&self, now: Time) -> Standing {
@@ -127,8 +126,12 @@ impl Node {
             Stage::Parting { left, .. } => *left = true,
             Stage::Member => {
                 let member_lease = self.view.as_ref().map_or(self.config.timing, |view| view.timing).member_lease;
-                self.act(now, out, |node, turn| node.give_everything_up(LostReason::Left, turn));
                 self.stage = Stage::Leaving { again_at: now, until: now + member_lease };
+                self.act(now, out, |node, turn| node.holder.close(LostReason::Left, turn));
+                // By now our own requests have ended at our own grantors; they are handed over with what is left.
+                for service in self.grantors.keys().cloned().collect::<Vec<_>>() {
+                    self.act(now, out, |node, turn| node.depart_service(&service, turn));
+                }
             }
             Stage::Leaving { .. } | Stage::Gone => {}
         }
@@ -136,6 +139,7 @@ impl Node {
 
     /// Says goodbye, again and again, until a view without this process is there.
     pub(super) fn keep_leaving(&mut self, now: Time, out: &mut Vec<Output>) {
+        let has_handed_over = self.has_handed_over();
         let Stage::Leaving { again_at, until } = &mut self.stage else { return };
         let Some(view) = &self.view else { return };
         let me = self.config.me.process;
@@ -144,7 +148,7 @@ impl Node {
             || now >= *until
         {
             self.end(now, Event::Left, out);
-        } else if now >= *again_at {
+        } else if now >= *again_at && has_handed_over {
             *again_at = now + view.timing.retry;
             let elder = view.elder().process;
             if self.elder.is_some() {
@@ -366,6 +370,13 @@ impl Node {
             }
             None => Vec::new(),
         };
+        let joined: Vec<ProcessId> = match &before {
+            Some(before) => {
+                let new = view.members.iter().filter(|member| !before.contains(member.info.process));
+                new.map(|member| member.info.process).collect()
+            }
+            None => Vec::new(),
+        };
         self.post.on_view(now, &self.config.me, &view, out);
         self.act(now, out, |node, turn| {
             if !same_elder && let Some(elder) = node.elder.take() {
@@ -394,19 +405,14 @@ impl Node {
                     }
                 }
             }
-            let mut recovered = Vec::new();
-            for (service, grantor) in &mut node.grantors {
-                let was = grantor.state();
-                grantor.on_view(&view, &departed, turn);
-                if was != grantor.state() {
-                    recovered.push((service.clone(), grantor.epoch()));
-                }
+            for grantor in node.grantors.values_mut() {
+                grantor.on_view(&view, &departed, &joined, turn);
                 if !same_elder {
                     grantor.on_new_elder(turn);
                 }
             }
-            for (service, epoch) in recovered {
-                turn.out.push(Output::Event(Event::BecameGrantor { service, epoch }));
+            for service in node.grantors.keys().cloned().collect::<Vec<_>>() {
+                node.after_transfer(&service, turn);
             }
             for (service, early) in &mut node.early {
                 early.retain(|(_, asked)| view.contains(asked.from));

@@ -26,25 +26,157 @@ impl Node {
         }
     }
 
-    pub(super) fn become_grantor(&mut self, service: ServiceName, range: TokenRange, recover: bool, turn: &mut Turn) {
+    /// The elder names this member.
+    pub(super) fn on_name(&mut self, service: ServiceName, range: TokenRange, origin: Origin, turn: &mut Turn) {
         let epoch = Epoch(range.first);
         if self.stage != Stage::Member || self.holder.newest(&service).is_some_and(|newest| newest > epoch) {
+            // Named, and overtaken by somebody younger before it knew.
+            if let Some(by) = self.holder.grantor(&service).0 {
+                self.holder.on_superseded(&service, by, turn);
+            }
+            turn.say_elder(Message::Decline { service, epoch });
             return;
         }
         let Some(view) = self.view.clone() else { return };
-        self.end_grantor_below(&service, epoch, turn);
-        if self.grantors.contains_key(&service) {
-            return;
-        }
-        let grantor = Grantor::new(service.clone(), range, recover.then_some(&view), turn);
+        let before = match self.grantors.get(&service) {
+            Some(before) if before.epoch() >= epoch => return,
+            Some(_) => self.grantors.remove(&service),
+            None => None,
+        };
+        let grantor = match before {
+            Some(before) if origin == Origin::Predecessor(turn.me) && before.is_acting() => before.renew(range, turn),
+            before => {
+                if let Some(before) = before {
+                    lost_grantor(&service, before.epoch(), turn);
+                    before.close(None, turn);
+                }
+                let origin = if origin == Origin::Predecessor(turn.me) { Origin::Everyone } else { origin };
+                Grantor::new(service.clone(), range, origin, &view, turn)
+            }
+        };
+        self.departing.remove(&service);
         self.grantors.insert(service.clone(), grantor);
-        if !recover {
-            turn.out.push(Output::Event(Event::BecameGrantor { service: service.clone(), epoch }));
-        }
         for (_, asked) in self.early.remove(&service).unwrap_or_default() {
             if let Some(grantor) = self.grantors.get_mut(&service) {
                 grantor.on_ask(asked, turn);
             }
+        }
+        self.settle_bids(&service, turn);
+    }
+
+    /// A newer grantor wants the table of the one here.
+    pub(super) fn on_hand(&mut self, from: ProcessId, service: ServiceName, epoch: Epoch, turn: &mut Turn) {
+        if self.grantors.get(&service).is_some_and(|grantor| grantor.epoch() > epoch) {
+            // Whoever asks was named before this member was named once more: nobody has won over it.
+            turn.say(from, Message::NoTable { service, epoch });
+            return;
+        }
+        if !self.holder.on_successor(from, &service, epoch, turn) {
+            let (by, newest) = self.holder.grantor(&service);
+            turn.say(from, Message::NoTable { service: service.clone(), epoch });
+            if let Some(epoch) = newest {
+                turn.say(from, Message::Deposed { service, by, epoch });
+            }
+            return;
+        }
+        match self.grantors.get_mut(&service).filter(|grantor| grantor.epoch() < epoch) {
+            // If this member has asked to be named it may be named yet, after whoever asks for the table.
+            None => turn.say(from, Message::NoTable { service: service.clone(), epoch }),
+            Some(grantor) => {
+                if grantor.on_hand((from, epoch), turn) {
+                    self.hand_over(&service, (from, epoch), turn);
+                }
+                self.holder.on_superseded(&service, from, turn);
+            }
+        }
+        self.send_on_early(&service, from, epoch, turn);
+    }
+
+    /// The grantor here ends, and gives what it has to its heir.
+    fn hand_over(&mut self, service: &ServiceName, heir: (ProcessId, Epoch), turn: &mut Turn) {
+        if let Some(grantor) = self.grantors.remove(service) {
+            if planted!(turn.mutant, GrantAfterHand) {
+                self.grantors.insert(service.clone(), grantor.clone());
+            }
+            lost_grantor(service, grantor.epoch(), turn);
+            grantor.hand_over(heir, turn);
+            if self.departing.remove(service).is_some() {
+                self.handing.insert(service.clone(), heir.0);
+            }
+        }
+    }
+
+    /// What a grantor that receives its table heard may be due for somebody younger, or let it act.
+    pub(super) fn after_transfer(&mut self, service: &ServiceName, turn: &mut Turn) {
+        if let Some(heir) = self.grantors.get(service).and_then(Grantor::heir_due) {
+            self.hand_over(service, heir, turn);
+        }
+        self.settle_bids(service, turn);
+    }
+
+    /// Whoever asked for this member to become grantor has won, if it acts.
+    pub(super) fn settle_bids(&mut self, service: &ServiceName, turn: &mut Turn) {
+        if self.grantors.get(service).is_some_and(|grantor| grantor.is_acting() || planted!(turn.mutant, WinWhenNamed))
+        {
+            self.holder.on_won(service, turn);
+        }
+    }
+
+    /// There is a newer grantor than the one here. One that acts will hear from it; one that still waits for the reports of
+    /// others would wait for ever.
+    pub(super) fn on_deposed(&mut self, service: &ServiceName, by: Option<ProcessId>, epoch: Epoch, turn: &mut Turn) {
+        if self
+            .grantors
+            .get(service)
+            .is_some_and(|grantor| grantor.epoch() < epoch && grantor.state() == GrantorState::Recovering)
+            && let Some(grantor) = self.grantors.remove(service)
+        {
+            lost_grantor(service, grantor.epoch(), turn);
+            grantor.close(by.map(|by| (by, epoch)), turn);
+            if let Some(by) = by {
+                self.holder.on_successor(by, service, epoch, turn);
+                self.holder.on_superseded(service, by, turn);
+            }
+        }
+    }
+
+    /// This member is to grant the service no longer: because it goes, or has destroyed the service.
+    pub(crate) fn depart_service(&mut self, service: &ServiceName, turn: &mut Turn) {
+        let (Some(view), Some(grantor)) = (self.view.clone(), self.grantors.get_mut(service)) else {
+            self.departing.remove(service);
+            return;
+        };
+        if grantor.depart(&view, &self.suspected, turn) {
+            self.departing.remove(service);
+            if let Some(grantor) = self.grantors.remove(service) {
+                lost_grantor(service, grantor.epoch(), turn);
+                grantor.close(None, turn);
+            }
+        } else {
+            self.departing.insert(service.clone(), turn.now + turn.retry);
+        }
+    }
+
+    /// Whether this member still grants a service that it is to grant no longer, or its successor has not got everything.
+    pub(crate) fn is_departing(&self, service: &ServiceName) -> bool {
+        self.departing.contains_key(service) || self.handing.contains_key(service)
+    }
+
+    /// Whether nothing is granted here any more, and those who took over have got everything.
+    pub(super) fn has_handed_over(&self) -> bool {
+        self.grantors.is_empty() && self.handing.is_empty()
+    }
+
+    /// Yields again, and forgets successors that have all they need.
+    pub(super) fn keep_departing(&mut self, now: Time, out: &mut Vec<Output>) {
+        if !self.handing.is_empty() {
+            let (post, view) = (&self.post, &self.view);
+            self.handing.retain(|_, to| view.as_ref().is_some_and(|view| view.contains(*to)) && post.backlog(*to) > 0);
+        }
+        let due: Vec<ServiceName> =
+            self.departing.iter().filter(|(_, at)| **at <= now).map(|(service, _)| service.clone()).collect();
+        for service in due {
+            self.act(now, out, |node, turn| node.depart_service(&service, turn));
         }
     }
 
@@ -52,16 +184,26 @@ impl Node {
         if let Some(grantor) = self.grantors.get_mut(&service)
             && grantor.epoch() >= epoch
         {
-            grantor.on_ask(asked, turn);
+            // What was meant for an earlier term here comes once more, after what its member asked before it.
+            let own = grantor.epoch();
+            if own == epoch {
+                grantor.on_ask(asked, turn);
+            } else {
+                let instead = Some((turn.me, own));
+                turn.say(asked.from, Message::NotGrantor { service, epoch, request: asked.request, instead });
+            }
             return;
         }
-        let outdated = self.holder.newest(&service).is_some_and(|newest| newest > epoch);
+        // Of an epoch that this member has heard of and does not grant in, it was the grantor before.
+        let outdated = self.holder.newest(&service).is_some_and(|newest| newest >= epoch);
         let early = self.early.entry(service.clone()).or_default();
         if outdated || early.len() >= MAX_EARLY || self.stage != Stage::Member {
             if early.is_empty() {
                 self.early.remove(&service);
             }
-            turn.say(asked.from, Message::NotGrantor { service, epoch, request: asked.request });
+            let (by, newest) = self.holder.grantor(&service);
+            let instead = by.zip(newest).filter(|(by, newest)| *newest > epoch && *by != turn.me);
+            turn.say(asked.from, Message::NotGrantor { service, epoch, request: asked.request, instead });
             return;
         }
         // Named, perhaps, and the word is still on its way: wait for it, and ask the elder for certainty.
@@ -69,6 +211,49 @@ impl Node {
             turn.say_elder(Message::WhoGrants { service });
         }
         early.push((epoch, asked));
+    }
+
+    /// Somebody has given up all that it had of a service, and said so before. A table that was handed over meanwhile may
+    /// have it still, and so may a grantor of which nobody has heard for a while: if there is none here, and none is known,
+    /// the elder can tell.
+    pub(super) fn on_settle(&mut self, from: ProcessId, service: &ServiceName, request: RequestId, turn: &mut Turn) {
+        let known = self.holder.grantor(service).0.filter(|by| *by != turn.me);
+        let settled = match (self.grantors.get(service), known, &self.elder) {
+            (Some(grantor), ..) => grantor.is_settled(from),
+            _ if planted!(turn.mutant, SettleElsewhere) => Ok(()),
+            (_, Some(by), _) => Err(Some(by)),
+            (.., Some(elder)) if self.has_authority(turn.now) => elder.registry.is_settled(service),
+            (.., Some(_)) => Err(None),
+            _ => Err(turn.elder),
+        };
+        turn.say(
+            from,
+            match settled {
+                Ok(()) => Message::Settled { request },
+                Err(instead) => Message::Unsettled { request, instead },
+            },
+        );
+    }
+
+    /// Somebody wants to know what the grantor here sees.
+    pub(super) fn on_look(
+        &mut self,
+        from: ProcessId,
+        (service, epoch): (ServiceName, Epoch),
+        request: RequestId,
+        at: &Look,
+        turn: &mut Turn,
+    ) {
+        if let Some(grantor) = self.grantors.get(&service).filter(|grantor| grantor.epoch() >= epoch) {
+            grantor.on_look(from, request, at, turn);
+        } else if self.holder.newest(&service).is_none_or(|newest| newest < epoch) && self.stage == Stage::Member {
+            // Named, perhaps, and the word is still on its way.
+            turn.say(from, Message::Seen { request, seen: Seen::Undecided });
+        } else {
+            let (by, newest) = self.holder.grantor(&service);
+            let instead = by.zip(newest).filter(|(by, newest)| *newest > epoch && *by != turn.me);
+            turn.say(from, Message::NotGrantor { service, epoch, request, instead });
+        }
     }
 
     /// The elder says who grants: those who asked us in vain are told to ask there.
@@ -79,23 +264,29 @@ impl Node {
         for (asked_for, asked) in self.early.remove(service).unwrap_or_default() {
             if asked_for <= epoch {
                 let (service, request) = (service.clone(), asked.request);
-                turn.say(asked.from, Message::NotGrantor { service, epoch: asked_for, request });
+                let instead = Some((grantor, epoch)).filter(|(_, epoch)| *epoch > asked_for);
+                turn.say(asked.from, Message::NotGrantor { service, epoch: asked_for, request, instead });
             } else {
                 self.early.entry(service.clone()).or_default().push((asked_for, asked));
             }
         }
     }
 
-    pub(super) fn end_grantor_below(&mut self, service: &ServiceName, epoch: Epoch, turn: &mut Turn) {
-        if let Some(grantor) = self.grantors.get(service)
-            && grantor.epoch() < epoch
+    /// A newer grantor has heard from this member: an older one here is over.
+    pub(super) fn end_grantor_below(&mut self, service: &ServiceName, by: ProcessId, epoch: Epoch, turn: &mut Turn) {
+        if self.grantors.get(service).is_some_and(|grantor| grantor.epoch() < epoch)
+            && let Some(grantor) = self.grantors.remove(service)
         {
+            self.departing.remove(service);
             lost_grantor(service, grantor.epoch(), turn);
-            self.grantors.remove(service);
+            grantor.close(Some((by, epoch)), turn);
+            self.holder.on_superseded(service, by, turn);
         }
     }
 
     pub(super) fn end_grantors(&mut self, turn: &mut Turn) {
+        self.departing.clear();
+        self.handing.clear();
         for (service, grantor) in std::mem::take(&mut self.grantors) {
             lost_grantor(&service, grantor.epoch(), turn);
         }

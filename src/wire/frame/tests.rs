@@ -1,12 +1,13 @@
 use super::*;
-use crate::protocol::message::{Ballot, HoldReport, TokenRange, WaitReport};
+use crate::protocol::message::{self, Ballot, HoldReport, Origin, TokenRange, WaitReport};
 use crate::protocol::{
-    Change, Epoch, HolderInfo, Host, Lineage, LockName, MemberInfo, Message, Metadata, Notice, ProcessId, RequestId,
-    ServiceName, Standing, Ticket, Timing, Token, View, ViewNumber,
+    Batch, Change, Epoch, HolderInfo, Host, Lineage, LockName, Look, MemberInfo, Message, Metadata, Notice, Owner,
+    ProcessId, RequestId, Seen, ServiceName, Standing, Ticket, Timing, Token, View, ViewNumber, WaiterInfo, Want,
 };
 use crate::wire::{MAX_CLUSTER, MAX_RESERVED, PROTOCOL_VERSION};
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
+use std::time::Duration;
 
 fn info(process: u128) -> MemberInfo {
     let host = Host { boot: u128::MAX - process, namespace: 4_026_531_836, pid: 77, started: 1 << 40 };
@@ -70,27 +71,95 @@ fn messages() -> Vec<Message> {
     let metadata = Metadata::new(b"till 3").unwrap();
     let ticket = Ticket { epoch, number: 3 };
     let range = TokenRange { first: token, last: Token::new(ViewNumber(900), u32::MAX) };
-    let holder = HolderInfo { process: ProcessId(2), token, metadata: metadata.clone() };
-    let hold = HoldReport { request, name: name.clone(), token, metadata: Metadata::default() };
-    let wait = WaitReport { request, name: name.clone(), ticket: Some(ticket), metadata: metadata.clone() };
-    vec![
+    let held_for = Duration::from_micros(1_500_001);
+    let owner = Owner(u64::MAX);
+    let want = Want::Lock(name.clone());
+    let batch = Batch::new(vec![name.clone(), LockName::new(b"till").unwrap()]).unwrap();
+    let holder = |name| HolderInfo { name, process: ProcessId(2), token, metadata: metadata.clone(), held_for };
+    let hold =
+        |want| HoldReport { request, want, owner: Owner::default(), token, held_for, metadata: Metadata::default() };
+    let wait = |want, ticket| WaitReport { request, want, owner, ticket, metadata: metadata.clone() };
+    let waiter = WaiterInfo { process: ProcessId(2), metadata: metadata.clone(), suspends: true };
+    let mut messages = vec![
         Message::WhoGrants { service: service.clone() },
         Message::GrantorIs { service: service.clone(), grantor: ProcessId(1), epoch },
-        Message::Name { service: service.clone(), range, recover: true },
+        Message::Become { service: service.clone() },
+        Message::Outbid { service: service.clone(), by: ProcessId(1) },
+        Message::Acts { service: service.clone(), epoch },
+        Message::Yield { service: service.clone(), epoch, to: ProcessId(1) },
+        Message::Vacant { service: service.clone(), epoch },
+        Message::Decline { service: service.clone(), epoch },
+        Message::Declined { service: service.clone(), by: ProcessId(1) },
+        Message::Hand { service: service.clone(), epoch },
+        Message::Table {
+            service: service.clone(),
+            epoch,
+            holds: vec![(ProcessId(1), hold(want.clone())), (ProcessId(2), hold(Want::Suspension))],
+            waits: vec![(ProcessId(2), wait(Want::Batch(batch.clone()), Some(ticket)))],
+            last: true,
+        },
+        Message::NoTable { service: service.clone(), epoch },
+        Message::Deposed { service: service.clone(), by: Some(ProcessId(1)), epoch },
         Message::MoreTokens { service: service.clone(), epoch },
         Message::Tokens { service: service.clone(), epoch, range },
         Message::Inventory { view: ViewNumber(900) },
         Message::InventoryIs { view: ViewNumber(900), known: vec![(service.clone(), ProcessId(1), epoch)], last: true },
-        Message::Ask { service: service.clone(), epoch, request, name, only_if_free: true, metadata },
         Message::Queued { service: service.clone(), epoch, request, ticket },
         Message::Grant { service: service.clone(), epoch, request, token },
-        Message::Refuse { service: service.clone(), epoch, request, holder: Some(holder) },
-        Message::NotGrantor { service: service.clone(), epoch, request },
+        Message::NotGrantor { service: service.clone(), epoch, request, instead: None },
+        Message::NotGrantor { service: service.clone(), epoch, request, instead: Some((ProcessId(1), epoch)) },
         Message::Done { service: service.clone(), request },
         Message::Recover { service: service.clone(), epoch },
-        Message::Report { service: service.clone(), epoch, holds: vec![hold], waits: vec![wait], last: false },
-        Message::Revoke { service, epoch, request },
-    ]
+        Message::Report {
+            service: service.clone(),
+            epoch,
+            holds: vec![hold(Want::Batch(batch.clone()))],
+            waits: vec![wait(want.clone(), None)],
+            last: false,
+        },
+        Message::Revoke { service: service.clone(), epoch, request },
+        Message::Settle { service: service.clone(), request },
+        Message::Settled { request },
+        Message::Unsettled { request, instead: Some(ProcessId(1)) },
+    ];
+    messages.extend([Origin::Free, Origin::Everyone, Origin::Predecessor(ProcessId(1))].map(|origin| Message::Name {
+        service: service.clone(),
+        range,
+        origin,
+    }));
+    messages.extend([want, Want::Batch(batch), Want::Suspension].map(|want| Message::Ask {
+        service: service.clone(),
+        epoch,
+        request,
+        want,
+        owner,
+        only_if_free: true,
+        metadata: metadata.clone(),
+    }));
+    let refusals = [
+        message::Refusal::Held(holder(Some(name.clone()))),
+        message::Refusal::Waited,
+        message::Refusal::Undecided,
+        message::Refusal::Deadlock,
+    ];
+    messages.extend(refusals.map(|refusal| Message::Refuse { service: service.clone(), epoch, request, refusal }));
+    let looks = [
+        Look::Lock(name.clone()),
+        Look::Suspension,
+        Look::Place(request),
+        Look::Held(None),
+        Look::Held(Some(name.clone())),
+    ];
+    messages.extend(looks.map(|at| Message::Look { service: service.clone(), epoch, request, at }));
+    let seen = [
+        Seen::Lock { holder: Some(holder(None)), waiters: vec![waiter], more: 1 << 40 },
+        Seen::Place { before: 3, holds: 2 },
+        Seen::Held { holders: vec![holder(Some(name))], last: true },
+        Seen::Unknown,
+        Seen::Undecided,
+    ];
+    messages.extend(seen.map(|seen| Message::Seen { request, seen }));
+    messages
 }
 
 fn packets() -> Vec<Packet> {

@@ -1,0 +1,271 @@
+//! How a grantor's table changes hands: to a young turk, or to the successor of one that goes.
+//!
+//! ```text
+//! T ->[Become] E    E ->[Name from G] T    T ->[Hand e'] G    G ->[Table e', in parts] T
+//! T ->[Acts] E      T ->[Recover e'] those in the table       those ->[Report e'] T
+//! ```
+//! - `last_young_turk_wins`: who is asked for a table that it waits for itself passes it through.
+//! - `nothing_lost_in_transfer`: what was on its way to the one before is found by the check, while the new one acts.
+
+use super::*;
+
+impl Grantor {
+    /// Asks the predecessor for its table.
+    pub(super) fn receive(&mut self, source: ProcessId, turn: &mut Turn) {
+        if let Some(setup) = &mut self.setup {
+            setup.source = Some(source);
+            self.way = Way(Some((GrantorState::Receiving, turn.now)));
+            turn.say(source, Message::Hand { service: self.service.clone(), epoch: self.epoch });
+        }
+    }
+
+    /// A part of the predecessor's table arrived.
+    pub(crate) fn on_table(
+        &mut self,
+        from: ProcessId,
+        holds: Vec<(ProcessId, HoldReport)>,
+        waits: Vec<(ProcessId, WaitReport)>,
+        (view, last): (&View, bool),
+        turn: &mut Turn,
+    ) {
+        let Some(setup) = &mut self.setup else { return };
+        if setup.source != Some(from) {
+            return;
+        }
+        for (process, hold) in holds {
+            let (key, token, since) = ((process, hold.request), hold.token, turn.now.back(hold.held_for));
+            let is_there = view.contains(process) || planted!(turn.mutant, TakeOverTheDead);
+            if !setup.over.contains(&key) && is_there {
+                self.table.claim(key, entry_of_hold(hold), token, since);
+            }
+        }
+        for (process, wait) in waits {
+            let key = (process, wait.request);
+            if let Some(ticket) = wait.ticket
+                && !setup.over.contains(&key)
+                && view.contains(process)
+                && self.table.place(key).is_none()
+            {
+                self.table.wait(key, entry_of_wait(wait), ticket);
+            }
+        }
+        let last = last || planted!(turn.mutant, ActOnFirstPart);
+        if last {
+            setup.source = None;
+            setup.arrived = true;
+            if (setup.heir.is_none() || planted!(turn.mutant, ActBeforeHeir))
+                && let Some(setup) = self.setup.take()
+            {
+                self.check(turn);
+                self.begin(setup, turn);
+            }
+        }
+    }
+
+    /// The younger turk to whom the table is to be passed on now, if it has arrived.
+    pub(crate) fn heir_due(&self) -> Option<(ProcessId, Epoch)> {
+        let setup = self.setup.as_ref()?;
+        setup.heir.filter(|_| setup.source.is_none())
+    }
+
+    /// The predecessor has no table: everyone is asked, unless somebody younger waits, who then does that.
+    pub(crate) fn on_no_table(&mut self, from: ProcessId, view: &View, turn: &mut Turn) {
+        if self.setup.as_ref().is_some_and(|setup| setup.source == Some(from)) {
+            if planted!(turn.mutant, TakeNoTableForEmpty)
+                && let Some(setup) = self.setup.take()
+            {
+                return self.begin(setup, turn);
+            }
+            self.recover(view, turn);
+        }
+    }
+
+    /// Another grantor, of a later epoch, wants the table. Returns whether it can be given now, or never; otherwise it is
+    /// passed on when it arrives.
+    pub(crate) fn on_hand(&mut self, heir: (ProcessId, Epoch), turn: &mut Turn) -> bool {
+        let (service, own) = (self.service.clone(), self.epoch);
+        let Some(Setup { source: Some(_), heir: before, parked, .. }) = &mut self.setup else { return true };
+        if let Some((process, epoch)) = before.replace(heir) {
+            turn.say(process, Message::NoTable { service: service.clone(), epoch });
+        }
+        for asked in std::mem::take(parked) {
+            if planted!(turn.mutant, ForgetThoseWhoAsked) {
+                continue;
+            }
+            let (service, request) = (service.clone(), asked.request);
+            turn.say(asked.from, Message::NotGrantor { service, epoch: own, request, instead: Some(heir) });
+        }
+        false
+    }
+
+    /// Gives the table away, if it is whole, and ends.
+    pub(crate) fn hand_over(self, heir: (ProcessId, Epoch), turn: &mut Turn) {
+        let (to, epoch) = heir;
+        let service = &self.service;
+        if self.setup.as_ref().is_some_and(|setup| !setup.arrived) && !planted!(turn.mutant, HandOverWhatIsThere) {
+            turn.say(to, Message::NoTable { service: service.clone(), epoch });
+            return self.close(Some(heir), turn);
+        }
+        let (mut all_holds, mut all_waits) = self.table.export(turn.now);
+        if planted!(turn.mutant, HandOverNoWaits) {
+            all_waits.clear();
+        }
+        if planted!(turn.mutant, HandOverOneHoldLess) {
+            all_holds.pop();
+        }
+        if planted!(turn.mutant, HandOverNoPlaces) {
+            let last = all_waits.last().and_then(|(_, wait)| wait.ticket);
+            all_waits.iter_mut().for_each(|(_, wait)| wait.ticket = last);
+        }
+        let (mut holds, mut waits, mut bytes) = (Vec::new(), Vec::new(), 0);
+        let table = |holds, waits, last| Message::Table { service: service.clone(), epoch, holds, waits, last };
+        for (process, hold) in all_holds {
+            bytes += weight(&hold.want, &hold.metadata);
+            holds.push((process, hold));
+            if bytes >= turn.part_bytes {
+                bytes = 0;
+                turn.say(to, table(std::mem::take(&mut holds), Vec::new(), false));
+            }
+        }
+        for (process, wait) in all_waits {
+            bytes += weight(&wait.want, &wait.metadata);
+            waits.push((process, wait));
+            if bytes >= turn.part_bytes {
+                bytes = 0;
+                turn.say(to, table(std::mem::take(&mut holds), std::mem::take(&mut waits), false));
+            }
+        }
+        turn.say(to, table(holds, waits, true));
+        self.close(Some(heir), turn);
+    }
+
+    /// It is over: who waits for it goes elsewhere, or asks the elder. Also those in a table that was given away: if the
+    /// next one ends before they have heard of it they would wait here for ever.
+    pub(crate) fn close(self, instead: Option<(ProcessId, Epoch)>, turn: &mut Turn) {
+        let (service, own) = (self.service, self.epoch);
+        let not_here = |request| Message::NotGrantor { service: service.clone(), epoch: own, request, instead };
+        let Some(setup) = self.setup else {
+            let waits = self.table.requests().filter(|(.., token)| token.is_none());
+            // What is said of one request goes for all of its member.
+            let waiters: BTreeMap<ProcessId, RequestId> =
+                waits.map(|(process, request, _)| (process, request)).collect();
+            return waiters.into_iter().for_each(|(process, request)| turn.say(process, not_here(request)));
+        };
+        if let Some((process, epoch)) = setup.heir.filter(|heir| Some(*heir) != instead) {
+            turn.say(process, Message::NoTable { service: service.clone(), epoch });
+        }
+        setup.parked.into_iter().for_each(|asked| turn.say(asked.from, not_here(asked.request)));
+    }
+
+    /// The same member goes on in a new epoch, with the table that it has.
+    pub(crate) fn renew(mut self, range: TokenRange, turn: &mut Turn) -> Grantor {
+        self.epoch = Epoch(range.first);
+        self.way = Way(None);
+        self.supply = Supply { ranges: VecDeque::from([range]), asked: false };
+        self.supply.take(1);
+        self.table = self.table.renew(self.epoch);
+        self.yielding = None;
+        let setup = Setup {
+            source: None,
+            arrived: true,
+            heir: None,
+            awaiting: BTreeSet::new(),
+            waits: Vec::new(),
+            parked: VecDeque::new(),
+            over: BTreeSet::new(),
+        };
+        self.check(turn);
+        self.begin(setup, turn);
+        self
+    }
+
+    /// Asks those who have something in a table that was handed over what they still hold and wait for.
+    fn check(&mut self, turn: &mut Turn) {
+        if planted!(turn.mutant, CheckNobody) {
+            return;
+        }
+        for process in self.table.shares().into_keys() {
+            turn.say(process, Message::Recover { service: self.service.clone(), epoch: self.epoch });
+            self.checking.insert(process, BTreeSet::new());
+        }
+    }
+
+    /// A member answers the check.
+    pub(super) fn on_check(
+        &mut self,
+        from: ProcessId,
+        holds: Vec<HoldReport>,
+        waits: Vec<WaitReport>,
+        last: bool,
+        turn: &mut Turn,
+    ) {
+        let Some(reported) = self.checking.get_mut(&from) else { return };
+        reported.extend(holds.iter().map(|hold| hold.request));
+        reported.extend(waits.iter().map(|wait| wait.request));
+        for hold in holds {
+            let key = (from, hold.request);
+            if !matches!(self.table.place(key), Some(Place::Holds(_))) {
+                // The one before had it in no table because it had lost against another.
+                self.table.end(key);
+                let (service, epoch, request) = (self.service.clone(), self.epoch, hold.request);
+                turn.say(from, Message::Revoke { service, epoch, request });
+            }
+        }
+        for wait in waits {
+            let key = (from, wait.request);
+            match self.table.place(key) {
+                Some(Place::Holds(token)) => self.tell_grant(key, token, turn),
+                Some(Place::Waits(ticket)) if wait.ticket.is_none() => self.tell_queued(key, ticket, turn),
+                Some(Place::Waits(_)) => {}
+                None => self.take_in(key, wait, turn),
+            }
+        }
+        if last && let Some(reported) = self.checking.remove(&from) {
+            let over: Vec<RequestId> =
+                self.table.requests_of(from).filter(|request| !reported.contains(request)).collect();
+            for request in over {
+                self.table.end((from, request));
+            }
+        }
+        self.grant(turn);
+    }
+
+    /// This member is to grant this service no longer. Returns whether the role is over at once; otherwise it goes on
+    /// until the successor asks for the table.
+    pub(crate) fn depart(&mut self, view: &View, suspected: &BTreeSet<ProcessId>, turn: &mut Turn) -> bool {
+        let (service, epoch) = (self.service.clone(), self.epoch);
+        if !self.is_acting() {
+            turn.say_elder(Message::Decline { service, epoch });
+            return true;
+        }
+        if self.table.is_empty() || planted!(turn.mutant, CallItVacant) {
+            turn.say_elder(Message::Vacant { service, epoch });
+            return true;
+        }
+        let unwilling = self.yielding.get_or_insert_default();
+        let shares = self.table.shares();
+        let others = view
+            .living()
+            .enumerate()
+            .filter(|(_, member)| member.info.process != turn.me && !unwilling.contains(&member.info.process));
+        let best = others.max_by_key(|(age, member)| {
+            let process = member.info.process;
+            let share = shares.get(&process).copied().unwrap_or_default();
+            (!suspected.contains(&process), share, std::cmp::Reverse(*age))
+        });
+        let Some((_, member)) = best else { return true };
+        turn.say_elder(Message::Yield { service, epoch, to: member.info.process });
+        false
+    }
+
+    /// The one that was named in its place will not.
+    pub(crate) fn on_declined(&mut self, by: ProcessId) {
+        if let Some(unwilling) = &mut self.yielding {
+            unwilling.insert(by);
+        }
+    }
+}
+
+fn weight(want: &Want, metadata: &Metadata) -> usize {
+    96 + want.names().iter().map(|name| 16 + name.as_bytes().len()).sum::<usize>() + metadata.as_bytes().len()
+}

@@ -1,0 +1,655 @@
+//! The rules one by one, then all of them against a model that knows no shortcuts.
+
+use super::super::id::Batch;
+use super::*;
+use std::time::Duration;
+
+const NOW: Time = Time::from_nanos(5_000_000_000);
+
+/// The members of the stories. Each is one owner too, unless said otherwise.
+const ANN: u128 = 1;
+const BOB: u128 = 2;
+const CYD: u128 = 3;
+const DAN: u128 = 4;
+
+fn token(n: u32) -> Token {
+    Token::new(ViewNumber(7), n)
+}
+
+fn name(text: &str) -> LockName {
+    LockName::new(text.as_bytes()).expect("a good name")
+}
+
+fn batch(names: &[&str]) -> Want {
+    Want::Batch(Batch::new(names.iter().map(|text| name(text)).collect()).expect("a good batch"))
+}
+
+fn lock(text: &str) -> Want {
+    Want::Lock(name(text))
+}
+
+/// A table, and names for what is done to it.
+struct Story {
+    table: Table,
+    requests: u64,
+    tokens: u32,
+}
+
+impl Story {
+    fn new() -> Story {
+        Story { table: Table::new(Epoch(token(0))), requests: 0, tokens: 0 }
+    }
+
+    /// Asks as a grantor would: granted if free, queued otherwise. Grants to others are not looked for.
+    fn ask_as(&mut self, process: u128, owner: u64, want: Want) -> Result<Key, Refusal> {
+        self.requests += 1;
+        let key = (ProcessId(process), RequestId(self.requests));
+        let entry = Entry { want, owner: Owner(owner), metadata: Metadata::default() };
+        match self.table.is_free(key.0, &entry, NOW) {
+            Ok(()) => {
+                self.tokens += entry.want.tokens();
+                self.table.hold(key, entry, token(self.tokens), NOW);
+            }
+            Err(_) => {
+                self.table.queue(key, entry)?;
+            }
+        }
+        self.table.check();
+        Ok(key)
+    }
+
+    fn ask(&mut self, process: u128, want: Want) -> Key {
+        self.ask_as(process, process as u64, want).expect("no deadlock")
+    }
+
+    fn locks(&mut self, process: u128, text: &str) -> Key {
+        self.ask(process, lock(text))
+    }
+
+    fn suspends(&mut self, process: u128) -> Key {
+        self.ask(process, Want::Suspension)
+    }
+
+    /// Ends a request, and grants all that can be granted then.
+    fn end(&mut self, key: Key) -> Vec<Key> {
+        self.table.end(key);
+        self.table.check();
+        self.grants()
+    }
+
+    fn grants(&mut self) -> Vec<Key> {
+        let mut granted = Vec::new();
+        while let Some(count) = self.table.next() {
+            self.tokens += count;
+            granted.extend(self.table.grant_next(token(self.tokens - count + 1), NOW));
+            self.table.check();
+        }
+        granted
+    }
+
+    fn try_as(&self, process: u128, want: Want) -> Result<(), Refusal> {
+        let entry = Entry { want, owner: Owner(process as u64), metadata: Metadata::default() };
+        self.table.is_free(ProcessId(process), &entry, NOW)
+    }
+
+    fn holds(&self, key: Key) -> bool {
+        matches!(self.table.place(key), Some(Place::Holds(_)))
+    }
+
+    fn waits(&self, key: Key) -> bool {
+        matches!(self.table.place(key), Some(Place::Waits(_)))
+    }
+
+    /// Another grantor's table, made of what the members report, or of this one's own parts.
+    fn recover(&mut self, epoch: u32) {
+        let mut table = Table::new(Epoch(token(epoch)));
+        let (holds, waits) = self.table.export(NOW);
+        for (process, hold) in holds {
+            let HoldReport { request, want, owner, token, metadata, .. } = hold;
+            assert_eq!(table.claim((process, request), Entry { want, owner, metadata }, token, NOW), []);
+        }
+        for (process, wait) in waits.into_iter().rev() {
+            let WaitReport { request, want, owner, ticket, metadata } = wait;
+            let ticket = ticket.expect("exported waits have tickets");
+            table.wait((process, request), Entry { want, owner, metadata }, ticket);
+            table.check();
+        }
+        assert_eq!(table.export(NOW), self.table.export(NOW));
+        self.table = table;
+    }
+
+    fn place(&self, key: Key) -> Seen {
+        self.table.look(key.0, &Look::Place(key.1), NOW)
+    }
+}
+
+impl Table {
+    /// Works out anew what is kept in more than one way.
+    fn check(&self) {
+        let mut bare = Table::new(self.epoch);
+        (bare.arrivals, bare.passes) = (self.arrivals, self.passes);
+        for (key, Request { entry, state }) in self.all() {
+            match state {
+                State::Holds { token, since } => bare.hold(key, entry.clone(), *token, *since),
+                State::Waits { .. } => {}
+            }
+        }
+        let mut waits: Vec<(Rank, &Entry)> = Vec::new();
+        for (key, Request { entry, state }) in self.all() {
+            if let State::Waits { ticket, missing } = state {
+                waits.push(((*ticket, key), entry));
+                let misses = |name: &&LockName| {
+                    let is_first = self.head(name) == Some((*ticket, key));
+                    !is_first || self.held.contains_key(*name)
+                };
+                assert_eq!(*missing as usize, entry.want.names().iter().filter(misses).count(), "{key:?}");
+                let is_ready = *missing == 0 && entry.want != Want::Suspension;
+                assert_eq!(self.ready.contains(&(*ticket, key)), is_ready, "{key:?}");
+            }
+        }
+        waits.sort_by_key(|(rank, _)| *rank);
+        for ((ticket, key), entry) in waits {
+            bare.stand(key, entry.clone(), ticket);
+        }
+        assert_eq!(*self, bare);
+    }
+
+    /// The table without its counters, which only rise.
+    fn forgetful(mut self) -> Table {
+        (self.arrivals, self.passes) = (0, 0);
+        self
+    }
+}
+
+#[test]
+fn waiters_are_served_by_ticket_and_an_idle_name_leaves_nothing() {
+    let mut story = Story::new();
+    let holder = story.locks(ANN, "x");
+    let waiters: Vec<Key> = [BOB, CYD, DAN].map(|process| story.locks(process, "x")).into();
+    assert_eq!(story.grants(), []);
+    assert_eq!(story.end(waiters[1]), []);
+    assert_eq!(story.end(holder), [waiters[0]]);
+    assert_eq!(story.end(waiters[0]), [waiters[2]]);
+    assert_eq!(story.end(waiters[2]), []);
+    assert_eq!(story.table.forgetful(), Table::new(Epoch(token(0))));
+}
+
+#[test]
+fn of_two_claims_the_higher_token_wins_in_either_order() {
+    for want in [lock("x"), Want::Suspension, batch(&["w", "x"])] {
+        for (first, second) in [(10, 20), (20, 10)] {
+            let mut table = Table::new(Epoch(token(0)));
+            let entry = Entry { want: want.clone(), owner: Owner(0), metadata: Metadata::default() };
+            let key = |n: u32| (ProcessId(n.into()), RequestId(n.into()));
+            assert_eq!(table.claim(key(first), entry.clone(), token(first), NOW), []);
+            assert_eq!(table.claim(key(first), entry.clone(), token(first), NOW), [], "said twice");
+            assert_eq!(table.claim(key(second), entry, token(second), NOW), [key(10)]);
+            assert_eq!(table.place(key(20)), Some(Place::Holds(token(20))));
+            assert_eq!(table.place(key(10)), None);
+            table.check();
+        }
+    }
+}
+
+#[test]
+fn a_batch_that_loses_one_of_its_names_loses_all_of_them() {
+    let mut story = Story::new();
+    let whole = story.ask(ANN, batch(&["x", "y", "z"]));
+    let waiter = story.locks(BOB, "x");
+    let entry = Entry { want: lock("z"), owner: Owner(0), metadata: Metadata::default() };
+    let (late, early) = ((ProcessId(CYD), RequestId(90)), (ProcessId(DAN), RequestId(91)));
+    assert_eq!(story.table.claim(early, entry.clone(), token(0), NOW), [early], "z itself was granted with token 3");
+    assert_eq!(story.table.claim(late, entry, token(9), NOW), [whole]);
+    assert_eq!(story.grants(), [waiter]);
+}
+
+#[test]
+fn a_departed_process_leaves_neither_holds_nor_waits() {
+    let mut story = Story::new();
+    for process in [ANN, BOB, CYD] {
+        for want in [lock("x"), batch(&["x", "y"]), lock(&process.to_string()), Want::Suspension] {
+            let _ = story.ask_as(process, 0, want);
+        }
+    }
+    for process in [ANN, BOB, CYD] {
+        story.table.end_all(ProcessId(process));
+        story.table.check();
+    }
+    assert_eq!(story.table.forgetful(), Table::new(Epoch(token(0))));
+}
+
+#[test]
+fn a_crashed_holder_that_also_waits_is_followed_by_the_next_living_one() {
+    let mut story = Story::new();
+    story.locks(BOB, "x");
+    story.locks(BOB, "x");
+    let living = story.locks(CYD, "x");
+    story.table.end_all(ProcessId(BOB));
+    assert_eq!(story.grants(), [living]);
+}
+
+#[test]
+fn a_batch_holds_all_its_names_or_none() {
+    let mut story = Story::new();
+    let y = story.locks(ANN, "y");
+    let pair = story.ask(BOB, batch(&["x", "y"]));
+    assert!(story.waits(pair));
+    assert!(story.table.look(ProcessId(BOB), &Look::Held(None), NOW) == held(&[("y", ANN, 1)]));
+    assert_eq!(story.end(y), [pair]);
+    assert!(story.table.look(ProcessId(BOB), &Look::Held(None), NOW) == held(&[("x", BOB, 2), ("y", BOB, 3)]));
+    assert_eq!(story.try_as(CYD, batch(&["w", "y"])), Err(Refusal::Held(info(Some("y"), BOB, 3))));
+}
+
+fn info(text: Option<&str>, process: u128, number: u32) -> HolderInfo {
+    HolderInfo {
+        name: text.map(name),
+        process: ProcessId(process),
+        token: token(number),
+        metadata: Metadata::default(),
+        held_for: Duration::ZERO,
+    }
+}
+
+fn held(holders: &[(&str, u128, u32)]) -> Seen {
+    let holders = holders.iter().map(|&(text, process, number)| info(Some(text), process, number)).collect();
+    Seen::Held { holders, last: true }
+}
+
+#[test]
+fn a_waiting_batch_keeps_its_place_at_each_name() {
+    let mut story = Story::new();
+    let x = story.locks(ANN, "x");
+    let pair = story.ask(BOB, batch(&["x", "y"]));
+    assert_eq!(story.try_as(CYD, lock("y")), Err(Refusal::Waited));
+    let later = [story.locks(CYD, "y"), story.locks(CYD, "x")];
+    assert_eq!(story.grants(), []);
+    assert_eq!(story.end(x), [pair]);
+    assert_eq!(story.end(pair), later);
+}
+
+#[test]
+fn batches_that_cross_are_served_one_after_the_other() {
+    let mut story = Story::new();
+    let [x, y] = [story.locks(ANN, "x"), story.locks(BOB, "y")];
+    let first = story.ask(CYD, batch(&["y", "x"]));
+    let second = story.ask(DAN, batch(&["x", "y"]));
+    assert_eq!(story.end(x), []);
+    assert_eq!(story.end(y), [first]);
+    assert_eq!(story.end(first), [second]);
+}
+
+#[test]
+fn a_batch_that_gives_up_lets_those_behind_it_go() {
+    let mut story = Story::new();
+    story.locks(ANN, "x");
+    let pair = story.ask(BOB, batch(&["x", "y"]));
+    let behind = story.locks(CYD, "y");
+    assert_eq!(story.end(pair), [behind]);
+}
+
+#[test]
+fn a_suspension_waits_for_all_who_were_there_and_all_who_come_wait_for_it() {
+    // Geode scenario 20.
+    let mut story = Story::new();
+    let x = story.locks(ANN, "x");
+    let waiter = story.locks(BOB, "x");
+    let suspension = story.suspends(CYD);
+    let later = story.locks(DAN, "y");
+    assert!(story.waits(later), "although nobody holds y");
+    assert_eq!(story.place(later), Seen::Place { before: 1, holds: 0 });
+    assert_eq!(story.place(suspension), Seen::Place { before: 1, holds: 1 });
+    let nested = story.locks(ANN, "z");
+    assert!(story.holds(nested), "who holds already may take others");
+    assert_eq!(story.end(nested), []);
+    assert_eq!(story.end(x), [waiter]);
+    assert_eq!(story.end(waiter), [suspension]);
+    let own = story.locks(CYD, "y");
+    assert!(story.holds(own), "who suspended may lock");
+    assert_eq!(story.end(suspension), [], "later still waits for y");
+    assert_eq!(story.end(own), [later]);
+}
+
+#[test]
+fn a_holder_suspends_as_soon_as_only_its_own_locks_are_left() {
+    // Geode scenario 21, defect P1.
+    let mut story = Story::new();
+    let x = story.locks(ANN, "x");
+    let y = story.locks(BOB, "y");
+    let upgrade = story.suspends(ANN);
+    assert_eq!(story.end(y), [upgrade]);
+    assert!(story.holds(x));
+    assert_eq!(story.try_as(BOB, lock("y")), Err(Refusal::Held(info(None, ANN, 3))));
+}
+
+#[test]
+fn a_holder_suspends_before_those_who_wait_for_its_own_lock() {
+    let mut story = Story::new();
+    let x = story.locks(ANN, "x");
+    let y = story.locks(BOB, "y");
+    let for_x = story.locks(CYD, "x");
+    let pair = story.ask(CYD, batch(&["x", "z"]));
+    let behind = story.locks(DAN, "z");
+    let for_y = story.locks(DAN, "y");
+    let upgrade = story.suspends(ANN);
+    assert_eq!(story.end(y), [for_y], "it was there before");
+    assert_eq!(story.end(for_y), [upgrade], "the others wait for x, and its holder for the suspension");
+    assert_eq!(story.end(x), [], "nobody else holds anything while it is suspended");
+    assert_eq!(story.end(upgrade), [for_x]);
+    assert_eq!(story.end(for_x), [pair]);
+    assert_eq!(story.end(pair), [behind]);
+}
+
+#[test]
+fn a_holder_that_suspends_passes_the_suspension_that_waits_for_it() {
+    let mut story = Story::new();
+    let x = story.locks(ANN, "x");
+    let waiting = story.suspends(BOB);
+    let upgrade = story.suspends(ANN);
+    assert!(story.holds(upgrade));
+    assert_eq!(story.end(x), []);
+    assert_eq!(story.end(upgrade), [waiting]);
+}
+
+#[test]
+fn two_holders_that_both_suspend_do_not_wait_for_each_other() {
+    let mut story = Story::new();
+    story.locks(ANN, "x");
+    let y = story.locks(BOB, "y");
+    let upgrade = story.suspends(ANN);
+    assert_eq!(story.try_as(BOB, Want::Suspension), Err(Refusal::Deadlock));
+    assert_eq!(story.ask_as(BOB, BOB as u64, Want::Suspension), Err(Refusal::Deadlock));
+    let patient = story.suspends(CYD);
+    assert!(story.waits(patient), "who holds nothing may wait");
+    assert_eq!(story.end(y), [upgrade]);
+}
+
+#[test]
+fn a_refused_upgrade_leaves_nothing() {
+    let mut story = Story::new();
+    story.locks(ANN, "x");
+    story.locks(BOB, "y");
+    story.suspends(ANN);
+    let before = story.table.clone();
+    assert_eq!(story.ask_as(BOB, BOB as u64, Want::Suspension), Err(Refusal::Deadlock));
+    assert_eq!(story.table, before);
+}
+
+#[test]
+fn a_holder_passes_a_suspension_but_not_those_who_wait_for_the_name() {
+    let mut story = Story::new();
+    let [x, y] = [story.locks(ANN, "x"), story.locks(BOB, "y")];
+    let early = story.locks(CYD, "y");
+    let suspension = story.suspends(DAN);
+    let late = story.locks(CYD, "y");
+    let passer = story.locks(ANN, "y");
+    assert_eq!(story.end(y), [early]);
+    assert_eq!(story.end(early), [passer]);
+    assert_eq!(story.end(passer), []);
+    assert_eq!(story.end(x), [suspension]);
+    assert_eq!(story.end(suspension), [late]);
+}
+
+#[test]
+fn of_those_who_passed_the_first_goes_first() {
+    let mut story = Story::new();
+    story.locks(ANN, "x");
+    let y = story.locks(ANN, "y");
+    story.suspends(DAN);
+    let passers: Vec<Key> = (0..3).map(|_| story.locks(ANN, "y")).collect();
+    assert_eq!(story.end(y), [passers[0]]);
+    assert_eq!(story.end(passers[0]), [passers[1]]);
+    assert_eq!(story.end(passers[1]), [passers[2]]);
+}
+
+#[test]
+fn who_gave_no_owner_is_the_whole_member() {
+    let mut story = Story::new();
+    let x = story.ask_as(ANN, 5, lock("x")).expect("free");
+    let suspension = story.suspends(BOB);
+    let anybody = story.ask_as(ANN, 0, lock("y")).expect("passes");
+    assert!(story.holds(anybody), "its member holds x");
+    let other = story.ask_as(ANN, 6, lock("z")).expect("waits");
+    assert!(story.waits(other), "owner 6 holds nothing");
+    let whole = story.ask_as(ANN, 0, Want::Suspension).expect("all holds are its member's");
+    assert!(story.holds(whole));
+    assert_eq!(story.end(whole), []);
+    let part = story.ask_as(ANN, 5, Want::Suspension).expect("waits for y, of nobody in particular");
+    assert!(story.waits(part));
+    assert_eq!(story.end(anybody), [part]);
+    assert_eq!(story.end(part), []);
+    assert_eq!(story.end(x), [suspension]);
+}
+
+#[test]
+fn a_member_whose_owners_both_suspend_is_told_so() {
+    let mut story = Story::new();
+    for (owner, text) in [(5, "x"), (6, "y")] {
+        story.ask_as(ANN, owner, lock(text)).expect("free");
+    }
+    let first = story.ask_as(ANN, 5, Want::Suspension).expect("waits for y");
+    assert_eq!(story.ask_as(ANN, 6, Want::Suspension), Err(Refusal::Deadlock));
+    assert_eq!(story.ask_as(ANN, 0, Want::Suspension), Err(Refusal::Deadlock), "y is its, too");
+    assert!(story.waits(first));
+}
+
+#[test]
+fn a_suspension_that_gives_up_lets_those_behind_it_go_and_the_holder_is_not_concerned() {
+    // Geode scenario 22, defect P2.
+    let mut story = Story::new();
+    let x = story.locks(ANN, "x");
+    let suspension = story.suspends(BOB);
+    let behind = story.locks(CYD, "y");
+    assert_eq!(story.end(suspension), [behind]);
+    assert_eq!(story.end(x), []);
+    assert_eq!(story.end(behind), []);
+    assert!(story.table.is_empty());
+}
+
+#[test]
+fn whatever_ends_the_last_hold_the_suspension_comes_next() {
+    // Geode scenario 23, defects P3 and P4: a hold that runs out or is given back is one `end`; a departure is all of them.
+    for departs in [false, true] {
+        let mut story = Story::new();
+        let x = story.locks(ANN, "x");
+        story.locks(ANN, "x");
+        let suspension = story.suspends(BOB);
+        let behind = story.locks(CYD, "y");
+        if departs {
+            story.table.end_all(ProcessId(ANN));
+            assert_eq!(story.grants(), [suspension]);
+        } else {
+            let own = story.end(x);
+            assert_eq!(story.end(own[0]), [suspension]);
+        }
+        story.table.end_all(ProcessId(BOB));
+        assert_eq!(story.grants(), [behind], "and whatever ends the suspension, those behind it come next");
+    }
+}
+
+#[test]
+fn a_suspender_that_departs_while_it_waits_lets_those_behind_it_go() {
+    // Geode defect P4.
+    let mut story = Story::new();
+    story.locks(ANN, "x");
+    story.suspends(BOB);
+    let behind = story.locks(CYD, "y");
+    story.table.end_all(ProcessId(BOB));
+    assert_eq!(story.grants(), [behind]);
+}
+
+#[test]
+fn a_try_does_not_wait_for_a_suspension() {
+    // Geode defect P7.
+    let mut story = Story::new();
+    let x = story.locks(ANN, "x");
+    let suspension = story.suspends(BOB);
+    assert_eq!(story.try_as(CYD, lock("y")), Err(Refusal::Waited));
+    assert_eq!(story.try_as(CYD, lock("x")), Err(Refusal::Held(info(Some("x"), ANN, 1))));
+    assert_eq!(story.try_as(CYD, Want::Suspension), Err(Refusal::Held(info(Some("x"), ANN, 1))));
+    assert_eq!(story.try_as(ANN, lock("y")), Ok(()));
+    assert_eq!(story.end(x), [suspension]);
+    for want in [lock("y"), batch(&["x", "y"]), Want::Suspension] {
+        assert_eq!(story.try_as(CYD, want), Err(Refusal::Held(info(None, BOB, 2))));
+    }
+    assert_eq!(story.try_as(BOB, lock("y")), Ok(()));
+}
+
+#[test]
+fn a_suspension_and_a_lock_of_another_that_are_both_reported_are_both_kept() {
+    // Geode defect P20: clocks lied.
+    let mut story = Story::new();
+    let suspension = story.suspends(ANN);
+    let entry = |text| Entry { want: lock(text), owner: Owner(BOB as u64), metadata: Metadata::default() };
+    let x = (ProcessId(BOB), RequestId(90));
+    assert_eq!(story.table.claim(x, entry("x"), token(9), NOW), []);
+    story.table.check();
+    assert!(story.holds(suspension) && story.holds(x));
+    let late = story.locks(CYD, "y");
+    assert!(story.waits(late));
+    assert_eq!(story.end(suspension), [late]);
+    assert_eq!(story.end(x), []);
+    assert_eq!(story.end(late), []);
+    assert!(story.table.is_empty());
+}
+
+#[test]
+fn those_left_behind_by_one_suspension_do_not_lock_under_the_next() {
+    let mut story = Story::new();
+    let [x, y] = [story.ask_as(ANN, 5, lock("x")), story.ask_as(ANN, 6, lock("y"))].map(|key| key.expect("free"));
+    let whole = story.ask_as(ANN, 0, Want::Suspension).expect("all holds are its member's");
+    let passer = story.ask_as(ANN, 6, lock("x")).expect("passes");
+    assert!(story.holds(whole) && story.waits(passer));
+    assert_eq!(story.end(whole), []);
+    assert_eq!(story.end(y), []);
+    let next = story.ask_as(ANN, 5, Want::Suspension).expect("only its own is held");
+    assert!(story.holds(next));
+    assert_eq!(story.end(x), [], "the service is suspended for others");
+    let own = story.ask_as(ANN, 5, lock("x")).expect("passes");
+    assert!(story.holds(own), "and not for its owner, who goes before those that were left");
+    assert_eq!(story.end(own), []);
+    assert_eq!(story.end(next), [passer]);
+}
+
+#[test]
+fn the_line_survives_recovery_also_of_a_held_suspension() {
+    let mut story = Story::new();
+    let suspension = story.suspends(ANN);
+    let y = story.locks(ANN, "y");
+    let next = story.suspends(BOB);
+    let late = story.ask(CYD, batch(&["x", "y"]));
+    let passers = [story.locks(ANN, "y"), story.locks(ANN, "y")];
+    story.recover(50);
+    let third = story.locks(ANN, "y");
+    assert_eq!(story.end(y), [passers[0]]);
+    story.recover(60);
+    assert_eq!(story.end(passers[0]), [passers[1]]);
+    assert_eq!(story.end(suspension), []);
+    assert_eq!(story.end(passers[1]), [third]);
+    assert_eq!(story.end(third), [next]);
+    assert_eq!(story.end(next), [late]);
+}
+
+#[test]
+fn no_ticket_is_dealt_twice_after_recovery() {
+    let mut story = Story::new();
+    story.locks(ANN, "x");
+    for _ in 0..3 {
+        story.suspends(BOB);
+        story.locks(ANN, "x");
+        story.locks(CYD, "x");
+        story.recover(0);
+    }
+    story.suspends(ANN);
+    story.recover(0);
+    story.suspends(ANN);
+    story.recover(5);
+    story.suspends(ANN);
+    story.locks(ANN, "x");
+    let tickets: Vec<_> = story.table.export(NOW).1.into_iter().map(|(_, wait)| wait.ticket).collect();
+    assert_eq!(tickets.iter().collect::<BTreeSet<_>>().len(), tickets.len());
+}
+
+#[test]
+fn numbers_do_not_run_out() {
+    let mut story = Story::new();
+    story.locks(ANN, "x");
+    story.table.arrivals = (5 << 32) + ROOM - 2;
+    let [last, first] = [story.locks(BOB, "x"), story.locks(BOB, "x")];
+    let ticket = |story: &Story, key| match story.table.place(key) {
+        Some(Place::Waits(ticket)) => ticket.number,
+        place => panic!("it waits, and is not at {place:?}"),
+    };
+    assert_eq!((ticket(&story, last), ticket(&story, first)), ((5 << 32) + ROOM - 1, 6 << 32));
+
+    // With the last block the room to pass is over, but nothing else.
+    story.table.arrivals = (LAST_BLOCK << 32) - 1;
+    let suspension = story.suspends(CYD);
+    assert_eq!(ticket(&story, suspension), LAST_BLOCK << 32);
+    let late = story.locks(ANN, "y");
+    assert_eq!(ticket(&story, late), (LAST_BLOCK << 32) + 1);
+}
+
+#[test]
+fn who_looks_sees_holders_and_waiters_in_order() {
+    let mut story = Story::new();
+    let x = story.locks(ANN, "x");
+    let waiters = [story.locks(BOB, "x"), story.suspends(CYD), story.locks(DAN, "x")];
+    let seen = |story: &Story, at: &Look| story.table.look(ProcessId(ANN), at, NOW);
+    let waiter = |process: u128| WaiterInfo {
+        process: ProcessId(process),
+        metadata: Metadata::default(),
+        suspends: process == CYD,
+    };
+    let holder = Some(info(Some("x"), ANN, 1));
+    let expected = Seen::Lock { holder, waiters: [BOB, CYD, DAN].map(waiter).into(), more: 0 };
+    assert_eq!(seen(&story, &Look::Lock(name("x"))), expected);
+    let expected = Seen::Lock { holder: None, waiters: [CYD].map(waiter).into(), more: 0 };
+    assert_eq!(seen(&story, &Look::Suspension), expected);
+    assert_eq!(story.place(waiters[0]), Seen::Place { before: 0, holds: 1 });
+    assert_eq!(story.place(waiters[1]), Seen::Place { before: 1, holds: 1 });
+    assert_eq!(story.place(waiters[2]), Seen::Place { before: 2, holds: 1 });
+    assert_eq!(story.place(x), Seen::Unknown);
+    let later = story.table.look(ProcessId(ANN), &Look::Held(None), NOW + Duration::from_secs(3));
+    let Seen::Held { holders, last: true } = later else { panic!("{later:?}") };
+    assert_eq!(holders[0].held_for, Duration::from_secs(3));
+    let status = story.table.status(NOW);
+    assert_eq!(
+        status.iter().map(|lock| (lock.name.is_some(), lock.waiters)).collect::<Vec<_>>(),
+        [(false, 1), (true, 2)]
+    );
+}
+
+#[test]
+fn lists_are_told_in_pages() {
+    let mut story = Story::new();
+    for n in 0..300 {
+        story.locks(ANN, &format!("{n:03}"));
+        story.locks(BOB, "000");
+    }
+    let mut after = None;
+    let mut names = Vec::new();
+    loop {
+        let Seen::Held { holders, last } = story.table.look(ProcessId(ANN), &Look::Held(after), NOW) else { panic!() };
+        assert!(holders.len() <= LISTED);
+        names.extend(holders.into_iter().filter_map(|holder| holder.name));
+        after = names.last().cloned();
+        if last {
+            break;
+        }
+    }
+    assert_eq!(names, (0..300).map(|n| name(&format!("{n:03}"))).collect::<Vec<_>>());
+    let Seen::Lock { waiters, more, .. } = story.table.look(ProcessId(ANN), &Look::Lock(name("000")), NOW) else {
+        panic!()
+    };
+    assert_eq!((waiters.len(), more), (LISTED, 300 - LISTED as u64));
+}
+
+#[test]
+fn the_member_with_most_is_known() {
+    let mut story = Story::new();
+    story.ask(ANN, batch(&["x", "y"]));
+    story.locks(ANN, "z");
+    story.locks(BOB, "z");
+    let shares = BTreeMap::from([(ProcessId(ANN), (2, 0)), (ProcessId(BOB), (0, 1))]);
+    assert_eq!(story.table.shares(), shares);
+}
