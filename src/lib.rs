@@ -30,14 +30,16 @@
 //!   highest it has seen is never written by a stale holder after a newer one, whatever clocks and networks do. Call it
 //!   before each side effect: it is an error as soon as the lock is lost.
 //! - **[`Member::local`]** gives the same in one process without sockets, for tests.
-//! - **[`Member::events`]** and **[`Member::status`]** tell what happens and where things stand.
+//! - **[`Member::events`]** and **[`Member::status`]** tell what happens and where things stand; [`telemetry`] says what is
+//!   measured and logged.
 //! - Every future can be dropped at any time: nothing stays held or queued.
 //!
 //! A seed list that names only the member itself founds a cluster alone, as above. Otherwise all seeds found it
 //! together, and whoever is not a seed joins: see [`MemberBuilder::seeds`].
 //!
 //! # Features
-//! `tokio` (default): everything but the pure protocol.
+//! - `tokio` (default): everything but the pure protocol.
+//! - `metrics`: measurements through the `metrics` facade, see [`telemetry`].
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 #[doc(hidden)]
@@ -51,6 +53,8 @@ mod service;
 #[doc(hidden)]
 pub mod wire;
 
+pub use protocol::id::InvalidBatch;
+pub use protocol::message::WaiterInfo;
 pub use protocol::view::Member as ViewMember;
 pub use protocol::{
     Epoch, GrantorState, HolderInfo, Host, InvalidName, InvalidTiming, Lineage, LockName, LockStatus, LostReason,
@@ -59,6 +63,6 @@ pub use protocol::{
 #[cfg(feature = "tokio")]
 #[cfg_attr(docsrs, doc(cfg(feature = "tokio")))]
 pub use {
-    runtime::{QueryError, query_status},
+    runtime::{QueryError, query_status, telemetry},
     service::*,
 };

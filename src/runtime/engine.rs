@@ -10,11 +10,12 @@
 
 use super::disk::Disk;
 use super::hold::HoldCell;
-use super::sync::{AtomicU64, Map, Mutex, MutexGuard, Planted, is_planted, is_poisoned, seam};
+use super::sync::{AtomicBool, AtomicU64, Map, Mutex, MutexGuard, Planted, is_planted, is_poisoned, seam};
+use super::telemetry::{Mail, Note, Sampler};
 use super::{Inbox, Network, clock};
 use crate::protocol::{
-    Command, Config, Event, Input, LockName, LostReason, MemberInfo, Metadata, Node, Outcome, Output, ProcessId,
-    RequestId, ServiceName, Status, Time, Wait,
+    Command, Config, Event, GrantorState, Input, LostReason, MemberInfo, Node, Outcome, Output, ProcessId, RequestId,
+    ServiceName, Status, Time,
 };
 use rand::TryRng as _;
 use rand::rngs::{SysError, SysRng};
@@ -40,7 +41,7 @@ pub(crate) fn draw_process() -> Result<ProcessId, SysError> {
     Ok(ProcessId(u128::from_le_bytes(bytes)))
 }
 
-/// What became of a request for a lock: the hold, or why not.
+/// What became of a request: the hold, or why not, or what else was asked for.
 pub(crate) type Answer = Result<Arc<HoldCell>, Outcome>;
 
 /// What the engine tells the application.
@@ -123,6 +124,8 @@ struct Shell {
     /// In the first incarnation nobody has lost anything by its being abandoned.
     joined_before: bool,
     phase: Phase,
+    /// Packets, counted for the timer task.
+    mail: Mail,
 }
 
 /// A request whose future has been told to wait.
@@ -139,6 +142,7 @@ struct After {
     /// Values whose destructors may be the user's.
     trash: Vec<Slot>,
     announcements: Vec<Announcement>,
+    notes: Vec<Note>,
     rearm: bool,
     phase: bool,
 }
@@ -167,6 +171,7 @@ impl Engine {
             leaving: None,
             joined_before: false,
             phase,
+            mail: Mail::new(),
         };
         Arc::new(Engine {
             shell: Mutex::new(shell),
@@ -257,27 +262,34 @@ impl Engine {
         RequestId(self.next_request.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// Asks for a lock. `None`: wait, by way of [`poll`](Self::poll). Whatever is answered,
-    /// [`give_back`](Self::give_back) ends it.
-    pub(crate) fn ask(
-        &self,
-        request: RequestId,
-        service: ServiceName,
-        name: LockName,
-        wait: Wait,
-        lease: Option<Duration>,
-        metadata: Metadata,
-    ) -> Option<Answer> {
+    /// Asks for what `command` says, with `request` as its number, in the name of a service handle. `None`: wait, by way
+    /// of [`poll`](Self::poll). Whatever is answered, [`give_back`](Self::give_back) ends it.
+    ///
+    /// `destroyed` belongs to the handle and is set, in the same turn, by the command that destroys its service: so
+    /// nothing that is asked by way of the handle outlives it.
+    pub(crate) fn ask(&self, request: RequestId, command: Command, destroyed: &AtomicBool) -> Option<Answer> {
         self.turn(|shell, after| {
             if shell.is_over() {
                 return Some(Err(Outcome::Closed(LostReason::Left)));
             }
-            let command = Command::Lock { request, service, name, wait, lease, metadata };
+            if destroyed.load(Ordering::Acquire) {
+                return Some(Err(Outcome::Closed(LostReason::Destroyed)));
+            }
+            destroyed.store(matches!(command, Command::Destroy { .. }), Ordering::Release);
             let answer = shell.step(Input::Command(command), Some(request), after);
             if answer.is_none() {
                 shell.slots.insert(request, Slot::Waiting(None));
             }
             answer
+        })
+    }
+
+    /// Whether this member grants the locks of the service now.
+    pub(crate) fn is_grantor(&self, service: &ServiceName) -> bool {
+        self.turn(|shell, _| {
+            let mut grantors = shell.node.grantors();
+            shell.phase.closed.is_none()
+                && grantors.any(|(name, _, state)| name == service && state == GrantorState::Acting)
         })
     }
 
@@ -339,11 +351,18 @@ impl Engine {
 
     /// Runs the core's timers until the member has left.
     async fn keep_time(&self) {
+        let mut sampler = Sampler::new();
         loop {
-            let deadline = self.turn(|shell, _| {
+            let (deadline, sample) = self.turn(|shell, _| {
                 shell.armed = shell.deadline();
-                shell.phase.closed.is_none().then_some(shell.armed)
+                let is_open = shell.phase.closed.is_none();
+                let read = || Sampler::read(&shell.node, &mut shell.mail);
+                let sample = (sampler.is_due() || !is_open).then(read);
+                (is_open.then_some(shell.armed), sample)
             });
+            if let Some(sample) = sample {
+                sampler.tell(sample);
+            }
             let Some(deadline) = deadline else { return };
             let now = clock::now();
             if now >= deadline {
@@ -352,11 +371,12 @@ impl Engine {
                 tokio::task::yield_now().await;
                 continue;
             }
+            let until = deadline.min(sampler.due());
             let sleep = async {
-                if deadline == Time::MAX {
+                if until == Time::MAX {
                     std::future::pending::<()>().await;
                 }
-                clock::sleep(now, deadline.min(now + LONGEST_SLEEP)).await;
+                clock::sleep(now, until.min(now + LONGEST_SLEEP)).await;
             };
             tokio::select! {
                 // Which of them it was does not matter, so no dice are needed.
@@ -425,6 +445,9 @@ impl Engine {
         }
         if announced || phase.closed.is_some() {
             self.announce();
+        }
+        for note in after.notes {
+            note.tell();
         }
         result
     }
@@ -538,19 +561,29 @@ impl Shell {
         let mut inputs = VecDeque::new();
         let mut next = Some(input);
         while let Some(input) = next.take() {
+            if let Input::Received { packet, .. } = &input {
+                self.mail.received(packet);
+            }
             let mut outputs = std::mem::take(&mut self.outputs);
-            self.node.step(clock::now(), input, &mut outputs);
+            let now = clock::now();
+            self.node.step(now, input, &mut outputs);
             let mut over = None;
             for output in outputs.drain(..) {
                 match output {
-                    Output::Send { to, process, packet } => self.network.send(to, process, packet),
+                    Output::Send { to, process, packet } => {
+                        self.mail.sent(&packet);
+                        self.network.send(to, process, packet);
+                    }
                     Output::Answer { request, outcome } => {
                         if let Some(unwanted) = self.on_answer(request, outcome, &mut own, after) {
                             inputs.push_back(unwanted);
                         }
                     }
                     Output::Lost { request, reason } => self.on_lost(request, reason, after),
-                    Output::Event(event) => self.on_event(event, &mut over, after),
+                    Output::Event(event) => {
+                        after.notes.extend(Note::of(&event, &self.node, now));
+                        self.on_event(event, &mut over, after);
+                    }
                     Output::Store(stored) => {
                         if let Some(disk) = &self.disk
                             && let Err(error) = disk.store(&stored)

@@ -2,6 +2,7 @@
 
 use super::clock;
 use super::sync::{AtomicU8, AtomicU64};
+use super::telemetry::{HoldMeter, Meter};
 use crate::protocol::{LostReason, RequestId, Time, Token};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -22,12 +23,14 @@ pub(crate) struct HoldCell {
     /// 0 while held, else the code of the reason.
     lost: AtomicU8,
     told: Notify,
+    meter: HoldMeter,
 }
 
 impl HoldCell {
     pub(crate) fn new(request: RequestId, token: Token, until: Time, member_until: Arc<AtomicU64>) -> Self {
         let until = AtomicU64::new(until.as_nanos());
-        HoldCell { request, token, until, member_until, lost: AtomicU8::new(0), told: Notify::new() }
+        let (lost, told, meter) = (AtomicU8::new(0), Notify::new(), HoldMeter::new());
+        HoldCell { request, token, until, member_until, lost, told, meter }
     }
 
     /// The token, if the hold is good at this instant.
@@ -62,9 +65,28 @@ impl HoldCell {
         let _ = self.lost.compare_exchange(0, code(reason), Ordering::AcqRel, Ordering::Acquire);
     }
 
+    /// When it was granted, if that is measured.
+    pub(crate) fn since(&self) -> Option<Time> {
+        self.meter.since()
+    }
+
+    /// Whoever asked for it has it now.
+    pub(crate) fn begin(&self, meter: &Meter) {
+        self.meter.begin(meter);
+        if let Some(reason) = self.lost_reason() {
+            self.meter.end(|| Some(reason));
+        }
+    }
+
+    /// Whoever had it has let it go. Only the clock can tell whether that was in time.
+    pub(crate) fn end(&self) {
+        self.meter.end(|| self.fence().err());
+    }
+
     /// Wakes those who wait for its loss.
     pub(crate) fn tell(&self) {
         self.told.notify_waiters();
+        self.meter.end(|| self.lost_reason());
     }
 
     /// Its lease ends then.
@@ -94,6 +116,7 @@ fn code(reason: LostReason) -> u8 {
         LostReason::Expelled => 3,
         LostReason::Superseded => 4,
         LostReason::Left => 5,
+        LostReason::Destroyed => 6,
     }
 }
 
@@ -104,7 +127,8 @@ fn reason(code: u8) -> Option<LostReason> {
         2 => LostReason::Suspended,
         3 => LostReason::Expelled,
         4 => LostReason::Superseded,
-        _ => LostReason::Left,
+        5 => LostReason::Left,
+        _ => LostReason::Destroyed,
     })
 }
 
@@ -145,6 +169,7 @@ mod tests {
             LostReason::Expelled,
             LostReason::Superseded,
             LostReason::Left,
+            LostReason::Destroyed,
         ] {
             let cell = cell(Time::MAX, Time::MAX);
             cell.mark_lost(first);

@@ -12,6 +12,7 @@ mod resolve;
 mod shared;
 pub(crate) mod sync;
 mod tcp;
+pub mod telemetry;
 pub(crate) mod transport;
 mod udp;
 

@@ -8,7 +8,7 @@
 #[cfg(not(elderlock_shuttle))]
 mod real {
     pub(crate) use std::collections::HashMap as Map;
-    pub(crate) use std::sync::atomic::{AtomicU8, AtomicU64};
+    pub(crate) use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64};
     pub(crate) use std::sync::{Mutex, MutexGuard};
 
     /// Whether somebody panicked while holding it.
@@ -34,7 +34,7 @@ mod real {
     use std::hash::{BuildHasherDefault, DefaultHasher};
     use std::sync::atomic::Ordering;
 
-    pub(crate) use shuttle::sync::atomic::{AtomicU8, AtomicU64};
+    pub(crate) use shuttle::sync::atomic::{AtomicBool, AtomicU8, AtomicU64};
     pub(crate) use shuttle::sync::{Mutex, MutexGuard};
 
     /// Its order is the same in every run, so that a schedule can be run again.

@@ -228,19 +228,12 @@ impl MemberBuilder {
 
     fn config(&self, me: MemberInfo, seeds: BTreeSet<SocketAddr>) -> Config {
         Config {
-            me,
-            timing: self.timing,
             council_size: self.council,
             seeds,
             found_alone: self.found,
             founding_number: clock::founding_number(),
-            remembered: None,
-            durable: false,
-            stored: None,
-            contacts: BTreeSet::new(),
-            #[cfg(elderlock_mutants)]
-            mutant: None,
             trust_refused: self.trust_refused,
+            ..Config::new(me, self.timing)
         }
     }
 

@@ -1,11 +1,72 @@
-//! `Guard`: a held lock.
+//! `Guard`: a held lock, and what it shares with a held batch and a held suspension.
 
 use super::lock_error::InvalidLease;
 use super::lock_service::Inner;
-use crate::protocol::{LockName, LostReason, Token};
+use crate::protocol::{LostReason, Token, Want};
 use crate::runtime::hold::HoldCell;
 use std::sync::Arc;
 use std::time::Duration;
+
+/// What all guards of one hold share; the last one gives it back.
+pub struct Hold {
+    pub(super) service: Arc<Inner>,
+    pub(super) want: Want,
+    pub(super) cell: Arc<HoldCell>,
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        // Also if it is lost: the core may not have noticed what the clock has shown to a guard.
+        self.service.engine.give_back(self.cell.request);
+        // After it: the application's recorder must not be able to keep a lock.
+        self.cell.end();
+    }
+}
+
+impl Hold {
+    pub(super) fn new(service: Arc<Inner>, want: Want, cell: Arc<HoldCell>) -> Arc<Hold> {
+        Arc::new(Hold { service, want, cell })
+    }
+
+    pub(super) fn fence(&self) -> Result<Token, Lost> {
+        self.cell.fence().map_err(|reason| Lost { reason })
+    }
+
+    pub(super) async fn protect<F: Future>(&self, future: F) -> Result<F::Output, Lost> {
+        tokio::select! {
+            biased;
+            reason = self.cell.lost() => Err(Lost { reason }),
+            output = future => Ok(output),
+        }
+    }
+
+    pub(super) fn extend(&self, lease: Duration) -> Result<(), ExtendError> {
+        let lease = InvalidLease::check(lease)?;
+        // First by the clock: what a guard was told to be over stays so.
+        self.fence()?;
+        let held = self.service.engine.extend(self.cell.request, lease);
+        self.fence()?;
+        if held { Ok(()) } else { Err(ExtendError::Lost(Lost { reason: LostReason::LeaseEnded })) }
+    }
+
+    /// Ends one of its guards.
+    pub(super) fn release(self: Arc<Self>) -> Result<(), ReleaseError> {
+        let held = self.fence();
+        drop(self);
+        held.map(drop).map_err(|lost| ReleaseError::Lost(lost.reason))
+    }
+
+    pub(super) fn debug(&self, kind: &str, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let mut text = f.debug_struct(kind);
+        text.field("service", &self.service.name.as_str());
+        if let [name] = self.want.names() {
+            text.field("name", name);
+        } else {
+            text.field("names", &self.want.names());
+        }
+        text.field("token", &self.cell.token).field("lost", &self.cell.lost_reason()).finish_non_exhaustive()
+    }
+}
 
 /// A held lock. Whoever has the value has the lock: any task or thread may carry it, and no other can free it.
 ///
@@ -23,23 +84,9 @@ pub struct Guard {
     hold: Arc<Hold>,
 }
 
-/// What all guards of one hold share; the last one gives it back.
-struct Hold {
-    service: Arc<Inner>,
-    name: LockName,
-    cell: Arc<HoldCell>,
-}
-
-impl Drop for Hold {
-    fn drop(&mut self) {
-        // Also if it is lost: the core may not have noticed what the clock has shown to a guard.
-        self.service.engine.give_back(self.cell.request);
-    }
-}
-
 impl Guard {
-    pub(super) fn new(service: Arc<Inner>, name: LockName, cell: Arc<HoldCell>) -> Self {
-        Guard { hold: Arc::new(Hold { service, name, cell }) }
+    pub(super) fn new(hold: Arc<Hold>) -> Self {
+        Guard { hold }
     }
 
     /// The fencing token, if the lock is held at this instant. Cheap: a clock and three atomics, no message.
@@ -48,7 +95,7 @@ impl Guard {
     ///
     /// # Errors
     /// [`Lost`] with the reason: the lock's lease or the member's lease is over, the cluster went on without the
-    /// member, or the member has left. Nothing is changed by asking.
+    /// member, the service was destroyed here, or the member has left. Nothing is changed by asking.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -59,7 +106,7 @@ impl Guard {
     /// # Ok(()) }
     /// ```
     pub fn fence(&self) -> Result<Token, Lost> {
-        self.hold.cell.fence().map_err(|reason| Lost { reason })
+        self.hold.fence()
     }
 
     /// Completes when the lock is lost, with the reason; never while it is held.
@@ -92,14 +139,11 @@ impl Guard {
     /// # Ok(()) }
     /// ```
     pub async fn protect<F: Future>(&self, future: F) -> Result<F::Output, Lost> {
-        tokio::select! {
-            biased;
-            reason = self.lost() => Err(Lost { reason }),
-            output = future => Ok(output),
-        }
+        self.hold.protect(future).await
     }
 
-    /// Lets the hold end no earlier than `lease` from now. A hold without a lease stays without one.
+    /// Lets the hold end no earlier than `lease` from now: it never becomes shorter. A hold without a lease stays
+    /// without one.
     ///
     /// # Errors
     /// [`ExtendError::InvalidLease`]: zero or above ten years; nothing is changed. [`ExtendError::Lost`]: there is
@@ -115,15 +159,11 @@ impl Guard {
     /// # Ok(()) }
     /// ```
     pub fn extend(&self, lease: Duration) -> Result<(), ExtendError> {
-        let lease = InvalidLease::check(lease)?;
-        // First by the clock: what a guard was told to be over stays so.
-        self.fence()?;
-        let held = self.hold.service.engine.extend(self.hold.cell.request, lease);
-        self.fence()?;
-        if held { Ok(()) } else { Err(ExtendError::Lost(Lost { reason: LostReason::LeaseEnded })) }
+        self.hold.extend(lease)
     }
 
-    /// Another guard of the same hold, with the same token. The hold ends when all its guards are gone.
+    /// Another guard of the same hold, with the same token and the same lease: [`extend`](Guard::extend) either of them
+    /// and it counts for both. The hold ends when all its guards are gone.
     ///
     /// # Errors
     /// [`Lost`]: the lock is held no more.
@@ -168,9 +208,7 @@ impl Guard {
     /// # Ok(()) }
     /// ```
     pub async fn release(self) -> Result<(), ReleaseError> {
-        let held = self.fence();
-        drop(self);
-        held.map(drop).map_err(|lost| ReleaseError::Lost(lost.reason))
+        self.hold.release()
     }
 
     /// The token as a number for logs, without a claim that the lock is still held.
@@ -180,7 +218,7 @@ impl Guard {
 
     /// The lock's name.
     pub fn name(&self) -> &[u8] {
-        self.hold.name.as_bytes()
+        self.hold.want.names().first().map_or(&[], |name| name.as_bytes())
     }
 
     /// The service's name.
@@ -191,12 +229,7 @@ impl Guard {
 
 impl std::fmt::Debug for Guard {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Guard")
-            .field("service", &self.service())
-            .field("name", &self.hold.name)
-            .field("token", &self.token())
-            .field("lost", &self.hold.cell.lost_reason())
-            .finish_non_exhaustive()
+        self.hold.debug("Guard", f)
     }
 }
 
@@ -209,7 +242,7 @@ pub struct Lost {
     pub reason: LostReason,
 }
 
-/// Why [`Guard::release`] failed.
+/// Why giving back failed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReleaseError {
@@ -225,7 +258,7 @@ impl ReleaseError {
     }
 }
 
-/// Why [`Guard::extend`] failed.
+/// Why extending a hold failed.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ExtendError {
@@ -251,5 +284,6 @@ fn says(reason: &LostReason) -> &'static str {
         LostReason::Expelled => "the cluster went on without this member",
         LostReason::Superseded => "another hold of it has a higher token",
         LostReason::Left => "the member has left",
+        LostReason::Destroyed => "its service was destroyed at this member",
     }
 }

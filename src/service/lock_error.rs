@@ -1,5 +1,7 @@
 //! Why a lock was not given.
 
+use super::lock_builder::Unwanted;
+use crate::protocol::id::InvalidBatch;
 use crate::protocol::{HolderInfo, InvalidName, LostReason, Outcome};
 use std::time::Duration;
 
@@ -27,6 +29,9 @@ pub enum LockError {
     /// The lock's name or the metadata is empty or too long. Nothing was asked.
     #[error(transparent)]
     InvalidName(#[from] InvalidName),
+    /// No lock at all was asked for, or too many at once. Nothing was asked.
+    #[error(transparent)]
+    InvalidBatch(#[from] InvalidBatch),
     /// The lease is out of range. Nothing was asked.
     #[error(transparent)]
     InvalidLease(#[from] InvalidLease),
@@ -36,6 +41,13 @@ pub enum LockError {
     /// Too many requests of this member wait already. Nothing was asked; try again later.
     #[error("too many requests are waiting already")]
     Busy,
+    /// The suspension that was asked for would wait for an owner that holds something and waits to suspend the service,
+    /// and that waits for what this owner holds: release it, or do without.
+    #[error("the suspension would wait for another one that waits for what its own owner holds")]
+    Deadlock,
+    /// The service was destroyed at this member, before or while the request waited. Get a new handle from the member.
+    #[error("the service was destroyed at this member")]
+    Destroyed,
     /// The cluster went on without this member while the request waited. The member joins again by itself: try again.
     #[error("the cluster went on without this member; it is joining again")]
     Expelled,
@@ -60,9 +72,11 @@ impl From<Outcome> for LockError {
     fn from(outcome: Outcome) -> Self {
         match outcome {
             Outcome::Busy => LockError::Busy,
+            Outcome::Deadlock => LockError::Deadlock,
             Outcome::Closed(LostReason::Left) => LockError::Left,
+            Outcome::Closed(LostReason::Destroyed) => LockError::Destroyed,
             Outcome::Closed(_) => LockError::Expelled,
-            // `Held` and `Undecided` answer a wait limit of zero.
+            // `Held`, `Waited` and `Undecided` answer a wait limit of zero.
             _ => LockError::TimedOut,
         }
     }
@@ -72,21 +86,30 @@ impl From<Outcome> for LockError {
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TryLockError {
-    /// Somebody has the lock.
-    #[error("held by process {} with token {}", .0.process, .0.token)]
+    /// Somebody has the lock, or the named one of those that were asked for, or has suspended the service.
+    #[error("{} process {} with token {}", held(.0), .0.process, .0.token)]
     Held(HolderInfo),
+    /// Nobody has it, but others wait for it, or for the suspension of the service, and go first.
+    #[error("others wait for it already")]
+    Waited,
     /// Nobody can say at the moment: the grantor does not answer, is being replaced, or this member is cut off.
     #[error("nobody can say at the moment whether the lock is free")]
     Undecided,
     /// The lock's name or the metadata is empty or too long. Nothing was asked.
     #[error(transparent)]
     InvalidName(#[from] InvalidName),
+    /// No lock at all was asked for, or too many at once. Nothing was asked.
+    #[error(transparent)]
+    InvalidBatch(#[from] InvalidBatch),
     /// The lease is out of range. Nothing was asked.
     #[error(transparent)]
     InvalidLease(#[from] InvalidLease),
     /// Too many requests of this member wait already. Nothing was asked; try again later.
     #[error("too many requests are waiting already")]
     Busy,
+    /// The service was destroyed at this member, before or while it was asked. Get a new handle from the member.
+    #[error("the service was destroyed at this member")]
+    Destroyed,
     /// The cluster went on without this member. It joins again by itself: try again.
     #[error("the cluster went on without this member; it is joining again")]
     Expelled,
@@ -114,10 +137,37 @@ impl From<Outcome> for TryLockError {
     fn from(outcome: Outcome) -> Self {
         match outcome {
             Outcome::Held(holder) => TryLockError::Held(holder),
+            Outcome::Waited => TryLockError::Waited,
             Outcome::Busy => TryLockError::Busy,
             Outcome::Closed(LostReason::Left) => TryLockError::Left,
+            Outcome::Closed(LostReason::Destroyed) => TryLockError::Destroyed,
             Outcome::Closed(_) => TryLockError::Expelled,
             _ => TryLockError::Undecided,
+        }
+    }
+}
+
+fn held(holder: &HolderInfo) -> String {
+    match &holder.name {
+        Some(name) => format!("{name} is held by"),
+        None => "the service is suspended by".to_owned(),
+    }
+}
+
+impl From<Unwanted> for LockError {
+    fn from(unwanted: Unwanted) -> Self {
+        match unwanted {
+            Unwanted::Name(error) => error.into(),
+            Unwanted::Batch(error) => error.into(),
+        }
+    }
+}
+
+impl From<Unwanted> for TryLockError {
+    fn from(unwanted: Unwanted) -> Self {
+        match unwanted {
+            Unwanted::Name(error) => error.into(),
+            Unwanted::Batch(error) => error.into(),
         }
     }
 }

@@ -1,17 +1,24 @@
 //! `LockService`: a named set of locks.
 
-use super::guard::Guard;
-use super::lock_error::{InvalidLease, LONGEST, LockError, TryLockError};
-use super::request::{Locking, Request, TryLocking, Wish};
-use crate::protocol::{InvalidName, LockName, Metadata, ServiceName, Wait};
+use super::batch_guard::BatchGuard;
+use super::grantorship::BecomeBuilder;
+use super::inspect::{HeldLocks, InspectError, Inspection};
+use super::lock_builder::{LockBuilder, TryLockBuilder, Unwanted};
+use super::request::Asking;
+use super::suspend_guard::SuspendGuard;
+use crate::protocol::id::Batch;
+use crate::protocol::message::{Look, Seen};
+use crate::protocol::{Command, LockName, LostReason, Outcome, ServiceName, Want};
 use crate::runtime::engine::Engine;
-use std::future::IntoFuture;
+use crate::runtime::sync::AtomicBool;
+use crate::runtime::telemetry::Meter;
 use std::sync::Arc;
-use std::time::Duration;
+use std::sync::atomic::Ordering;
 
 /// A named set of locks, granted by one of the members, from [`Member::lock_service`](crate::Member::lock_service).
 ///
-/// Cheap to clone. It outlives a rejoin of its member, and answers [`LockError::Left`] after the member has left.
+/// Cheap to clone. It outlives a rejoin of its member, and answers [`LockError::Left`](crate::LockError::Left) after the
+/// member has left.
 ///
 /// Geode: `DistributedLockService`.
 #[derive(Clone)]
@@ -23,11 +30,31 @@ pub struct LockService {
 pub(super) struct Inner {
     pub(super) engine: Arc<Engine>,
     pub(super) name: ServiceName,
+    /// Changed by the engine only, in a turn.
+    pub(super) destroyed: AtomicBool,
+    pub(super) meter: Meter,
+}
+
+impl Inner {
+    /// Asks the grantor.
+    pub(super) async fn look(service: &Arc<Inner>, at: Look) -> Result<Seen, InspectError> {
+        let name = service.name.clone();
+        match Asking::new(service.clone(), move |request| Command::Look { request, service: name, at }).await {
+            Err(Outcome::Seen(seen)) => Ok(seen),
+            Err(outcome) => Err(InspectError::from(outcome)),
+            Ok(_) => unreachable!("a question is not granted"),
+        }
+    }
 }
 
 impl LockService {
     pub(super) fn new(engine: Arc<Engine>, name: ServiceName) -> Self {
-        LockService { inner: Arc::new(Inner { engine, name }) }
+        let meter = Meter::new(&name);
+        LockService { inner: Arc::new(Inner { engine, name, destroyed: AtomicBool::new(false), meter }) }
+    }
+
+    pub(super) fn is_destroyed(&self) -> bool {
+        self.inner.destroyed.load(Ordering::Acquire)
     }
 
     /// The service's name.
@@ -42,10 +69,10 @@ impl LockService {
     /// released, dropped or lost.
     ///
     /// The locks are not reentrant by task or thread: whoever holds a lock and asks for it again waits for himself.
-    /// See [`Guard::reenter`].
+    /// See [`Guard::reenter`](crate::Guard::reenter).
     ///
     /// # Errors
-    /// [`LockError`]; in every case nothing is held and nothing is queued.
+    /// [`LockError`](crate::LockError); in every case nothing is held and nothing is queued.
     ///
     /// # Cancel safety
     /// Dropped at any time, even after the grant: nothing stays held or queued.
@@ -65,21 +92,16 @@ impl LockService {
     /// # Ok(()) }
     /// ```
     pub fn lock(&self, name: impl AsRef<[u8]>) -> LockBuilder {
-        LockBuilder {
-            service: self.inner.clone(),
-            name: LockName::new(name.as_ref()),
-            wait: Wait::Forever,
-            lease: None,
-            metadata: Ok(Metadata::default()),
-        }
+        LockBuilder::new(self.inner.clone(), one(name))
     }
 
     /// Takes a lock if it is free; neither queues nor waits for an election, a recovery or a cut to end. If the grantor
     /// is another member, it waits for one answer, at most [`Timing::answer`](crate::Timing::answer).
     ///
     /// # Errors
-    /// [`TryLockError::Held`] with the holder; [`TryLockError::Undecided`] if nobody can say; others as of `lock`. In
-    /// every case nothing is held and nothing is queued.
+    /// [`TryLockError::Held`](crate::TryLockError::Held) with the holder;
+    /// [`TryLockError::Undecided`](crate::TryLockError::Undecided) if nobody can say; others as of `lock`. In every case
+    /// nothing is held and nothing is queued.
     ///
     /// # Cancel safety
     /// Dropped at any time: nothing stays held or queued.
@@ -99,13 +121,253 @@ impl LockService {
     /// # Ok(()) }
     /// ```
     pub fn try_lock(&self, name: impl AsRef<[u8]>) -> TryLockBuilder {
-        TryLockBuilder {
-            service: self.inner.clone(),
-            name: LockName::new(name.as_ref()),
-            lease: None,
-            metadata: Ok(Metadata::default()),
+        TryLockBuilder::new(self.inner.clone(), one(name))
+    }
+
+    /// Asks for several locks, all or nothing, in one round trip: 1 to 1024 different names; one that is given twice
+    /// counts once. It has one place in line, in the queue of each of the names, and is granted when it could be granted
+    /// each of them. Nobody who asked later gets one of them before it, and it takes none before it gets all: so batches
+    /// cannot wait for each other in a circle, and neither batches nor single locks starve.
+    ///
+    /// That holds for what one batch asks for. Whoever holds a lock, waits for another, and meets somebody who does the
+    /// same the other way round, waits for ever.
+    ///
+    /// # Errors
+    /// [`LockError`](crate::LockError); in every case nothing is held and nothing is queued.
+    ///
+    /// # Cancel safety
+    /// Dropped at any time, even after the grant: nothing stays held or queued.
+    ///
+    /// Geode: none that is public. Curator: `InterProcessMultiLock`, which takes one after the other.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let member = elderlock::Member::local().await?;
+    /// let accounts = member.lock_service("accounts").await?;
+    /// let both = accounts.lock_all(["alice", "bob"]).await?;
+    /// let (alice, bob) = (both.fence("alice")?, both.fence("bob")?);
+    /// assert!(accounts.try_lock("bob").await.is_err());
+    /// both.release().await?;
+    /// # Ok(()) }
+    /// ```
+    pub fn lock_all(&self, names: impl IntoIterator<Item: AsRef<[u8]>>) -> LockBuilder<BatchGuard> {
+        LockBuilder::new(self.inner.clone(), all(names))
+    }
+
+    /// Takes several locks if all of them are free; as [`try_lock`](LockService::try_lock) for one.
+    ///
+    /// # Errors
+    /// [`TryLockError::Held`](crate::TryLockError::Held) with the first name that somebody has, and with who has it;
+    /// others as of `try_lock`. In every case nothing is held and nothing is queued.
+    ///
+    /// # Cancel safety
+    /// Dropped at any time: nothing stays held or queued.
+    ///
+    /// Geode: the `acquireTryLocks` behind its transactions, which is not public.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let member = elderlock::Member::local().await?;
+    /// let accounts = member.lock_service("accounts").await?;
+    /// let bob = accounts.lock("bob").await?;
+    /// let error = accounts.try_lock_all(["alice", "bob"]).await.unwrap_err();
+    /// assert_eq!(error.holder().unwrap().name.as_ref().unwrap().as_bytes(), b"bob");
+    /// assert!(accounts.try_lock("alice").await.is_ok());
+    /// # Ok(()) }
+    /// ```
+    pub fn try_lock_all(&self, names: impl IntoIterator<Item: AsRef<[u8]>>) -> TryLockBuilder<BatchGuard> {
+        TryLockBuilder::new(self.inner.clone(), all(names))
+    }
+
+    /// Suspends the service: waits until nobody else holds anything of it, and keeps it so until the guard is resumed,
+    /// dropped or lost. Who asked before is served before; whoever asks later waits until the service is resumed. Ask the
+    /// pending one for its [`position`](crate::Locking::position) to see how many holds still have to drain.
+    ///
+    /// Whoever holds something of the service passes a suspension that waits, or he would wait for himself; so does the
+    /// suspender while he has the suspension, and a holder who suspends (his own holds stay). Who *whoever* is says the
+    /// [owner](LockBuilder::owner), a number within the member; without one it is the member as a whole.
+    ///
+    /// # Errors
+    /// [`LockError::Deadlock`](crate::LockError::Deadlock) if another owner who holds something waits for a suspension
+    /// already: each would wait for the other. Others as of `lock`. In every case nothing is suspended and nothing is
+    /// queued.
+    ///
+    /// # Cancel safety
+    /// Dropped at any time, even after the grant: the service goes on.
+    ///
+    /// Geode: `DistributedLockService.suspendLocking`.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use std::time::Duration;
+    /// let member = elderlock::Member::local().await?;
+    /// let stock = member.lock_service("inventory").await?;
+    /// let (till, office) = (1, 2);
+    ///
+    /// let sale = stock.lock("sku-42").owner(till).await?;
+    /// let suspending = stock.suspend().owner(office).reason("stock-taking").start();
+    /// assert_eq!(suspending.position().await?.unwrap().holds, 1);
+    /// sale.release().await?;
+    /// let suspended = suspending.await?;
+    ///
+    /// assert!(stock.lock("sku-43").owner(till).wait(Duration::from_millis(5)).await.is_err());
+    /// stock.lock("sku-43").owner(office).await?.release().await?;
+    /// suspended.resume().await?;
+    /// # Ok(()) }
+    /// ```
+    pub fn suspend(&self) -> LockBuilder<SuspendGuard> {
+        LockBuilder::new(self.inner.clone(), Ok(Want::Suspension))
+    }
+
+    /// Makes this member the grantor of the service, so that its own locks cost no message. Nobody who holds or waits
+    /// notices: the old grantor hands its table over, with the order of those who wait.
+    ///
+    /// Of several members that ask at the same time the last one becomes the grantor, and the others hear of it. Each
+    /// grantor has a short time to serve before the next takes over, so members that insist take turns.
+    ///
+    /// # Errors
+    /// [`BecomeError`](crate::BecomeError). Locks and waits are not touched by a failure.
+    ///
+    /// # Cancel safety
+    /// Dropped before the first poll nothing was asked. Dropped later, this member may still become the grantor.
+    ///
+    /// Geode: `DistributedLockService.becomeLockGrantor`, which may return without having become it.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let member = elderlock::Member::local().await?;
+    /// let stock = member.lock_service("inventory").await?;
+    /// stock.become_grantor().await?;
+    /// assert!(stock.is_grantor());
+    /// # Ok(()) }
+    /// ```
+    pub fn become_grantor(&self) -> BecomeBuilder {
+        BecomeBuilder::new(self.inner.clone())
+    }
+
+    /// Whether this member grants the locks of the service. Old news by the time it is read; see
+    /// [`MemberEvent::BecameGrantor`](crate::MemberEvent::BecameGrantor) and
+    /// [`LostGrantor`](crate::MemberEvent::LostGrantor). False while it still takes over, and after
+    /// [`destroy`](LockService::destroy).
+    ///
+    /// Geode: `DistributedLockService.isLockGrantor`.
+    pub fn is_grantor(&self) -> bool {
+        !self.is_destroyed() && self.inner.engine.is_grantor(&self.inner.name)
+    }
+
+    /// Asks the grantor who holds a lock and who waits for it. Costs one round trip; if the service has no grantor, this
+    /// member becomes it.
+    ///
+    /// # Errors
+    /// [`InspectError`]; nothing is changed.
+    ///
+    /// # Cancel safety
+    /// Dropping the future changes nothing.
+    ///
+    /// Geode: `DLockService.queryLock`, which is not public and tells of no waiters.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let member = elderlock::Member::local().await?;
+    /// let stock = member.lock_service("inventory").await?;
+    /// let guard = stock.lock("sku-42").metadata("till 3").await?;
+    /// let waiting = stock.lock("sku-42").metadata("till 4").start();
+    ///
+    /// let seen = stock.inspect("sku-42").await?;
+    /// let holder = seen.holder.unwrap();
+    /// assert_eq!((holder.token, holder.metadata.as_bytes()), (guard.token(), &b"till 3"[..]));
+    /// assert_eq!(seen.waiters[0].metadata.as_bytes(), b"till 4");
+    /// # Ok(()) }
+    /// ```
+    pub async fn inspect(&self, name: impl AsRef<[u8]>) -> Result<Inspection, InspectError> {
+        // Not held over the await: it need not be fit for other threads.
+        let at = Look::Lock(LockName::new(name.as_ref())?);
+        self.inspect_at(at).await
+    }
+
+    /// Asks the grantor who has suspended the service, with the reason as metadata, and who waits to.
+    ///
+    /// # Errors
+    /// [`InspectError`]; nothing is changed.
+    ///
+    /// # Cancel safety
+    /// Dropping the future changes nothing.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let member = elderlock::Member::local().await?;
+    /// let stock = member.lock_service("inventory").await?;
+    /// let suspended = stock.suspend().reason("stock-taking").await?;
+    /// let holder = stock.inspect_suspension().await?.holder.unwrap();
+    /// assert_eq!(holder.metadata.as_bytes(), b"stock-taking");
+    /// # Ok(()) }
+    /// ```
+    pub async fn inspect_suspension(&self) -> Result<Inspection, InspectError> {
+        self.inspect_at(Look::Suspension).await
+    }
+
+    async fn inspect_at(&self, at: Look) -> Result<Inspection, InspectError> {
+        match Inner::look(&self.inner, at).await? {
+            Seen::Lock { holder, waiters, more } => Ok(Inspection { holder, waiters, more }),
+            _ => Err(InspectError::Undecided),
         }
     }
+
+    /// The locks of the service that anybody holds, in the order of their names, as the grantor lists them.
+    ///
+    /// Geode: none; its management beans list those of one member.
+    pub fn held(&self) -> HeldLocks {
+        HeldLocks::new(self.inner.clone())
+    }
+
+    /// Destroys the service at this member: its requests that wait are answered
+    /// [`LockError::Destroyed`](crate::LockError::Destroyed), its guards are lost, and if it is the grantor another member
+    /// takes over. Completes when the grantor knows, at the latest after one member lease, so that what was held here is
+    /// free for others. Other members go on using the service; other services do not notice.
+    ///
+    /// This handle and its clones answer "destroyed" from then on. [`Member::lock_service`](crate::Member::lock_service)
+    /// gives a new one at once, which has nothing to do with the old one.
+    ///
+    /// # Errors
+    /// [`DestroyError`].
+    ///
+    /// # Cancel safety
+    /// Once polled, dropping the future does not stop the destruction.
+    ///
+    /// Geode: `DistributedLockService.destroy`.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use elderlock::LockError;
+    /// let member = elderlock::Member::local().await?;
+    /// let stock = member.lock_service("inventory").await?;
+    /// let guard = stock.lock("sku-42").await?;
+    /// stock.destroy().await?;
+    /// assert!(guard.fence().is_err());
+    /// assert_eq!(stock.lock("sku-42").await.unwrap_err(), LockError::Destroyed);
+    ///
+    /// let again = member.lock_service("inventory").await?;
+    /// assert!(again.try_lock("sku-42").await.is_ok());
+    /// # Ok(()) }
+    /// ```
+    pub async fn destroy(&self) -> Result<(), DestroyError> {
+        let name = self.inner.name.clone();
+        match Asking::new(self.inner.clone(), move |request| Command::Destroy { request, service: name }).await {
+            Err(Outcome::Closed(LostReason::Left)) => Err(DestroyError::Left),
+            Err(Outcome::Closed(LostReason::Destroyed)) => Err(DestroyError::Destroyed),
+            // Expelled meanwhile: everybody knows that nothing is left of this member.
+            _ => Ok(()),
+        }
+    }
+}
+
+fn one(name: impl AsRef<[u8]>) -> Result<Want, Unwanted> {
+    LockName::new(name.as_ref()).map(Want::Lock).map_err(Unwanted::Name)
+}
+
+fn all(names: impl IntoIterator<Item: AsRef<[u8]>>) -> Result<Want, Unwanted> {
+    let names: Result<Vec<_>, _> = names.into_iter().map(|name| LockName::new(name.as_ref())).collect();
+    Batch::new(names.map_err(Unwanted::Name)?).map(Want::Batch).map_err(Unwanted::Batch)
 }
 
 impl std::fmt::Debug for LockService {
@@ -114,107 +376,14 @@ impl std::fmt::Debug for LockService {
     }
 }
 
-/// A wish for a lock, from [`LockService::lock`]. Await it.
-#[must_use = "nothing is asked until this is awaited"]
-pub struct LockBuilder {
-    service: Arc<Inner>,
-    name: Result<LockName, InvalidName>,
-    wait: Wait,
-    lease: Option<Duration>,
-    metadata: Result<Metadata, InvalidName>,
-}
-
-impl LockBuilder {
-    /// Waits at most so long, then [`LockError::TimedOut`]. Zero: takes the lock only if it is free; asking a
-    /// grantor elsewhere takes its time, at most [`Timing::answer`](crate::Timing::answer), and an answer that does not
-    /// come counts as timed out. Above ten years: for ever. Kept during recoveries and cuts too.
-    pub fn wait(mut self, limit: Duration) -> Self {
-        self.wait = match limit {
-            Duration::ZERO => Wait::Try,
-            limit if limit > LONGEST => Wait::Forever,
-            limit => Wait::AtMost(limit),
-        };
-        self
-    }
-
-    /// Holds at most so long, from the grant on, unless [extended](Guard::extend). More than zero, at most ten years.
-    pub fn lease(mut self, lease: Duration) -> Self {
-        self.lease = Some(lease);
-        self
-    }
-
-    /// What others may read about the holder: up to 4096 bytes.
-    pub fn metadata(mut self, metadata: impl AsRef<[u8]>) -> Self {
-        self.metadata = Metadata::new(metadata.as_ref());
-        self
-    }
-
-    fn request(self) -> Result<Request, LockError> {
-        let lease = self.lease.map(InvalidLease::check).transpose()?;
-        let wish = Wish { name: self.name?, wait: self.wait, lease, metadata: self.metadata? };
-        Ok(Request::new(self.service, wish))
-    }
-}
-
-impl IntoFuture for LockBuilder {
-    type Output = Result<Guard, LockError>;
-    type IntoFuture = Locking;
-
-    fn into_future(self) -> Locking {
-        Locking::new(self.request())
-    }
-}
-
-/// A wish for a lock if it is free, from [`LockService::try_lock`]. Await it.
-#[must_use = "nothing is asked until this is awaited"]
-pub struct TryLockBuilder {
-    service: Arc<Inner>,
-    name: Result<LockName, InvalidName>,
-    lease: Option<Duration>,
-    metadata: Result<Metadata, InvalidName>,
-}
-
-impl TryLockBuilder {
-    /// Holds at most so long, from the grant on, unless [extended](Guard::extend). More than zero, at most ten years.
-    pub fn lease(mut self, lease: Duration) -> Self {
-        self.lease = Some(lease);
-        self
-    }
-
-    /// What others may read about the holder: up to 4096 bytes.
-    pub fn metadata(mut self, metadata: impl AsRef<[u8]>) -> Self {
-        self.metadata = Metadata::new(metadata.as_ref());
-        self
-    }
-
-    fn request(self) -> Result<Request, TryLockError> {
-        let lease = self.lease.map(InvalidLease::check).transpose()?;
-        let wish = Wish { name: self.name?, wait: Wait::Try, lease, metadata: self.metadata? };
-        Ok(Request::new(self.service, wish))
-    }
-}
-
-impl IntoFuture for TryLockBuilder {
-    type Output = Result<Guard, TryLockError>;
-    type IntoFuture = TryLocking;
-
-    fn into_future(self) -> TryLocking {
-        TryLocking::new(self.request())
-    }
-}
-
-impl std::fmt::Debug for LockBuilder {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("LockBuilder")
-            .field("name", &self.name)
-            .field("wait", &self.wait)
-            .field("lease", &self.lease)
-            .finish_non_exhaustive()
-    }
-}
-
-impl std::fmt::Debug for TryLockBuilder {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("TryLockBuilder").field("name", &self.name).field("lease", &self.lease).finish_non_exhaustive()
-    }
+/// Why [`LockService::destroy`] did nothing.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum DestroyError {
+    /// It was destroyed before, by way of this handle or a clone of it.
+    #[error("the service was destroyed before")]
+    Destroyed,
+    /// The member has left or is leaving: nothing of it is left.
+    #[error("the member has left")]
+    Left,
 }

@@ -79,7 +79,8 @@ impl Member {
     }
 
     /// The lock service `name`: 1 to 255 bytes of text, the same for all members that use it. It needs not be created;
-    /// the member that first asks for a lock of it becomes its grantor.
+    /// the member that first asks for a lock of it becomes its grantor. Asked again it gives the same handle, until that is
+    /// [destroyed](LockService::destroy).
     ///
     /// # Errors
     /// [`ServiceError::InvalidName`], [`ServiceError::Left`]; nothing is changed.
@@ -102,11 +103,17 @@ impl Member {
         if engine.is_over() {
             return Err(ServiceError::Left);
         }
-        if let Some(service) = self.handle.services.get(&name) {
+        if let Some(service) = self.handle.services.get(&name)
+            && !service.is_destroyed()
+        {
             return Ok(service.clone());
         }
-        let entry = self.handle.services.entry(name.clone());
-        Ok(entry.or_insert_with(|| LockService::new(engine.clone(), name)).clone())
+        let mut service =
+            self.handle.services.entry(name.clone()).or_insert_with(|| LockService::new(engine.clone(), name.clone()));
+        if service.is_destroyed() {
+            *service = LockService::new(engine.clone(), name);
+        }
+        Ok(service.clone())
     }
 
     /// What happens to this member from now on. Subscribe first and take [`status`](Member::status) then, to know where

@@ -1,24 +1,34 @@
 //! What users touch: members, lock services, guards, events.
 
+mod batch_guard;
 mod builder;
 mod events;
+mod grantorship;
 mod guard;
+mod inspect;
+mod lock_builder;
 mod lock_error;
 mod lock_service;
 mod member;
 mod request;
+mod suspend_guard;
 
 pub use crate::runtime::DataDirError;
 pub use crate::runtime::counters::Counters;
 pub use crate::runtime::transport::BindError;
 pub use crate::wire::VoteError;
+pub use batch_guard::{BatchGuard, FenceError};
 pub use builder::{JoinError, MemberBuilder};
 pub use events::{Events, MemberEvent};
+pub use grantorship::{BecomeBuilder, BecomeError, Becoming};
 pub use guard::{ExtendError, Guard, Lost, ReleaseError};
+pub use inspect::{HeldLocks, InspectError, Inspection, Position};
+pub use lock_builder::{LockBuilder, TryLockBuilder};
 pub use lock_error::{InvalidLease, LockError, TryLockError};
-pub use lock_service::{LockBuilder, LockService, TryLockBuilder};
+pub use lock_service::{DestroyError, LockService};
 pub use member::{ForceError, LeaveError, Member, ServiceError};
-pub use request::{Locking, TryLocking};
+pub use request::{Grant, Locking, TryLocking};
+pub use suspend_guard::SuspendGuard;
 
 #[cfg(test)]
 mod tests;

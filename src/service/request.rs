@@ -1,133 +1,286 @@
-//! A request for a lock on its way, as a future that owes nothing when it is dropped.
+//! A request on its way, as a future that owes nothing when it is dropped.
 
-use super::guard::Guard;
+use super::batch_guard::BatchGuard;
+use super::guard::{Guard, Hold};
+use super::inspect::{InspectError, Position};
 use super::lock_error::{LockError, TryLockError};
 use super::lock_service::Inner;
-use crate::protocol::{LockName, Metadata, Outcome, RequestId, Wait};
+use super::suspend_guard::SuspendGuard;
+use crate::protocol::message::{Look, Seen};
+use crate::protocol::{Command, Metadata, Outcome, Owner, RequestId, Wait, Want};
+use crate::runtime::engine::Answer;
+use crate::runtime::telemetry::Acquire;
 use std::future::Future;
+use std::marker::PhantomData;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+/// What a request is granted: a [`Guard`], a [`BatchGuard`] or a [`SuspendGuard`].
+pub trait Grant: sealed::Grant {}
+
+pub(super) mod sealed {
+    use super::{Arc, Hold};
+
+    pub trait Grant {
+        fn new(hold: Arc<Hold>) -> Self;
+    }
+}
+
+impl Grant for Guard {}
+impl Grant for BatchGuard {}
+impl Grant for SuspendGuard {}
+
+impl sealed::Grant for Guard {
+    fn new(hold: Arc<Hold>) -> Self {
+        Guard::new(hold)
+    }
+}
+
+impl sealed::Grant for BatchGuard {
+    fn new(hold: Arc<Hold>) -> Self {
+        BatchGuard::new(hold)
+    }
+}
+
+impl sealed::Grant for SuspendGuard {
+    fn new(hold: Arc<Hold>) -> Self {
+        SuspendGuard::new(hold)
+    }
+}
+
 /// What to ask for.
 pub(super) struct Wish {
-    pub(super) name: LockName,
+    pub(super) want: Want,
+    pub(super) owner: Owner,
     pub(super) wait: Wait,
     pub(super) lease: Option<Duration>,
     pub(super) metadata: Metadata,
 }
 
-/// A request: unasked, waiting, or over.
-pub(super) struct Request {
+/// A command on its way: unasked, waiting, answered, or over.
+pub(super) struct Asking {
     service: Arc<Inner>,
     stage: Stage,
 }
 
 enum Stage {
-    Unasked(Wish),
-    Waiting(RequestId, LockName),
+    Unasked(Box<dyn FnOnce(RequestId) -> Command + Send + Sync>),
+    Waiting(RequestId),
+    /// Started before anybody awaited it, and answered at once.
+    Answered(RequestId, Answer),
     Over,
 }
 
-impl Request {
-    pub(super) fn new(service: Arc<Inner>, wish: Wish) -> Self {
-        Request { service, stage: Stage::Unasked(wish) }
+impl Asking {
+    pub(super) fn new(service: Arc<Inner>, command: impl FnOnce(RequestId) -> Command + Send + Sync + 'static) -> Self {
+        Asking { service, stage: Stage::Unasked(Box::new(command)) }
     }
-}
 
-impl Future for Request {
-    type Output = Result<Guard, Outcome>;
-
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let service = self.service.clone();
-        let engine = &service.engine;
-        let mut answer = None;
-        if let Stage::Unasked(_) = self.stage {
-            let request = engine.next_request();
-            let Stage::Unasked(wish) = std::mem::replace(&mut self.stage, Stage::Over) else {
-                unreachable!("just looked at");
-            };
-            let Wish { name, wait, lease, metadata } = wish;
-            self.stage = Stage::Waiting(request, name.clone());
-            answer = engine.ask(request, service.name.clone(), name, wait, lease, metadata);
-        }
-        let Stage::Waiting(request, _) = self.stage else {
-            panic!("polled after it was ready");
-        };
-        let answer = answer.or_else(|| engine.poll(request, context.waker()));
-        let Some(answer) = answer else { return Poll::Pending };
-        let Stage::Waiting(_, name) = std::mem::replace(&mut self.stage, Stage::Over) else {
+    /// Asks, if that has not been done.
+    fn start(&mut self) {
+        let Stage::Unasked(_) = self.stage else { return };
+        let engine = &self.service.engine;
+        let request = engine.next_request();
+        let Stage::Unasked(command) = std::mem::replace(&mut self.stage, Stage::Waiting(request)) else {
             unreachable!("just looked at");
         };
-        Poll::Ready(answer.map(|cell| Guard::new(service, name, cell)))
+        if let Some(answer) = engine.ask(request, command(request), &self.service.destroyed) {
+            self.stage = Stage::Answered(request, answer);
+        }
+    }
+
+    /// Its number, while it waits.
+    fn waiting(&self) -> Option<RequestId> {
+        match self.stage {
+            Stage::Waiting(request) => Some(request),
+            _ => None,
+        }
     }
 }
 
-impl Drop for Request {
+impl Future for Asking {
+    type Output = Answer;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Answer> {
+        self.start();
+        match std::mem::replace(&mut self.stage, Stage::Over) {
+            Stage::Answered(_, answer) => Poll::Ready(answer),
+            Stage::Waiting(request) => {
+                // Kept while the engine is asked: whatever happens there, it is given back.
+                self.stage = Stage::Waiting(request);
+                let answer = self.service.engine.poll(request, context.waker());
+                if answer.is_some() {
+                    self.stage = Stage::Over;
+                }
+                answer.map_or(Poll::Pending, Poll::Ready)
+            }
+            Stage::Unasked(_) | Stage::Over => panic!("polled after it was ready"),
+        }
+    }
+}
+
+impl Drop for Asking {
     fn drop(&mut self) {
-        if let Stage::Waiting(request, _) = self.stage {
+        if let Stage::Waiting(request) | Stage::Answered(request, _) = self.stage {
             self.service.engine.give_back(request);
         }
     }
 }
 
-/// A [`lock`](super::LockService::lock) on its way.
-///
-/// # Cancel safety
-/// Nothing is asked before it is first polled. Dropping it at any later time gives up the place in the queue, or the
-/// lock if it was granted meanwhile: nothing stays held or queued. A new call queues at the end.
-#[must_use = "futures do nothing unless polled"]
-pub struct Locking(Result<Request, Option<LockError>>);
+/// A request for a lock, a batch or a suspension.
+pub(super) struct Request {
+    asking: Asking,
+    want: Want,
+    /// Once it was asked.
+    acquire: Option<Acquire>,
+}
 
-impl Locking {
-    pub(super) fn new(request: Result<Request, LockError>) -> Self {
-        Locking(request.map_err(Some))
+impl Request {
+    pub(super) fn new(service: Arc<Inner>, wish: Wish) -> Self {
+        let Wish { want, owner, wait, lease, metadata } = wish;
+        let (name, wanted) = (service.name.clone(), want.clone());
+        let command =
+            move |request| Command::Lock { request, service: name, want: wanted, owner, wait, lease, metadata };
+        Request { asking: Asking::new(service, command), want, acquire: None }
+    }
+
+    /// Asks, if that has not been done.
+    fn start(&mut self) {
+        let Asking { service, stage } = &self.asking;
+        if let Stage::Unasked(_) = stage {
+            self.acquire = Acquire::begin(&service.meter, &service.name, &self.want);
+            let _entered = self.acquire.as_ref().map(|acquire| acquire.span().enter());
+            self.asking.start();
+        }
+    }
+
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<Arc<Hold>, Outcome>> {
+        self.start();
+        // Entered for this poll only, and left before anything else runs in this task.
+        let entered = self.acquire.as_ref().map(|acquire| acquire.span().enter());
+        let answer = std::task::ready!(Pin::new(&mut self.asking).poll(context));
+        let service = &self.asking.service;
+        // A hold first: from here on it is given back, whatever the application's subscriber and recorder do.
+        let answer = answer.map(|cell| Hold::new(service.clone(), self.want.clone(), cell));
+        drop(entered);
+        if let Some(acquire) = &mut self.acquire {
+            match &answer {
+                Ok(hold) => acquire.granted(hold.cell.token, hold.cell.since()),
+                Err(outcome) => acquire.refused(outcome),
+            }
+        }
+        if let Ok(hold) = &answer {
+            hold.cell.begin(&service.meter);
+        }
+        Poll::Ready(answer)
     }
 }
 
-impl Future for Locking {
-    type Output = Result<Guard, LockError>;
+/// A [`lock`](super::LockService::lock), [`lock_all`](super::LockService::lock_all) or
+/// [`suspend`](super::LockService::suspend) on its way. Await it.
+///
+/// # Cancel safety
+/// Nothing is asked before it is first polled or [started](super::LockBuilder::start). Dropping it at any later time
+/// gives up the place in the queue, or the lock if it was granted meanwhile: nothing stays held or queued. A new call
+/// queues at the end.
+#[must_use = "dropping it gives up the place in the queue"]
+pub struct Locking<G = Guard>(Result<Request, Option<LockError>>, PhantomData<fn() -> G>);
+
+impl<G: Grant> Locking<G> {
+    pub(super) fn new(request: Result<Request, LockError>) -> Self {
+        Locking(request.map_err(Some), PhantomData)
+    }
+
+    pub(super) fn start(mut self) -> Self {
+        if let Ok(request) = &mut self.0 {
+            request.start();
+        }
+        self
+    }
+
+    /// Asks the grantor for the place in line. `None`: it does not wait, because it was not
+    /// [started](super::LockBuilder::start), or because its answer is there and this is to be awaited.
+    ///
+    /// Old news by the time it is read: whoever is before may give up, and whoever holds something
+    /// [passes](super::LockService::suspend) a suspension.
+    ///
+    /// # Errors
+    /// [`InspectError`]; the request goes on waiting as before.
+    ///
+    /// # Cancel safety
+    /// Dropping the future changes nothing; the request goes on waiting.
+    ///
+    /// Geode: none. ZooKeeper recipes: the number of children before one's own.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let member = elderlock::Member::local().await?;
+    /// let stock = member.lock_service("inventory").await?;
+    /// let guard = stock.lock("sku-42").await?;
+    /// let first = stock.lock("sku-42").start();
+    /// let second = stock.lock("sku-42").start();
+    /// assert_eq!(second.position().await?.unwrap().before, 1);
+    /// drop(first);
+    /// assert_eq!(second.position().await?.unwrap().before, 0);
+    /// guard.release().await?;
+    /// assert_eq!(second.position().await?, None);
+    /// let guard = second.await?;
+    /// # Ok(()) }
+    /// ```
+    pub async fn position(&self) -> Result<Option<Position>, InspectError> {
+        let Ok(Request { asking, .. }) = &self.0 else { return Ok(None) };
+        let Some(request) = asking.waiting() else { return Ok(None) };
+        match Inner::look(&asking.service, Look::Place(request)).await? {
+            Seen::Place { before, holds } => Ok(Some(Position { before, holds })),
+            _ => Ok(None),
+        }
+    }
+}
+
+impl<G: Grant> Future for Locking<G> {
+    type Output = Result<G, LockError>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         match &mut self.0 {
-            Ok(request) => Pin::new(request).poll(context).map_err(LockError::from),
+            Ok(request) => request.poll(context).map(|result| result.map(G::new).map_err(LockError::from)),
             Err(error) => Poll::Ready(Err(error.take().expect("polled after it was ready"))),
         }
     }
 }
 
-/// A [`try_lock`](super::LockService::try_lock) on its way.
+/// A [`try_lock`](super::LockService::try_lock) or [`try_lock_all`](super::LockService::try_lock_all) on its way.
 ///
 /// # Cancel safety
 /// As of [`Locking`]: dropped at any time, nothing stays held or queued.
 #[must_use = "futures do nothing unless polled"]
-pub struct TryLocking(Result<Request, Option<TryLockError>>);
+pub struct TryLocking<G = Guard>(Result<Request, Option<TryLockError>>, PhantomData<fn() -> G>);
 
-impl TryLocking {
+impl<G: Grant> TryLocking<G> {
     pub(super) fn new(request: Result<Request, TryLockError>) -> Self {
-        TryLocking(request.map_err(Some))
+        TryLocking(request.map_err(Some), PhantomData)
     }
 }
 
-impl Future for TryLocking {
-    type Output = Result<Guard, TryLockError>;
+impl<G: Grant> Future for TryLocking<G> {
+    type Output = Result<G, TryLockError>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         match &mut self.0 {
-            Ok(request) => Pin::new(request).poll(context).map_err(TryLockError::from),
+            Ok(request) => request.poll(context).map(|result| result.map(G::new).map_err(TryLockError::from)),
             Err(error) => Poll::Ready(Err(error.take().expect("polled after it was ready"))),
         }
     }
 }
 
-impl std::fmt::Debug for Locking {
+impl<G> std::fmt::Debug for Locking<G> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Locking").finish_non_exhaustive()
     }
 }
 
-impl std::fmt::Debug for TryLocking {
+impl<G> std::fmt::Debug for TryLocking<G> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("TryLocking").finish_non_exhaustive()
     }

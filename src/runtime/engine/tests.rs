@@ -2,7 +2,7 @@
 
 use super::super::Outbox;
 use super::*;
-use crate::protocol::{Packet, Timing};
+use crate::protocol::{LockName, Metadata, Owner, Packet, Timing, Wait, Want};
 use std::net::Ipv4Addr;
 use std::pin::pin;
 use std::task::{Context, Poll};
@@ -29,7 +29,9 @@ fn ask(engine: &Engine, wait: Wait) -> (RequestId, Option<Answer>) {
     let request = engine.next_request();
     let service = ServiceName::new("inventory").unwrap();
     let name = LockName::new(b"a").unwrap();
-    (request, engine.ask(request, service, name, wait, None, Metadata::default()))
+    let (want, owner, metadata) = (Want::Lock(name), Owner::default(), Metadata::default());
+    let command = Command::Lock { request, service, want, owner, wait, lease: None, metadata };
+    (request, engine.ask(request, command, &AtomicBool::new(false)))
 }
 
 #[test]

@@ -345,18 +345,22 @@ async fn a_frame_that_has_begun_and_does_not_end_breaks_its_connection() {
     let (greeting, packet) = greeting_and_packet(&me);
     let mut stream = TcpStream::connect(b.me.addr).await.unwrap();
     stream.write_all(&greeting).await.unwrap();
+    b.letters.hint(Hint::Connected(me.process)).await;
+    let begin = async |stream: &mut TcpStream| {
+        let before = b.transport.counters().bytes_in;
+        stream.write_all(&packet[..9]).await.unwrap();
+        until("the first piece is there", || b.transport.counters().bytes_in == before + 9).await;
+    };
     // Nothing is wrong with silence between frames, nor with one that comes in two pieces.
-    stream.write_all(&packet[..9]).await.unwrap();
-    tokio::time::sleep(Duration::from_millis(10)).await;
+    begin(&mut stream).await;
     stream.write_all(&packet[9..]).await.unwrap();
     tokio::time::sleep(limits.frame * 2).await;
     assert_eq!(b.transport.counters().unfinished, 0);
     // Nor with one that has come while this process was stopped.
-    stream.write_all(&packet[..9]).await.unwrap();
-    tokio::time::sleep(Duration::from_millis(10)).await;
+    begin(&mut stream).await;
     stream.write_all(&packet[9..]).await.unwrap();
     std::thread::sleep(limits.frame * 2);
-    tokio::time::sleep(Duration::from_millis(10)).await;
+    b.letters.until(|inputs| (numbers(inputs, me.process) == [7, 7]).then_some(())).await;
     assert_eq!(b.transport.counters().unfinished, 0);
     assert_eq!(b.letters.count(&Input::Hint(Hint::Unreachable(me.process))), 0);
     // A damaged length: what follows it is swallowed, for all that the other side knows it is heard.

@@ -1,0 +1,591 @@
+//! What a member tells of itself to whoever operates it: spans and log events with `tracing`, always, and measurements
+//! with the `metrics` facade, with the feature `metrics`.
+//!
+//! # Measurements
+//! With the feature `metrics`, off by default. They go to the recorder of the [`metrics`](https://docs.rs/metrics) crate:
+//! install one, a Prometheus exporter say, **before** the member is built, because what is counted often is registered
+//! once. Labels have few values: the names of services, and fixed words. Names of locks are never among them.
+//!
+//! Of **this member's own requests**, whoever grants them; summed over all members these are the whole service. A batch is
+//! one request, and so is a suspension.
+//!
+//! | name | kind, unit | what it is |
+//! |---|---|---|
+//! | `elderlock_wait_seconds{service,outcome}` | histogram, s | from asking (the first poll, or `start`) to the answer. Outcomes: `granted`; `timed_out`; `held`, `undecided` (a try, or a wait of zero: somebody has it or goes first; nobody can say); `busy`; `deadlock`; `destroyed`; `expelled`; `left`; `cancelled` (the future was dropped) |
+//! | `elderlock_hold_seconds{service,outcome}` | histogram, s | from the grant to the end, as soon as that is noticed. Outcomes: `released` (the last guard was released or dropped in time), or why it was lost: `lease_ended`, `suspended`, `expelled`, `superseded`, `left`, `destroyed` |
+//! | `elderlock_grants_total{service}` | counter | requests that were granted |
+//! | `elderlock_releases_total{service}` | counter | holds that were given back while they were held; those that were lost first are in `elderlock_hold_seconds` alone |
+//!
+//! Of the **grantor**, at the member where it acts; elsewhere 0. Gauges are read every quarter of a second, and cost
+//! nothing in between.
+//!
+//! | name | kind, unit | what it is |
+//! |---|---|---|
+//! | `elderlock_queue_depth{service}` | gauge | requests of all members that wait in its table |
+//! | `elderlock_held{service}` | gauge | requests of all members that hold in its table |
+//! | `elderlock_grantor_epoch{service}` | gauge | the number of its term, which rises with every grantor; rounded as floats are, but no two terms are so close. A grantor that is cut off keeps it until it hears of a later one: the highest is the present one |
+//! | `elderlock_recoveries_total{service}` | counter | it began to grant after asking every member what it holds, because its predecessor was gone |
+//! | `elderlock_recovery_seconds{service}` | histogram, s | from asking them to beginning to grant. What went before, until the others knew that the predecessor was gone, is the cluster's timing |
+//! | `elderlock_transfers_total{service}` | counter | it began to grant with the table of a predecessor: by `become_grantor`, or because that one left or destroyed its service |
+//! | `elderlock_transfer_seconds{service}` | histogram, s | from asking for the table to beginning to grant |
+//!
+//! Of the **member**. Messages are counted every quarter of a second, too.
+//!
+//! | name | kind, unit | what it is |
+//! |---|---|---|
+//! | `elderlock_messages_sent_total{kind}` | counter | packets handed to the network, by what they carry; those that are sent again or by a detour count again. Kinds are the names of the protocol's messages: `Ask`, `Grant`, `Done`, `Beat`, `Pulse`, … What a member says to itself is no packet |
+//! | `elderlock_messages_received_total{kind}` | counter | packets taken from the network, in the same way. What the network refused is in [`Counters`](crate::Counters) |
+//! | `elderlock_view_changes_total` | counter | views that were installed |
+//! | `elderlock_view_members` | gauge | members of the present view, ghosts among them; 0 without one |
+//!
+//! Several members in one process add up, in gauges too. A service that was destroyed here, and a member that has left or
+//! was dropped, leave their gauges at 0.
+//!
+//! # Spans and events
+//! All have the target `elderlock`.
+//!
+//! | name | kind, level | fields |
+//! |---|---|---|
+//! | `acquire` | span, debug | `service`; `lock.name` (of a batch all of them, none of a suspension); and when it ends `lock.outcome` as above, `lock.wait_ms`, and if granted `lock.token` |
+//! | `transfer` | event, info | `service`, `epoch`, `took_ms`, `holds`, `waits`: this member has begun to grant with its predecessor's table |
+//! | `recovery` | event, info | the same: it has begun to grant with what all members reported |
+//! | `grantor` | event, info | `service`, `epoch`: it is the first grantor, or goes on in a new term |
+//! | `grantor ended` | event, info | `service`, `epoch`: it grants no more |
+//! | `view change` | event, info | `view` (its number), `members`, `elder` |
+//!
+//! To acquire a lock is a future of the caller's, so that is a span, the child of the span in which it is first polled, and
+//! entered only while it is polled: wherever the future is dropped, the span ends. The others begin in one turn of the
+//! member and end in another, and each turn is run by whatever task was there, the caller of some unrelated lock perhaps:
+//! a span would belong to whom it has nothing to do with. So these are events without a parent, told at the end with how
+//! long it took.
+
+use super::clock;
+use crate::protocol::{Epoch, Event, GrantorState, LostReason, Node, Outcome, ProcessId, ServiceName, Token, Want};
+use crate::protocol::{Time, ViewNumber};
+use std::fmt;
+use std::time::Duration;
+use tracing::field::{Empty, display};
+use tracing::{Level, Span, debug_span, info, level_enabled};
+
+#[cfg(feature = "metrics")]
+pub(crate) use measured::{HoldMeter, Mail, Meter, Sampler};
+#[cfg(not(feature = "metrics"))]
+pub(crate) use unmeasured::{HoldMeter, Mail, Meter, Sampler};
+
+/// A request, from asking to its answer: its span, and how long it waits.
+pub(crate) struct Acquire {
+    span: Span,
+    meter: Meter,
+    /// When it was asked; `None` if nobody wants to know.
+    since: Option<Time>,
+    over: bool,
+}
+
+impl Acquire {
+    /// It is asked now. `None`: nobody wants to know, and it costs nothing.
+    pub(crate) fn begin(meter: &Meter, service: &ServiceName, want: &Want) -> Option<Acquire> {
+        if !cfg!(feature = "metrics") && !level_enabled!(Level::DEBUG) {
+            return None;
+        }
+        let span = debug_span!(
+            target: "elderlock",
+            "acquire",
+            %service,
+            lock.name = Empty,
+            lock.token = Empty,
+            lock.wait_ms = Empty,
+            lock.outcome = Empty,
+        );
+        if !span.is_disabled() && !want.names().is_empty() {
+            span.record("lock.name", display(Names(want)));
+        }
+        let since = (cfg!(feature = "metrics") || !span.is_disabled()).then(clock::now);
+        Some(Acquire { span, meter: meter.clone(), since, over: false })
+    }
+
+    /// The span, to be in while it is polled.
+    pub(crate) fn span(&self) -> &Span {
+        &self.span
+    }
+
+    /// It was granted, at that time if that is known.
+    pub(crate) fn granted(&mut self, token: Token, at: Option<Time>) {
+        self.span.record("lock.token", token.as_i64());
+        self.end("granted", at);
+    }
+
+    /// It was not granted.
+    pub(crate) fn refused(&mut self, outcome: &Outcome) {
+        self.end(refusal(outcome), None);
+    }
+
+    fn end(&mut self, outcome: &'static str, at: Option<Time>) {
+        self.over = true;
+        let Some(since) = self.since else { return };
+        let took = at.unwrap_or_else(clock::now).since(since);
+        // It ends here, however long the future is kept.
+        let span = std::mem::replace(&mut self.span, Span::none());
+        span.record("lock.outcome", outcome);
+        span.record("lock.wait_ms", millis(took));
+        self.meter.waited(outcome, took);
+    }
+}
+
+impl Drop for Acquire {
+    fn drop(&mut self) {
+        if !self.over {
+            self.end("cancelled", None);
+        }
+    }
+}
+
+/// For the label `outcome` of a wait.
+fn refusal(outcome: &Outcome) -> &'static str {
+    match outcome {
+        Outcome::Held(_) | Outcome::Waited => "held",
+        Outcome::Undecided => "undecided",
+        Outcome::Busy => "busy",
+        Outcome::Deadlock => "deadlock",
+        Outcome::Closed(LostReason::Left) => "left",
+        Outcome::Closed(LostReason::Destroyed) => "destroyed",
+        Outcome::Closed(_) => "expelled",
+        _ => "timed_out",
+    }
+}
+
+/// For people: the names that a request wants.
+struct Names<'a>(&'a Want);
+
+impl fmt::Display for Names<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, name) in self.0.names().iter().enumerate() {
+            write!(f, "{}{name}", if index == 0 { "" } else { ", " })?;
+        }
+        Ok(())
+    }
+}
+
+fn millis(span: Duration) -> f64 {
+    span.as_secs_f64() * 1e3
+}
+
+/// Something that happened in a turn, to be told after it: recorders and subscribers are the application's code, and none
+/// of that runs under the engine's lock.
+pub(crate) enum Note {
+    View { number: ViewNumber, members: usize, elder: ProcessId },
+    Began { service: ServiceName, epoch: Epoch, holds: usize, waits: usize, way: Option<(GrantorState, Duration)> },
+    Ended { service: ServiceName, epoch: Epoch },
+}
+
+impl Note {
+    /// What is to be told of an event that `node` has just said.
+    pub(crate) fn of(event: &Event, node: &Node, now: Time) -> Option<Note> {
+        Some(match event {
+            Event::ViewInstalled(view) => {
+                Note::View { number: view.number, members: view.members.len(), elder: view.elder().process }
+            }
+            Event::BecameGrantor { service, epoch } => {
+                // Gone already if it ended in the step in which it began.
+                let load = node.load(service).filter(|load| load.epoch == *epoch)?;
+                let way = load.way.map(|(state, since)| (state, now.since(since)));
+                Note::Began { service: service.clone(), epoch: *epoch, holds: load.holds, waits: load.waits, way }
+            }
+            Event::LostGrantor { service, epoch } => Note::Ended { service: service.clone(), epoch: *epoch },
+            _ => return None,
+        })
+    }
+
+    pub(crate) fn tell(self) {
+        match self {
+            Note::View { number, members, elder } => {
+                info!(target: "elderlock", parent: None, view = number.0, members, %elder, "view change");
+                Meter::view_changed();
+            }
+            Note::Began { service, epoch, holds, waits, way } => match way {
+                Some((GrantorState::Receiving, took)) => {
+                    let took_ms = millis(took);
+                    info!(target: "elderlock", parent: None, %service, %epoch, took_ms, holds, waits, "transfer");
+                    Meter::transferred(&service, took);
+                }
+                Some((_, took)) => {
+                    let took_ms = millis(took);
+                    info!(target: "elderlock", parent: None, %service, %epoch, took_ms, holds, waits, "recovery");
+                    Meter::recovered(&service, took);
+                }
+                None => info!(target: "elderlock", parent: None, %service, %epoch, "grantor"),
+            },
+            Note::Ended { service, epoch } => {
+                info!(target: "elderlock", parent: None, %service, %epoch, "grantor ended");
+            }
+        }
+    }
+}
+
+/// With the feature `metrics`.
+#[cfg(feature = "metrics")]
+mod measured {
+    use crate::protocol::{LostReason, Node, Packet, ServiceName, Time};
+    use crate::runtime::clock;
+    use crate::runtime::sync::AtomicBool;
+    use metrics::{Counter, Gauge, Histogram, SharedString, Unit, counter, gauge, histogram};
+    use metrics::{describe_counter, describe_gauge, describe_histogram};
+    use std::collections::BTreeMap;
+    use std::sync::atomic::Ordering;
+    use std::sync::{Arc, OnceLock};
+    use std::time::Duration;
+
+    /// How often gauges are read and messages counted: several times between two looks of any collector.
+    const SAMPLE: Duration = Duration::from_millis(250);
+
+    /// Outcomes of a wait, those that come often first.
+    const WAITS: [&str; 10] =
+        ["granted", "timed_out", "held", "cancelled", "undecided", "busy", "deadlock", "destroyed", "expelled", "left"];
+
+    /// Outcomes of a hold.
+    const HOLDS: [&str; 7] = ["released", "lease_ended", "suspended", "expelled", "superseded", "left", "destroyed"];
+
+    /// What one handle of a service counts often. Each is registered when it is first used, so that there is no series of
+    /// what never happened, and then kept.
+    #[derive(Clone)]
+    pub(crate) struct Meter(Arc<Instruments>);
+
+    struct Instruments {
+        service: SharedString,
+        grants: OnceLock<Counter>,
+        releases: OnceLock<Counter>,
+        waits: [OnceLock<Histogram>; WAITS.len()],
+        holds: [OnceLock<Histogram>; HOLDS.len()],
+    }
+
+    impl Meter {
+        pub(crate) fn new(service: &ServiceName) -> Meter {
+            Meter(Arc::new(Instruments {
+                service: label(service),
+                grants: OnceLock::new(),
+                releases: OnceLock::new(),
+                waits: Default::default(),
+                holds: Default::default(),
+            }))
+        }
+
+        pub(crate) fn waited(&self, outcome: &'static str, took: Duration) {
+            let this = &*self.0;
+            let histogram =
+                |outcome| histogram!("elderlock_wait_seconds", "service" => this.service.clone(), "outcome" => outcome);
+            record(&WAITS, &this.waits, outcome, took, histogram);
+            if outcome == "granted" {
+                let grants = || counter!("elderlock_grants_total", "service" => this.service.clone());
+                this.grants.get_or_init(grants).increment(1);
+            }
+        }
+
+        fn held(&self, outcome: &'static str, took: Duration) {
+            let this = &*self.0;
+            let histogram =
+                |outcome| histogram!("elderlock_hold_seconds", "service" => this.service.clone(), "outcome" => outcome);
+            record(&HOLDS, &this.holds, outcome, took, histogram);
+            if outcome == "released" {
+                let releases = || counter!("elderlock_releases_total", "service" => this.service.clone());
+                this.releases.get_or_init(releases).increment(1);
+            }
+        }
+
+        // These are too rare to be kept.
+
+        pub(super) fn view_changed() {
+            counter!("elderlock_view_changes_total").increment(1);
+        }
+
+        pub(super) fn transferred(service: &ServiceName, took: Duration) {
+            counter!("elderlock_transfers_total", "service" => label(service)).increment(1);
+            histogram!("elderlock_transfer_seconds", "service" => label(service)).record(took);
+        }
+
+        pub(super) fn recovered(service: &ServiceName, took: Duration) {
+            counter!("elderlock_recoveries_total", "service" => label(service)).increment(1);
+            histogram!("elderlock_recovery_seconds", "service" => label(service)).record(took);
+        }
+    }
+
+    fn label(service: &ServiceName) -> SharedString {
+        Arc::<str>::from(service.as_str()).into()
+    }
+
+    fn record(
+        outcomes: &[&'static str],
+        kept: &[OnceLock<Histogram>],
+        outcome: &'static str,
+        took: Duration,
+        register: impl Fn(&'static str) -> Histogram,
+    ) {
+        let index = outcomes.iter().position(|known| *known == outcome);
+        debug_assert!(index.is_some(), "the outcome {outcome} is in the list");
+        if let Some(kept) = index.and_then(|index| kept.get(index)) {
+            kept.get_or_init(|| register(outcome)).record(took);
+        }
+    }
+
+    /// How long one hold lasts. Its end is recorded once, by whoever notices it first.
+    pub(crate) struct HoldMeter {
+        since: Time,
+        /// Set when the caller takes what was granted.
+        meter: OnceLock<Meter>,
+        over: AtomicBool,
+    }
+
+    impl HoldMeter {
+        pub(crate) fn new() -> HoldMeter {
+            HoldMeter { since: clock::now(), meter: OnceLock::new(), over: AtomicBool::new(false) }
+        }
+
+        /// When it was granted.
+        pub(crate) fn since(&self) -> Option<Time> {
+            Some(self.since)
+        }
+
+        /// The caller has it. A grant that nobody takes is a cancelled wait, and no hold.
+        pub(crate) fn begin(&self, meter: &Meter) {
+            let _ = self.meter.set(meter.clone());
+        }
+
+        /// It is over; `why` says why it was lost, if it was.
+        pub(crate) fn end(&self, why: impl FnOnce() -> Option<LostReason>) {
+            let Some(meter) = self.meter.get() else { return };
+            if !self.over.swap(true, Ordering::AcqRel) {
+                let took = clock::now().since(self.since);
+                meter.held(why().map_or("released", loss), took);
+            }
+        }
+    }
+
+    fn loss(reason: LostReason) -> &'static str {
+        match reason {
+            LostReason::LeaseEnded => "lease_ended",
+            LostReason::Suspended => "suspended",
+            LostReason::Expelled => "expelled",
+            LostReason::Superseded => "superseded",
+            LostReason::Left => "left",
+            LostReason::Destroyed => "destroyed",
+        }
+    }
+
+    /// Packets by kind, counted under the engine's lock and told by the timer task.
+    #[derive(Default)]
+    pub(crate) struct Mail {
+        sent: BTreeMap<&'static str, u64>,
+        received: BTreeMap<&'static str, u64>,
+    }
+
+    impl Mail {
+        pub(crate) fn new() -> Mail {
+            Mail::default()
+        }
+
+        pub(crate) fn sent(&mut self, packet: &Packet) {
+            *self.sent.entry(packet.kind()).or_default() += 1;
+        }
+
+        pub(crate) fn received(&mut self, packet: &Packet) {
+            *self.received.entry(packet.kind()).or_default() += 1;
+        }
+    }
+
+    /// What was read at one instant.
+    pub(crate) struct Sample {
+        /// Term, holds and waits of each service that is granted here.
+        loads: BTreeMap<ServiceName, [f64; 3]>,
+        members: f64,
+        mail: Mail,
+    }
+
+    /// Tells what is read from time to time. Belongs to the timer task, so what it tells is never older than what it told,
+    /// and when that task ends, however it ends, its gauges go back to 0.
+    pub(crate) struct Sampler {
+        due: Time,
+        services: BTreeMap<ServiceName, [Dial; 3]>,
+        members: Dial,
+        sent: BTreeMap<&'static str, Counter>,
+        received: BTreeMap<&'static str, Counter>,
+    }
+
+    impl Sampler {
+        pub(crate) fn new() -> Sampler {
+            describe();
+            Sampler {
+                due: Time::ZERO,
+                services: BTreeMap::new(),
+                members: Dial::new(gauge!("elderlock_view_members")),
+                sent: BTreeMap::new(),
+                received: BTreeMap::new(),
+            }
+        }
+
+        /// When it wants to read next.
+        pub(crate) fn due(&self) -> Time {
+            self.due
+        }
+
+        pub(crate) fn is_due(&self) -> bool {
+            clock::now() >= self.due
+        }
+
+        /// Reads, under the engine's lock.
+        pub(crate) fn read(node: &Node, mail: &mut Mail) -> Sample {
+            let loads = node.loads().map(|(service, load)| {
+                (service.clone(), [load.epoch.0.get() as f64, load.holds as f64, load.waits as f64])
+            });
+            let members = node.view().map_or(0, |view| view.members.len()) as f64;
+            Sample { loads: loads.collect(), members, mail: std::mem::take(mail) }
+        }
+
+        /// Tells what was read.
+        pub(crate) fn tell(&mut self, sample: Sample) {
+            let Sample { loads, members, mail } = sample;
+            self.members.show(members);
+            for (service, dials) in &mut self.services {
+                if !loads.contains_key(service) {
+                    dials.iter_mut().for_each(|dial| dial.show(0.0));
+                }
+            }
+            for (service, values) in loads {
+                let dials = self.services.entry(service).or_insert_with_key(|service| {
+                    [
+                        gauge!("elderlock_grantor_epoch", "service" => label(service)),
+                        gauge!("elderlock_held", "service" => label(service)),
+                        gauge!("elderlock_queue_depth", "service" => label(service)),
+                    ]
+                    .map(Dial::new)
+                });
+                dials.iter_mut().zip(values).for_each(|(dial, value)| dial.show(value));
+            }
+            for (kind, count) in mail.sent {
+                let counter = || counter!("elderlock_messages_sent_total", "kind" => kind);
+                self.sent.entry(kind).or_insert_with(counter).increment(count);
+            }
+            for (kind, count) in mail.received {
+                let counter = || counter!("elderlock_messages_received_total", "kind" => kind);
+                self.received.entry(kind).or_insert_with(counter).increment(count);
+            }
+            self.due = clock::now() + SAMPLE;
+        }
+    }
+
+    /// One member's part of a gauge. Several members of one process add up, so it is moved and never set.
+    struct Dial {
+        gauge: Gauge,
+        shown: f64,
+    }
+
+    impl Dial {
+        fn new(gauge: Gauge) -> Dial {
+            Dial { gauge, shown: 0.0 }
+        }
+
+        fn show(&mut self, value: f64) {
+            if value > self.shown {
+                self.gauge.increment(value - self.shown);
+            } else if value < self.shown {
+                self.gauge.decrement(self.shown - value);
+            }
+            self.shown = value;
+        }
+    }
+
+    impl Drop for Dial {
+        fn drop(&mut self) {
+            self.show(0.0);
+        }
+    }
+
+    fn describe() {
+        let seconds = Unit::Seconds;
+        describe_histogram!("elderlock_wait_seconds", seconds, "From asking for a lock to the answer.");
+        describe_histogram!("elderlock_hold_seconds", seconds, "From the grant of a lock to its end.");
+        describe_histogram!("elderlock_recovery_seconds", seconds, "From asking all members to beginning to grant.");
+        describe_histogram!("elderlock_transfer_seconds", seconds, "From asking for a table to beginning to grant.");
+        let count = Unit::Count;
+        describe_counter!("elderlock_grants_total", count, "Requests of this member that were granted.");
+        describe_counter!("elderlock_releases_total", count, "Holds of this member that it gave back in time.");
+        describe_counter!("elderlock_recoveries_total", count, "Grantors begun here by asking all members.");
+        describe_counter!("elderlock_transfers_total", count, "Grantors begun here with a predecessor's table.");
+        describe_counter!("elderlock_messages_sent_total", count, "Packets sent, by what they carry.");
+        describe_counter!("elderlock_messages_received_total", count, "Packets received, by what they carry.");
+        describe_counter!("elderlock_view_changes_total", count, "Views installed.");
+        describe_gauge!("elderlock_queue_depth", count, "Requests that wait at the grantor here.");
+        describe_gauge!("elderlock_held", count, "Requests that hold at the grantor here.");
+        describe_gauge!("elderlock_grantor_epoch", count, "Term of the grantor here, 0 without one.");
+        describe_gauge!("elderlock_view_members", count, "Members of the present view.");
+    }
+}
+
+/// Without it: nothing, at no cost.
+#[cfg(not(feature = "metrics"))]
+mod unmeasured {
+    use crate::protocol::{LostReason, Node, Packet, ServiceName, Time};
+    use std::time::Duration;
+
+    #[derive(Clone)]
+    pub(crate) struct Meter;
+
+    impl Meter {
+        pub(crate) fn new(_: &ServiceName) -> Meter {
+            Meter
+        }
+
+        pub(crate) fn waited(&self, _: &'static str, _: Duration) {}
+
+        pub(super) fn view_changed() {}
+
+        pub(super) fn transferred(_: &ServiceName, _: Duration) {}
+
+        pub(super) fn recovered(_: &ServiceName, _: Duration) {}
+    }
+
+    pub(crate) struct HoldMeter;
+
+    impl HoldMeter {
+        pub(crate) fn new() -> HoldMeter {
+            HoldMeter
+        }
+
+        pub(crate) fn since(&self) -> Option<Time> {
+            None
+        }
+
+        pub(crate) fn begin(&self, _: &Meter) {}
+
+        pub(crate) fn end(&self, _: impl FnOnce() -> Option<LostReason>) {}
+    }
+
+    pub(crate) struct Mail;
+
+    impl Mail {
+        pub(crate) fn new() -> Mail {
+            Mail
+        }
+
+        pub(crate) fn sent(&mut self, _: &Packet) {}
+
+        pub(crate) fn received(&mut self, _: &Packet) {}
+    }
+
+    pub(crate) struct Sampler;
+
+    impl Sampler {
+        pub(crate) fn new() -> Sampler {
+            Sampler
+        }
+
+        pub(crate) fn due(&self) -> Time {
+            Time::MAX
+        }
+
+        pub(crate) fn is_due(&self) -> bool {
+            false
+        }
+
+        pub(crate) fn read(_: &Node, _: &mut Mail) {}
+
+        pub(crate) fn tell(&mut self, (): ()) {}
+    }
+}

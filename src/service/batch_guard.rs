@@ -1,0 +1,151 @@
+//! `BatchGuard`: several held locks of one service.
+
+use super::guard::{ExtendError, Hold, Lost, ReleaseError};
+use crate::protocol::{LostReason, Token};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Several locks of one service, held together, from [`lock_all`](crate::LockService::lock_all). They are granted, lost
+/// and given back as one, and each has a fencing token of its own.
+///
+/// Everything said of a [`Guard`](crate::Guard) holds for this one.
+///
+/// Geode: the batches of try-locks behind its transactions, which are not public.
+#[must_use = "the locks are given back as soon as the guard is dropped"]
+#[clippy::has_significant_drop]
+pub struct BatchGuard {
+    hold: Arc<Hold>,
+}
+
+impl BatchGuard {
+    pub(super) fn new(hold: Arc<Hold>) -> Self {
+        BatchGuard { hold }
+    }
+
+    /// The fencing token of one of the locks, if they are held at this instant. Cheap: a clock, three atomics and a
+    /// binary search, no message.
+    ///
+    /// # Errors
+    /// [`FenceError::Lost`] with the reason, for good; [`FenceError::NotInBatch`]: another name was asked for. Nothing
+    /// is changed by asking.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let member = elderlock::Member::local().await?;
+    /// let stock = member.lock_service("inventory").await?;
+    /// let both = stock.lock_all(["from", "to"]).await?;
+    /// assert_ne!(both.fence("from")?, both.fence("to")?);
+    /// assert!(both.fence("elsewhere").is_err());
+    /// # Ok(()) }
+    /// ```
+    pub fn fence(&self, name: impl AsRef<[u8]>) -> Result<Token, FenceError> {
+        let names = self.hold.want.names();
+        let index = names.binary_search_by(|candidate| candidate.as_bytes().cmp(name.as_ref()));
+        let index = index.map_err(|_| FenceError::NotInBatch)?;
+        Ok(nth(self.hold.fence()?, index))
+    }
+
+    /// Completes when the locks are lost, with the reason; never while they are held.
+    ///
+    /// # Cancel safety
+    /// Dropping the future changes nothing; a loss in between is told by the next call.
+    pub async fn lost(&self) -> LostReason {
+        self.hold.cell.lost().await
+    }
+
+    /// Runs `future` until it completes or the locks are lost, whichever is first. See [`Guard::protect`](crate::Guard::protect).
+    ///
+    /// # Errors
+    /// [`Lost`]: the locks were lost before `future` completed, and `future` was dropped where it stood.
+    ///
+    /// # Cancel safety
+    /// Dropping this drops `future`; the locks stay held.
+    pub async fn protect<F: Future>(&self, future: F) -> Result<F::Output, Lost> {
+        self.hold.protect(future).await
+    }
+
+    /// Lets the hold end no earlier than `lease` from now: it never becomes shorter.
+    ///
+    /// # Errors
+    /// As of [`Guard::extend`](crate::Guard::extend).
+    pub fn extend(&self, lease: Duration) -> Result<(), ExtendError> {
+        self.hold.extend(lease)
+    }
+
+    /// Another guard of the same hold, with the same tokens and lease. The hold ends when all its guards are gone.
+    ///
+    /// # Errors
+    /// [`Lost`]: the locks are held no more.
+    pub fn reenter(&self) -> Result<BatchGuard, Lost> {
+        self.hold.fence()?;
+        Ok(BatchGuard { hold: self.hold.clone() })
+    }
+
+    /// How many guards share the hold: 1 without [`reenter`](BatchGuard::reenter).
+    pub fn depth(&self) -> usize {
+        Arc::strong_count(&self.hold)
+    }
+
+    /// Gives all the locks back and says whether they were held until now. Does not wait for the grantor.
+    ///
+    /// # Errors
+    /// [`ReleaseError::Lost`]: the locks had been lost before. They are given back all the same.
+    ///
+    /// # Cancel safety
+    /// Dropping the future gives the locks back too.
+    pub async fn release(self) -> Result<(), ReleaseError> {
+        self.hold.release()
+    }
+
+    /// The names, ascending, each once, with their tokens as numbers for logs: without a claim that the locks are still
+    /// held. The tokens are consecutive.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let member = elderlock::Member::local().await?;
+    /// let stock = member.lock_service("inventory").await?;
+    /// let both = stock.lock_all(["to", "from"]).await?;
+    /// let names: Vec<&[u8]> = both.tokens().map(|(name, _)| name).collect();
+    /// assert_eq!(names, [&b"from"[..], b"to"]);
+    /// # Ok(()) }
+    /// ```
+    pub fn tokens(&self) -> impl Iterator<Item = (&[u8], Token)> {
+        let first = self.hold.cell.token;
+        self.hold.want.names().iter().enumerate().map(move |(index, name)| (name.as_bytes(), nth(first, index)))
+    }
+
+    /// The service's name.
+    pub fn service(&self) -> &str {
+        self.hold.service.name.as_str()
+    }
+}
+
+/// The grantor takes the tokens of a batch from one range.
+fn nth(first: Token, index: usize) -> Token {
+    Token::new(first.view(), first.sequence().wrapping_add(index as u32))
+}
+
+impl std::fmt::Debug for BatchGuard {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.hold.debug("BatchGuard", f)
+    }
+}
+
+/// Why [`BatchGuard::fence`] gives no token. Nothing is changed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum FenceError {
+    /// The locks are held no more.
+    #[error(transparent)]
+    Lost(#[from] Lost),
+    /// The name is none of the batch's.
+    #[error("this batch has no lock of that name")]
+    NotInBatch,
+}
+
+impl FenceError {
+    /// Whether the locks are held no more.
+    pub fn is_lost(&self) -> bool {
+        matches!(self, FenceError::Lost(_))
+    }
+}

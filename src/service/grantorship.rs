@@ -1,0 +1,113 @@
+//! To be the grantor of a service.
+
+use super::lock_error::LONGEST;
+use super::lock_service::Inner;
+use super::request::Asking;
+use crate::protocol::{Command, LostReason, Outcome, ProcessId, Wait};
+use std::future::{Future, IntoFuture};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+/// A wish to grant the locks of a service, from [`become_grantor`](crate::LockService::become_grantor). Await it.
+#[must_use = "nothing is asked until this is awaited"]
+pub struct BecomeBuilder {
+    service: Arc<Inner>,
+    wait: Wait,
+}
+
+impl BecomeBuilder {
+    pub(super) fn new(service: Arc<Inner>) -> Self {
+        BecomeBuilder { service, wait: Wait::Forever }
+    }
+
+    /// Waits at most so long, then [`BecomeError::TimedOut`]. Above ten years: for ever.
+    pub fn wait(mut self, limit: Duration) -> Self {
+        self.wait = if limit > LONGEST { Wait::Forever } else { Wait::AtMost(limit) };
+        self
+    }
+}
+
+impl IntoFuture for BecomeBuilder {
+    type Output = Result<(), BecomeError>;
+    type IntoFuture = Becoming;
+
+    fn into_future(self) -> Becoming {
+        let (name, wait) = (self.service.name.clone(), self.wait);
+        Becoming(Asking::new(self.service, move |request| Command::Become { request, service: name, wait }))
+    }
+}
+
+/// A [`become_grantor`](crate::LockService::become_grantor) on its way.
+///
+/// # Cancel safety
+/// Dropped before the first poll nothing was asked. Dropped later, the wish is not repeated, but this member may still
+/// become the grantor.
+#[must_use = "futures do nothing unless polled"]
+pub struct Becoming(Asking);
+
+impl Future for Becoming {
+    type Output = Result<(), BecomeError>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        Poll::Ready(match ready!(Pin::new(&mut self.0).poll(context)) {
+            Err(Outcome::Won) => Ok(()),
+            Err(Outcome::Superseded(by)) => Err(BecomeError::Superseded { by }),
+            Err(Outcome::Busy) => Err(BecomeError::Busy),
+            Err(Outcome::Closed(LostReason::Left)) => Err(BecomeError::Left),
+            Err(Outcome::Closed(LostReason::Destroyed)) => Err(BecomeError::Destroyed),
+            Err(Outcome::Closed(_)) => Err(BecomeError::Expelled),
+            _ => Err(BecomeError::TimedOut),
+        })
+    }
+}
+
+impl std::fmt::Debug for BecomeBuilder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("BecomeBuilder").field("wait", &self.wait).finish_non_exhaustive()
+    }
+}
+
+impl std::fmt::Debug for Becoming {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Becoming").finish_non_exhaustive()
+    }
+}
+
+/// Why [`become_grantor`](crate::LockService::become_grantor) failed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum BecomeError {
+    /// Another member asked later, and is the grantor or about to be.
+    #[error("process {by} asked later and is the grantor instead")]
+    Superseded {
+        /// Who.
+        by: ProcessId,
+    },
+    /// The wait limit was reached. This member may still become the grantor.
+    #[error("not the grantor within the wait limit")]
+    TimedOut,
+    /// Too many requests of this member wait already. Nothing was asked; try again later.
+    #[error("too many requests are waiting already")]
+    Busy,
+    /// The service was destroyed at this member. Get a new handle from the member.
+    #[error("the service was destroyed at this member")]
+    Destroyed,
+    /// The cluster went on without this member. It joins again by itself: try again.
+    #[error("the cluster went on without this member; it is joining again")]
+    Expelled,
+    /// The member has left. This will not change: join as a new member.
+    #[error("the member has left")]
+    Left,
+}
+
+impl BecomeError {
+    /// Who is the grantor instead, if that is why.
+    pub fn superseded_by(&self) -> Option<ProcessId> {
+        match self {
+            BecomeError::Superseded { by } => Some(*by),
+            _ => None,
+        }
+    }
+}

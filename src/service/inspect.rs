@@ -1,0 +1,123 @@
+//! What a service's grantor sees, asked from any member.
+
+use super::lock_service::Inner;
+use crate::protocol::message::{Look, Seen, WaiterInfo};
+use crate::protocol::{HolderInfo, InvalidName, LockName, LostReason, Outcome};
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// A lock, or the suspension of a service, as its grantor saw it a moment ago. From
+/// [`inspect`](crate::LockService::inspect) and [`inspect_suspension`](crate::LockService::inspect_suspension).
+#[derive(Clone, PartialEq, Eq, Debug, serde::Serialize)]
+#[non_exhaustive]
+pub struct Inspection {
+    /// Who has it, since when, with which token and metadata.
+    pub holder: Option<HolderInfo>,
+    /// The first who wait, in the order in which they will be served.
+    pub waiters: Vec<WaiterInfo>,
+    /// How many more wait.
+    pub more: u64,
+}
+
+/// The place of a request in line, from [`Locking::position`](crate::Locking::position).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize)]
+#[non_exhaustive]
+pub struct Position {
+    /// Requests that go first. Of a batch: those in the longest of its queues; of a suspension: all that waited before.
+    pub before: u64,
+    /// Holds that have to end first. Of a suspension: those that still have to drain.
+    pub holds: u64,
+}
+
+/// The locks of a service that are held, in the order of their names, from [`held`](crate::LockService::held).
+///
+/// They are fetched as they are read, 256 or so at a time, so this is no picture of one instant: a lock that was held all
+/// the time is listed once, one that came or went meanwhile may be.
+pub struct HeldLocks {
+    service: Arc<Inner>,
+    fetched: VecDeque<HolderInfo>,
+    /// The last name that was fetched.
+    after: Option<LockName>,
+    last: bool,
+}
+
+impl HeldLocks {
+    pub(super) fn new(service: Arc<Inner>) -> Self {
+        HeldLocks { service, fetched: VecDeque::new(), after: None, last: false }
+    }
+
+    /// The next one; `None` when there are no more.
+    ///
+    /// # Errors
+    /// [`InspectError`]. Nothing is lost: the next call asks again from where this one stood.
+    ///
+    /// # Cancel safety
+    /// Dropping the future loses nothing.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let member = elderlock::Member::local().await?;
+    /// let stock = member.lock_service("inventory").await?;
+    /// let guards = [stock.lock("b").await?, stock.lock("a").await?];
+    /// let mut held = stock.held();
+    /// while let Some(holder) = held.next().await? {
+    ///     println!("{:?} since {:?}", holder.name, holder.held_for);
+    /// }
+    /// # Ok(()) }
+    /// ```
+    pub async fn next(&mut self) -> Result<Option<HolderInfo>, InspectError> {
+        while self.fetched.is_empty() && !self.last {
+            match Inner::look(&self.service, Look::Held(self.after.clone())).await? {
+                Seen::Held { holders, last } => {
+                    self.last = last || holders.is_empty();
+                    self.after = holders.last().and_then(|holder| holder.name.clone()).or(self.after.take());
+                    self.fetched.extend(holders);
+                }
+                _ => return Err(InspectError::Undecided),
+            }
+        }
+        Ok(self.fetched.pop_front())
+    }
+}
+
+impl std::fmt::Debug for HeldLocks {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("HeldLocks").field("after", &self.after).field("last", &self.last).finish_non_exhaustive()
+    }
+}
+
+/// Why a question to the grantor has no answer. Nothing is changed.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum InspectError {
+    /// The lock's name is empty or too long. Nothing was asked.
+    #[error(transparent)]
+    InvalidName(#[from] InvalidName),
+    /// Nobody can say at the moment: the grantor does not answer, is being replaced, or this member is cut off.
+    #[error("nobody can say at the moment: there is no grantor that answers")]
+    Undecided,
+    /// Too many requests of this member wait already. Nothing was asked; try again later.
+    #[error("too many requests are waiting already")]
+    Busy,
+    /// The service was destroyed at this member. Get a new handle from the member.
+    #[error("the service was destroyed at this member")]
+    Destroyed,
+    /// The cluster went on without this member. It joins again by itself: try again.
+    #[error("the cluster went on without this member; it is joining again")]
+    Expelled,
+    /// The member has left. This will not change: join as a new member.
+    #[error("the member has left")]
+    Left,
+}
+
+impl From<Outcome> for InspectError {
+    fn from(outcome: Outcome) -> Self {
+        match outcome {
+            Outcome::Busy => InspectError::Busy,
+            Outcome::Closed(LostReason::Left) => InspectError::Left,
+            Outcome::Closed(LostReason::Destroyed) => InspectError::Destroyed,
+            Outcome::Closed(_) => InspectError::Expelled,
+            _ => InspectError::Undecided,
+        }
+    }
+}

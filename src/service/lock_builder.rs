@@ -1,0 +1,175 @@
+//! What is to be said of a request before it is asked.
+
+use super::guard::Guard;
+use super::lock_error::{InvalidLease, LONGEST, LockError, TryLockError};
+use super::lock_service::Inner;
+use super::request::{Grant, Locking, Request, TryLocking, Wish};
+use super::suspend_guard::SuspendGuard;
+use crate::protocol::id::InvalidBatch;
+use crate::protocol::{InvalidName, Metadata, Owner, Wait, Want};
+use std::future::IntoFuture;
+use std::marker::PhantomData;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A name, or a list of them, that cannot be asked for.
+#[derive(Debug)]
+pub(super) enum Unwanted {
+    Name(InvalidName),
+    Batch(InvalidBatch),
+}
+
+/// What both kinds of wishes say.
+struct Parts {
+    service: Arc<Inner>,
+    want: Result<Want, Unwanted>,
+    owner: Owner,
+    lease: Option<Duration>,
+    metadata: Result<Metadata, InvalidName>,
+}
+
+impl Parts {
+    fn new(service: Arc<Inner>, want: Result<Want, Unwanted>) -> Self {
+        Parts { service, want, owner: Owner::default(), lease: None, metadata: Ok(Metadata::default()) }
+    }
+
+    fn request<E: From<Unwanted> + From<InvalidLease> + From<InvalidName>>(self, wait: Wait) -> Result<Request, E> {
+        let lease = self.lease.map(InvalidLease::check).transpose()?;
+        let wish = Wish { want: self.want?, owner: self.owner, wait, lease, metadata: self.metadata? };
+        Ok(Request::new(self.service, wish))
+    }
+}
+
+/// A wish for a lock, for several, or for a suspension, from [`lock`](crate::LockService::lock),
+/// [`lock_all`](crate::LockService::lock_all) and [`suspend`](crate::LockService::suspend). Await it, or
+/// [`start`](LockBuilder::start) it and await it later.
+#[must_use = "nothing is asked until this is awaited or started"]
+pub struct LockBuilder<G = Guard> {
+    parts: Parts,
+    wait: Wait,
+    granted: PhantomData<fn() -> G>,
+}
+
+impl<G: Grant> LockBuilder<G> {
+    pub(super) fn new(service: Arc<Inner>, want: Result<Want, Unwanted>) -> Self {
+        LockBuilder { parts: Parts::new(service, want), wait: Wait::Forever, granted: PhantomData }
+    }
+
+    /// Waits at most so long, then [`LockError::TimedOut`]. Zero: takes it only if it is free; asking a
+    /// grantor elsewhere takes its time, at most [`Timing::answer`](crate::Timing::answer), and an answer that does not
+    /// come counts as timed out. Above ten years: for ever. Kept during recoveries, transfers and cuts too.
+    pub fn wait(mut self, limit: Duration) -> Self {
+        self.wait = match limit {
+            Duration::ZERO => Wait::Try,
+            limit if limit > LONGEST => Wait::Forever,
+            limit => Wait::AtMost(limit),
+        };
+        self
+    }
+
+    /// Holds at most so long, from the grant on, unless [extended](Guard::extend). More than zero, at most ten years.
+    pub fn lease(mut self, lease: Duration) -> Self {
+        self.parts.lease = Some(lease);
+        self
+    }
+
+    /// What others may read about the holder: up to 4096 bytes.
+    pub fn metadata(mut self, metadata: impl AsRef<[u8]>) -> Self {
+        self.parts.metadata = Metadata::new(metadata.as_ref());
+        self
+    }
+
+    /// On whose behalf it is asked, within this member: any number of the application's, say of a thread, a task or a
+    /// session. It counts for [suspensions](crate::LockService::suspend) only: whoever holds something passes one that
+    /// waits. 0, unless set, is the member as a whole.
+    ///
+    /// Geode: the thread.
+    pub fn owner(mut self, owner: u64) -> Self {
+        self.parts.owner = Owner(owner);
+        self
+    }
+
+    /// Asks now. What this returns can be asked for its [`position`](Locking::position), and awaited for the guard.
+    pub fn start(self) -> Locking<G> {
+        self.into_future().start()
+    }
+}
+
+impl LockBuilder<SuspendGuard> {
+    /// Why: up to 4096 bytes of text, read by whoever [inspects](crate::LockService::inspect_suspension) the service, is
+    /// refused a lock, or looks at the status of the grantor.
+    pub fn reason(self, reason: impl AsRef<str>) -> Self {
+        self.metadata(reason.as_ref())
+    }
+}
+
+impl<G: Grant> IntoFuture for LockBuilder<G> {
+    type Output = Result<G, LockError>;
+    type IntoFuture = Locking<G>;
+
+    fn into_future(self) -> Locking<G> {
+        Locking::new(self.parts.request(self.wait))
+    }
+}
+
+/// A wish for a lock if it is free, or for several if all of them are, from [`try_lock`](crate::LockService::try_lock)
+/// and [`try_lock_all`](crate::LockService::try_lock_all). Await it.
+#[must_use = "nothing is asked until this is awaited"]
+pub struct TryLockBuilder<G = Guard> {
+    parts: Parts,
+    granted: PhantomData<fn() -> G>,
+}
+
+impl<G: Grant> TryLockBuilder<G> {
+    pub(super) fn new(service: Arc<Inner>, want: Result<Want, Unwanted>) -> Self {
+        TryLockBuilder { parts: Parts::new(service, want), granted: PhantomData }
+    }
+
+    /// Holds at most so long, from the grant on, unless [extended](Guard::extend). More than zero, at most ten years.
+    pub fn lease(mut self, lease: Duration) -> Self {
+        self.parts.lease = Some(lease);
+        self
+    }
+
+    /// What others may read about the holder: up to 4096 bytes.
+    pub fn metadata(mut self, metadata: impl AsRef<[u8]>) -> Self {
+        self.parts.metadata = Metadata::new(metadata.as_ref());
+        self
+    }
+
+    /// On whose behalf it is asked: see [`LockBuilder::owner`].
+    pub fn owner(mut self, owner: u64) -> Self {
+        self.parts.owner = Owner(owner);
+        self
+    }
+}
+
+impl<G: Grant> IntoFuture for TryLockBuilder<G> {
+    type Output = Result<G, TryLockError>;
+    type IntoFuture = TryLocking<G>;
+
+    fn into_future(self) -> TryLocking<G> {
+        TryLocking::new(self.parts.request(Wait::Try))
+    }
+}
+
+impl<G> std::fmt::Debug for LockBuilder<G> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("LockBuilder")
+            .field("want", &self.parts.want)
+            .field("owner", &self.parts.owner)
+            .field("wait", &self.wait)
+            .field("lease", &self.parts.lease)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<G> std::fmt::Debug for TryLockBuilder<G> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("TryLockBuilder")
+            .field("want", &self.parts.want)
+            .field("owner", &self.parts.owner)
+            .field("lease", &self.parts.lease)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,102 @@
+//! `SuspendGuard`: a suspended service.
+
+use super::guard::{ExtendError, Hold, Lost, ReleaseError};
+use crate::protocol::{LostReason, Token};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A suspended service, from [`suspend`](crate::LockService::suspend): as long as this is held, nobody else holds
+/// anything of the service.
+///
+/// [`resume().await`](SuspendGuard::resume) is the documented way to end it. Dropping it does the same without telling
+/// whether the suspension had been lost before; `Drop` never blocks, spawns or panics.
+///
+/// Geode: what lies between `suspendLocking` and `resumeLocking`.
+#[must_use = "the service is resumed as soon as the guard is dropped"]
+#[clippy::has_significant_drop]
+pub struct SuspendGuard {
+    hold: Arc<Hold>,
+}
+
+impl SuspendGuard {
+    pub(super) fn new(hold: Arc<Hold>) -> Self {
+        SuspendGuard { hold }
+    }
+
+    /// The fencing token of the suspension, if the service is suspended by this guard at this instant. It is higher than
+    /// that of everything that was held before, so a resource that has seen it refuses them all.
+    ///
+    /// # Errors
+    /// [`Lost`] with the reason, for good. Nothing is changed by asking.
+    pub fn fence(&self) -> Result<Token, Lost> {
+        self.hold.fence()
+    }
+
+    /// Completes when the suspension is lost, with the reason; never while it is held.
+    ///
+    /// # Cancel safety
+    /// Dropping the future changes nothing; a loss in between is told by the next call.
+    pub async fn lost(&self) -> LostReason {
+        self.hold.cell.lost().await
+    }
+
+    /// Runs `future` until it completes or the suspension is lost, whichever is first. See [`Guard::protect`](crate::Guard::protect).
+    ///
+    /// # Errors
+    /// [`Lost`]: the suspension was lost before `future` completed, and `future` was dropped where it stood.
+    ///
+    /// # Cancel safety
+    /// Dropping this drops `future`; the service stays suspended.
+    pub async fn protect<F: Future>(&self, future: F) -> Result<F::Output, Lost> {
+        self.hold.protect(future).await
+    }
+
+    /// Lets the suspension end no earlier than `lease` from now: it never becomes shorter.
+    ///
+    /// # Errors
+    /// As of [`Guard::extend`](crate::Guard::extend).
+    pub fn extend(&self, lease: Duration) -> Result<(), ExtendError> {
+        self.hold.extend(lease)
+    }
+
+    /// Ends the suspension and says whether it lasted until now. Does not wait for the grantor: those who waited go on
+    /// as soon as it hears of it.
+    ///
+    /// # Errors
+    /// [`ReleaseError::Lost`]: the suspension had been lost before. It is over all the same.
+    ///
+    /// # Cancel safety
+    /// Dropping the future ends the suspension too.
+    ///
+    /// Geode: `DistributedLockService.resumeLocking`.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let member = elderlock::Member::local().await?;
+    /// let stock = member.lock_service("inventory").await?;
+    /// let suspended = stock.suspend().reason("stock-taking").owner(1).await?;
+    /// assert!(stock.try_lock("sku-42").owner(2).await.is_err());
+    /// suspended.resume().await?;
+    /// assert!(stock.try_lock("sku-42").owner(2).await.is_ok());
+    /// # Ok(()) }
+    /// ```
+    pub async fn resume(self) -> Result<(), ReleaseError> {
+        self.hold.release()
+    }
+
+    /// The token as a number for logs, without a claim that the service is still suspended.
+    pub fn token(&self) -> Token {
+        self.hold.cell.token
+    }
+
+    /// The service's name.
+    pub fn service(&self) -> &str {
+        self.hold.service.name.as_str()
+    }
+}
+
+impl std::fmt::Debug for SuspendGuard {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.hold.debug("SuspendGuard", f)
+    }
+}
