@@ -1,7 +1,9 @@
-//! The `elderlock` command: the demo, a member to run by hand, and what a running member sees.
+//! The `elderlock` command: the demo, the bench, a member to run by hand, and what a running member sees.
 
+mod bench;
 mod demo;
 mod node;
+mod processes;
 mod status;
 
 use clap::{Parser, Subcommand};
@@ -23,6 +25,11 @@ enum Command {
     Node(node::NodeArgs),
     /// Show what a running member sees.
     Status(status::StatusArgs),
+    /// Measure how long a service is without a grantor when its table moves, with real processes.
+    Bench(bench::BenchArgs),
+    /// One of the bench's processes.
+    #[command(hide = true)]
+    BenchMember(bench::MemberArgs),
     /// One of the demo's processes.
     #[command(hide = true)]
     Worker(demo::WorkerArgs),
@@ -30,8 +37,10 @@ enum Command {
 
 fn main() -> ExitCode {
     let done = match Cli::parse().command {
-        // No runtime here: its threads come and go, and a worker dies with the thread that started it.
+        // No runtime here: its threads come and go, and a child dies with the thread that started it.
         Command::Demo(args) => demo::run(args),
+        Command::Bench(args) => bench::run(args),
+        Command::BenchMember(args) => with_runtime(bench::serve(args)),
         Command::Worker(args) => with_runtime(demo::work(args)),
         Command::Node(args) => with_runtime(node::run(args)),
         Command::Status(args) => with_runtime(status::run(args)),

@@ -2,7 +2,7 @@
 
 use crate::Done;
 use clap::Args;
-use elderlock::Status;
+use elderlock::{LockStatus, Status};
 use std::process::ExitCode;
 
 /// Where to ask.
@@ -69,11 +69,26 @@ fn table(status: &Status) -> String {
                 Some(holder) => format!("held by {} with token {}", holder.process, holder.token),
                 None => "free".to_owned(),
             };
-            text += &format!("  {}  {holder}, {} waiting\n", lock.name, lock.waiters);
+            match &lock.name {
+                Some(name) => text += &format!("  {name}  {holder}, {} waiting\n", lock.waiters),
+                None => text += &suspension(lock),
+            }
         }
         if service.more_locks > 0 {
             text += &format!("  and {} more\n", service.more_locks);
         }
     }
     text
+}
+
+/// The suspension of a service, with its reason.
+fn suspension(lock: &LockStatus) -> String {
+    match &lock.holder {
+        Some(holder) => {
+            let reason = String::from_utf8_lossy(holder.metadata.as_bytes()).escape_debug().to_string();
+            let process = holder.process;
+            format!("  suspended by {process} with token {}: {reason}; {} waiting\n", holder.token, lock.waiters)
+        }
+        None => format!("  not suspended, {} waiting to\n", lock.waiters),
+    }
 }

@@ -1,18 +1,13 @@
 //! The crew: the demo's worker processes as their parent has them, what they said last, and how to end them.
 
 use super::message::{Order, Report, Sight};
-use rustix::process::{Pid, Signal, kill_process};
+use crate::processes::{News as Heard, Processes, What, free_addresses};
+use rustix::process::Signal;
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::{BufRead, BufReader, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
+use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::process::{Child, ChildStdin, Command, Stdio};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::process::ExitStatus;
 use std::time::{Duration, Instant};
-
-/// Lines that wait for the parent: a tenth of a second's worth of sales at most, then workers wait at their pipes.
-const INBOX: usize = 4096;
 
 /// How every worker is started.
 pub(crate) struct Recipe {
@@ -27,14 +22,11 @@ pub(crate) struct Recipe {
 /// One place in the crew; a worker that died and was started again has the same place and address.
 pub(crate) struct Worker {
     addr: SocketAddr,
-    child: Child,
-    /// Dropped to let the worker know that nothing more will come.
-    orders: Option<ChildStdin>,
-    /// Told apart from what an earlier run in this place had still in its pipe.
+    /// How often it was started again.
     run: u32,
-    /// Whether its end is known.
-    ended: bool,
-    /// What it saw last.
+    /// Its end was ordered.
+    leaves: bool,
+    /// What it saw last; nothing once it has ended.
     pub(crate) sight: Option<Sight>,
 }
 
@@ -43,27 +35,27 @@ pub(crate) struct Worker {
 pub(crate) enum News {
     /// It said so.
     Said(Report),
-    /// It ended, and nobody here had killed it.
+    /// It ended, and nobody here had killed it or told it to.
     Ended,
 }
 
-struct Line {
-    place: usize,
-    run: u32,
-    at: Instant,
-    /// `None`: the pipe was closed.
-    report: Option<Report>,
-}
+/// How often it is looked whether the last one has ended.
+const LOOK: Duration = Duration::from_millis(20);
 
 /// All workers.
 pub(crate) struct Crew {
     recipe: Recipe,
+    processes: Processes<Report>,
     pub(crate) workers: Vec<Worker>,
     seeds: Vec<SocketAddr>,
-    lines: Receiver<Line>,
-    sender: SyncSender<Line>,
     /// Sales that were reported.
     pub(crate) sales: u64,
+    /// When the last of them was.
+    sold_at: Instant,
+    /// The longest time without one since [`watch`](Crew::watch).
+    pub(crate) silence: Duration,
+    /// Clerks that did not get or did not keep their lock since then, and why.
+    pub(crate) unserved: Vec<String>,
     /// Troubles that were reported, and how often each.
     pub(crate) troubles: BTreeMap<String, u64>,
 }
@@ -73,56 +65,53 @@ impl Crew {
     pub(crate) fn start(recipe: Recipe, members: usize) -> std::io::Result<Crew> {
         let addresses = free_addresses(members)?;
         let seeds = addresses.iter().copied().take(3).collect();
-        let (sender, lines) = sync_channel(INBOX);
-        let troubles = BTreeMap::new();
-        let mut crew = Crew { recipe, workers: Vec::new(), seeds, lines, sender, sales: 0, troubles };
+        let mut crew = Crew {
+            recipe,
+            processes: Processes::new(),
+            workers: Vec::new(),
+            seeds,
+            sales: 0,
+            sold_at: Instant::now(),
+            silence: Duration::ZERO,
+            unserved: Vec::new(),
+            troubles: BTreeMap::new(),
+        };
         for (place, addr) in addresses.into_iter().enumerate() {
-            let worker = crew.spawn(place, addr, 0)?;
-            crew.workers.push(worker);
+            crew.workers.push(Worker { addr, run: 0, leaves: false, sight: None });
+            crew.spawn(place)?;
         }
         Ok(crew)
     }
 
     /// Starts the worker of this place again, at its old address, and lets it sell.
     pub(crate) fn restart(&mut self, place: usize) -> std::io::Result<()> {
-        let (addr, run) = (self.workers[place].addr, self.workers[place].run + 1);
-        self.workers[place] = self.spawn(place, addr, run)?;
+        let Worker { addr, run, .. } = self.workers[place];
+        self.workers[place] = Worker { addr, run: run + 1, leaves: false, sight: None };
+        self.spawn(place)?;
         self.order(place, Order::Open);
         Ok(())
     }
 
-    fn spawn(&self, place: usize, addr: SocketAddr, run: u32) -> std::io::Result<Worker> {
-        let errors = File::options().create(true).append(true).open(self.log(place))?;
-        let mut command = Command::new(std::env::current_exe()?);
-        command.arg("worker").args(["--index", &place.to_string(), "--bind", &addr.to_string()]);
+    fn spawn(&mut self, place: usize) -> std::io::Result<()> {
+        let (worker, recipe) = (&self.workers[place], &self.recipe);
+        let mut arguments: Vec<String> = ["worker", "--index", &place.to_string()].map(str::to_owned).into();
+        let mut say = |name: &str, value: String| arguments.extend([name.to_owned(), value]);
+        say("--bind", worker.addr.to_string());
         for seed in &self.seeds {
-            command.args(["--seed-address", &seed.to_string()]);
+            say("--seed-address", seed.to_string());
         }
-        let chance = self.recipe.seed.wrapping_mul(1_000_003).wrapping_add((place as u64) << 8 | u64::from(run));
-        command.arg("--file").arg(&self.recipe.file);
-        command.args(["--articles", &self.recipe.articles.to_string(), "--chance", &chance.to_string()]);
-        if self.recipe.no_lock {
-            command.arg("--no-lock");
+        say("--file", recipe.file.display().to_string());
+        say("--articles", recipe.articles.to_string());
+        let chance = recipe.seed.wrapping_mul(1_000_003).wrapping_add((place as u64) << 8 | u64::from(worker.run));
+        say("--chance", chance.to_string());
+        if recipe.no_lock {
+            arguments.push("--no-lock".to_owned());
         }
-        if self.recipe.no_fence {
-            command.arg("--no-fence");
+        if recipe.no_fence {
+            arguments.push("--no-fence".to_owned());
         }
-        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(errors).spawn()?;
-        let orders = child.stdin.take();
-        let output = child.stdout.take().expect("stdout was asked for as a pipe two lines above");
-        let sender = self.sender.clone();
-        std::thread::spawn(move || {
-            for text in BufReader::new(output).lines().map_while(Result::ok) {
-                let at = Instant::now();
-                let report = serde_json::from_str(&text)
-                    .unwrap_or_else(|error| Report::Trouble(format!("said {text:?}, which is no report: {error}")));
-                if sender.send(Line { place, run, at, report: Some(report) }).is_err() {
-                    return;
-                }
-            }
-            let _ = sender.send(Line { place, run, at: Instant::now(), report: None });
-        });
-        Ok(Worker { addr, child, orders, run, ended: false, sight: None })
+        let errors = self.log(place);
+        self.processes.start(place, &arguments, &errors)
     }
 
     /// Where the worker's standard error goes.
@@ -130,56 +119,71 @@ impl Crew {
         self.recipe.directory.join(format!("worker-{place}.log"))
     }
 
-    /// Orders something. A worker that cannot be told is dead, and that is seen at its other pipe.
+    /// Orders something.
     pub(crate) fn order(&mut self, place: usize, order: Order) {
-        if let Some(orders) = &mut self.workers[place].orders {
-            let line = serde_json::to_string(&order).expect("an order is a bare word");
-            let _ = writeln!(orders, "{line}");
-        }
+        self.workers[place].leaves |= order == Order::Finish;
+        self.processes.order(place, &order);
     }
 
     /// SIGKILL.
     pub(crate) fn kill(&mut self, place: usize) {
-        let worker = &mut self.workers[place];
-        worker.ended = true;
-        worker.sight = None;
-        let _ = worker.child.kill();
-        let _ = worker.child.wait();
+        self.workers[place].sight = None;
+        self.processes.kill(place);
     }
 
     /// SIGSTOP or SIGCONT.
     pub(crate) fn signal(&self, place: usize, signal: Signal) -> std::io::Result<()> {
-        let pid = Pid::from_child(&self.workers[place].child);
-        Ok(kill_process(pid, signal)?)
+        self.processes.signal(place, signal)
+    }
+
+    /// Begins to look for the longest time without a sale, and for clerks that are not served.
+    pub(crate) fn watch(&mut self) {
+        self.sold_at = Instant::now();
+        self.silence = Duration::ZERO;
+        self.unserved.clear();
     }
 
     /// The next thing that a living worker says; `None` when it is `until` and nobody said anything.
     pub(crate) fn next(&mut self, until: Instant) -> Option<(usize, Instant, News)> {
         loop {
-            let left = until.saturating_duration_since(Instant::now());
-            let line = match self.lines.recv_timeout(left) {
-                Ok(line) => line,
-                Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => return None,
+            let Heard { place, at, is_late, what } = self.processes.next(until)?;
+            let worker = &mut self.workers[place];
+            let report = match what {
+                What::Said(report) => report,
+                What::Nonsense(text) => Report::Trouble(text),
+                What::Ended => {
+                    worker.sight = None;
+                    if worker.leaves {
+                        continue;
+                    }
+                    return Some((place, at, News::Ended));
+                }
             };
-            let worker = &mut self.workers[line.place];
-            if let Some(Report::Sale { .. }) = line.report {
+            if let Report::Sale { .. } = report {
                 self.sales += 1;
+                self.silence = self.silence.max(at.saturating_duration_since(self.sold_at));
+                self.sold_at = self.sold_at.max(at);
             }
-            if line.run != worker.run || worker.ended {
+            if is_late {
                 continue;
             }
-            let Some(report) = line.report else {
-                worker.ended = true;
-                worker.sight = None;
-                return Some((line.place, line.at, News::Ended));
-            };
             match &report {
                 Report::Sees(sight) | Report::Standing { sight, .. } => worker.sight = Some(sight.clone()),
                 Report::Trouble(text) => *self.troubles.entry(text.clone()).or_default() += 1,
-                Report::Sale { .. } | Report::Refused { .. } => {}
+                Report::Unserved(text) => self.unserved.push(format!("worker {place}: {text}")),
+                Report::Sale { .. }
+                | Report::Refused { .. }
+                | Report::Became(_)
+                | Report::Counted { .. }
+                | Report::Failed(_) => {}
             }
-            return Some((line.place, line.at, News::Said(report)));
+            return Some((place, at, News::Said(report)));
         }
+    }
+
+    /// How the worker of this place ended, if it has.
+    pub(crate) fn ended(&self, place: usize) -> Option<ExitStatus> {
+        self.processes.ended(place)
     }
 
     /// The newest sight of the cluster among the living.
@@ -229,61 +233,20 @@ impl Crew {
             && self.by_age().len() == self.workers.len()
     }
 
-    /// How many are alive.
-    pub(crate) fn living(&self) -> usize {
-        self.workers.iter().filter(|worker| !worker.ended).count()
-    }
-
     /// Lets all finish and leave; says who did not, or not cleanly. Ends within `limit`.
     pub(crate) fn finish(&mut self, limit: Duration) -> Vec<String> {
         let until = Instant::now() + limit;
         for place in 0..self.workers.len() {
             self.order(place, Order::Finish);
         }
-        while self.living() > 0 && self.next(until).is_some() {}
-        let mut problems = Vec::new();
-        for (place, worker) in self.workers.iter_mut().enumerate() {
-            let ended = worker.ended;
-            if !ended {
-                let _ = worker.child.kill();
-            }
-            match worker.child.wait() {
-                Ok(status) if status.success() => {}
-                Ok(_) if !ended => problems.push(format!("worker {place} did not finish within {limit:?}")),
-                Ok(status) => problems.push(format!("worker {place} ended with {status}")),
-                Err(error) => problems.push(format!("worker {place} cannot be waited for: {error}")),
-            }
+        while self.processes.living() > 0 && Instant::now() < until {
+            self.next(until.min(Instant::now() + LOOK));
         }
-        problems
+        let problem = |place: usize| match self.ended(place) {
+            Some(status) if status.success() => None,
+            Some(status) => Some(format!("worker {place} ended with {status}")),
+            None => Some(format!("worker {place} did not finish within {limit:?}")),
+        };
+        (0..self.workers.len()).filter_map(problem).collect()
     }
-}
-
-impl Drop for Crew {
-    /// Nobody is left behind, stopped ones included.
-    fn drop(&mut self) {
-        for worker in &mut self.workers {
-            let _ = worker.child.kill();
-            let _ = worker.child.wait();
-        }
-    }
-}
-
-/// Loopback addresses whose port is free for TCP and UDP. All are held until all are found, so they differ.
-///
-/// They come from below the range that the kernel gives to outgoing connections: a port of that range could be
-/// taken by another worker's connection while its own worker is dead.
-fn free_addresses(count: usize) -> std::io::Result<Vec<SocketAddr>> {
-    const PORTS: std::ops::Range<u16> = 15_000..32_000;
-    let start = std::process::id().wrapping_mul(37) % PORTS.len() as u32;
-    let ports = PORTS.cycle().skip(start as usize).take(PORTS.len());
-    let mut held = Vec::new();
-    for addr in ports.map(|port| SocketAddr::from((Ipv4Addr::LOCALHOST, port))) {
-        if let (Ok(tcp), Ok(udp)) = (TcpListener::bind(addr), UdpSocket::bind(addr)) {
-            held.push((addr, tcp, udp));
-        }
-        if held.len() == count {
-            return Ok(held.into_iter().map(|(addr, _, _)| addr).collect());
-        }
-    }
-    Err(std::io::Error::other("no free ports on the loopback"))
 }

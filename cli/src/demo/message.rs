@@ -31,6 +31,23 @@ pub(crate) enum Report {
         /// With which token.
         token: i64,
     },
+    /// A clerk did not get its lock, or lost it before the sale.
+    Unserved(String),
+    /// It became the grantor, as ordered, and its service says so.
+    Became(Sight),
+    /// It suspended the service and counted.
+    Counted {
+        /// Sales in the books when the service was suspended.
+        before: i64,
+        /// Sales in the books just before it was resumed.
+        after: i64,
+        /// Pieces by which stock and sales differed then.
+        missing: i64,
+        /// How long it waited until nobody held anything.
+        waited_milliseconds: f64,
+    },
+    /// What it was ordered to do cannot be done.
+    Failed(String),
     /// Something went wrong that should not.
     Trouble(String),
 }
@@ -66,6 +83,10 @@ pub(crate) enum Order {
     Stand,
     /// Go on with the write.
     Go,
+    /// Become the grantor.
+    Become,
+    /// Suspend the service and count what is in the books.
+    Count,
     /// Ask for no locks until `Open`.
     Rest,
     /// End what was begun, leave the cluster, exit.

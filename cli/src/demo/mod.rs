@@ -11,12 +11,12 @@ mod worker;
 pub(crate) use worker::{WorkerArgs, work};
 
 use crate::Done;
+use crate::processes::Directory;
 use audience::Audience;
 use clap::Args;
 use crew::{Crew, Recipe};
 use scenario::Scenario;
 use shop::Shop;
-use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 use verdict::Verdict;
@@ -54,7 +54,7 @@ const CLOSING: Duration = Duration::from_secs(8);
 
 pub(crate) fn run(args: DemoArgs) -> Done {
     let until = Instant::now() + LIMIT - CLOSING;
-    let directory = Directory::make()?;
+    let directory = Directory::make("demo")?;
     let file = directory.0.join("shop.sqlite");
     Shop::create(&file, args.articles)?;
     let recipe = Recipe {
@@ -87,27 +87,4 @@ pub(crate) fn run(args: DemoArgs) -> Done {
         eprintln!("the books and the workers' logs are kept in {}", directory.keep().display());
     }
     Ok(ExitCode::FAILURE)
-}
-
-/// A temporary directory, taken away at the end unless kept.
-struct Directory(PathBuf);
-
-impl Directory {
-    fn make() -> std::io::Result<Directory> {
-        let path = std::env::temp_dir().join(format!("elderlock-demo-{}", std::process::id()));
-        std::fs::create_dir_all(&path)?;
-        Ok(Directory(path))
-    }
-
-    fn keep(self) -> PathBuf {
-        let path = self.0.clone();
-        std::mem::forget(self);
-        path
-    }
-}
-
-impl Drop for Directory {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
 }

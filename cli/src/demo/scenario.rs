@@ -1,15 +1,19 @@
-//! The scenario: who is killed when, who is stopped, and how long the shop takes to go on.
+//! The scenario: who is killed when, who is stopped, who takes over, and how long the shop takes to go on.
 //!
 //! Every victim is made to stand between its `fence()` and its write, holding the lock of an article, before it is
 //! killed. So a fail-over has a plain measure: from SIGKILL to the next sale of that article, which nobody can
 //! make before the victim's lock has been taken from it.
+//!
+//! Who takes over without a death is watched otherwise: no clerk may go without its lock, and the longest time in which
+//! nobody sold anything is told.
 
 use super::DemoArgs;
 use super::audience::Audience;
-use super::crew::{Crew, News};
+use super::crew::{Crew, News, Worker};
 use super::message::{Order, Report, Sight};
 use rustix::process::Signal;
 use serde::Serialize;
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 /// Plays the scenario on a crew.
@@ -31,6 +35,10 @@ pub(crate) struct Played {
     pub(crate) pause: Option<Duration>,
     /// Whether the stopped worker's write was refused when it woke, or got in; `None`: it did neither.
     pub(crate) late_write: Option<LateWrite>,
+    /// One per change of grantor without a death.
+    pub(crate) handovers: Vec<Handover>,
+    /// What was counted while the service was suspended.
+    pub(crate) count: Option<Count>,
     /// Workers started again that are in the view with all others.
     pub(crate) restarted: usize,
     /// What did not go as it must.
@@ -46,6 +54,42 @@ pub(crate) struct Failover {
     pub(crate) milliseconds: f64,
     /// How many processes were killed.
     pub(crate) killed: usize,
+}
+
+/// A grantor that gave its table away.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Handover {
+    /// Why.
+    pub(crate) occasion: Occasion,
+    /// From the order until it was done.
+    pub(crate) milliseconds: f64,
+    /// The longest time without a sale, from the order until all others knew and had sold again.
+    pub(crate) silence_milliseconds: f64,
+    /// Clerks that went without their lock meanwhile.
+    pub(crate) unserved: Vec<String>,
+}
+
+/// Why a grantor gives its table away.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Occasion {
+    /// Another member wanted to be the grantor.
+    YoungTurk,
+    /// It left.
+    Leave,
+}
+
+/// A stock-taking, with the service suspended.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub(crate) struct Count {
+    /// Sales in the books at its beginning.
+    pub(crate) before: i64,
+    /// Sales in the books at its end.
+    pub(crate) after: i64,
+    /// Pieces by which stock and sales differed.
+    pub(crate) missing: i64,
+    /// From the wish to suspend until nobody held anything.
+    pub(crate) waited_milliseconds: f64,
 }
 
 /// The roles that are killed, in turn.
@@ -104,19 +148,26 @@ impl<'a> Scenario<'a> {
         self.open()?;
         // What is left of the time is shared out evenly.
         let begun = Instant::now();
-        let act = |number: u32| begun + Duration::from_secs(self.args.seconds.into()) * number / 7;
-        let curtains: Vec<Instant> = (1..=7).map(act).collect();
+        const CURTAINS: u32 = 10;
+        let act = |number: u32| begun + Duration::from_secs(self.args.seconds.into()) * number / CURTAINS;
+        let curtains: Vec<Instant> = (1..=CURTAINS).map(act).collect();
         self.sell_until(curtains[0])?;
-        self.kill(Kind::Holder)?;
+        self.turn()?;
         self.sell_until(curtains[1])?;
-        self.kill(Kind::Grantor)?;
+        self.kill(Kind::Holder)?;
         self.sell_until(curtains[2])?;
-        self.kill(Kind::Elder)?;
+        self.leave()?;
         self.sell_until(curtains[3])?;
-        self.pause()?;
+        self.kill(Kind::Grantor)?;
         self.sell_until(curtains[4])?;
+        self.count()?;
+        self.sell_until(curtains[5])?;
+        self.kill(Kind::Elder)?;
+        self.sell_until(curtains[6])?;
+        self.pause()?;
+        self.sell_until(curtains[7])?;
         self.kill(Kind::ElderAndGrantor)?;
-        self.sell_until(curtains[6])
+        self.sell_until(curtains[9])
     }
 
     /// Lets the youngest member sell first: who asks first becomes grantor, and it shall not be the elder, so that
@@ -133,7 +184,7 @@ impl<'a> Scenario<'a> {
 
     /// Kills the bearers of a role, waits for the sales that they stood in the way of, and starts them again.
     fn kill(&mut self, kind: Kind) -> Step<()> {
-        let rested = self.make_way(kind)?;
+        let rested = if kind == Kind::Grantor { self.rest_oldest()? } else { Vec::new() };
         let victims = self.stand_in_role(kind)?;
         let killed_at = Instant::now();
         for victim in &victims {
@@ -162,12 +213,137 @@ impl<'a> Scenario<'a> {
         Ok(())
     }
 
-    /// Before the grantor is killed the two oldest members rest, so that neither asks first and becomes the next
-    /// grantor: the elder and the grantor must be two processes when their turn comes.
-    fn make_way(&mut self, kind: Kind) -> Step<Vec<usize>> {
-        if kind != Kind::Grantor {
-            return Ok(Vec::new());
+    /// Has the youngest member that is nothing else become the grantor.
+    fn turn(&mut self) -> Step<()> {
+        if self.args.no_lock {
+            return Ok(()); // nobody grants anything
         }
+        self.wait("a grantor to be known", |crew| crew.grantor().is_some())?;
+        let taken = [self.crew.elder(), self.crew.grantor()];
+        let place = self.crew.by_age().into_iter().rfind(|place| !taken.contains(&Some(*place)));
+        let place = place.ok_or("everybody is elder or grantor")?;
+        self.audience.tell(&format!("worker {place} wants to be the grantor"));
+        self.crew.watch();
+        let begun = Instant::now();
+        self.crew.order(place, Order::Become);
+        let mut done = None;
+        self.errand(place, "to become the grantor", |at, report| {
+            if let Report::Became(sight) = report {
+                done = Some((at, sight.clone()));
+            }
+            done.is_some()
+        })?;
+        let (at, sight) = done.ok_or("nobody became the grantor")?;
+        if sight.grantor.as_ref() != Some(&sight.me) {
+            return Err(format!("worker {place} was told that it is the grantor, and sees another: {sight:?}"));
+        }
+        self.all_served_by("the young turk", move |grantor| grantor == place)?;
+        self.note_handover(Occasion::YoungTurk, at.saturating_duration_since(begun));
+        Ok(())
+    }
+
+    /// Has the grantor leave, and start again.
+    fn leave(&mut self) -> Step<()> {
+        if self.args.no_lock {
+            return Ok(()); // nobody grants anything
+        }
+        self.wait("a grantor to be known", |crew| crew.grantor().is_some())?;
+        let place = self.crew.grantor().ok_or("there is no grantor")?;
+        // Whoever has most in the table is the successor: not the elder, which is to be another process.
+        let rested = self.rest_oldest()?;
+        self.audience.tell(&format!("worker {place}, the grantor, finishes and leaves"));
+        self.crew.watch();
+        let begun = Instant::now();
+        self.crew.order(place, Order::Finish);
+        self.wait("the grantor to leave", |crew| crew.ended(place).is_some())?;
+        let took = begun.elapsed();
+        if let Some(status) = self.crew.ended(place).filter(|status| !status.success()) {
+            return Err(format!("worker {place} did not leave: {status}; see {}", self.crew.log(place).display()));
+        }
+        self.all_served_by("a successor", move |grantor| grantor != place)?;
+        self.note_handover(Occasion::Leave, took);
+        for place in rested {
+            self.crew.order(place, Order::Open);
+        }
+        let started = self.crew.restart(place);
+        started.map_err(|error| format!("worker {place} cannot be started again: {error}"))?;
+        self.wait("the one that left to be back in the view", Crew::is_whole)?;
+        self.played.restarted += 1;
+        Ok(())
+    }
+
+    /// Waits until all that sell see one grantor, and it is as wanted, and then until each of them has sold.
+    fn all_served_by(&mut self, whom: &str, is_it: impl Fn(usize) -> bool) -> Step<()> {
+        let sees = |crew: &Crew, sight: &Sight| sight.grantor.as_deref().and_then(|me| crew.place_of(me));
+        self.wait(&format!("{whom} to be known to all"), |crew| {
+            let mut sights = crew.workers.iter().filter_map(|worker| worker.sight.as_ref()).filter(|sight| !sight.idle);
+            let grantor = crew.grantor().filter(|place| is_it(*place));
+            grantor.is_some() && sights.all(|sight| sees(crew, sight) == grantor)
+        })?;
+        let sells = |worker: &Worker| worker.sight.as_ref().is_some_and(|sight| !sight.idle);
+        let places = 0..self.crew.workers.len();
+        let mut open: BTreeSet<usize> = places.filter(|place| sells(&self.crew.workers[*place])).collect();
+        self.follow(&format!("sales of all under {whom}"), |from, report| {
+            if let Report::Sale { .. } = report {
+                open.remove(&from);
+            }
+            open.is_empty()
+        })
+    }
+
+    fn note_handover(&mut self, occasion: Occasion, took: Duration) {
+        let (silence, unserved) = (self.crew.silence, std::mem::take(&mut self.crew.unserved));
+        let (took_text, silent_text) = (milliseconds(took), milliseconds(silence));
+        self.audience.tell(&format!("  done after {took_text}, never longer than {silent_text} without a sale"));
+        self.played.handovers.push(Handover {
+            occasion,
+            milliseconds: took.as_micros() as f64 / 1e3,
+            silence_milliseconds: silence.as_micros() as f64 / 1e3,
+            unserved,
+        });
+    }
+
+    /// Has a member suspend the service and count twice what is in the books.
+    fn count(&mut self) -> Step<()> {
+        self.wait("an elder to be known", |crew| crew.elder().is_some())?;
+        let place = *self.bearers(Kind::Holder).first().ok_or("nobody is there to count")?;
+        self.audience.tell(&format!("worker {place} suspends the service and takes stock"));
+        self.crew.order(place, Order::Count);
+        let mut counted = None;
+        self.errand(place, "to take stock", |_, report| {
+            if let Report::Counted { before, after, missing, waited_milliseconds } = *report {
+                counted = Some(Count { before, after, missing, waited_milliseconds });
+            }
+            counted.is_some()
+        })?;
+        let count = counted.ok_or("nobody has counted")?;
+        self.played.count = Some(count);
+        let sold = match count.after - count.before {
+            0 => "nothing was sold meanwhile".to_owned(),
+            sold => format!("{sold} pieces were sold meanwhile"),
+        };
+        let waited = count.waited_milliseconds;
+        self.audience.tell(&format!("  all held locks were back after {waited:.1} ms; {sold}"));
+        self.follow("a sale after the stock-taking", |_, report| matches!(report, Report::Sale { .. }))
+    }
+
+    /// Waits until a worker has done what it was ordered to do, or says that it cannot.
+    fn errand(&mut self, place: usize, what: &str, mut is_it: impl FnMut(Instant, &Report) -> bool) -> Step<()> {
+        let mut failed = None;
+        self.follow_timed(&format!("worker {place} {what}"), |from, at, report| match report {
+            _ if from != place => false,
+            Report::Failed(why) => {
+                failed = Some(format!("worker {place} was ordered {what}: {why}"));
+                true
+            }
+            report => is_it(at, report),
+        })?;
+        failed.map_or(Ok(()), Err)
+    }
+
+    /// Before the grantor goes the two oldest members rest, so that neither becomes the next grantor: the elder and the
+    /// grantor must be two processes when their turn comes.
+    fn rest_oldest(&mut self) -> Step<Vec<usize>> {
         let grantor = self.crew.grantor();
         let resting: Vec<usize> =
             self.crew.by_age().into_iter().filter(|place| Some(*place) != grantor).take(2).collect();
@@ -348,6 +524,16 @@ impl<'a> Scenario<'a> {
     fn gave_up(&self, what: &str) -> String {
         let sights: Vec<String> = self.crew.workers.iter().map(|worker| describe(worker.sight.as_ref())).collect();
         format!("waited too long for {what}; the workers see: {}", sights.join("; "))
+    }
+}
+
+impl Occasion {
+    /// As people say it.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Occasion::YoungTurk => "young turk takes over",
+            Occasion::Leave => "grantor leaves",
+        }
     }
 }
 

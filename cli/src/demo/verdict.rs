@@ -2,7 +2,7 @@
 
 use super::DemoArgs;
 use super::crew::Crew;
-use super::scenario::{Kind, LateWrite, Played, milliseconds};
+use super::scenario::{Kind, LateWrite, Occasion, Played, milliseconds};
 use super::shop::Audit;
 use serde_json::json;
 
@@ -75,6 +75,8 @@ impl Verdict {
             "stale_refused": self.audit.stale_refused,
             "stale_written": self.audit.stale_written,
             "failovers": self.played.failovers,
+            "handovers": self.played.handovers,
+            "count": self.played.count,
             "pause_milliseconds": self.played.pause.map(|pause| pause.as_micros() as f64 / 1e3),
             "restarted": self.played.restarted,
             "proof": self.proof(),
@@ -100,6 +102,15 @@ impl Verdict {
         }
         if let Some(pause) = self.played.pause {
             rows.push(("fail-over, holder stopped".to_owned(), milliseconds(pause)));
+        }
+        for handover in &self.played.handovers {
+            rows.push((handover.occasion.name().to_owned(), format!("{:.1} ms", handover.milliseconds)));
+            let silence = format!("{:.1} ms", handover.silence_milliseconds);
+            rows.push(("  longest time without a sale".to_owned(), silence));
+        }
+        if let Some(count) = self.played.count {
+            rows.push(("suspension, waited for holders".to_owned(), format!("{:.1} ms", count.waited_milliseconds)));
+            rows.push(("  sales meanwhile".to_owned(), (count.after - count.before).to_string()));
         }
         rows.push(("restarted and back".to_owned(), self.played.restarted.to_string()));
         let width = rows.iter().map(|(_, value)| value.len()).max().unwrap_or_default();
@@ -143,19 +154,39 @@ fn faults(audit: &Audit, played: &Played, reported: u64) -> Vec<String> {
         let killed = played.failovers.iter().any(|failover| failover.kind == kind);
         fault(!killed, &format!("no fail-over of the {} was seen", kind.name()));
     }
+    for occasion in [Occasion::YoungTurk, Occasion::Leave] {
+        match played.handovers.iter().find(|handover| handover.occasion == occasion) {
+            None => fault(true, &format!("not seen: {}", occasion.name())),
+            Some(handover) => {
+                let who = handover.unserved.join(", ");
+                fault(!who.is_empty(), &format!("while this went on somebody had no lock: {}: {who}", occasion.name()));
+            }
+        }
+    }
+    match played.count {
+        None => fault(true, "the service was not suspended"),
+        Some(count) => {
+            fault(count.before != count.after, "something was sold while the service was suspended");
+            fault(count.missing != 0, "the books did not balance while the service was suspended");
+        }
+    }
     faults
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::scenario::Failover;
+    use super::super::scenario::{Count, Failover, Handover};
     use super::*;
 
     fn good() -> (Audit, Played) {
         let kinds = [Kind::Holder, Kind::Grantor, Kind::Elder, Kind::ElderAndGrantor];
         let failovers = kinds.map(|kind| Failover { kind, milliseconds: 1.0, killed: 1 }).to_vec();
         let audit = Audit { sales: 10, stale_refused: 1, ..Audit::default() };
-        (audit, Played { failovers, late_write: Some(LateWrite::Refused), ..Played::default() })
+        let handover =
+            |occasion| Handover { occasion, milliseconds: 1.0, silence_milliseconds: 1.0, unserved: Vec::new() };
+        let handovers = [Occasion::YoungTurk, Occasion::Leave].map(handover).to_vec();
+        let count = Some(Count { before: 7, after: 7, missing: 0, waited_milliseconds: 1.0 });
+        (audit, Played { failovers, handovers, count, late_write: Some(LateWrite::Refused), ..Played::default() })
     }
 
     #[test]
@@ -181,6 +212,19 @@ mod tests {
             let mut played = played.clone();
             played.failovers.remove(missing);
             assert_eq!(faults(&audit, &played, 10).len(), 1);
+        }
+        for spoilt in 0..played.handovers.len() {
+            let mut missing = played.clone();
+            missing.handovers.remove(spoilt);
+            assert_eq!(faults(&audit, &missing, 10).len(), 1);
+            let mut played = played.clone();
+            played.handovers[spoilt].unserved.push("worker 1: the lock was lost".to_owned());
+            assert_eq!(faults(&audit, &played, 10).len(), 1);
+        }
+        let count = Count { before: 7, after: 7, missing: 0, waited_milliseconds: 1.0 };
+        for count in [None, Some(Count { after: 8, ..count }), Some(Count { missing: 1, ..count })] {
+            let played = Played { count, ..played.clone() };
+            assert_eq!(faults(&audit, &played, 10).len(), 1, "{count:?}");
         }
         let written = Played { late_write: Some(LateWrite::Written), ..played };
         assert_eq!(faults(&audit, &written, 10).len(), 1);

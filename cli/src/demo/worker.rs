@@ -4,19 +4,19 @@
 //! leaves somebody who waits. Workers know nothing of the demo's plan: they sell, and do what the parent orders.
 
 use super::message::{Order, Report, Sight};
-use super::shop::{Shop, Written};
+use super::shop::{Audit, Shop, Written};
 use crate::Done;
+use crate::processes::{listen, say};
 use clap::Args;
 use elderlock::{Guard, LockService, Member, ProcessId, Timing, View};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
-use std::io::{BufRead, Write};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::sync::{Mutex, Notify, watch};
 use tokio::task::JoinSet;
 
@@ -49,6 +49,10 @@ const SERVICE: &str = "stock";
 const WAIT: Duration = Duration::from_secs(5);
 /// How long a clerk may hold a lock; a sale takes milliseconds. Shorter than the pause lasts.
 const LEASE: Duration = Duration::from_secs(2);
+/// How long a worker counts.
+const COUNTING: Duration = Duration::from_millis(300);
+/// The owner that suspends the service. Clerks have the numbers above.
+const OFFICE: u64 = 1;
 /// How often a worker looks at the cluster.
 const LOOK: Duration = Duration::from_millis(20);
 /// The thought between the two transactions of a sale, in microseconds.
@@ -67,6 +71,8 @@ struct Orders {
     mode: watch::Sender<Mode>,
     stand: AtomicBool,
     go: Notify,
+    become_grantor: Notify,
+    count: Notify,
 }
 
 impl Orders {
@@ -77,6 +83,8 @@ impl Orders {
             Order::Finish => drop(self.mode.send_replace(Mode::Finishing)),
             Order::Stand => self.stand.store(true, Ordering::SeqCst),
             Order::Go => self.go.notify_one(),
+            Order::Become => self.become_grantor.notify_one(),
+            Order::Count => self.count.notify_one(),
         }
     }
 }
@@ -85,7 +93,7 @@ impl Orders {
 struct Store {
     index: u32,
     member: Member,
-    orders: Orders,
+    orders: Arc<Orders>,
     shop: Arc<Mutex<Shop>>,
     locking: bool,
     /// Clerks that ask for a lock or hold one.
@@ -93,9 +101,18 @@ struct Store {
 }
 
 pub(crate) async fn work(args: WorkerArgs) -> Done {
-    // Without a parent nobody would ever stop this process; a stopped one could not even see the end of its input.
-    #[cfg(target_os = "linux")]
-    rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))?;
+    let orders = Arc::new(Orders {
+        mode: watch::Sender::new(Mode::Resting),
+        stand: AtomicBool::new(false),
+        go: Notify::new(),
+        become_grantor: Notify::new(),
+        count: Notify::new(),
+    });
+    let followed = orders.clone();
+    listen(move |order| match order {
+        Ok(order) => followed.follow(order),
+        Err(trouble) => say(&Report::Trouble(trouble)),
+    })?;
     let shop = Shop::open(&args.file, !args.no_fence)?;
     let member = Member::builder(CLUSTER)
         .bind(args.bind.to_string())
@@ -104,11 +121,9 @@ pub(crate) async fn work(args: WorkerArgs) -> Done {
         .join_limit(Duration::from_secs(20))
         .join()
         .await?;
-    let orders = Orders { mode: watch::Sender::new(Mode::Resting), stand: AtomicBool::new(false), go: Notify::new() };
     let shop = Arc::new(Mutex::new(shop));
     let store =
         Arc::new(Store { index: args.index, member, orders, shop, locking: !args.no_lock, busy: AtomicUsize::new(0) });
-    listen(&store);
     let look = tokio::spawn(look_around(store.clone()));
 
     let mut mode = store.orders.mode.subscribe();
@@ -119,9 +134,11 @@ pub(crate) async fn work(args: WorkerArgs) -> Done {
         let chance = StdRng::seed_from_u64(args.chance ^ u64::from(article) << 32);
         clerks.spawn(clerk(store.clone(), service.clone(), article, chance));
     }
+    let office = tokio::spawn(office(store.clone(), service.clone()));
     while let Some(ended) = clerks.join_next().await {
         ended?;
     }
+    office.abort();
     look.abort();
     store.member.leave().await?;
     Ok(ExitCode::SUCCESS)
@@ -163,6 +180,17 @@ async fn ended(mode: &mut watch::Receiver<Mode>) {
     let _ = mode.wait_for(|mode| *mode != Mode::Selling).await;
 }
 
+/// Does what concerns the service as a whole.
+async fn office(store: Arc<Store>, service: LockService) {
+    loop {
+        let done = tokio::select! {
+            () = store.orders.become_grantor.notified() => store.become_grantor(&service).await,
+            () = store.orders.count.notified() => store.count(&service).await,
+        };
+        say(&done.unwrap_or_else(|error| Report::Failed(error.to_string())));
+    }
+}
+
 /// The right to sell.
 enum Hold {
     /// A fenced lock.
@@ -191,10 +219,12 @@ impl Store {
         }
         let name = format!("article-{article}");
         let metadata = format!("worker {}", self.index);
-        match service.lock(&name).wait(WAIT).lease(LEASE).metadata(metadata.as_bytes()).await {
+        let owner = OFFICE + 1 + u64::from(article);
+        match service.lock(&name).owner(owner).wait(WAIT).lease(LEASE).metadata(metadata.as_bytes()).await {
             Ok(guard) => Hold::Lock(guard),
-            Err(_) => {
+            Err(error) => {
                 // Timed out in a long fail-over, or this process was expelled and joins anew: try again soon.
+                say(&Report::Unserved(format!("article {article}: {error}")));
                 tokio::time::sleep(LOOK).await;
                 Hold::Denied
             }
@@ -216,7 +246,10 @@ impl Store {
         // The books first, then the claim: nothing but the write comes after `fence()`, and a process that is
         // stopped in between leaves no transaction open that would stop the other shops too.
         let mut shop = self.shop.clone().lock_owned().await;
-        let Some(token) = hold.fence() else { return Ok(()) };
+        let Some(token) = hold.fence() else {
+            say(&Report::Unserved(format!("article {article}: the lock was lost")));
+            return Ok(());
+        };
         if self.orders.stand.swap(false, Ordering::SeqCst) {
             say(&Report::Standing { article, token, sight: self.sight() });
             self.orders.go.notified().await;
@@ -232,6 +265,41 @@ impl Store {
             let _ = guard.release().await;
         }
         Ok(())
+    }
+
+    async fn become_grantor(&self, service: &LockService) -> Result<Report, Box<dyn std::error::Error + Send + Sync>> {
+        service.become_grantor().wait(WAIT).await?;
+        if !service.is_grantor() {
+            return Err("said to be the grantor, and is not".into());
+        }
+        Ok(Report::Became(self.sight()))
+    }
+
+    /// Counts twice, with time between in which clerks would sell if they could. Clerks of this worker are owners of
+    /// their own and have to wait like all others.
+    async fn count(&self, service: &LockService) -> Result<Report, Box<dyn std::error::Error + Send + Sync>> {
+        let begun = Instant::now();
+        let suspended = service.suspend().owner(OFFICE).reason("stock-taking").wait(WAIT).lease(LEASE).await?;
+        let waited = begun.elapsed();
+        let (before, after) = suspended
+            .protect(async {
+                let before = self.audit().await?;
+                tokio::time::sleep(COUNTING).await;
+                Ok::<_, Box<dyn std::error::Error + Send + Sync>>((before, self.audit().await?))
+            })
+            .await??;
+        suspended.resume().await?;
+        Ok(Report::Counted {
+            before: before.sales,
+            after: after.sales,
+            missing: after.oversold,
+            waited_milliseconds: waited.as_micros() as f64 / 1e3,
+        })
+    }
+
+    async fn audit(&self) -> Result<Audit, Box<dyn std::error::Error + Send + Sync>> {
+        let shop = self.shop.clone().lock_owned().await;
+        Ok(tokio::task::spawn_blocking(move || shop.audit()).await??)
     }
 
     fn sight(&self) -> Sight {
@@ -262,28 +330,5 @@ async fn look_around(store: Arc<Store>) {
             last = Some(sight);
         }
         tokio::time::sleep(LOOK).await;
-    }
-}
-
-/// Follows the parent's orders on a thread of its own: reading standard input blocks.
-fn listen(store: &Arc<Store>) {
-    let store = store.clone();
-    std::thread::spawn(move || {
-        for line in std::io::stdin().lock().lines().map_while(Result::ok) {
-            match serde_json::from_str(&line) {
-                Ok(order) => store.orders.follow(order),
-                Err(error) => say(&Report::Trouble(format!("order {line:?}: {error}"))),
-            }
-        }
-        // The parent is gone.
-        std::process::exit(3);
-    });
-}
-
-fn say(report: &Report) {
-    let mut line = serde_json::to_string(report).expect("reports have no maps with odd keys and always serialise");
-    line.push('\n');
-    if std::io::stdout().lock().write_all(line.as_bytes()).is_err() {
-        std::process::exit(3);
     }
 }

@@ -1,0 +1,174 @@
+//! The stage: the bench's members as their parent has them.
+
+use super::clock;
+use super::message::{Event, Order, Report};
+use crate::processes::{News, Processes, What, free_addresses};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+/// No answer takes longer.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// What did not go as it must: something of the cluster, or of the bench.
+pub(crate) type Step<T> = Result<T, String>;
+
+/// Members on the loopback. The one in place 0 is the elder for as long as it lives.
+pub(crate) struct Stage {
+    processes: Processes<Report>,
+    directory: PathBuf,
+    addresses: Vec<SocketAddr>,
+    /// The process id of each.
+    members: Vec<String>,
+    /// What happened: where, when, what.
+    events: Vec<(usize, u64, Event)>,
+    /// What was said and nobody has waited for yet.
+    said: Vec<(usize, Report)>,
+    /// The one that is told to leave.
+    leaving: Option<usize>,
+}
+
+impl Stage {
+    /// Starts so many members, and waits until all have joined. Their logs go to `directory`.
+    pub(crate) fn set(members: usize, directory: PathBuf) -> Step<Stage> {
+        let addresses = free_addresses(members).map_err(|error| error.to_string())?;
+        let mut stage = Stage {
+            processes: Processes::new(),
+            directory,
+            addresses,
+            members: vec![String::new(); members],
+            events: Vec::new(),
+            said: Vec::new(),
+            leaving: None,
+        };
+        for place in 0..members {
+            stage.enter(place)?;
+        }
+        Ok(stage)
+    }
+
+    /// Starts the member of this place, for the first time or again, and waits until it has joined.
+    pub(crate) fn enter(&mut self, place: usize) -> Step<()> {
+        let (bind, seed) = (self.addresses[place].to_string(), self.addresses[0].to_string());
+        let arguments = ["bench-member", "--bind", &bind, "--seed", &seed].map(str::to_owned);
+        let errors = self.directory.join(format!("member-{place}.log"));
+        self.processes.start(place, &arguments, &errors).map_err(|error| format!("member {place}: {error}"))?;
+        self.members[place] = self.report(place, "to join", |report| match report {
+            Report::Joined(process) => Some(process.clone()),
+            _ => None,
+        })?;
+        Ok(())
+    }
+
+    /// The process id of the member in this place.
+    pub(crate) fn process(&self, place: usize) -> &str {
+        &self.members[place]
+    }
+
+    /// Orders something that is answered later, or not at all.
+    pub(crate) fn order(&mut self, place: usize, order: &Order) {
+        if *order == Order::Leave {
+            self.leaving = Some(place);
+        }
+        self.processes.order(place, order);
+    }
+
+    /// Orders something and waits for the answer that `pick` knows.
+    pub(crate) fn ask<T>(&mut self, place: usize, order: &Order, pick: impl Fn(&Report) -> Option<T>) -> Step<T> {
+        self.order(place, order);
+        self.report(place, &format!("to obey {order:.40?}"), pick)
+    }
+
+    /// Waits for a report of this place.
+    fn report<T>(&mut self, place: usize, what: &str, pick: impl Fn(&Report) -> Option<T>) -> Step<T> {
+        let what = format!("for member {place} {what}");
+        self.any_report(&what, |from, report| if from == place { pick(report) } else { None })
+    }
+
+    /// Waits for a report that `pick` knows, of whatever place. Others are kept for those who will wait for them.
+    pub(crate) fn any_report<T>(&mut self, what: &str, pick: impl Fn(usize, &Report) -> Option<T>) -> Step<T> {
+        let until = Instant::now() + LIMIT;
+        loop {
+            let mut said = self.said.iter().enumerate();
+            if let Some((index, picked)) = said.find_map(|(index, (from, report))| Some((index, pick(*from, report)?)))
+            {
+                self.said.remove(index);
+                return Ok(picked);
+            }
+            if Instant::now() >= until {
+                return Err(format!("waited too long {what}"));
+            }
+            self.next(until)?;
+        }
+    }
+
+    /// Waits for something to happen at `from` or later; at what time and place, and what `pick` made of it.
+    pub(crate) fn event<T>(
+        &mut self,
+        from: u64,
+        what: &str,
+        pick: impl Fn(usize, &Event) -> Option<T>,
+    ) -> Step<(u64, usize, T)> {
+        let until = Instant::now() + LIMIT;
+        loop {
+            let found = self.events.iter().filter(|(_, at, _)| *at >= from);
+            if let Some(found) = found.filter_map(|(place, at, event)| Some((*at, *place, pick(*place, event)?))).next()
+            {
+                return Ok(found);
+            }
+            if Instant::now() >= until {
+                return Err(format!("waited too long for {what}"));
+            }
+            self.next(until)?;
+        }
+    }
+
+    /// Lets time go by.
+    pub(crate) fn pause(&mut self, span: Duration) -> Step<()> {
+        let until = Instant::now() + span;
+        while Instant::now() < until {
+            self.next(until)?;
+        }
+        Ok(())
+    }
+
+    /// SIGKILL; says when it was sent.
+    pub(crate) fn kill(&mut self, place: usize) -> u64 {
+        let at = clock::now();
+        self.processes.kill(place);
+        at
+    }
+
+    /// Waits until the member that was told to leave has ended.
+    pub(crate) fn end(&mut self, place: usize) -> Step<()> {
+        let until = Instant::now() + LIMIT;
+        while self.processes.ended(place).is_none() {
+            if Instant::now() >= until {
+                return Err(format!("waited too long for member {place} to end"));
+            }
+            self.next(until)?;
+        }
+        self.leaving = None;
+        match self.processes.ended(place) {
+            Some(status) if status.success() => Ok(()),
+            status => Err(format!("member {place} ended with {status:?}")),
+        }
+    }
+
+    /// Hears what is said next, if anything is soon.
+    fn next(&mut self, until: Instant) -> Step<()> {
+        // A short while at most, for whoever waits looks at the time.
+        let moment = until.min(Instant::now() + Duration::from_millis(100));
+        let Some(News { place, is_late, what, .. }) = self.processes.next(moment) else { return Ok(()) };
+        match what {
+            What::Said(Report::Event { at, event }) => self.events.push((place, at, event)),
+            What::Said(_) | What::Nonsense(_) if is_late => {}
+            What::Said(Report::Failed(why)) => return Err(format!("member {place}: {why}")),
+            What::Said(report) => self.said.push((place, report)),
+            What::Nonsense(why) => return Err(format!("member {place} {why}")),
+            What::Ended if self.leaving == Some(place) => {}
+            What::Ended => return Err(format!("member {place} ended by itself")),
+        }
+        Ok(())
+    }
+}

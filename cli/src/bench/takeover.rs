@@ -1,0 +1,270 @@
+//! How long a service is without a grantor, when its table is large: a transfer, a hand-off, a recovery.
+//!
+//! ```text
+//! 0  elder, a third of the holds and of the waits
+//! 1  grantor, with nothing of its own: what is measured is done to it, and then it comes back and grants again
+//! 2  a third of the holds and of the waits; the young turk
+//! 3  a third of the holds and of the waits
+//! 4  client: takes and gives back free locks all the time, and holds those that others wait for
+//! ```
+//! The gap is the longest time that the client waited for a lock that nobody held. After each round all holds are
+//! counted, at those who hold and at the new grantor, and all who wait are served, in the order in which they stood.
+
+use super::clock::between;
+use super::message::{Event, Holdings, Order, Place, Report};
+use super::sheet::{Figure, Sheet, Size};
+use super::stage::{Stage, Step};
+use super::{BenchArgs, Progress};
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::Duration;
+
+/// What is done to the grantor.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Transfer,
+    HandOff,
+    Recovery,
+}
+
+/// Those who hold and wait.
+const HOLDERS: [usize; 3] = [0, 2, 3];
+const GRANTOR: usize = 1;
+const TURK: usize = 2;
+const CLIENT: usize = 4;
+const MEMBERS: usize = 5;
+/// Locks that others wait for.
+const QUEUES: u32 = 10;
+/// The client goes on so long before and after: a round trip and the check after a transfer have ended by then, and a
+/// grantor may be followed by the next, which takes two `retry` of 200 ms.
+const SETTLE: Duration = Duration::from_millis(600);
+/// How often it is looked whether all stand in their queues. Each look is at all that is held, and takes its time.
+const LOOKS: usize = 1000;
+/// Until a young turk has won; until who leaves has left; the longest wait of the client while that goes on.
+const TARGET: Duration = Duration::from_millis(200);
+/// From the view without the dead grantor to the first grant.
+const RECOVERED: Duration = Duration::from_millis(150);
+
+pub(crate) fn transfer(args: &BenchArgs, logs: &Path, progress: &Progress, sheet: &mut Sheet) -> Step<()> {
+    measure(Kind::Transfer, args, logs, progress, sheet)
+}
+
+pub(crate) fn hand_off(args: &BenchArgs, logs: &Path, progress: &Progress, sheet: &mut Sheet) -> Step<()> {
+    measure(Kind::HandOff, args, logs, progress, sheet)
+}
+
+pub(crate) fn recovery(args: &BenchArgs, logs: &Path, progress: &Progress, sheet: &mut Sheet) -> Step<()> {
+    measure(Kind::Recovery, args, logs, progress, sheet)
+}
+
+fn measure(kind: Kind, args: &BenchArgs, logs: &Path, progress: &Progress, sheet: &mut Sheet) -> Step<()> {
+    for &holds in &args.holds {
+        progress.say(&format!("{holds} locks are taken"));
+        let mut play = Play::begin(holds, args.waiters, logs)?;
+        for round in 1..=args.rounds {
+            progress.say(&format!("{holds} locks held, round {round} of {}", args.rounds));
+            let size = Size { holds, waiters: args.waiters };
+            for (figure, took) in play.round(kind)? {
+                sheet.note(size, figure, took);
+            }
+            progress.step();
+        }
+    }
+    Ok(())
+}
+
+/// One cluster with its holds.
+struct Play {
+    stage: Stage,
+    holds: u32,
+    waiters: u32,
+    /// Of each of `HOLDERS`.
+    held: Vec<Holdings>,
+}
+
+impl Play {
+    fn begin(holds: u32, waiters: u32, logs: &Path) -> Step<Play> {
+        let mut stage = Stage::set(MEMBERS, logs.to_owned())?;
+        stage.ask(GRANTOR, &Order::Become, did)?;
+        let mut held = Vec::new();
+        for (number, &place) in (0..).zip(&HOLDERS) {
+            let parts = HOLDERS.len() as u32;
+            let (first, next) = (holds * number / parts, holds * (number + 1) / parts);
+            held.push(stage.ask(place, &Order::Hold { first, count: next - first }, holding)?);
+        }
+        Ok(Play { stage, holds, waiters, held })
+    }
+
+    fn round(&mut self, kind: Kind) -> Step<Vec<(Figure, Duration)>> {
+        let before = self.queue_up()?;
+        self.stage.ask(CLIENT, &Order::Probe, done)?;
+        self.stage.pause(SETTLE)?;
+        let measured = match kind {
+            Kind::Transfer => self.transfer()?,
+            Kind::HandOff => self.hand_off()?,
+            Kind::Recovery => self.recovery()?,
+        };
+        self.stage.pause(SETTLE)?;
+        let probes = self.stage.ask(CLIENT, &Order::Rest, |report| match report {
+            Report::Probed(probes) => Some(probes.clone()),
+            _ => None,
+        })?;
+        let figures = measured.figures(&probes)?;
+        self.check()?;
+        self.serve(&before)?;
+        self.restore(kind)?;
+        Ok(figures)
+    }
+
+    /// Has everybody wait that is to wait, and says who stands in which queue in which order.
+    fn queue_up(&mut self) -> Step<Vec<Vec<u32>>> {
+        self.stage.ask(CLIENT, &Order::HoldQueues(QUEUES), done)?;
+        for (number, &place) in (0..).zip(&HOLDERS) {
+            let own = (0..self.waiters).filter(|waiter| waiter % HOLDERS.len() as u32 == number);
+            let places = own.map(|waiter| Place { queue: waiter / HOLDERS.len() as u32 % QUEUES, waiter });
+            self.stage.order(place, &Order::Wait(places.collect()));
+        }
+        for _ in 0..LOOKS {
+            let (_, queues) = self.look()?;
+            if queues.iter().map(Vec::len).sum::<usize>() == self.waiters as usize {
+                return Ok(queues);
+            }
+        }
+        Err(format!("not all {} stand in their queues, however often one looks", self.waiters))
+    }
+
+    fn look(&mut self) -> Step<(Holdings, Vec<Vec<u32>>)> {
+        self.stage.ask(CLIENT, &Order::Look(QUEUES), |report| match report {
+            Report::Seen { holdings, queues } => Some((*holdings, queues.clone())),
+            _ => None,
+        })
+    }
+
+    fn transfer(&mut self) -> Step<Measured> {
+        let (from, to) = self.stage.ask(TURK, &Order::Become, did)?;
+        Ok(Measured { from, to, what: vec![("until it is won", from, to, Some(TARGET))], seen: None })
+    }
+
+    fn hand_off(&mut self) -> Step<Measured> {
+        let (from, to) = self.stage.ask(GRANTOR, &Order::Leave, did)?;
+        let (acts, ..) = self.stage.event(from, "a successor", grants)?;
+        self.stage.end(GRANTOR)?;
+        let what =
+            vec![("until the successor grants", from, acts, Some(TARGET)), ("the leave", from, to, Some(TARGET))];
+        Ok(Measured { from, to: acts.max(to), what, seen: None })
+    }
+
+    fn recovery(&mut self) -> Step<Measured> {
+        let dead = self.stage.process(GRANTOR).to_owned();
+        let from = self.stage.kill(GRANTOR);
+        let (to, grantor, ()) = self.stage.event(from, "a new grantor", grants)?;
+        let (seen, ..) = self.stage.event(from, "a view without the dead", |place, event| match event {
+            Event::View(members) if place == grantor && !members.contains(&dead) => Some(()),
+            _ => None,
+        })?;
+        let what = vec![("until the death is known", from, seen, None)];
+        Ok(Measured { from, to, what, seen: Some(seen) })
+    }
+
+    /// All holds are there, at those who hold and at the grantor.
+    fn check(&mut self) -> Step<()> {
+        let mut all = Holdings::default();
+        for (place, before) in HOLDERS.iter().zip(self.held.clone()) {
+            let now = self.stage.ask(*place, &Order::Count, holding)?;
+            if now != before {
+                return Err(format!("member {place} held {before:?} and holds {now:?}"));
+            }
+            all.join(now);
+        }
+        let (seen, _) = self.look()?;
+        if seen != all || all.count != self.holds {
+            return Err(format!("{} locks were taken, {all:?} are held and the grantor sees {seen:?}", self.holds));
+        }
+        Ok(())
+    }
+
+    /// Everybody who waits is served, in order.
+    fn serve(&mut self, before: &[Vec<u32>]) -> Step<()> {
+        self.stage.ask(CLIENT, &Order::FreeQueues, done)?;
+        let mut served: Vec<BTreeMap<i64, u32>> = vec![BTreeMap::new(); QUEUES as usize];
+        // Those of one member may be the last, so they are waited for in any order.
+        let mut open = HOLDERS.to_vec();
+        while !open.is_empty() {
+            let (place, grants) =
+                self.stage.any_report("for those who wait to be served", |place, report| match report {
+                    Report::Served(grants) if open.contains(&place) => Some((place, grants.clone())),
+                    _ => None,
+                })?;
+            open.retain(|other| *other != place);
+            for (Place { queue, waiter }, token) in grants {
+                served[queue as usize].insert(token, waiter);
+            }
+        }
+        let served: Vec<Vec<u32>> = served.into_iter().map(|queue| queue.into_values().collect()).collect();
+        match served == before {
+            true => Ok(()),
+            false => Err("those who waited were not served in their order".to_owned()),
+        }
+    }
+
+    /// Member 1 grants again, and nobody is in the way of the next round.
+    fn restore(&mut self, kind: Kind) -> Step<()> {
+        if kind != Kind::Transfer {
+            self.stage.enter(GRANTOR)?;
+        }
+        self.stage.ask(GRANTOR, &Order::Become, did)?;
+        self.stage.pause(SETTLE)
+    }
+}
+
+/// What one round has shown, before the client was asked.
+struct Measured {
+    /// While this went on.
+    from: u64,
+    to: u64,
+    /// What was measured, from when to when, and what it is to be.
+    what: Vec<(&'static str, u64, u64, Option<Duration>)>,
+    /// When the new grantor saw the old one gone.
+    seen: Option<u64>,
+}
+
+impl Measured {
+    fn figures(self, probes: &[(u64, u64)]) -> Step<Vec<(Figure, Duration)>> {
+        let Measured { from, to, mut what, seen } = self;
+        if let Some(seen) = seen {
+            let first =
+                probes.iter().find(|(_, granted)| *granted > to).ok_or("the client was granted nothing more")?;
+            what.push(("from then to the first grant", seen, first.1, Some(RECOVERED)));
+        }
+        let mut figures: Vec<(Figure, Duration)> =
+            what.into_iter().map(|(name, from, to, target)| (Figure { name, target }, between(from, to))).collect();
+        let end = to + SETTLE.as_nanos() as u64 / 2;
+        let during = probes.iter().filter(|(asked, granted)| *granted >= from && *asked <= end);
+        let gap = during.map(|(asked, granted)| between(*asked, *granted)).max();
+        let target = seen.is_none().then_some(TARGET);
+        figures.push((Figure { name: "gap in service", target }, gap.ok_or("the client asked for nothing")?));
+        Ok(figures)
+    }
+}
+
+fn grants(_: usize, event: &Event) -> Option<()> {
+    (*event == Event::BecameGrantor).then_some(())
+}
+
+fn did(report: &Report) -> Option<(u64, u64)> {
+    match report {
+        Report::Did { from, to } => Some((*from, *to)),
+        _ => None,
+    }
+}
+
+fn done(report: &Report) -> Option<()> {
+    (*report == Report::Done).then_some(())
+}
+
+fn holding(report: &Report) -> Option<Holdings> {
+    match report {
+        Report::Holding(holdings) => Some(*holdings),
+        _ => None,
+    }
+}

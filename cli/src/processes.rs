@@ -1,0 +1,233 @@
+//! Processes: this very program once more, several times over, as members of a cluster that is real.
+//!
+//! The parent orders and the children report, one JSON object per line, on the standard input and output of the child.
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use std::fs::File;
+use std::io::{BufRead, BufReader, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::time::Instant;
+
+/// Lines that wait for the parent: a tenth of a second's worth of the demo's sales at most, then children wait at their
+/// pipes.
+const INBOX: usize = 4096;
+
+/// Children in their places, as their parent has them. Reports are of type `R`.
+pub(crate) struct Processes<R> {
+    places: Vec<Process>,
+    lines: Receiver<Line<R>>,
+    sender: SyncSender<Line<R>>,
+}
+
+struct Process {
+    child: Child,
+    orders: ChildStdin,
+    /// Told apart from what an earlier run in this place had still in its pipe.
+    run: u32,
+    /// How it ended, if that is known.
+    ended: Option<ExitStatus>,
+}
+
+struct Line<R> {
+    place: usize,
+    run: u32,
+    at: Instant,
+    /// `None`: the pipe was closed.
+    report: Option<Result<R, String>>,
+}
+
+/// What came from a child.
+pub(crate) struct News<R> {
+    /// From which place.
+    pub(crate) place: usize,
+    /// When it arrived here.
+    pub(crate) at: Instant,
+    /// The child is known to have ended: this was still in its pipe.
+    pub(crate) is_late: bool,
+    /// What it was.
+    pub(crate) what: What<R>,
+}
+
+/// What a child said, or its silence.
+pub(crate) enum What<R> {
+    /// It said so.
+    Said(R),
+    /// It said what is no report, because of that.
+    Nonsense(String),
+    /// It ended; [`Processes::ended`] says how.
+    Ended,
+}
+
+impl<R: DeserializeOwned + Send + 'static> Processes<R> {
+    /// Nobody yet.
+    pub(crate) fn new() -> Self {
+        let (sender, lines) = sync_channel(INBOX);
+        Processes { places: Vec::new(), lines, sender }
+    }
+
+    /// Starts this program with `arguments` in a new place, or again in one whose child has ended.
+    pub(crate) fn start(&mut self, place: usize, arguments: &[String], errors: &Path) -> std::io::Result<()> {
+        let run = self.places.get(place).map_or(0, |process| process.run + 1);
+        let errors = File::options().create(true).append(true).open(errors)?;
+        let mut command = Command::new(std::env::current_exe()?);
+        let mut child = command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(errors).spawn()?;
+        let orders = child.stdin.take().expect("stdin was asked for as a pipe in the line above");
+        let output = child.stdout.take().expect("so was stdout");
+        let sender = self.sender.clone();
+        std::thread::spawn(move || {
+            for text in BufReader::new(output).lines().map_while(Result::ok) {
+                let at = Instant::now();
+                let report = serde_json::from_str(&text).map_err(|error| format!("said {text:?}: {error}"));
+                if sender.send(Line { place, run, at, report: Some(report) }).is_err() {
+                    return;
+                }
+            }
+            let _ = sender.send(Line { place, run, at: Instant::now(), report: None });
+        });
+        let process = Process { child, orders, run, ended: None };
+        match self.places.get_mut(place) {
+            Some(before) => *before = process,
+            None => self.places.push(process),
+        }
+        Ok(())
+    }
+
+    /// Orders something. A child that cannot be told is dead, and that is seen at its other pipe.
+    pub(crate) fn order(&mut self, place: usize, order: &impl Serialize) {
+        let line = serde_json::to_string(order).expect("orders have no maps with odd keys and always serialise");
+        let _ = writeln!(self.places[place].orders, "{line}");
+    }
+
+    /// SIGKILL. No news of its end follows.
+    pub(crate) fn kill(&mut self, place: usize) {
+        let process = &mut self.places[place];
+        let _ = process.child.kill();
+        process.ended = process.child.wait().ok();
+    }
+
+    /// SIGSTOP or SIGCONT.
+    pub(crate) fn signal(&self, place: usize, signal: Signal) -> std::io::Result<()> {
+        Ok(kill_process(Pid::from_child(&self.places[place].child), signal)?)
+    }
+
+    /// The next thing that anybody says; `None` when it is `until` and nobody said anything.
+    pub(crate) fn next(&mut self, until: Instant) -> Option<News<R>> {
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            let line = match self.lines.recv_timeout(left) {
+                Ok(line) => line,
+                Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => return None,
+            };
+            let process = &mut self.places[line.place];
+            let is_late = line.run != process.run || process.ended.is_some();
+            let what = match line.report {
+                Some(Ok(report)) => What::Said(report),
+                Some(Err(nonsense)) => What::Nonsense(nonsense),
+                None if is_late => continue,
+                None => {
+                    process.ended = process.child.wait().ok();
+                    What::Ended
+                }
+            };
+            return Some(News { place: line.place, at: line.at, is_late, what });
+        }
+    }
+
+    /// How the child of this place ended; `None`: it lives, as far as is known.
+    pub(crate) fn ended(&self, place: usize) -> Option<ExitStatus> {
+        self.places[place].ended
+    }
+
+    /// How many are alive.
+    pub(crate) fn living(&self) -> usize {
+        self.places.iter().filter(|process| process.ended.is_none()).count()
+    }
+}
+
+impl<R> Drop for Processes<R> {
+    /// Nobody is left behind, stopped ones included.
+    fn drop(&mut self) {
+        for process in &mut self.places {
+            let _ = process.child.kill();
+            let _ = process.child.wait();
+        }
+    }
+}
+
+/// A child's end of its pipes: says something to the parent.
+pub(crate) fn say(report: &impl Serialize) {
+    let mut line = serde_json::to_string(report).expect("reports have no maps with odd keys and always serialise");
+    line.push('\n');
+    if std::io::stdout().lock().write_all(line.as_bytes()).is_err() {
+        std::process::exit(ORPHAN);
+    }
+}
+
+/// The other end: follows the parent's orders on a thread of its own, for reading standard input blocks.
+pub(crate) fn listen<O: DeserializeOwned>(
+    mut follow: impl FnMut(Result<O, String>) + Send + 'static,
+) -> std::io::Result<()> {
+    // Without a parent nobody would ever stop this process; a stopped one could not even see the end of its input.
+    #[cfg(target_os = "linux")]
+    rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
+    std::thread::spawn(move || {
+        for line in std::io::stdin().lock().lines().map_while(Result::ok) {
+            follow(serde_json::from_str(&line).map_err(|error| format!("order {line:?}: {error}")));
+        }
+        std::process::exit(ORPHAN);
+    });
+    Ok(())
+}
+
+/// The exit code of a child whose parent is gone.
+const ORPHAN: i32 = 3;
+
+/// Loopback addresses whose port is free for TCP and UDP. All are held until all are found, so they differ.
+///
+/// They come from below the range that the kernel gives to outgoing connections: a port of that range could be
+/// taken by another child's connection while its own child is dead.
+pub(crate) fn free_addresses(count: usize) -> std::io::Result<Vec<SocketAddr>> {
+    const PORTS: std::ops::Range<u16> = 15_000..32_000;
+    let start = std::process::id().wrapping_mul(37) % PORTS.len() as u32;
+    let ports = PORTS.cycle().skip(start as usize).take(PORTS.len());
+    let mut held = Vec::new();
+    for addr in ports.map(|port| SocketAddr::from((Ipv4Addr::LOCALHOST, port))) {
+        if let (Ok(tcp), Ok(udp)) = (TcpListener::bind(addr), UdpSocket::bind(addr)) {
+            held.push((addr, tcp, udp));
+        }
+        if held.len() == count {
+            return Ok(held.into_iter().map(|(addr, _, _)| addr).collect());
+        }
+    }
+    Err(std::io::Error::other("no free ports on the loopback"))
+}
+
+/// A temporary directory, taken away at the end unless kept.
+pub(crate) struct Directory(pub(crate) PathBuf);
+
+impl Directory {
+    /// One of this process alone.
+    pub(crate) fn make(name: &str) -> std::io::Result<Directory> {
+        let path = std::env::temp_dir().join(format!("elderlock-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&path)?;
+        Ok(Directory(path))
+    }
+
+    /// Leaves it where it is.
+    pub(crate) fn keep(self) -> PathBuf {
+        let path = self.0.clone();
+        std::mem::forget(self);
+        path
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
