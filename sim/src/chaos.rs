@@ -3,18 +3,21 @@
 //! *Swarm*: each seed draws which kinds of faults there are at all, and every rate. A seed with everything at once
 //! hides more than it shows.
 
-use crate::chance::{Dice, mix};
-use crate::fault::{Active, CRASH_ALL, FALSE_ALARM, Fault, KINDS, LOSE_DISK, NO_DATAGRAMS, REJECT, Stage, millis};
+mod plan;
+mod summary;
+
+pub use plan::{Plan, Wishes, describe};
+pub use summary::Summary;
+
+use crate::chance::Dice;
+use crate::fault::{Active, Fault};
 use crate::history::Ask;
-use crate::log::{Log, Scene};
-use crate::network::{MS, SECOND, Weather};
+use crate::log::Log;
+use crate::network::{MS, SECOND};
 use crate::quorum::{Farewell, Loss};
-use crate::rare::State;
-use crate::step::Step;
-use crate::stream::Damages;
-use crate::times::Timed;
+use crate::step::{Step, Wanted};
 use crate::world::World;
-use elderlock::protocol::{Outcome, Timing, Wait};
+use elderlock::protocol::Wait;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -22,8 +25,6 @@ use std::time::Duration;
 pub const SERVICES: [&str; 2] = ["stock", "till"];
 /// The locks of each.
 const NAMES: [&str; 3] = ["a", "b", "c"];
-/// Kinds of faults in each plan at least: one more than a run that counts has to show.
-const MIN_KINDS: usize = 4;
 /// What a run has to show so that it counts: time under faults, kinds of faults, calls of clients.
 const COUNTS: (u64, usize, usize) = (60 * SECOND, 3, 200);
 /// The name under which dropped futures and guards are counted.
@@ -33,158 +34,10 @@ const MAX_OPEN: usize = 8;
 
 /// The streams of chance that say who is relieved.
 const RELIEF: u64 = 1 << 40;
-
-/// Everything that is drawn before a run.
-#[derive(Clone, PartialEq, Debug)]
-pub struct Plan {
-    /// The seed.
-    pub seed: u64,
-    /// Seeds that found the cluster.
-    pub founders: usize,
-    /// Members that join one after the other.
-    pub joiners: usize,
-    /// Council size.
-    pub council: u8,
-    /// Times.
-    pub timing: Timing,
-    /// Clock rate of each member in parts per million.
-    pub clocks: Vec<i32>,
-    /// Whether the clocks keep their bound.
-    pub bounded: bool,
-    /// The host of each member.
-    pub hosts: Vec<u32>,
-    /// Processes are killed without regard to the quorum.
-    pub reckless: bool,
-    /// Nobody notices broken connections.
-    pub without_hints: bool,
-    /// Every member keeps its vote in a data directory.
-    pub durable: bool,
-    /// Each member runs real gossip.
-    pub gossip: bool,
-    /// The operator trusts refused connections. There are no false ones then.
-    pub trust_refused: bool,
-    /// At the end only a part is healed that can go on by itself; the rest stays broken for good.
-    pub partial: bool,
-    /// How often a client drops its future or its guard at some moment, in parts per million of its calls.
-    pub drops: u32,
-    /// The weather when nothing is wrong.
-    pub weather: Weather,
-    /// Clients give back seldom: most holds outlive the fault that they met.
-    pub tenacious: bool,
-    /// How long there are faults.
-    pub span: u64,
-    /// Mean time between two deeds of clients.
-    pub pace: u64,
-    /// What goes wrong.
-    pub faults: Vec<Fault>,
-    /// The numbers of the faults in the full plan, for replay after shrinking.
-    pub kept: Vec<usize>,
-}
+/// The streams of chance that say what clients want besides single locks.
+const WISHES: u64 = 1 << 41;
 
 impl Plan {
-    /// Draws the plan of a seed, with `members.0` to `members.1` members.
-    pub fn draw(seed: u64, members: (usize, usize)) -> Plan {
-        let mut dice = Dice::new(seed, 1);
-        let count = dice.between(members.0 as u64, members.1 as u64) as usize;
-        let joiners = if dice.chance(300_000) { dice.below(count as u64 - 1) as usize } else { 0 };
-        let timing = if dice.chance(250_000) { Timing::lan() } else { Timing::fast() };
-        let bounded = !dice.chance(100_000);
-        let error = if bounded { timing.clock_error_ppm as u64 - 500 } else { 300_000 };
-        let skewed = dice.chance(700_000);
-        let mut clocks: Vec<i32> =
-            (0..count).map(|_| if skewed { dice.between(0, 2 * error) as i32 - error as i32 } else { 0 }).collect();
-        if !bounded {
-            // Two believe in one lock only if the clock of one is far behind the other's.
-            let mut dice = Dice::new(seed, 5);
-            let far = |dice: &mut Dice| if dice.chance(500_000) { error as i32 } else { -(error as i32) };
-            clocks = clocks.into_iter().map(|ppm| if dice.chance(600_000) { far(&mut dice) } else { ppm }).collect();
-        }
-        let shared = dice.chance(300_000);
-        let hosts = (0..count).map(|place| if shared { dice.below(2) as u32 } else { place as u32 }).collect();
-        let span = dice.between(60, 66) * SECOND;
-        let gossip = dice.chance(250_000);
-        let trust_refused = dice.chance(80_000);
-        let durable = Dice::new(seed, 3).chance(400_000);
-        let fits = |kind: &usize| match *kind {
-            FALSE_ALARM => !gossip,
-            NO_DATAGRAMS => gossip,
-            CRASH_ALL | LOSE_DISK => durable,
-            REJECT => !trust_refused,
-            _ => true,
-        };
-        let often = dice.between(100_000, 400_000) as u32;
-        let mut kinds: Vec<usize> = (0..KINDS).filter(|_| dice.chance(often)).filter(fits).collect();
-        while kinds.len() < MIN_KINDS {
-            let more = dice.below(KINDS as u64) as usize;
-            if fits(&more) && !kinds.contains(&more) {
-                kinds.push(more);
-            }
-        }
-        let stage =
-            Stage { places: count, span, member_lease: timing.member_lease.as_nanos() as u64, clock_error: error };
-        // Each of the first few once, so that there are as many kinds; the rest as it comes.
-        let many = dice.between(MIN_KINDS as u64, 40) as usize;
-        let mut faults: Vec<Fault> = (0..many)
-            .map(|number| {
-                let kind = if number < MIN_KINDS { kinds[number] } else { *dice.pick(&kinds) };
-                Fault::draw(&mut dice, kind, &stage)
-            })
-            .collect();
-        faults.sort_by_key(|fault| fault.at);
-        Plan {
-            seed,
-            founders: count - joiners,
-            joiners,
-            council: if dice.chance(800_000) { 7 } else { dice.between(1, 5) as u8 },
-            timing,
-            clocks,
-            bounded,
-            hosts,
-            reckless: dice.chance(30_000),
-            without_hints: dice.chance(200_000),
-            durable,
-            gossip,
-            trust_refused,
-            partial: dice.chance(300_000),
-            drops: if dice.chance(500_000) { dice.between(20_000, 500_000) as u32 } else { 0 },
-            tenacious: Dice::new(seed, 4).chance(350_000),
-            weather: Weather { slowest: dice.between(MS / 2, 5 * MS), ..Weather::FAIR },
-            span,
-            pace: dice.between(8, 100) * MS,
-            kept: (0..faults.len()).collect(),
-            faults,
-        }
-    }
-
-    /// The plan with only these of its faults.
-    pub fn only(&self, kept: &[usize]) -> Plan {
-        let of = |number: &usize| self.kept.iter().position(|kept| kept == number).map(|index| self.faults[index]);
-        Plan { faults: kept.iter().filter_map(of).collect(), kept: kept.to_vec(), ..self.clone() }
-    }
-
-    /// What the World of this plan is like before anything happens.
-    pub fn scene(&self) -> Scene {
-        Scene {
-            founders: self.founders,
-            joiners: self.joiners,
-            council: self.council,
-            timing: self.timing,
-            hosts: self.hosts.clone(),
-            clocks: self.clocks.clone(),
-            bounded: self.bounded,
-            hints: !self.without_hints,
-            durable: self.durable,
-            gossip: self.gossip,
-            trust_refused: self.trust_refused,
-            ..Scene::new(self.seed)
-        }
-    }
-
-    /// The World of this plan, before anything happens.
-    pub fn world(&self) -> World {
-        self.scene().world()
-    }
-
     /// Runs it to the end, or to the first break.
     pub fn run(&self, world: World) -> Run {
         let log = Log { scene: self.scene(), steps: Vec::new(), end: 0 };
@@ -240,6 +93,17 @@ impl Run {
         self.log.steps.push((self.world.now, step));
         let (_, step) = &self.log.steps[self.log.steps.len() - 1];
         self.world.apply(step)
+    }
+
+    /// The same with a step of a fault, which does not know how many calls there are by now.
+    fn apply_of_fault(&mut self, mut step: Step) {
+        if let Step::Ask { call, place, .. } = &mut step {
+            *call = self.world.history().calls.len();
+            if !self.world.is_up(*place) {
+                return;
+            }
+        }
+        self.apply(step);
     }
 
     fn tell(&mut self, plan: &Plan) {
@@ -308,7 +172,7 @@ impl Run {
             let (kind, places) = (fault.what.name().to_string(), begun.places.clone());
             self.apply(Step::Fault { fault: *number, kind, places });
             while let Some(step) = begun.next(now) {
-                self.apply(step);
+                self.apply_of_fault(step);
             }
             active.push((*number, begun));
             changed = true;
@@ -329,7 +193,7 @@ impl Run {
                 };
                 let ends = ends.filter(|(place, _)| self.world.is_alive(*place));
                 if ends.is_none_or(|(place, how)| self.world.can_spare(&[place], how, plan.reckless)) {
-                    self.apply(step);
+                    self.apply_of_fault(step);
                 }
             }
             !over
@@ -440,7 +304,7 @@ impl Run {
                     2..6 => Wait::AtMost(ms(&mut dice, 4_000)),
                     _ => Wait::Forever,
                 };
-                let lease = dice.chance(400_000).then(|| ms(&mut dice, 3_000));
+                let mut lease = dice.chance(400_000).then(|| ms(&mut dice, 3_000));
                 let (mut service, name) = (dice.pick(&SERVICES).to_string(), dice.pick(&NAMES).to_string());
                 // Now and then one that nobody has named yet.
                 if dice.chance(30_000) {
@@ -448,7 +312,13 @@ impl Run {
                 }
                 let call = world.history().calls.len();
                 let dropped = dice.chance(plan.drops).then(|| draw_drop(&mut dice, call));
-                self.apply(Step::Ask { call, place, service, name, wait, lease });
+                let mut wishes = Dice::new(plan.seed, WISHES + self.deed);
+                let (wanted, owner) = plan.wishes.pick(&mut wishes, &service, name, call);
+                if wanted == Wanted::Suspension && wishes.chance(800_000) {
+                    // Everybody else waits for its end.
+                    lease = Some(ms(&mut wishes, 1_500));
+                }
+                self.apply(Step::Ask { call, place, service, wanted, owner, wait, lease });
                 if let Some(step) = dropped {
                     *self.faults.entry(DROPS).or_default() += 1;
                     self.apply(step);
@@ -493,149 +363,6 @@ fn draw_drop(dice: &mut Dice, call: usize) -> Step {
         2 => Step::GiveUpAnswered(call, Duration::ZERO),
         _ => Step::GiveUpAnswered(call, soon(dice)),
     }
-}
-
-/// What came of many runs.
-#[derive(Clone, Debug, Default)]
-pub struct Summary {
-    /// Runs.
-    pub seeds: u64,
-    /// Inputs handled.
-    pub events: u64,
-    /// Virtual seconds.
-    pub virtual_seconds: u64,
-    /// Grants answered.
-    pub grants: u64,
-    /// Answers by kind.
-    pub answers: BTreeMap<&'static str, u64>,
-    /// Holds lost.
-    pub lost: u64,
-    /// Stale writes that the store refused.
-    pub refused: u64,
-    /// Faults by kind.
-    pub faults: BTreeMap<&'static str, u64>,
-    /// How often the premise of each invariant held.
-    pub premises: BTreeMap<&'static str, u64>,
-    /// The same of those that are checked once more offline.
-    pub offline: BTreeMap<&'static str, u64>,
-    /// In how many runs each rare state was reached.
-    pub rare: BTreeMap<&'static str, u64>,
-    /// How long things took.
-    pub timed: Timed,
-    /// Runs that lost a quorum for good and went on by the word of an operator, by how they lost it.
-    pub forced: BTreeMap<&'static str, u64>,
-    /// Runs that say enough to count.
-    pub counting: u64,
-    /// Runs of which only a part was healed.
-    pub parts: u64,
-    /// Runs with real gossip.
-    pub gossiping: u64,
-    /// What came of damaged frames: damaged, connections that broke, those of them with a frame that did not end.
-    pub damages: [u64; 3],
-    /// The digests of all runs, put together so that their order does not matter.
-    pub digest: u64,
-}
-
-impl Summary {
-    /// Adds a run.
-    pub fn add(&mut self, run: &Run) {
-        self.seeds += 1;
-        self.events += run.world.events();
-        self.virtual_seconds += run.world.seconds();
-        self.grants += run.world.history().grants;
-        self.refused += run.world.store.refused;
-        if let Some(loss) = run.forced {
-            *self.forced.entry(loss.name()).or_default() += 1;
-        }
-        self.counting += u64::from(run.falls_short().is_none());
-        self.parts += u64::from(run.part);
-        self.gossiping += u64::from(run.log.scene.gossip);
-        let Damages { damaged, broken, unfinished } = run.world.damages();
-        for (sum, one) in self.damages.iter_mut().zip([damaged, broken, unfinished]) {
-            *sum += one;
-        }
-        self.digest = self.digest.wrapping_add(mix(&[run.log.scene.seed, run.world.digest()]));
-        for call in &run.world.history().calls {
-            self.lost += u64::from(call.lost.is_some());
-            let name = match &call.outcome {
-                Some(Outcome::Granted { .. }) => "granted",
-                Some(Outcome::TimedOut) => "timed out",
-                Some(Outcome::Held(_)) => "held",
-                Some(Outcome::Undecided) => "undecided",
-                Some(Outcome::Busy) => "busy",
-                Some(Outcome::Closed(_)) => "closed",
-                Some(Outcome::Extended { .. } | Outcome::NotHeld) | None => "never",
-            };
-            *self.answers.entry(name).or_default() += 1;
-        }
-        add_all(&mut self.faults, &run.faults);
-        add_all(&mut self.premises, &run.world.premises());
-        add_all(&mut self.offline, &run.world.offline_premises());
-        let reached = run.world.rare();
-        let times = |state: &State| u64::from(reached.contains_key(state));
-        add_all(&mut self.rare, &State::ALL.iter().map(|state| (state.name(), times(state))).collect());
-        self.timed.read(run.world.record());
-    }
-
-    /// Adds another summary.
-    pub fn merge(&mut self, other: &Summary) {
-        self.seeds += other.seeds;
-        self.events += other.events;
-        self.virtual_seconds += other.virtual_seconds;
-        self.grants += other.grants;
-        self.lost += other.lost;
-        self.refused += other.refused;
-        add_all(&mut self.forced, &other.forced);
-        self.counting += other.counting;
-        self.parts += other.parts;
-        self.gossiping += other.gossiping;
-        for (sum, one) in self.damages.iter_mut().zip(other.damages) {
-            *sum += one;
-        }
-        self.digest = self.digest.wrapping_add(other.digest);
-        add_all(&mut self.answers, &other.answers);
-        add_all(&mut self.faults, &other.faults);
-        add_all(&mut self.premises, &other.premises);
-        add_all(&mut self.offline, &other.offline);
-        add_all(&mut self.rare, &other.rare);
-        self.timed.merge(&other.timed);
-    }
-}
-
-fn add_all(to: &mut BTreeMap<&'static str, u64>, from: &BTreeMap<&'static str, u64>) {
-    for (name, count) in from {
-        *to.entry(name).or_default() += count;
-    }
-}
-
-/// A plan for people.
-pub fn describe(plan: &Plan) -> String {
-    let mut text = format!(
-        "{} founders, {} joiners, council {}, member lease {:?}, clocks {:?} ppm, hosts {:?}{}{}{}{}{}{}{}{}",
-        plan.founders,
-        plan.joiners,
-        plan.council,
-        plan.timing.member_lease,
-        plan.clocks,
-        plan.hosts,
-        if plan.bounded { "" } else { ", clocks out of bound" },
-        if plan.reckless { ", reckless" } else { "" },
-        if plan.without_hints { ", no hints" } else { "" },
-        if plan.durable { ", votes on disk" } else { "" },
-        if plan.tenacious { ", holds for long" } else { "" },
-        if plan.gossip { ", real gossip" } else { "" },
-        if plan.trust_refused { ", refusals trusted" } else { "" },
-        if plan.partial { ", healed in part" } else { "" },
-    );
-    for (number, fault) in plan.kept.iter().zip(&plan.faults) {
-        text.push_str(&format!(
-            "\n  fault {number}: at {:?} for {:?}: {:?}",
-            millis(fault.at),
-            millis(fault.lasts),
-            fault.what
-        ));
-    }
-    text
 }
 
 /// Runs a plan without a trace.

@@ -1,12 +1,13 @@
 //! Faults as values: what, when and for how long. A list of them is a story that can be shrunk.
 
 use crate::chance::{Dice, mix};
+use crate::history::Call;
 use crate::kind;
 use crate::network::{MS, Narrow, SECOND, Weather};
 use crate::quorum::Farewell;
-use crate::step::{Packets, Rumour, Step};
+use crate::step::{Packets, Rumour, Step, Wanted};
 use crate::world::World;
-use elderlock::protocol::ProcessId;
+use elderlock::protocol::{ProcessId, Wait};
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::time::Duration;
@@ -22,10 +23,14 @@ pub enum Target {
     Grantor,
     /// Of the council without the elder, the one with this number, counted round.
     Council(usize),
-    /// A grantor that recovers.
+    /// A grantor that recovers, or waits for the table of another.
     Recovering,
-    /// A member whose report a recovery still waits for.
+    /// A member whose report a recovery still waits for, or whose table a young turk does.
     Awaited,
+    /// A member that has, or waits for, the suspension of a service.
+    Suspender,
+    /// A member that has, or waits for, a batch.
+    Batcher,
 }
 
 /// What goes wrong.
@@ -79,8 +84,41 @@ pub enum What {
     Late(Late),
     /// A member of the council hears nobody for an elder lease. When it is back, the elder is cut off with some others.
     Overthrow(Overthrow),
-    /// As soon as a view is installed the elder is cut off with some others, whose bits are set.
-    SplitView(u32),
+    /// As soon as a view is installed the elder is cut off with some others.
+    SplitView(Loyal),
+    /// A member is cut off until it is about to be removed, and heard again before that is decided; it learns of it late.
+    Reprieve(Reprieve),
+    /// One of the council says goodbye to the elder's half of the others, and is then heard by the other half alone, which
+    /// has not been told. Who is in which half is drawn from the second number.
+    Turncoat(usize, u64),
+    /// The elder names the member at the first place grantor of a service that nobody has used, and its host fails. The word
+    /// arrives late, and the member at the second place asks for the same then.
+    StrayName(usize, usize),
+    /// While a table is on its way to a young turk, a member asks that one for a lock, and another wants to become grantor.
+    Rush {
+        /// The young turk, of all but the grantor, counted round; then come the one who asks and the other young turk.
+        turk: usize,
+    },
+}
+
+/// Who is cut off together with the elder.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Loyal {
+    /// Those whose bits are set.
+    pub places: u32,
+    /// Also one who holds something.
+    pub holder: bool,
+}
+
+/// A removal that is proposed, and decided only when the member is heard again.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Reprieve {
+    /// Who.
+    pub target: Target,
+    /// How long it is cut off.
+    pub cut: u64,
+    /// How long after that what the others say to the proposal reaches the elder.
+    pub pending: u64,
 }
 
 /// What is late, and what happens to the sender meanwhile.
@@ -117,7 +155,7 @@ pub struct Overthrow {
     /// How long it hears nobody before.
     pub deaf: u64,
     /// Who is cut off with the elder.
-    pub loyal: u32,
+    pub loyal: Loyal,
     /// The others are killed, and started again at once, when the elder is cut off. Where votes are kept on disk.
     pub restart: bool,
 }
@@ -155,6 +193,10 @@ impl What {
             What::Late(_) => "late",
             What::Overthrow(_) => "overthrow",
             What::SplitView(_) => "split view",
+            What::Reprieve(_) => "reprieve",
+            What::Turncoat(..) => "turncoat",
+            What::StrayName(..) => "stray name",
+            What::Rush { .. } => "rush",
         }
     }
 
@@ -164,6 +206,7 @@ impl What {
             What::Isolate(target) | What::Crash(target) | What::Vanish(target) | What::Pause(target) => Some(*target),
             What::Leave(target) | What::FalseAlarm(_, target) => Some(*target),
             What::Reject(target) | What::NoDatagrams(target) | What::LoseDisk(target) => Some(*target),
+            What::Reprieve(Reprieve { target, .. }) => Some(*target),
             _ => None,
         }
     }
@@ -181,7 +224,7 @@ pub struct Fault {
 }
 
 /// Kinds of faults that a plan may draw from.
-pub const KINDS: usize = 29;
+pub const KINDS: usize = 33;
 /// The kind that is left to real gossip where that runs.
 pub const FALSE_ALARM: usize = 15;
 /// The kind that an operator who trusts refusals must not meet.
@@ -194,7 +237,7 @@ pub const CRASH_ALL: usize = 24;
 pub const LOSE_DISK: usize = 25;
 
 /// The kinds of packets that change who may do what: late ones are the worst.
-const TELLING: [&str; 12] = [
+const TELLING: [&str; 17] = [
     "Grant",
     "Done",
     "Name",
@@ -207,6 +250,11 @@ const TELLING: [&str; 12] = [
     "Accepted",
     "Promise",
     "Pulse",
+    "Hand",
+    "Table",
+    "Acts",
+    "Yield",
+    "Decline",
 ];
 
 /// How long a fault waits at least for its victim to be there, or to be spared.
@@ -237,12 +285,14 @@ impl Fault {
         };
         let place = dice.below(places as u64) as usize;
         let other = (place + 1 + dice.below(places.max(2) as u64 - 1) as usize) % places;
-        let target = match dice.below(10) {
+        let target = match dice.below(12) {
             0 | 1 => Target::Elder,
             2 | 3 => Target::Grantor,
             4 => Target::Council(place),
             5 => Target::Recovering,
             6 => Target::Awaited,
+            7 => Target::Suspender,
+            8 => Target::Batcher,
             _ => Target::Place(place),
         };
         let rate = dice.between(10_000, 300_000) as u32;
@@ -317,13 +367,34 @@ impl Fault {
                 What::Overthrow(Overthrow {
                     candidate: place,
                     deaf,
-                    loyal: dice.below(1 << places) as u32,
-                    restart: dice.chance(500_000),
+                    loyal: Loyal::draw(dice, places),
+                    restart: dice.chance(700_000),
                 })
             }
-            _ => {
+            28 => {
                 lasts = member_lease * dice.between(8, 30) / 10;
-                What::SplitView(dice.below(1 << places) as u32)
+                What::SplitView(Loyal::draw(dice, places))
+            }
+            29 => {
+                // A removal is proposed when a lease is surely over.
+                let cut = member_lease * dice.between(103, 125) / 100;
+                let pending = dice.between(50 * MS, 700 * MS);
+                lasts = cut + pending + dice.between(50 * MS, SECOND);
+                let target = if dice.chance(500_000) { Target::Grantor } else { target };
+                What::Reprieve(Reprieve { target, cut, pending })
+            }
+            30 => {
+                lasts = member_lease * dice.between(8, 25) / 10;
+                What::Turncoat(place, dice.roll())
+            }
+            31 => {
+                // The next elder is chosen when the lease of the last one is over, at two fifths of a member's.
+                lasts = member_lease * dice.between(35, 90) / 100;
+                What::StrayName(place, other)
+            }
+            _ => {
+                lasts = dice.between(20 * MS, 2 * SECOND);
+                What::Rush { turk: place }
             }
         };
         Fault { at, lasts, what }
@@ -338,6 +409,23 @@ impl Fault {
     pub fn is_lurking(&self) -> bool {
         matches!(self.what, What::SplitView(_))
             || matches!(self.what.target(), Some(Target::Recovering | Target::Awaited))
+    }
+}
+
+impl Loyal {
+    /// One who holds, or a few: the others are to go on.
+    fn draw(dice: &mut Dice, places: usize) -> Loyal {
+        let some = |dice: &mut Dice| dice.below(1 << places) as u32;
+        let (places, holder) = (some(dice) & some(dice), dice.chance(700_000));
+        Loyal { places: if holder && dice.chance(700_000) { 0 } else { places }, holder }
+    }
+
+    /// Tells who they are: never the candidate.
+    fn with(self, elder: usize, holder: Option<usize>, candidate: Option<usize>) -> impl Fn(&usize) -> bool {
+        move |place| {
+            let is_drawn = Some(*place) != candidate && self.places >> place & 1 == 1;
+            *place == elder || Some(*place) == holder || is_drawn
+        }
     }
 }
 
@@ -377,10 +465,20 @@ impl World {
             }
             Target::Recovering => self.recovering().next().map(|(place, _)| place),
             Target::Awaited => self.recovering().filter_map(|(_, process)| of(process)).next_back(),
+            Target::Suspender => self.wants(Call::suspends),
+            Target::Batcher => self.wants(|call| call.keys.len() > 1),
         }
     }
 
-    /// Where a grantor recovers, and whom it waits for.
+    /// Where somebody lives who has, or waits for, something like this; else the grantor.
+    fn wants(&self, these: impl Fn(&Call) -> bool) -> Option<usize> {
+        let history = self.history();
+        let asks = history.claims().chain(history.open()).map(|ask| self.call(ask));
+        let places = asks.filter(|call| these(call)).map(|call| call.member);
+        places.max().or_else(|| self.find(Target::Grantor))
+    }
+
+    /// Where a grantor recovers or receives a table, and whom it waits for.
     fn recovering(&self) -> impl DoubleEndedIterator<Item = (usize, ProcessId)> + '_ {
         let awaited = |place: usize| self.peers[place].node.iter().flat_map(|node| node.awaiting()).collect::<Vec<_>>();
         let others = move |place: usize| {
@@ -515,16 +613,24 @@ impl World {
                 let elder = self.find_elder()?;
                 let candidate = self.find(Target::Council(candidate)).filter(|place| *place != elder)?;
                 let others = all().filter(|other| *other != candidate);
-                let loyal = |place: usize| place == elder || (place != candidate && loyal >> place & 1 == 1);
+                let holder = self.holder(loyal, elder, Some(candidate));
+                let loyal = loyal.with(elder, holder, Some(candidate));
+                // The one has it when the elder is cut off, and one of the others wants it.
+                let service = crate::chaos::SERVICES[0];
+                let crown = || Wanted::Lock("crown".to_string());
+                if let Some(holder) = holder {
+                    plot.ask(holder, service, crown());
+                }
                 plot.until = now + deaf;
                 others.for_each(|other| plot.both(candidate, other, Step::Cut, Step::Mend));
                 plot.now = plot.until;
                 plot.until = plot.now + fault.lasts;
-                for a in all().filter(|place| loyal(*place)) {
-                    all().filter(|b| !loyal(*b)).for_each(|b| plot.both(a, b, Step::Cut, Step::Mend));
+                plot.ask(candidate, service, crown());
+                for a in all().filter(&loyal) {
+                    all().filter(|b| !loyal(b)).for_each(|b| plot.both(a, b, Step::Cut, Step::Mend));
                 }
                 if restart && self.common.durable {
-                    let rest: Vec<usize> = all().filter(|place| *place != candidate && !loyal(*place)).collect();
+                    let rest: Vec<usize> = all().filter(|place| *place != candidate && !loyal(place)).collect();
                     if let Some(rest) = self.spared(&rest, Farewell::Dead, reckless) {
                         let until = std::mem::replace(&mut plot.until, plot.now + 5 * MS);
                         plot.down(&rest, Step::Crash, Step::Start);
@@ -534,10 +640,69 @@ impl World {
             }
             What::SplitView(loyal) => {
                 let elder = self.find_elder().filter(|_| self.viewed_at == now)?;
-                let loyal = |place: &usize| *place == elder || loyal >> place & 1 == 1;
-                for a in all().filter(loyal) {
+                let loyal = loyal.with(elder, self.holder(loyal, elder, None), None);
+                for a in all().filter(&loyal) {
                     all().filter(|b| !loyal(b)).for_each(|b| plot.both(a, b, Step::Cut, Step::Mend));
                 }
+            }
+            What::Reprieve(Reprieve { target, cut, pending }) => {
+                let elder = self.find_elder()?;
+                let place = self.find(target).filter(|place| *place != elder && self.is_up(*place))?;
+                plot.until = now + cut;
+                all().filter(|other| *other != place).for_each(|other| plot.both(place, other, Step::Cut, Step::Mend));
+                // What was said before it was cut off is not meant.
+                plot.now = now + cut * 9 / 10;
+                plot.until = now + cut + pending;
+                plot.hold(None, Some(elder), "Accepted");
+                plot.until = until;
+                ["Install", "ViewIs"].into_iter().for_each(|kind| plot.hold(None, Some(place), kind));
+            }
+            What::Turncoat(number, luck) => {
+                let elder = self.find_elder()?;
+                let place = self.find(Target::Council(number))?;
+                let spared = self.spared(&[place], Farewell::Gone, reckless)?;
+                let mut others: Vec<usize> = all().filter(|other| ![elder, place].contains(other)).collect();
+                others.sort_by_key(|other| mix(&[luck, *other as u64]));
+                let (untold, told) = others.split_at(others.len().div_ceil(2));
+                let told: Vec<usize> = told.iter().copied().chain([elder]).collect();
+                for &a in untold {
+                    told.iter().for_each(|&b| plot.both(a, b, Step::Cut, Step::Mend));
+                }
+                plot.down(&spared, Step::Leave, Step::Start);
+                let turns = now + 10 * MS + luck % (100 * MS);
+                plot.until = turns;
+                untold.iter().for_each(|&a| plot.both(a, place, Step::Cut, Step::Mend));
+                (plot.now, plot.until) = (turns, until);
+                told.iter().for_each(|&b| plot.both(b, place, Step::Cut, Step::Mend));
+            }
+            What::StrayName(named, other) => {
+                let elder = self.find_elder().filter(|elder| ![named, other].contains(elder))?;
+                let host = self.peers[elder].host;
+                let there: Vec<usize> = all().filter(|place| self.peers[*place].host == host).collect();
+                let both_stay = [named, other].iter().all(|place| self.is_up(*place) && !there.contains(place));
+                let spared = self.spared(&there, Farewell::Dead, reckless).filter(|_| both_stay)?;
+                ["Name", "GrantorIs"].into_iter().for_each(|kind| plot.hold(Some(elder), Some(named), kind));
+                let service = format!("errand{now}");
+                plot.ask(named, &service, Wanted::Lock("a".to_string()));
+                plot.now = now + 20 * MS;
+                plot.down(&spared, Step::Vanish, Step::Start);
+                plot.now = until;
+                plot.ask(other, &service, Wanted::Lock("a".to_string()));
+            }
+            What::Rush { turk } => {
+                let service = crate::chaos::SERVICES[0];
+                let grantor = self.find_grantor(service)?;
+                let others: Vec<usize> = all().filter(|place| *place != grantor && self.is_up(*place)).collect();
+                let nth = |number: usize| others[number % others.len()];
+                if others.len() < 3 {
+                    return None;
+                }
+                plot.hold(Some(grantor), None, "Table");
+                plot.ask(nth(turk), service, Wanted::Become);
+                plot.now = now + fault.lasts / 3;
+                plot.ask(nth(turk + 1), service, Wanted::Lock("rush".to_string()));
+                plot.now = now + fault.lasts * 2 / 3;
+                plot.ask(nth(turk + 2), service, Wanted::Become);
             }
             What::NoDatagrams(target) => {
                 let place = self.find(target)?;
@@ -547,6 +712,12 @@ impl World {
             }
         }
         Some(plot.active(weather, all()))
+    }
+
+    /// Who is cut off with the elder because it holds something.
+    fn holder(&self, loyal: Loyal, elder: usize, candidate: Option<usize>) -> Option<usize> {
+        let holders = self.history().claims().map(|ask| self.call(ask).member).filter(|_| loyal.holder);
+        holders.filter(|place| *place != elder && Some(*place) != candidate).max()
     }
 
     /// Those of these places that live, if they may end.
@@ -578,6 +749,19 @@ impl Plot {
     fn pair(&mut self, begin: Step, end: Step) {
         self.add(self.now, begin);
         self.add(self.until, end);
+    }
+
+    /// Packets of a kind are kept back.
+    fn hold(&mut self, from: Option<usize>, to: Option<usize>, kind: &'static str) {
+        let packets = Packets { from, to, kind: Some(kind) };
+        self.pair(Step::Hold(packets), Step::LetGo(packets));
+    }
+
+    /// A client asks for something, and waits for ever. What number its call has is known when it comes to that.
+    fn ask(&mut self, place: usize, service: &str, wanted: Wanted) {
+        let service = service.to_string();
+        let ask = Step::Ask { call: 0, place, service, wanted, owner: 0, wait: Wait::Forever, lease: None };
+        self.add(self.now, ask);
     }
 
     fn both(&mut self, a: usize, b: usize, begin: fn(usize, usize) -> Step, end: fn(usize, usize) -> Step) {

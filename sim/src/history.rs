@@ -1,11 +1,26 @@
 //! What the clients of a World asked for and what came of it.
 
-use elderlock::protocol::{LockName, LostReason, Outcome, ProcessId, RequestId, ServiceName, Time, Token, Wait};
+use elderlock::protocol::{
+    LockName, Look, LostReason, Outcome, Owner, ProcessId, RequestId, ServiceName, Time, Token, Wait, Want,
+};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-/// A lock of a service.
-pub type Key = (ServiceName, LockName);
+/// A lock of a service; without a name: its suspension.
+pub type Key = (ServiceName, Option<LockName>);
+
+/// What a client wants.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub enum Deed {
+    /// To hold something.
+    Hold(Want),
+    /// That its member becomes the grantor.
+    Become,
+    /// That all of its member's part in the service ends.
+    Destroy,
+    /// To know.
+    Look(Look),
+}
 
 /// One request of one client: its handle is its place in [`History::calls`].
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -20,8 +35,14 @@ pub struct Call {
     pub process: ProcessId,
     /// Its number there.
     pub request: RequestId,
+    /// Of which service.
+    pub service: ServiceName,
     /// What it wants.
-    pub key: Key,
+    pub deed: Deed,
+    /// What it wants to hold: one lock, the locks of a batch in their order, or the suspension.
+    pub keys: Vec<Key>,
+    /// On whose behalf.
+    pub owner: Owner,
     /// How it waits.
     pub wait: Wait,
     /// How long it may hold.
@@ -48,15 +69,33 @@ pub struct Call {
     pub gone: bool,
 }
 
-/// A lock for people: `service/name`.
-pub fn lock_name(key: &Key) -> String {
-    format!("{}/{}", key.0.as_str(), String::from_utf8_lossy(key.1.as_bytes()))
+/// A lock for people: `service/name`, or `service/*` for the suspension.
+pub fn lock_name((service, name): &Key) -> String {
+    let name = name.as_ref().map_or("*".into(), |name| String::from_utf8_lossy(name.as_bytes()));
+    format!("{}/{name}", service.as_str())
 }
 
 impl Call {
-    /// Its lock for people.
+    /// What it is about, for people: its first lock, or its service.
     pub fn lock(&self) -> String {
-        lock_name(&self.key)
+        self.keys.first().map_or_else(|| self.service.as_str().to_string(), lock_name)
+    }
+
+    /// Whether both are about one lock, or about the suspension.
+    pub fn shares(&self, other: &Call) -> bool {
+        self.keys.iter().any(|key| other.keys.contains(key))
+    }
+
+    /// Whether it wants the suspension of the service.
+    pub fn suspends(&self) -> bool {
+        self.deed == Deed::Hold(Want::Suspension)
+    }
+
+    /// Each lock that it was granted, with its token.
+    pub fn tokens(&self) -> impl Iterator<Item = (&Key, Token)> {
+        let first = self.token();
+        let nth = move |index: usize| first.map(|first| nth(first, index));
+        self.keys.iter().enumerate().filter_map(move |(index, key)| Some((key, nth(index)?)))
     }
 
     /// The token of its grant.
@@ -76,6 +115,11 @@ impl Call {
     pub fn is_claim(&self) -> bool {
         self.token().is_some() && self.lost.is_none() && !self.released && !self.gone
     }
+}
+
+/// The token of a batch's lock, by its place among the names.
+pub fn nth(first: Token, index: usize) -> Token {
+    Token::new(first.view(), first.sequence() + index as u32)
 }
 
 /// All requests of all clients.
@@ -117,7 +161,15 @@ impl History {
 
     /// All claims: granted, and not known to be over.
     pub fn claims(&self) -> impl Iterator<Item = Ask> + '_ {
-        self.claims.values().flatten().copied()
+        // A batch stands at each of its locks.
+        self.claims.iter().flat_map(move |(key, asks)| {
+            asks.iter().copied().filter(move |ask| self.calls[ask.0].keys.first() == Some(key))
+        })
+    }
+
+    /// The claims of suspensions.
+    pub fn suspensions(&self) -> impl Iterator<Item = Ask> + '_ {
+        self.claims.iter().filter(|((_, name), _)| name.is_none()).flat_map(|(_, asks)| asks.iter().copied())
     }
 
     /// The claims of one lock.
@@ -132,7 +184,7 @@ impl History {
 
     /// All locks that were ever asked for.
     pub fn keys(&self) -> BTreeSet<Key> {
-        self.calls.iter().map(|call| call.key.clone()).collect()
+        self.calls.iter().flat_map(|call| call.keys.iter().cloned()).collect()
     }
 
     /// The answer came.
@@ -144,7 +196,9 @@ impl History {
             call.until = until;
             self.grants += 1;
             if !call.released {
-                self.claims.entry(call.key.clone()).or_default().insert(ask);
+                for key in &call.keys {
+                    self.claims.entry(key.clone()).or_default().insert(ask);
+                }
             }
         }
         call.outcome = Some(outcome);
@@ -181,11 +235,12 @@ impl History {
 
     fn unclaim(&mut self, ask: Ask) {
         self.open.remove(&ask);
-        let key = &self.calls[ask.0].key;
-        if let Some(claims) = self.claims.get_mut(key) {
-            claims.remove(&ask);
-            if claims.is_empty() {
-                self.claims.remove(key);
+        for key in &self.calls[ask.0].keys {
+            if let Some(claims) = self.claims.get_mut(key) {
+                claims.remove(&ask);
+                if claims.is_empty() {
+                    self.claims.remove(key);
+                }
             }
         }
     }

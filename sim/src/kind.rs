@@ -1,59 +1,10 @@
 //! Short names for packets, for traces and for picking one out of the stream.
 
-use elderlock::protocol::{Message, Notice, Packet};
+use elderlock::protocol::{Message, Packet};
 
-/// The name of what a packet carries: the variant of its notice or message. A relay is named by its inside.
+/// The name of what a packet carries, see [`Packet::kind`].
 pub fn kind(packet: &Packet) -> &'static str {
-    match packet {
-        Packet::Heir { notice, .. } => of_notice(notice),
-        Packet::Notice(notice) => of_notice(notice),
-        Packet::Linked { message, .. } => match message {
-            Message::WhoGrants { .. } => "WhoGrants",
-            Message::GrantorIs { .. } => "GrantorIs",
-            Message::Name { .. } => "Name",
-            Message::MoreTokens { .. } => "MoreTokens",
-            Message::Tokens { .. } => "Tokens",
-            Message::Inventory { .. } => "Inventory",
-            Message::InventoryIs { .. } => "InventoryIs",
-            Message::Ask { .. } => "Ask",
-            Message::Queued { .. } => "Queued",
-            Message::Grant { .. } => "Grant",
-            Message::Refuse { .. } => "Refuse",
-            Message::NotGrantor { .. } => "NotGrantor",
-            Message::Done { .. } => "Done",
-            Message::Recover { .. } => "Recover",
-            Message::Report { .. } => "Report",
-            Message::Revoke { .. } => "Revoke",
-        },
-        Packet::Ack { .. } => "Ack",
-        Packet::Relay { packet, .. } => kind(packet),
-    }
-}
-
-/// The variant of a notice.
-fn of_notice(notice: &Notice) -> &'static str {
-    match notice {
-        Notice::Hello { .. } => "Hello",
-        Notice::HelloIs { .. } => "HelloIs",
-        Notice::Found { .. } => "Found",
-        Notice::FoundOk { .. } => "FoundOk",
-        Notice::Join { .. } => "Join",
-        Notice::Leave => "Leave",
-        Notice::Beat { .. } => "Beat",
-        Notice::Pulse { .. } => "Pulse",
-        Notice::Vouch { .. } => "Vouch",
-        Notice::Canvass { .. } => "Canvass",
-        Notice::Canvassed { .. } => "Canvassed",
-        Notice::Prepare { .. } => "Prepare",
-        Notice::Promise { .. } => "Promise",
-        Notice::Nack { .. } => "Nack",
-        Notice::Accept { .. } => "Accept",
-        Notice::Accepted { .. } => "Accepted",
-        Notice::Install { .. } => "Install",
-        Notice::ViewIs(_) => "ViewIs",
-        Notice::Fetch { .. } => "Fetch",
-        Notice::Stale { .. } => "Stale",
-    }
+    packet.kind()
 }
 
 /// The message in a packet, also in a relayed one.
@@ -103,5 +54,21 @@ pub const KINDS: &[&str] = &[
     "Recover",
     "Report",
     "Revoke",
+    "Become",
+    "Outbid",
+    "Acts",
+    "Yield",
+    "Vacant",
+    "Decline",
+    "Declined",
+    "Hand",
+    "Table",
+    "NoTable",
+    "Deposed",
+    "Settle",
+    "Settled",
+    "Unsettled",
+    "Look",
+    "Seen",
     "Ack",
 ];

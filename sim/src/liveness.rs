@@ -1,6 +1,6 @@
 //! After chaos comes healing: the network whole, everybody woken or started again, and then the locks must work.
 
-use crate::invariants::{converges_after_heal, no_leaked_hold, no_lost_wakeup};
+use crate::invariants::{converges_after_heal, last_young_turk_wins, no_leaked_hold, no_lost_wakeup};
 use crate::network::SECOND;
 use crate::peer::{Peer, Run};
 use crate::record::Entry;
@@ -85,6 +85,7 @@ impl World {
         let demand = Demand::of(&self.common.timing);
         converges_after_heal::demand(self, &demand)
             && no_lost_wakeup::demand(self, &demand)
+            && last_young_turk_wins::demand(self, &demand)
             && no_leaked_hold::demand(self, &demand)
             && self.record_rest()
     }

@@ -15,12 +15,13 @@ use crate::record::{Entry, Record};
 use std::collections::BTreeMap;
 
 /// What is checked here, by the names of DESIGN.md 12.
-pub const NAMES: [&str; 17] = [
+pub const NAMES: [&str; 19] = [
     "converges_after_heal",
     "epochs_rise",
     "exclusive_by_lease",
     "fifo_across_failover",
     "holds_survive",
+    "last_young_turk_wins",
     "no_leaked_hold",
     "no_lost_wakeup",
     "no_resurrected_grant",
@@ -29,6 +30,7 @@ pub const NAMES: [&str; 17] = [
     "one_lineage",
     "one_outcome_per_request",
     "stale_writes_are_refused",
+    "suspension_is_exclusive",
     "token_belongs_to_one_hold",
     "tokens_rise",
     "told_before_regrant",

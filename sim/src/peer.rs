@@ -46,6 +46,8 @@ pub struct Peer {
     pub leaving: bool,
     /// What came while it was stopped.
     pub inbox: VecDeque<Input>,
+    /// It was stopped before it could begin anew, and does so as soon as it goes on.
+    pub overdue: bool,
     /// How often it was stopped.
     pub pauses: u64,
     /// Requests made by the present process.
@@ -98,6 +100,7 @@ impl Peer {
             node: None,
             leaving: false,
             inbox: VecDeque::new(),
+            overdue: false,
             pauses: 0,
             requests: 0,
             due: None,
@@ -114,6 +117,7 @@ impl Peer {
         self.incarnation += 1;
         self.requests = 0;
         self.inbox.clear();
+        self.overdue = false;
         self.leaving = false;
         self.run = Run::Up;
         self.host_up = true;
@@ -135,6 +139,8 @@ impl Peer {
             durable: common.durable,
             stored: self.disk.clone(),
             trust_refused: common.trust_refused,
+            // Tables are small here, and are to have parts all the same.
+            part_bytes: 400,
             #[cfg(elderlock_mutants)]
             mutant: common.mutant,
             ..Config::new(me.clone(), common.timing)

@@ -1,7 +1,7 @@
 //! Rare states: corners that a run gets into by bad luck only. A batch of runs that never saw one of them says
 //! nothing about it, so they are counted, and a large batch without one of them fails.
 
-use crate::history::{Ask, Key};
+use crate::history::{Ask, Call, Key};
 use crate::invariants::Fact;
 use crate::kind::message;
 use crate::world::World;
@@ -111,6 +111,36 @@ states! {
         "It counts for the quorum and does not know: it may not found, nor join twice under one name."
     BurntJoiner "joiner let go before it knew"
         "Its id is used up: it has to come back under another one."
+    TableInFlight "table handed over while a grant is in flight"
+        "The holder hears of its lock from one grantor and of the next one from another: the hold is in the table that was handed over."
+    HandedTwice "table asked for where it is no more"
+        "Who asks has to recover from everybody, and may not take an empty table for an answer."
+    AskedBeforeTable "young turk asked for a table that has not come"
+        "It passes through what it waits for: two may not act, and none may keep it."
+    TurkDies "young turk ends before its table has come"
+        "The one before may have handed over already: then nobody has the table, and it is recovered."
+    MiddleDies "young turk ends that is to pass its table on"
+        "The youngest waits for one that is no more, and recovers."
+    SourceDies "grantor ends while a young turk waits for its table"
+        "Half a table is none: the young turk begins again with everybody."
+    ReleaseAtFormer "release reaches a former grantor"
+        "The table that was handed over still has the hold: the check after the transfer has to find it over."
+    Outbid "young turk superseded"
+        "It asked first and is told by whom it was overtaken: it may not wait for ever."
+    Declined "named member declines"
+        "It leaves, or has destroyed the service: the one before goes on, or names the next."
+    LeftVacant "grantor leaves with an empty table"
+        "The next one may begin without asking anybody, if and only if nobody holds anything."
+    HandedSuspension "suspension survives a change of grantor"
+        "The next grantor must not grant anything beside it."
+    HandedBatch "batch survives a change of grantor"
+        "Each of its locks is as taken as any other."
+    Upgraded "service suspended by a holder"
+        "Who holds a lock passes those who wait: else it would wait for itself."
+    Deadlocked "upgrade refused"
+        "Two holders would suspend the service, and each would wait for the other."
+    DestroyedHolding "service destroyed by a holder"
+        "Its locks go to the next, and nothing of it comes back."
     FoundingAbandoned "founding abandoned"
         "Seeds are bound to a founding that never was, and give themselves up."
     SeedRejoins "restarted seed joins the living cluster"
@@ -169,6 +199,8 @@ pub struct Rare {
     grants: BTreeMap<(ProcessId, RequestId), (Epoch, ServiceName)>,
     /// The latest recovery that each process has answered.
     reported: BTreeMap<(ProcessId, ServiceName), Epoch>,
+    /// Who has handed the table of a service over.
+    handed: BTreeSet<(ProcessId, ServiceName)>,
     /// Asked by recovery, and not answered.
     asked: BTreeSet<(ProcessId, Epoch)>,
     /// Namings under way: to whom, and by whom.
@@ -247,6 +279,20 @@ impl Rare {
             Packet::Notice(Notice::Beat { .. }) => self.cause = Cause::Beat,
             Packet::Notice(Notice::Promise { accepted: Some(_), .. }) => self.reach(State::FoundAccepted),
             Packet::Linked { message, .. } => match message {
+                Message::Hand { service, epoch } => {
+                    let state = node.grantors().find(|(of, ..)| *of == service).map(|(_, _, state)| state);
+                    match state {
+                        Some(GrantorState::Acting) => {
+                            let crosses = self.grants.values().any(|(of, by)| of < epoch && by == service);
+                            self.reach_if(crosses, State::TableInFlight);
+                        }
+                        Some(GrantorState::Receiving) => self.reach(State::AskedBeforeTable),
+                        Some(_) => {}
+                        None => self.reach(State::HandedTwice),
+                    }
+                }
+                Message::Decline { .. } => self.reach(State::Declined),
+                Message::Vacant { .. } => self.reach(State::LeftVacant),
                 Message::Grant { service, epoch, request, .. } => {
                     self.cause = Cause::Grant;
                     if self.grants.remove(&(process, *request)).is_some() {
@@ -258,7 +304,11 @@ impl Rare {
                     self.cause = Cause::Ask;
                     self.reach_if(recovers(service), State::RequestDuringRecovery);
                 }
-                Message::Done { service, .. } => self.reach_if(recovers(service), State::ReleaseDuringRecovery),
+                Message::Done { service, .. } => {
+                    self.reach_if(recovers(service), State::ReleaseDuringRecovery);
+                    let grants = node.grantors().any(|(of, ..)| of == service);
+                    self.reach_if(self.handed.contains(&(process, service.clone())) && !grants, State::ReleaseAtFormer);
+                }
                 Message::InventoryIs { .. } => self.cause = Cause::Inventory,
                 Message::Name { .. } | Message::GrantorIs { .. } | Message::Tokens { .. } => {
                     if matches!(message, Message::Name { .. }) {
@@ -279,7 +329,7 @@ impl Rare {
         let now = peer.clock.local(world.now);
         let of_it = world.history.claims().map(|ask| world.call(ask)).filter(|call| peer.is(call.process));
         let calls: Vec<_> = of_it.collect();
-        let moved = calls.iter().any(|call| self.last.get(&call.key) > call.token().as_ref());
+        let moved = calls.iter().any(|call| call.tokens().any(|(key, token)| self.last.get(key) > Some(&token)));
         self.reach_if(moved, State::SleeperRobbed);
         self.reach_if(calls.iter().any(|call| call.until <= now), State::LeaseEndsAsleep);
     }
@@ -313,13 +363,21 @@ impl Rare {
             Fact::Answers { ask, outcome } => self.answers(world, *ask, outcome),
             Fact::Answered { ask } => {
                 let call = world.call(*ask);
-                if let Some(token) = call.token() {
-                    self.last.insert(call.key.clone(), token);
-                    let believe = || world.history.claims_of(&call.key).filter(|ask| world.fence(*ask).is_some());
+                if call.suspends() && call.token().is_some() {
+                    let holds = |other: &Ask| {
+                        let other = world.call(*other);
+                        other.process == call.process && other.service == call.service && !other.suspends()
+                    };
+                    self.reach_if(world.history.claims().any(|other| holds(&other)), State::Upgraded);
+                }
+                for (key, token) in call.tokens() {
+                    self.last.insert(key.clone(), token);
+                    let believe = || world.history.claims_of(key).filter(|ask| world.fence(*ask).is_some());
                     self.reach_if(!world.bounded && believe().count() > 1, State::TwoBelieve);
                 }
             }
             Fact::Loses { reason: LostReason::Suspended, .. } => self.reach(State::SuspendedHolding),
+            Fact::Loses { reason: LostReason::Destroyed, .. } => self.reach(State::DestroyedHolding),
             Fact::Loses { .. } => {}
             Fact::Event { place, process, event } => self.event(world, *place, *process, event),
             Fact::Sent { place, process, to, packet } => self.sends(world, *place, *process, *to, packet),
@@ -340,7 +398,7 @@ impl Rare {
         let recovers = || {
             let nodes = world.peers.iter().filter(|peer| peer.is_alive()).filter_map(|peer| peer.node.as_ref());
             let mut terms = nodes.flat_map(|node| node.grantors());
-            terms.any(|(service, _, state)| *service == call.key.0 && state == GrantorState::Recovering)
+            terms.any(|(service, _, state)| *service == call.service && state == GrantorState::Recovering)
         };
         match outcome {
             Outcome::Granted { .. } => self.reach_if(self.resumed, State::WonWhileSuspended),
@@ -350,6 +408,8 @@ impl Rare {
             }
             Outcome::Undecided => self.reach_if(recovers(), State::TryDuringRecovery),
             Outcome::Closed(LostReason::Expelled) => self.reach(State::ExpelledWaiting),
+            Outcome::Superseded(_) => self.reach(State::Outbid),
+            Outcome::Deadlock => self.reach(State::Deadlocked),
             _ => {}
         }
     }
@@ -364,6 +424,10 @@ impl Rare {
                 let past =
                     terms.any(|(of, known, state)| of == service && known < *epoch && state == GrantorState::Acting);
                 self.reach_if(past, State::PastGrantor);
+                let old = |call: &&Call| call.service == *service && call.token().is_some_and(|token| token < epoch.0);
+                let held: Vec<&Call> = world.history.claims().map(|ask| world.call(ask)).filter(old).collect();
+                self.reach_if(held.iter().any(|call| call.suspends()), State::HandedSuspension);
+                self.reach_if(held.iter().any(|call| call.keys.len() > 1), State::HandedBatch);
             }
             Event::Suspended => {
                 self.reach_if(node.is_some_and(|node| node.grantors().next().is_some()), State::GrantorSuspended);
@@ -474,6 +538,7 @@ impl Rare {
                 let is_ghost = |top: &View| top.member(to).is_some_and(|member| member.ghost);
                 self.reach_if(self.top.as_ref().is_some_and(is_ghost), State::RecoveryAsksGhost);
             }
+            Message::Table { service, .. } => _ = self.handed.insert((process, service.clone())),
             Message::Name { .. } => _ = self.namings.insert(to, process),
             Message::NotGrantor { .. } => self.reach(State::NotGrantor),
             Message::Done { .. } => self.reach_if(self.cause == Cause::Grant, State::UnwantedGrant),
@@ -499,6 +564,16 @@ impl Rare {
         let in_order = self.over.contains(&process);
         let recovers = node.grantors().any(|(_, _, state)| state == GrantorState::Recovering);
         self.reach_if(recovers, State::RecoveryInterrupted);
+        let is_in = |state| node.grantors().any(|(_, _, own)| own == state);
+        self.reach_if(is_in(GrantorState::Receiving), State::TurkDies);
+        self.reach_if(is_in(GrantorState::PassingThrough), State::MiddleDies);
+        let others = world.peers.iter().filter(|peer| peer.is_alive() && !peer.is(process));
+        let mut others = others.filter_map(|peer| peer.node.as_ref());
+        let awaited = others.any(|other| {
+            let receives = other.grantors().any(|(_, _, state)| state == GrantorState::Receiving);
+            receives && other.awaiting().any(|one| one == process)
+        });
+        self.reach_if(awaited, State::SourceDies);
         let parting = !in_order && node.view().is_some_and(|view| !view.contains(process));
         self.reach_if(parting, State::KilledParting);
         if let Some(top) = self.top.as_ref().filter(|top| top.contains(process)) {

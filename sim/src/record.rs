@@ -25,6 +25,31 @@ fn is_zero(number: &u64) -> bool {
     *number == 0
 }
 
+fn is_first(index: &usize) -> bool {
+    *index == 0
+}
+
+fn is_lock(deed: &Deed) -> bool {
+    *deed == Deed::Lock
+}
+
+/// What a client asks for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Deed {
+    /// A lock, or several, all or nothing.
+    #[default]
+    Lock,
+    /// The suspension of the service.
+    Suspend,
+    /// To become the grantor.
+    Become,
+    /// That the member's part in the service ends.
+    Destroy,
+    /// To know something.
+    See,
+}
+
 /// What happened.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(tag = "what", rename_all = "snake_case")]
@@ -42,14 +67,21 @@ pub enum Entry {
         /// How long a try may take, in nanoseconds.
         answer: u64,
     },
-    /// A client asks for a lock. From here on it is `call`.
+    /// A client asks for something. From here on it is `call`.
     Invoke {
         /// The number of the call in this run.
         call: usize,
         /// The service.
         service: String,
-        /// The lock.
-        name: String,
+        /// For what.
+        #[serde(default, skip_serializing_if = "is_lock")]
+        deed: Deed,
+        /// The lock, or the locks of a batch in their order.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        names: Vec<String>,
+        /// On whose behalf; zero: the whole member's.
+        #[serde(default, skip_serializing_if = "is_zero")]
+        owner: u64,
         /// How long it waits: `None` for ever, zero for a try. Nanoseconds.
         wait: Option<u64>,
         /// How long it may hold. Nanoseconds on its member's clock.
@@ -99,6 +131,9 @@ pub enum Entry {
     Write {
         /// The call.
         call: usize,
+        /// Of which of its locks.
+        #[serde(default, skip_serializing_if = "is_first")]
+        index: usize,
         /// The token.
         token: u64,
         /// Whether it was taken.

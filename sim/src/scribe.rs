@@ -2,9 +2,9 @@
 //!
 //! What clients and members do is always written: memory only, and little of it. Packets are written when asked for.
 
-use crate::history::Ask;
+use crate::history::{self, Ask};
 use crate::offline;
-use crate::record::{Entry, Line, Record};
+use crate::record::{Deed, Entry, Line, Record};
 use crate::world::World;
 use elderlock::protocol::{Epoch, Event, GrantorState, LostReason, Outcome, ProcessId, ServiceName, Time, View, Wait};
 use std::collections::BTreeMap;
@@ -134,8 +134,20 @@ impl World {
         let nanos = |span: std::time::Duration| span.as_nanos() as u64;
         let entry = Entry::Invoke {
             call: ask.0,
-            service: call.key.0.as_str().to_string(),
-            name: String::from_utf8_lossy(call.key.1.as_bytes()).into_owned(),
+            service: call.service.as_str().to_string(),
+            deed: match &call.deed {
+                history::Deed::Hold(_) if call.suspends() => Deed::Suspend,
+                history::Deed::Hold(_) => Deed::Lock,
+                history::Deed::Become => Deed::Become,
+                history::Deed::Destroy => Deed::Destroy,
+                history::Deed::Look(_) => Deed::See,
+            },
+            names: call
+                .keys
+                .iter()
+                .filter_map(|(_, name)| Some(String::from_utf8_lossy(name.as_ref()?.as_bytes()).into_owned()))
+                .collect(),
+            owner: call.owner.0,
             wait: match call.wait {
                 Wait::Try => Some(0),
                 Wait::AtMost(span) => Some(nanos(span)),
@@ -155,7 +167,13 @@ impl World {
             }
             Outcome::TimedOut => fail("timed out"),
             Outcome::Held(_) => fail("held"),
+            Outcome::Waited => fail("waited for"),
             Outcome::Undecided => fail("undecided"),
+            Outcome::Deadlock => fail("deadlock"),
+            Outcome::Won => fail("won"),
+            Outcome::Superseded(_) => fail("superseded"),
+            Outcome::Destroyed => fail("destroyed"),
+            Outcome::Seen(_) => fail("seen"),
             Outcome::Busy => fail("busy"),
             Outcome::Closed(reason) => fail(&format!("closed: {}", lost(*reason))),
             Outcome::Extended { until } => Entry::Extended { call: ask.0, until: self.true_end(place, *until) },
@@ -172,8 +190,8 @@ impl World {
         self.record_call(ask, Entry::Release { call: ask.0 });
     }
 
-    pub(crate) fn record_write(&mut self, ask: Ask, token: u64, taken: bool) {
-        self.record_call(ask, Entry::Write { call: ask.0, token, taken });
+    pub(crate) fn record_write(&mut self, ask: Ask, index: usize, token: u64, taken: bool) {
+        self.record_call(ask, Entry::Write { call: ask.0, index, token, taken });
     }
 
     pub(crate) fn record_start(&mut self, place: usize) {
@@ -265,25 +283,27 @@ impl World {
         roles.extend(role.map(|(epoch, state)| (service.clone(), epoch, state)));
     }
 
-    /// A grantor that begins to recover says so to everybody it asks, and to nobody else: it is looked up.
+    /// A grantor that begins to recover, or to wait for a table, says so to everybody it asks, and to nobody else: it is looked up.
     pub(crate) fn record_recoveries(&mut self, place: usize) {
         if self.scribe.silent {
             return;
         }
         let Some(node) = self.peers[place].node.as_ref() else { return };
         let known = self.scribe.roles.get(place).map_or(&[][..], Vec::as_slice);
-        let news: Vec<(ServiceName, Epoch)> = node
+        let news: Vec<(ServiceName, Epoch, GrantorState)> = node
             .grantors()
             .filter(|(service, epoch, state)| {
-                *state == GrantorState::Recovering && !known.iter().any(|(of, in_, _)| of == *service && in_ == epoch)
+                *state != GrantorState::Acting && !known.contains(&((*service).clone(), *epoch, *state))
             })
-            .map(|(service, epoch, _)| (service.clone(), epoch))
+            .map(|(service, epoch, state)| (service.clone(), epoch, state))
             .collect();
         self.stirred |= !news.is_empty();
-        for (service, epoch) in news {
-            self.set_role(place, &service, Some((epoch, GrantorState::Recovering)));
-            let (service, epoch) = (service.as_str().to_string(), epoch.0.get());
-            self.record_here(place, Entry::Grantor { service, epoch, recovering: true });
+        for (service, epoch, state) in news {
+            self.set_role(place, &service, Some((epoch, state)));
+            if state == GrantorState::Recovering {
+                let (service, epoch) = (service.as_str().to_string(), epoch.0.get());
+                self.record_here(place, Entry::Grantor { service, epoch, recovering: true });
+            }
         }
     }
 
@@ -312,6 +332,7 @@ fn lost(reason: LostReason) -> &'static str {
         LostReason::Expelled => "expelled",
         LostReason::Superseded => "superseded",
         LostReason::Left => "left",
+        LostReason::Destroyed => "destroyed",
         _ => "other",
     }
 }

@@ -5,12 +5,12 @@
 //! (there is no such process, no such call) is left out, so that a log still says something when steps before it are
 //! taken out or the core behaves otherwise.
 
-use crate::history::Ask;
+use crate::history::{Ask, Deed};
 use crate::kind::kind;
 use crate::network::{Narrow, Weather};
 use crate::rule::{Flight, RuleId};
 use crate::world::World;
-use elderlock::protocol::{Hint, Token, Wait};
+use elderlock::protocol::{Batch, Hint, LockName, Look, Owner, Token, Wait, Want};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ use std::time::Duration;
 /// [`RestorePart`](Step::RestorePart) alone take time.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Step {
-    /// A client asks for a lock. From here on it is `call`.
+    /// A client asks for something. From here on it is `call`.
     Ask {
         /// The number by which later steps name it.
         call: usize,
@@ -26,8 +26,10 @@ pub enum Step {
         place: usize,
         /// The service.
         service: String,
-        /// The lock.
-        name: String,
+        /// What it wants.
+        wanted: Wanted,
+        /// On whose behalf; zero: the whole member's.
+        owner: u64,
         /// How it waits.
         wait: Wait,
         /// How long it may hold, on its member's clock.
@@ -153,6 +155,50 @@ pub enum Step {
     Timer(usize),
 }
 
+/// What a client may want.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Wanted {
+    /// A lock.
+    Lock(String),
+    /// Several locks, all or nothing.
+    Batch(Vec<String>),
+    /// The suspension of the service.
+    Suspension,
+    /// That its member becomes the grantor.
+    Become,
+    /// That all of its member's part in the service ends.
+    Destroy,
+    /// To know who has the lock, and who waits for it.
+    SeeLock(String),
+    /// To know who has suspended the service.
+    SeeSuspension,
+    /// To know its place in the queue.
+    SeePlace(usize),
+    /// To know what is held.
+    SeeHeld,
+}
+
+impl Wanted {
+    /// As a World is asked for it. None if that would mean nothing: names that are none, a call that nobody has made.
+    fn deed(&self, world: &World) -> Option<Deed> {
+        let lock = |name: &String| LockName::new(name.as_bytes()).ok();
+        Some(match self {
+            Wanted::Lock(name) => Deed::Hold(Want::Lock(lock(name)?)),
+            Wanted::Batch(names) => {
+                let names: Option<Vec<LockName>> = names.iter().map(lock).collect();
+                Deed::Hold(Want::Batch(Batch::new(names?).ok()?))
+            }
+            Wanted::Suspension => Deed::Hold(Want::Suspension),
+            Wanted::Become => Deed::Become,
+            Wanted::Destroy => Deed::Destroy,
+            Wanted::SeeLock(name) => Deed::Look(Look::Lock(lock(name)?)),
+            Wanted::SeeSuspension => Deed::Look(Look::Suspension),
+            Wanted::SeePlace(call) => Deed::Look(Look::Place(world.call(world.named(*call)?).request)),
+            Wanted::SeeHeld => Deed::Look(Look::Held(None)),
+        })
+    }
+}
+
 impl Step {
     /// The call whose client does it.
     pub fn call(&self) -> Option<usize> {
@@ -270,15 +316,16 @@ impl World {
     /// Does a step: the one way in for drivers. False if there was nothing to do it to.
     pub fn apply(&mut self, step: &Step) -> bool {
         match step {
-            Step::Ask { call, place, service, name, wait, lease } => {
+            Step::Ask { call, place, service, wanted, owner, wait, lease } => {
                 if !self.has(*place) || !self.is_alive(*place) {
                     return false;
                 }
+                let Some(deed) = wanted.deed(self) else { return false };
                 // It may be answered at once, and is spoken of by this name then.
                 let ask = Ask(self.history.calls.len());
                 self.named.calls.insert(*call, ask);
                 self.named.names.insert(ask, *call);
-                self.ask(*place, service, name, *wait, *lease);
+                self.want(*place, service, deed, Owner(*owner), *wait, *lease);
                 true
             }
             Step::Release(call) => self.with(*call, |world, ask| world.release(ask)),

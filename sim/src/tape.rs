@@ -9,7 +9,7 @@ use crate::kind::KINDS;
 use crate::log::{Log, Scene};
 use crate::network::{MS, SECOND, Weather};
 use crate::quorum::Farewell;
-use crate::step::{Packets, Rumour, Step};
+use crate::step::{Packets, Rumour, Step, Wanted};
 use crate::world::World;
 use elderlock::protocol::Wait;
 use std::time::Duration;
@@ -209,7 +209,8 @@ impl Told {
         };
         let lease = tape.is(3).then(|| tape.span());
         let call = history.calls.len();
-        self.apply(Step::Ask { call, place, service: service.into(), name: name.into(), wait, lease });
+        let wanted = Wanted::Lock(name.into());
+        self.apply(Step::Ask { call, place, service: service.into(), wanted, owner: 0, wait, lease });
     }
 
     /// Something that ends the processes at these places, if the cluster can go on without them.

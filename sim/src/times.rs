@@ -1,6 +1,6 @@
 //! How long things took: waits for locks, and the gaps that ended processes leave. Read from records.
 
-use crate::record::{Entry, Record};
+use crate::record::{Deed, Entry, Record};
 use hdrhistogram::Histogram;
 use std::collections::BTreeMap;
 
@@ -70,20 +70,38 @@ struct Service<'a> {
     /// The place of its grantor, and the epoch.
     grantor: Option<(usize, u64)>,
     /// Calls that wait, and for what.
-    waiting: BTreeMap<usize, &'a str>,
+    waiting: BTreeMap<usize, Part<'a>>,
     /// Calls that hold, and what.
-    held: BTreeMap<usize, &'a str>,
+    held: BTreeMap<usize, Part<'a>>,
     /// Its grantor has ended, and nothing was granted since.
     is_orphaned: bool,
     /// Since when somebody has wanted something of it that nobody has.
     wanted: Option<u64>,
 }
 
+/// What a call is for: some locks of a service, or all of it.
+#[derive(Clone, Copy, Debug)]
+enum Part<'a> {
+    Locks(&'a [String]),
+    All,
+}
+
+impl Part<'_> {
+    fn meets(&self, other: &Part<'_>) -> bool {
+        match (self, other) {
+            (Part::Locks(ours), Part::Locks(theirs)) => ours.iter().any(|name| theirs.contains(name)),
+            (Part::All, _) | (_, Part::All) => true,
+        }
+    }
+}
+
 impl Service<'_> {
-    /// Nobody misses the grantor of what nobody wants, or of what another one has.
+    /// Nobody misses the grantor of what nobody wants, or of what another one has, or while a suspension waits for
+    /// holders to end.
     fn look(&mut self, now: u64) {
-        let is_free = |name: &&str| !self.held.values().any(|held| held == name);
-        let is_wanted = self.is_orphaned && self.waiting.values().any(is_free);
+        let is_free = |part: &Part<'_>| !self.held.values().any(|held| held.meets(part));
+        let is_drained = !self.waiting.values().any(|part| matches!(part, Part::All)) || is_free(&Part::All);
+        let is_wanted = self.is_orphaned && is_drained && self.waiting.values().any(is_free);
         self.wanted = is_wanted.then(|| self.wanted.unwrap_or(now));
     }
 }
@@ -91,27 +109,32 @@ impl Service<'_> {
 impl Timed {
     /// Adds what a record tells.
     pub fn read(&mut self, record: &Record) {
-        let mut asked: BTreeMap<usize, (u64, &str, &str)> = BTreeMap::new();
+        let mut asked: BTreeMap<usize, (u64, &str, Part<'_>)> = BTreeMap::new();
         let mut services: BTreeMap<&str, Service<'_>> = BTreeMap::new();
         let mut elder: Option<usize> = None;
         let mut headless: Option<u64> = None;
         for line in &record.lines {
             match &line.entry {
-                Entry::Invoke { call, service, name, .. } => {
-                    asked.insert(*call, (line.at, service, name));
+                Entry::Invoke { call, service, deed, names, .. } => {
+                    let part = match deed {
+                        Deed::Lock => Part::Locks(names),
+                        Deed::Suspend => Part::All,
+                        Deed::Become | Deed::Destroy | Deed::See => continue,
+                    };
+                    asked.insert(*call, (line.at, service, part));
                     let service = services.entry(service).or_default();
-                    service.waiting.insert(*call, name);
+                    service.waiting.insert(*call, part);
                     service.look(line.at);
                 }
                 Entry::Ok { call, .. } => {
-                    if let Some((at, of, name)) = asked.get(call) {
+                    if let Some((at, of, part)) = asked.get(call) {
                         self.waits.add(line.at - at);
                         let service = services.entry(of).or_default();
                         if let Some(since) = service.wanted {
                             self.grantor_failovers.add(line.at - since);
                         }
                         service.waiting.remove(call);
-                        service.held.insert(*call, name);
+                        service.held.insert(*call, *part);
                         service.is_orphaned = false;
                         service.look(line.at);
                     }
@@ -171,13 +194,21 @@ impl Timed {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::Line;
+    use crate::record::{Deed, Line};
 
     #[test]
     fn waits_and_gaps_are_told_from_a_record_and_add_up() {
         let line = |at, place, entry| Line { at, place: Some(place), life: 1, entry };
         let grantor = || Entry::Grantor { service: "s".into(), epoch: 1, recovering: false };
-        let ask = |call| Entry::Invoke { call, service: "s".into(), name: "x".into(), wait: None, lease: None };
+        let ask = |call| Entry::Invoke {
+            call,
+            service: "s".into(),
+            deed: Deed::Lock,
+            names: vec!["x".into()],
+            owner: 0,
+            wait: None,
+            lease: None,
+        };
         let lines = vec![
             line(0, 0, Entry::Event { name: "became_elder".into() }),
             line(10, 0, grantor()),
@@ -203,7 +234,16 @@ mod tests {
     fn nobody_misses_the_grantor_of_what_nobody_wants_or_another_has() {
         let line = |at, place, entry| Line { at, place: Some(place), life: 1, entry };
         let grantor = || Entry::Grantor { service: "s".into(), epoch: 1, recovering: false };
-        let ask = |call| Entry::Invoke { call, service: "s".into(), name: "x".into(), wait: None, lease: None };
+        let want = |call, deed, names: &[&str]| Entry::Invoke {
+            call,
+            service: "s".into(),
+            deed,
+            names: names.iter().map(|name| name.to_string()).collect(),
+            owner: 0,
+            wait: None,
+            lease: None,
+        };
+        let ask = |call| want(call, Deed::Lock, &["x"]);
         let ok = |call| Entry::Ok { call, token: call as u64, until: None };
         let gap = |lines: &[Line]| {
             let mut timed = Timed::default();
@@ -226,6 +266,12 @@ mod tests {
             vec![line(10, 0, grantor()), line(20, 1, ask(0)), killed(), line(200, 1, Entry::Release { call: 0 })];
         lines.extend([line(800, 1, ask(1)), line(850, 1, ok(1))]);
         assert_eq!(gap(&lines), 50);
+        // A suspension has all of it, and while it waits for holders nobody else can be served.
+        let mut lines =
+            vec![line(10, 0, grantor()), line(20, 1, want(0, Deed::Lock, &["x", "y"])), line(30, 1, ok(0)), killed()];
+        lines.extend([line(110, 2, want(1, Deed::Suspend, &[])), line(120, 1, want(2, Deed::Lock, &["z"]))]);
+        lines.extend([line(700, 1, Entry::Release { call: 0 }), line(720, 2, ok(1))]);
+        assert_eq!(gap(&lines), 20);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 
 use crate::history::Ask;
 use crate::network::SECOND;
-use crate::record::{Entry, Line};
+use crate::record::{Deed, Entry, Line};
 use crate::world::World;
 use std::collections::BTreeMap;
 
@@ -62,14 +62,21 @@ impl Transcript {
     fn line(&mut self, world: &World, line: &Line) -> Option<String> {
         let of = |call: usize| Some(format!("c{}", world.name_of(Ask(call))?));
         Some(match &line.entry {
-            Entry::Invoke { call, service, name, wait, lease } => {
-                let wait = match wait {
-                    Some(0) => "tries for".to_string(),
-                    Some(wait) => format!("asks within {} for", span(*wait)),
-                    None => "asks for".to_string(),
+            Entry::Invoke { call, service, deed, names, wait, lease, .. } => {
+                let within = match wait {
+                    Some(0) | None => String::new(),
+                    Some(wait) => format!(" within {}", span(*wait)),
                 };
+                let asks = if *wait == Some(0) { "tries".to_string() } else { format!("asks{within}") };
                 let lease = lease.map(|lease| format!(", to hold for {}", span(lease))).unwrap_or_default();
-                format!("{}: {wait} {service}/{name}{lease}", of(*call)?)
+                let words = match deed {
+                    Deed::Lock => format!("{asks} for {service}/{}{lease}", names.join("+")),
+                    Deed::Suspend => format!("{asks} to suspend {service}{lease}"),
+                    Deed::Become => format!("{asks} to become grantor of {service}"),
+                    Deed::Destroy => format!("destroys {service}"),
+                    Deed::See => format!("wants to know of {service}"),
+                };
+                format!("{}: {words}", of(*call)?)
             }
             Entry::Ok { call, token, .. } => {
                 let (lock, token) = self.token(world, *call, *token);
@@ -90,7 +97,7 @@ impl Transcript {
                 Some(until) => format!("{}: may hold until {:.3}", of(*call)?, *until as f64 / SECOND as f64),
                 None => format!("{}: may hold for ever", of(*call)?),
             },
-            Entry::Write { call, token, taken } => {
+            Entry::Write { call, token, taken, .. } => {
                 let (_, token) = self.token(world, *call, *token);
                 let taken = if *taken { "taken" } else { "refused" };
                 format!("{}: its write with token {token} is {taken}", of(*call)?)

@@ -1,6 +1,6 @@
 //! What a scenario does and asks, in words: clients, faults and questions.
 
-use crate::history::{Ask, Call, Key};
+use crate::history::{Ask, Call, Deed, Key, nth};
 use crate::kind::{KINDS, kind};
 use crate::network::{MS, Narrow, Weather};
 use crate::peer::{Peer, Run};
@@ -8,8 +8,8 @@ use crate::rare::State;
 use crate::rule::{Fate, Flight, Rule, RuleId};
 use crate::world::{Due, World};
 use elderlock::protocol::{
-    Command, GrantorState, Hint, Input, LockName, LostReason, Metadata, Node, Outcome, ProcessId, RequestId,
-    ServiceName, Sizes, Status, StoredVote, Time, Token, View, Wait,
+    Batch, Command, GrantorState, Hint, Input, LockName, Look, LostReason, Metadata, Node, Outcome, Owner, ProcessId,
+    RequestId, ServiceName, Sizes, Status, StoredVote, Time, Token, View, Wait, Want,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -38,10 +38,58 @@ impl World {
 
     /// Asks for a lock.
     pub fn ask(&mut self, member: usize, service: &str, name: &str, wait: Wait, lease: Option<Duration>) -> Ask {
-        let key: Key = (
-            ServiceName::new(service).expect("a scenario's service name is good"),
-            LockName::new(name.as_bytes()).expect("a scenario's lock name is good"),
-        );
+        self.want(member, service, Deed::Hold(Want::Lock(lock(name))), Owner::default(), wait, lease)
+    }
+
+    /// Asks for several locks, all or nothing, and waits for ever.
+    pub fn lock_all(&mut self, member: usize, service: &str, names: &[&str]) -> Ask {
+        let batch = Batch::new(names.iter().copied().map(lock).collect()).expect("a scenario's batch is good");
+        self.want(member, service, Deed::Hold(Want::Batch(batch)), Owner::default(), Wait::Forever, None)
+    }
+
+    /// Asks for the suspension of a service and waits for ever.
+    pub fn suspend(&mut self, member: usize, service: &str) -> Ask {
+        self.want(member, service, Deed::Hold(Want::Suspension), Owner::default(), Wait::Forever, None)
+    }
+
+    /// Asks that the member becomes the grantor, and waits for ever.
+    pub fn become_grantor(&mut self, member: usize, service: &str) -> Ask {
+        self.want(member, service, Deed::Become, Owner::default(), Wait::Forever, None)
+    }
+
+    /// Asks that the member's part in the service ends.
+    pub fn destroy(&mut self, member: usize, service: &str) -> Ask {
+        self.want(member, service, Deed::Destroy, Owner::default(), Wait::Forever, None)
+    }
+
+    /// Asks the grantor something.
+    pub fn look(&mut self, member: usize, service: &str, at: Look) -> Ask {
+        self.want(member, service, Deed::Look(at), Owner::default(), Wait::Try, None)
+    }
+
+    /// Asks for something.
+    pub fn want(
+        &mut self,
+        member: usize,
+        service: &str,
+        deed: Deed,
+        owner: Owner,
+        wait: Wait,
+        lease: Option<Duration>,
+    ) -> Ask {
+        let service = ServiceName::new(service).expect("a scenario's service name is good");
+        let keys: Vec<Key> = match &deed {
+            Deed::Hold(Want::Suspension) => vec![(service.clone(), None)],
+            Deed::Hold(want) => want.names().iter().map(|name| (service.clone(), Some(name.clone()))).collect(),
+            Deed::Become | Deed::Destroy | Deed::Look(_) => Vec::new(),
+        };
+        // What is no lock knows no other limits, and is not held.
+        let (wait, lease) = match deed {
+            Deed::Hold(_) => (wait, lease),
+            Deed::Become => (wait, None),
+            Deed::Destroy => (Wait::Forever, None),
+            Deed::Look(_) => (Wait::Try, None),
+        };
         let now = self.now;
         let peer = &mut self.peers[member];
         let process = peer.process().expect("a client runs in a process");
@@ -52,7 +100,10 @@ impl World {
             member,
             process,
             request,
-            key: key.clone(),
+            service: service.clone(),
+            deed: deed.clone(),
+            keys,
+            owner,
             wait,
             lease,
             asked: now,
@@ -68,9 +119,16 @@ impl World {
         };
         let ask = Arc::make_mut(&mut self.history).add(call);
         self.record_invoke(ask);
-        let (service, name) = key;
         let metadata = Metadata::default();
-        self.feed(member, Input::Command(Command::Lock { request, service, name, wait, lease, metadata }));
+        self.feed(
+            member,
+            Input::Command(match deed {
+                Deed::Hold(want) => Command::Lock { request, service, want, owner, wait, lease, metadata },
+                Deed::Become => Command::Become { request, service, wait },
+                Deed::Destroy => Command::Destroy { request, service },
+                Deed::Look(at) => Command::Look { request, service, at },
+            }),
+        );
         ask
     }
 
@@ -149,15 +207,20 @@ impl World {
         true
     }
 
-    /// Writes with a token that `fence` gave earlier. Returns whether the store took it.
+    /// Writes to each thing that the call's locks protect, with a token that `fence` gave earlier. Returns whether all was
+    /// taken.
     pub fn write_with(&mut self, ask: Ask, token: Token) -> bool {
-        let key = self.history.call(ask).key.clone();
-        let taken = self.store.write(&key, token);
-        self.record_write(ask, token.get(), taken);
-        if !taken {
+        let mut all = true;
+        for index in 0..self.call(ask).keys.len() {
+            let (key, token) = (self.call(ask).keys[index].clone(), nth(token, index));
+            let taken = self.store.write(&key, token);
+            self.record_write(ask, index, token.get(), taken);
+            all &= taken;
+        }
+        if !all {
             self.reach(State::StaleWrite);
         }
-        taken
+        all
     }
 
     /// Whether it was granted (and perhaps lost since).
@@ -201,6 +264,10 @@ impl World {
         self.granted(ask);
         ask
     }
+}
+
+fn lock(name: &str) -> LockName {
+    LockName::new(name.as_bytes()).expect("a scenario's lock name is good")
 }
 
 /// Faults.

@@ -27,6 +27,7 @@ use crate::store::Store;
 use crate::stream::{Damages, Stream};
 use elderlock::protocol::{Lineage, Output, ProcessId, Timing, View};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::hash::Hasher;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -136,7 +137,7 @@ impl World {
             trace: VecDeque::new(),
             doomed_until: 0,
             broken: None,
-            digest: Digest(seed),
+            digest: Digest::new(seed),
             events: 0,
             at_once: (0, 0, 0),
             repeated: 0,
@@ -149,7 +150,7 @@ impl World {
 
     /// A number that is equal for equal runs.
     pub fn digest(&self) -> u64 {
-        self.digest.0
+        self.digest.finish()
     }
 
     /// Inputs handled.

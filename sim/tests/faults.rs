@@ -3,7 +3,7 @@
 use elderlock::protocol::{LostReason, Outcome, Packet, Timing, ViewNumber};
 use elderlock::wire::{self, Decoder, Frame};
 use elderlock_sim::chaos::{Plan, Run, run_seed};
-use elderlock_sim::fault::{Blow, Fault, Late, Overthrow, Target, What};
+use elderlock_sim::fault::{Blow, Fault, Late, Loyal, Overthrow, Target, What};
 use elderlock_sim::network::{MS, Narrow, SECOND, Weather};
 use elderlock_sim::quorum::Loss;
 use elderlock_sim::record::{Entry, Line};
@@ -39,6 +39,25 @@ fn packets(world: &World, from: usize, to: usize, since: u64) -> Vec<(u64, bool,
 
 fn now(world: &World) -> u64 {
     world.elapsed().as_nanos() as u64
+}
+
+/// A process that is stopped as soon as it knows that it was expelled begins anew when it goes on, and not before.
+#[test]
+fn who_is_stopped_does_not_begin_anew_before_it_wakes() {
+    let mut world = met(3);
+    let before = world.process(2);
+    world.pause(2);
+    world.expect("it is expelled", |world| world.view(0).is_some_and(|view| !view.contains(before)));
+    world.resume(2);
+    while world.view(2).is_some_and(|view| view.contains(before)) {
+        world.run_for(Duration::from_micros(100));
+    }
+    world.pause(2);
+    world.run_for(ms(1_000));
+    assert_eq!(world.process(2), before);
+    world.resume(2);
+    world.settle();
+    assert_ne!(world.process(2), before);
 }
 
 /// What waits at the end of a clogged way arrives when it is unclogged, in the order of sending, and nothing is lost.
@@ -367,6 +386,9 @@ fn what_is_late_arrives_when_the_fault_ends_also_from_a_sender_that_is_dead_by_t
     assert!(late > 40 && posthumous > 5, "{late} came late, {posthumous} of them from the dead");
 }
 
+/// Nobody is cut off with the elder.
+const ALONE: Loyal = Loyal { places: 0, holder: false };
+
 /// An overthrown elder is cut off while another one is chosen who hears nobody for an elder lease before; with votes on
 /// disk those who choose are killed and start again at that moment.
 #[test]
@@ -374,7 +396,7 @@ fn an_overthrown_elder_runs_on_while_the_one_that_was_deaf_takes_over() {
     let (mut overthrown, mut restarted) = (0, 0);
     for (seed, restart) in (1..=8).map(|seed| (seed, seed % 2 == 0)) {
         let (member_lease, deaf) = (Timing::fast().member_lease, Timing::fast().elder_lease * 11 / 10);
-        let overthrow = Overthrow { candidate: 0, deaf: deaf.as_nanos() as u64, loyal: 0, restart };
+        let overthrow = Overthrow { candidate: 0, deaf: deaf.as_nanos() as u64, loyal: ALONE, restart };
         let lasts = member_lease.as_nanos() as u64 * 2;
         let fault = Fault { at: 6 * SECOND, lasts, what: What::Overthrow(overthrow) };
         let plan = Plan { durable: restart, ..only(seed, vec![fault]) };
@@ -418,7 +440,7 @@ fn a_split_view_cuts_the_elder_off_at_the_step_in_which_a_view_is_installed() {
     let mut splits = 0;
     for seed in 1..=6 {
         let crash = Fault { at: 5 * SECOND, lasts: 4 * SECOND, what: What::Crash(Target::Council(2)) };
-        let split = Fault { at: 6 * SECOND, lasts: 3 * SECOND, what: What::SplitView(0) };
+        let split = Fault { at: 6 * SECOND, lasts: 3 * SECOND, what: What::SplitView(ALONE) };
         let (run, spans) = tell(&only(seed, vec![crash, split]), "split view");
         for (from, until, places) in spans {
             splits += 1;

@@ -5,7 +5,7 @@
 use elderlock_sim::World;
 use elderlock_sim::chance::Dice;
 use elderlock_sim::chaos::{Plan, Summary, run_seed};
-use elderlock_sim::record::{Entry, Line, Record};
+use elderlock_sim::record::{Deed, Entry, Line, Record};
 use elderlock_sim::report::{Batch, Case, Gallery, Told, of_batch, of_run};
 use std::fs::File;
 use std::path::PathBuf;
@@ -111,7 +111,10 @@ fn wild_record(seed: u64) -> Record {
             0..3 => {
                 open.push((call, place));
                 let name = dice.pick(&["a", "b", "a name of some length"]).to_string();
-                lines.push(line(at, Some(place), Entry::Invoke { call, service, name, wait: None, lease: None }));
+                let names = vec![name];
+                let deed = Deed::Lock;
+                let asks = Entry::Invoke { call, service, deed, names, owner: 0, wait: None, lease: None };
+                lines.push(line(at, Some(place), asks));
                 at += dice.below(40 * MS);
                 Entry::Ok { call, token: (1_000 << 32) + call as u64, until: Some(at + dice.below(900 * MS)) }
             }

@@ -49,7 +49,7 @@ fn every_script_of_a_mutant_breaks_with_it() {
         let script = std::fs::read_to_string(&file).unwrap();
         let Some(line) = script.lines().find_map(|line| line.strip_prefix("# Mutant ")) else { continue };
         let (name, broken) = line.trim_end_matches('.').split_once(" breaks ").unwrap();
-        let mutant = Mutant::ALL.into_iter().find(|mutant| format!("{mutant:?}") == name).unwrap();
+        let mutant: Mutant = name.parse().unwrap();
         let mut teller = Teller::new(move |world| world.mutant(mutant));
         teller.tell(&script).unwrap();
         let found = teller.world().broken().unwrap_or_else(|| panic!("{} holds", file.display()));
@@ -75,7 +75,8 @@ fn a_break_of_a_mutant_is_shrunk_and_saved() {
     let small = shrink(&plan, &found, prepare);
     let whole = run_seed(&small, prepare).log;
     let log = shrink_log(&whole, &found, prepare);
-    assert!(log.steps.len() < 20 && whole.steps.len() > 100, "{} of {}", log.steps.len(), whole.steps.len());
+    let (left, all) = (log.steps.len(), whole.steps.len());
+    assert!(left < 20 && all > 2 * left, "{left} of {all}");
     let folder = std::env::temp_dir().join(format!("elderlock-breaks-{}", std::process::id()));
     let file = save(plan.seed, &log, &found, prepare, &folder).unwrap().unwrap();
     let mut teller = Teller::new(prepare);

@@ -1,6 +1,6 @@
 //! What a model checker needs of a World: which steps it can take by itself, and what tells its future.
 
-use crate::chance::mix;
+use crate::chance::{Take, Words, mix};
 use crate::step::Step;
 use crate::world::{Due, Parcel, World};
 use elderlock::protocol::Input;
@@ -104,7 +104,7 @@ impl Print {
         let known = before.filter(|(before, _)| Arc::ptr_eq(&before.history, &world.history));
         let history = known.map_or_else(|| print(&world.history.calls), |(_, print)| print.history);
 
-        let mut hasher = Mill::default();
+        let mut hasher = mill();
         (world.now, &peers, history).hash(&mut hasher);
         for peer in &world.peers {
             (peer.run, peer.leaving, peer.requests, peer.incarnation, &peer.inbox).hash(&mut hasher);
@@ -131,66 +131,28 @@ impl Print {
 }
 
 /// Tells states apart, whose hashing is much of the work of a search. Each word goes in by a step that loses nothing:
-/// what differs in one word only differs in the end. (`Digest` is slower, and what it makes of a run must stay as it is.)
-#[derive(Clone, Copy)]
-struct Mill(u64);
+/// what differs in one word only differs in the end. (`Mixed` is slower, and what it makes of a run must stay as it is.)
+struct Milled;
 
-impl Default for Mill {
-    /// Not zero: zeros at the beginning count, too.
-    fn default() -> Mill {
-        Mill(0x243f_6a88_85a3_08d3)
+impl Take for Milled {
+    fn take(state: u64, word: u64) -> u64 {
+        let product = (state.rotate_left(29) ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        product ^ (product >> 32)
+    }
+
+    fn end(state: u64) -> u64 {
+        mix(&[state])
     }
 }
 
-impl Mill {
-    fn take(&mut self, word: u64) {
-        let product = (self.0.rotate_left(29) ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        self.0 = product ^ (product >> 32);
-    }
-}
-
-impl Hasher for Mill {
-    fn finish(&self) -> u64 {
-        mix(&[self.0])
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        for chunk in bytes.chunks(8) {
-            let mut word = [0; 8];
-            word[..chunk.len()].copy_from_slice(chunk);
-            self.take(u64::from_le_bytes(word));
-        }
-    }
-
-    fn write_u8(&mut self, word: u8) {
-        self.take(u64::from(word));
-    }
-
-    fn write_u16(&mut self, word: u16) {
-        self.take(u64::from(word));
-    }
-
-    fn write_u32(&mut self, word: u32) {
-        self.take(u64::from(word));
-    }
-
-    fn write_u64(&mut self, word: u64) {
-        self.take(word);
-    }
-
-    fn write_u128(&mut self, word: u128) {
-        self.take(word as u64);
-        self.take((word >> 64) as u64);
-    }
-
-    fn write_usize(&mut self, word: usize) {
-        self.take(word as u64);
-    }
+/// Not from zero: zeros at the beginning count, too.
+fn mill() -> Words<Milled> {
+    Words::new(0x243f_6a88_85a3_08d3)
 }
 
 /// A number that is equal for equal values, and hardly ever for others.
 pub(crate) fn print(what: &impl Hash) -> u64 {
-    let mut hasher = Mill::default();
+    let mut hasher = mill();
     what.hash(&mut hasher);
     hasher.finish()
 }
@@ -216,5 +178,6 @@ mod tests {
         assert_eq!(prints.len(), 100_000);
         assert_eq!(print(&value(77)), print(&value(77)));
         assert_ne!(print(&(0_u8, 0_u8)), print(&0_u8));
+        assert_eq!(print(&(1_u8, 2_u32, 3_usize, 4_u128)), 0xea77_1e8a_83f6_9158);
     }
 }

@@ -3,7 +3,7 @@
 use crate::check::future::Print;
 use crate::kind::kind;
 use crate::peer::Run;
-use crate::step::{Rumour, Step};
+use crate::step::{Rumour, Step, Wanted};
 use crate::world::{Parcel, World};
 use elderlock::protocol::Wait;
 use std::collections::BTreeSet;
@@ -74,6 +74,8 @@ pub struct Scope {
     pub sleepers: &'static [usize],
     /// Members at which a client asks for the lock at any moment, once for each time that they are named.
     pub asks: &'static [usize],
+    /// Members that ask to become grantor at any moment, once for each time that they are named.
+    pub turks: &'static [usize],
     /// Whether clients give back what they got.
     pub releases: bool,
     /// Whether clients no longer want what they wait for. Wants `releases`, too.
@@ -110,6 +112,7 @@ impl Scope {
         leavers: &[],
         sleepers: &[],
         asks: &[],
+        turks: &[],
         releases: false,
         cancels: false,
         rumours: &[],
@@ -154,6 +157,7 @@ impl Scope {
         say(self.leavers.len(), "leaving");
         say(self.sleepers.len(), "stopped for a while");
         say(self.asks.len(), "asking for the lock");
+        say(self.turks.len(), "asking to become grantor");
         say(self.rumours.len(), "wrong rumours");
         if !self.leaps.is_empty() {
             bounds.push(format!("leaps of {:?} ms", self.leaps));
@@ -208,13 +212,21 @@ impl Scope {
                 }
             }
         }
-        for (index, place) in self.asks.iter().enumerate() {
+        let wanted = |index| if index < self.asks.len() { Wanted::Lock(LOCK.to_string()) } else { Wanted::Become };
+        let clients: Vec<usize> = self.asks.iter().chain(self.turks).copied().collect();
+        for (index, place) in clients.iter().enumerate() {
             // Those of one member come in the order in which they are named.
-            let earlier = (0..index).all(|other| self.asks[other] != *place || left.asked & 1 << other != 0);
+            let earlier = (0..index).all(|other| clients[other] != *place || left.asked & 1 << other != 0);
             if left.asked & 1 << index == 0 && earlier && up(place) {
-                let (service, name) = (SERVICE.to_string(), LOCK.to_string());
-                let ask = Step::Ask { call: index, place: *place, service, name, wait: Wait::Forever, lease: None };
-                moves.push(Move::Step(ask));
+                moves.push(Move::Step(Step::Ask {
+                    call: index,
+                    place: *place,
+                    service: SERVICE.to_string(),
+                    wanted: wanted(index),
+                    owner: 0,
+                    wait: Wait::Forever,
+                    lease: None,
+                }));
             }
             if self.releases
                 && let Some(ask) = world.named(index)

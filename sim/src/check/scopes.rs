@@ -68,6 +68,10 @@ fn another_grants(world: World) -> World {
     granted_by(world, [0; 3], 1, false).0
 }
 
+fn another_grants_and_holds(world: World) -> World {
+    granted_by(world, [0; 3], 1, true).0
+}
+
 /// m0 is elder, grants and holds, and is cut off from the others. The clocks are as far apart as they may be: what the
 /// others count out is over early, what m0 counts on lasts long.
 fn elder_is_cut_off(world: World) -> World {
@@ -213,6 +217,22 @@ pub const LEAVER: Scope = Scope {
     ..TAKEOVER
 };
 
+/// A table changes hands, and perhaps again before it has arrived.
+pub const TRANSFER: Scope = Scope {
+    name: "transfer",
+    about: "m1 grants and holds; the elder and m2 ask to become grantor, and m2 wants the lock; anybody is killed",
+    start: another_grants_and_holds,
+    crashes: 1,
+    mortal: &[0, 1, 2],
+    asks: &[2],
+    turks: &[2, 0],
+    releases: true,
+    leaps: &[200],
+    at_once: upkeep,
+    larger: |scope| Scope { asks: &[2, 0], faults: 1, ..scope },
+    ..Scope::STILL
+};
+
 /// The elder, who grants and holds, is cut off.
 pub const GHOST: Scope = Scope {
     name: "ghost",
@@ -283,4 +303,5 @@ pub const VOTES: Scope = Scope {
 };
 
 /// All of them.
-pub const ALL: &[Scope] = &[VIEWS, TAKEOVER, RECOVERY, LEAVER, SILENCE, QUEUE, SLEEPER, VOTES, RUMOUR, LATE, GHOST];
+pub const ALL: &[Scope] =
+    &[VIEWS, TAKEOVER, RECOVERY, LEAVER, SILENCE, QUEUE, TRANSFER, SLEEPER, VOTES, RUMOUR, LATE, GHOST];

@@ -16,14 +16,8 @@ pub(crate) struct Options {
     trace: usize,
     /// Plant this break in every core.
     #[cfg(elderlock_mutants)]
-    #[arg(long, value_parser = mutant)]
+    #[arg(long)]
     mutant: Option<elderlock::protocol::mutant::Mutant>,
-}
-
-#[cfg(elderlock_mutants)]
-fn mutant(name: &str) -> Result<elderlock::protocol::mutant::Mutant, String> {
-    let all = elderlock::protocol::mutant::Mutant::ALL;
-    all.into_iter().find(|mutant| format!("{mutant:?}") == name).ok_or_else(|| format!("one of {all:?}"))
 }
 
 impl Options {

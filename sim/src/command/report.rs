@@ -3,7 +3,7 @@
 use super::chaos::members;
 use elderlock_sim::World;
 use elderlock_sim::chaos::{Plan, describe, run_seed};
-use elderlock_sim::fault::{Blow, Fault, Late, Overthrow, Target, What};
+use elderlock_sim::fault::{Blow, Fault, Late, Loyal, Overthrow, Reprieve, Target, What};
 use elderlock_sim::invariants::Break;
 use elderlock_sim::record::Record;
 use elderlock_sim::report::{Case, Told, about, of_run};
@@ -213,13 +213,18 @@ fn words(fault: &Fault) -> String {
             format!("{name}: every {kind}{from}{to}{blow}")
         }
         What::Overthrow(Overthrow { candidate, deaf, loyal, restart }) => {
-            let loyal = if loyal == 0 { String::new() } else { format!(" with {}", places(loyal)) };
+            let loyal = with(loyal);
             let restart = if restart { "; the others restart" } else { "" };
             let candidate = whom(Target::Council(candidate));
             format!("{name}: {candidate} hears nobody for {}, then the elder is cut off{loyal}{restart}", about(deaf))
         }
-        What::SplitView(0) => format!("{name}: the elder from the others"),
-        What::SplitView(loyal) => format!("{name}: the elder, {} from the others", places(loyal)),
+        What::SplitView(loyal) => format!("{name}: the elder{} from the others", with(loyal)),
+        What::Reprieve(Reprieve { target, cut, pending }) => {
+            format!("{name}: {}, heard again after {}, and removed {} later", whom(target), about(cut), about(pending))
+        }
+        What::Turncoat(..) => format!("{name}: one of the council"),
+        What::StrayName(named, other) => format!("{name}: m{named} is named late, and m{other} asks"),
+        What::Rush { .. } => name.to_string(),
         What::Isolate(target) | What::Crash(target) | What::Vanish(target) | What::Pause(target) => {
             format!("{name}: {}", whom(target))
         }
@@ -228,6 +233,13 @@ fn words(fault: &Fault) -> String {
         }
         What::CrashBoth | What::CrashAll | What::DieDeciding | What::Swizzle(_) => name.to_string(),
     }
+}
+
+/// Who is cut off with the elder.
+fn with(loyal: Loyal) -> String {
+    let places = if loyal.places == 0 { String::new() } else { format!(" with {}", places(loyal.places)) };
+    let holder = if loyal.holder { " with one who holds" } else { "" };
+    format!("{places}{holder}")
 }
 
 /// The places whose bits are set.
@@ -245,6 +257,8 @@ fn whom(target: Target) -> String {
         Target::Council(_) => "one of the council".to_string(),
         Target::Recovering => "a grantor that recovers".to_string(),
         Target::Awaited => "a member that a recovery waits for".to_string(),
+        Target::Suspender => "a member that suspends a service, or waits to".to_string(),
+        Target::Batcher => "a member that has a batch of locks, or waits for one".to_string(),
     }
 }
 
@@ -259,11 +273,7 @@ fn planted(mutant: Option<&str>) -> Result<impl Fn(World) -> World + use<>, Stri
 #[cfg(elderlock_mutants)]
 fn planted(mutant: Option<&str>) -> Result<impl Fn(World) -> World + use<>, String> {
     use elderlock::protocol::mutant::Mutant;
-    let find = |name: &str| {
-        let found = Mutant::ALL.into_iter().find(|mutant| format!("{mutant:?}") == name);
-        found.ok_or_else(|| format!("there is no {name}"))
-    };
-    let mutant = mutant.map(find).transpose()?;
+    let mutant = mutant.map(str::parse::<Mutant>).transpose()?;
     Ok(move |world: World| match mutant {
         Some(mutant) => world.mutant(mutant),
         None => world,
@@ -284,7 +294,8 @@ mod tests {
         assert_eq!(said(What::SlowWay(0, 3, 1_500_000_000)), "slow way: m0 to m3, by 1.500 s");
         // Numbers that are no places.
         assert_eq!(said(What::Resets(7, 5)), "reset: 5 times, somewhere");
-        assert_eq!(said(What::SplitView(5)), "split view: the elder, m0 m2 from the others");
+        let loyal = Loyal { places: 5, holder: true };
+        assert_eq!(said(What::SplitView(loyal)), "split view: the elder with m0 m2 with one who holds from the others");
         let late = Late { kind: "Grant", from: Some(Target::Grantor), to: Some(1), blow: Some(Blow::Crash) };
         assert_eq!(said(What::Late(late)), "late: every Grant from the grantor to m1, and who sends them is killed");
     }

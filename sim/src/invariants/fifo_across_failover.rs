@@ -8,7 +8,7 @@ use super::{Count, Fact, Invariant, Verdict};
 use crate::history::Ask;
 use crate::world::World;
 use elderlock::protocol::message::WaitReport;
-use elderlock::protocol::{Epoch, Message, Outcome, Packet, ProcessId, ServiceName, Ticket};
+use elderlock::protocol::{Epoch, Message, Outcome, Packet, ProcessId, ServiceName, Ticket, Token};
 use std::collections::BTreeMap;
 
 /// See the module.
@@ -17,6 +17,11 @@ pub struct FifoAcrossFailover {
     /// Places told and not acknowledged, by sender, receiver and number of the message.
     told: BTreeMap<(ProcessId, ProcessId, u64), (Ask, Ticket)>,
     places: BTreeMap<Ask, Ticket>,
+    /// When each place was told first, and when each call was granted first with its latest token: who passes others does
+    /// not pass those that were granted before.
+    since: BTreeMap<Ask, u64>,
+    granted: BTreeMap<Ask, (Token, u64)>,
+    messages: u64,
     /// The latest recovery that each process has answered, by service.
     reported: BTreeMap<(ProcessId, ServiceName), Epoch>,
     premises: Count,
@@ -39,7 +44,7 @@ impl FifoAcrossFailover {
         }
         self.reported.insert((process, service.clone()), epoch);
         self.told.retain(|(_, to, _), (ask, ticket)| {
-            *to != process || world.call(*ask).key.0 != *service || ticket.epoch >= epoch
+            *to != process || world.call(*ask).service != *service || ticket.epoch >= epoch
         });
     }
 }
@@ -66,6 +71,13 @@ impl Invariant for FifoAcrossFailover {
                         }
                     }
                 }
+                // Who is the next grantor has asked itself without a packet, and hears no older one any more.
+                if let Packet::Linked { message, .. } = packet
+                    && let Message::Recover { service, epoch } | Message::Hand { service, epoch } = message
+                    && self.reported.get(&(*process, service.clone())).is_none_or(|reported| reported < epoch)
+                {
+                    self.on_report(world, *process, service, *epoch, &[]);
+                }
                 if let Packet::Linked { message: Message::Report { service, epoch, waits, .. }, .. } = packet {
                     self.on_report(world, *process, service, *epoch, waits);
                 }
@@ -75,18 +87,33 @@ impl Invariant for FifoAcrossFailover {
                     && self.reported.get(&(*to, service.clone())).is_none_or(|reported| *reported <= ticket.epoch)
                 {
                     self.told.insert((*process, *to, *seq), (ask, *ticket));
+                    self.messages += 1;
+                    self.since.entry(ask).or_insert(self.messages);
+                }
+                if let Packet::Linked { message: Message::Grant { request, token, .. }, .. } = packet
+                    && let Some(ask) = world.history().find(*to, *request)
+                    && self.granted.get(&ask).is_none_or(|(known, _)| known < token)
+                {
+                    self.messages += 1;
+                    self.granted.insert(ask, (*token, self.messages));
                 }
                 Ok(())
             }
             Fact::Answers { ask, outcome: Outcome::Granted { .. } } => {
                 let Some(place) = self.places.remove(ask) else { return Ok(()) };
-                let key = &world.call(*ask).key;
+                let served = world.call(*ask);
+                let granted = self.granted.remove(ask).map_or(u64::MAX, |(_, at)| at);
+                self.since.remove(ask);
                 self.places.retain(|ask, _| world.call(*ask).is_open());
                 for (earlier, ticket) in &self.places {
                     let call = world.call(*earlier);
                     let view = world.latest.values().max_by_key(|view| view.number);
                     let is_member = view.is_some_and(|view| view.contains(call.process));
-                    if call.key == *key && is_member {
+                    // Whoever waits behind a suspension is not served before it.
+                    let is_before = call.shares(served)
+                        || (call.suspends() && call.service == served.service && !served.suspends());
+                    let is_told = self.since.get(earlier).is_none_or(|since| *since < granted);
+                    if is_before && is_member && is_told {
                         self.premises += 1;
                         if *ticket < place && world.bounded {
                             return Err(format!("{ask:?} with {place:?} is served before {earlier:?} with {ticket:?}"));

@@ -5,7 +5,7 @@
 //! What needs clocks is demanded inside their bound.
 
 use super::{Count, Fact, Invariant, Verdict};
-use crate::history::Ask;
+use crate::history::{Ask, Deed};
 use crate::world::World;
 use elderlock::protocol::{Epoch, Event, GrantorState, LostReason, ServiceName, Time};
 use std::collections::BTreeMap;
@@ -36,6 +36,9 @@ impl HoldsSurvive {
                 !world.one_lineage || view.is_some_and(|view| !view.contains(call.process))
             }
             LostReason::Left => peer.leaving,
+            LostReason::Destroyed => world.history().calls.iter().any(|destroys| {
+                destroys.deed == Deed::Destroy && destroys.process == call.process && destroys.service == call.service
+            }),
             LostReason::Superseded => !world.bounded,
             _ => false,
         };
@@ -56,16 +59,16 @@ impl HoldsSurvive {
                 }
             }
             let is_latest = |(service, epoch, state): &(&ServiceName, Epoch, GrantorState)| {
-                **service == call.key.0
+                **service == call.service
                     && *state == GrantorState::Acting
                     && self.latest.get(*service).is_none_or(|latest| latest <= epoch)
             };
             let is_granted_here = node.grantors().any(|term| is_latest(&term));
             if is_granted_here && world.bounded && view.contains(call.process) {
                 self.premises += 1;
-                let mut held = node.table(&call.key.0);
+                let mut held = node.table(&call.service);
                 if !held.any(|one| one == (call.process, call.request, call.token())) {
-                    return Err(format!("m{place} grants {} and knows nothing of {call:?}", call.key.0));
+                    return Err(format!("m{place} grants {} and knows nothing of {call:?}", call.service));
                 }
             }
             let counts = world.bounded && !world.common.trust_refused && !view.contains(call.process);

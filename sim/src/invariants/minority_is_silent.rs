@@ -96,7 +96,7 @@ impl Invariant for MinorityIsSilent {
                     let member = world.call(*ask).member;
                     let still = self.last.get(&member).is_some_and(|last| world.now > last + (silent_from - since));
                     if world.is_granted(*ask) && still {
-                        return Err(format!("m{member} is granted {:?} far from any quorum", world.call(*ask).key));
+                        return Err(format!("m{member} is granted {:?} far from any quorum", world.call(*ask).lock()));
                     }
                 }
             }

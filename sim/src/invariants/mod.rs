@@ -3,21 +3,26 @@
 //! An invariant hears every [`Fact`] of a run in order, with the World as it is at that moment, and counts how often
 //! its premise held: one that never had anything to say is no proof of anything.
 
+pub mod batch_is_atomic;
 pub mod converges_after_heal;
 pub mod cost_is_bounded;
+pub mod destroyed_is_over;
 pub mod epochs_rise;
 pub mod exclusive_by_lease;
 pub mod fifo_across_failover;
 pub mod holds_survive;
+pub mod last_young_turk_wins;
 pub mod minority_is_silent;
 pub mod no_leaked_hold;
 pub mod no_lost_wakeup;
 pub mod no_resurrected_grant;
+pub mod nothing_lost_in_transfer;
 pub mod one_elder_per_view;
 pub mod one_grantor_per_epoch;
 pub mod one_lineage;
 pub mod one_outcome_per_request;
 pub mod recovered_table_is_the_union;
+pub mod suspension_is_exclusive;
 pub mod token_belongs_to_one_hold;
 pub mod tokens_rise;
 pub mod told_before_regrant;
@@ -191,9 +196,14 @@ fn all() -> Vec<Box<dyn Invariant>> {
         Box::new(token_belongs_to_one_hold::TokenBelongsToOneHold::default()),
         Box::new(tokens_rise::TokensRise::default()),
         Box::new(exclusive_by_lease::ExclusiveByLease::default()),
+        Box::new(suspension_is_exclusive::SuspensionIsExclusive::default()),
+        Box::new(batch_is_atomic::BatchIsAtomic::default()),
         Box::new(told_before_regrant::ToldBeforeRegrant::default()),
         Box::new(holds_survive::HoldsSurvive::default()),
         Box::new(recovered_table_is_the_union::RecoveredTableIsTheUnion::default()),
+        Box::new(last_young_turk_wins::LastYoungTurkWins::default()),
+        Box::new(nothing_lost_in_transfer::NothingLostInTransfer::default()),
+        Box::new(destroyed_is_over::DestroyedIsOver::default()),
         Box::new(no_resurrected_grant::NoResurrectedGrant::default()),
         Box::new(fifo_across_failover::FifoAcrossFailover::default()),
         Box::new(minority_is_silent::MinorityIsSilent::default()),
@@ -233,7 +243,9 @@ impl Judge {
         for name in [converges_after_heal::NAME, no_leaked_hold::NAME, no_lost_wakeup::NAME] {
             premises.entry(name).or_default();
         }
-        premises.extend(self.all.iter().flatten().map(|invariant| (invariant.name(), invariant.premises())));
+        for invariant in self.all.iter().flatten() {
+            *premises.entry(invariant.name()).or_default() += invariant.premises();
+        }
         premises
     }
 }

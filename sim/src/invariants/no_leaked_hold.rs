@@ -1,22 +1,24 @@
 //! `no_leaked_hold`: once all is given back every lock can be had from every member, and then no member's tables have
 //! anything in them.
 
-use crate::history::Ask;
+use crate::history::{Ask, Deed, lock_name};
 use crate::liveness::Demand;
 use crate::world::World;
-use elderlock::protocol::{Outcome, Wait};
+use elderlock::protocol::{Outcome, Owner, Wait, Want};
 
 /// The name.
 pub const NAME: &str = "no_leaked_hold";
 
 /// Demands it. False if it is broken.
 pub fn demand(world: &mut World, demand: &Demand) -> bool {
-    for (service, name) in world.history().keys() {
-        let name = String::from_utf8_lossy(name.as_bytes()).into_owned();
+    for key in world.history().keys() {
+        let (service, name) = key.clone();
         for place in world.demanded().filter(|place| world.is_up(*place)).collect::<Vec<_>>() {
-            let ask = world.ask(place, service.as_str(), &name, Wait::AtMost(demand.answer), None);
+            let deed = Deed::Hold(name.clone().map_or(Want::Suspension, Want::Lock));
+            let limit = Wait::AtMost(demand.answer);
+            let ask = world.want(place, service.as_str(), deed, Owner::default(), limit, None);
             if !granted(world, ask, demand) {
-                let what = format!("m{place} cannot get {name} of {service}: {:?}", world.outcome(ask));
+                let what = format!("m{place} cannot get {}: {:?}", lock_name(&key), world.outcome(ask));
                 let lock = world.call(ask).lock();
                 world.fail_about(NAME, Some(lock), what);
                 return false;

@@ -40,7 +40,9 @@ impl Invariant for NoResurrectedGrant {
         match fact {
             Fact::Sent { process, place, to: Some(to), packet: Packet::Linked { message, .. } } => match message {
                 Message::Grant { service, epoch, request, .. } => {
-                    self.sent.insert((*to, *request), (*epoch, service.clone()));
+                    // Who takes a table over says again what was granted from it: that counts as its own.
+                    let sent = self.sent.entry((*to, *request)).or_insert((*epoch, service.clone()));
+                    sent.0 = sent.0.max(*epoch);
                 }
                 Message::Report { service, epoch, holds, .. } => {
                     self.told.extend(holds.iter().map(|hold| (*process, hold.request)));
@@ -63,15 +65,20 @@ impl Invariant for NoResurrectedGrant {
             Fact::Answers { ask, outcome: Outcome::Granted { token, .. } } => {
                 let call = world.call(*ask);
                 let key = (call.process, call.request);
-                self.sent.remove(&key);
+                let said_by = self.sent.remove(&key).map(|(epoch, _)| epoch);
+                let node = world.peers[call.member].node.as_ref();
+                let own = node.and_then(|node| node.grantors().find(|(of, ..)| **of == call.service));
+                let said_by = said_by.max(own.map(|(_, epoch, _)| epoch));
                 let was_told = self.told.remove(&key);
-                if let Some(epoch) = self.answered.get(&(call.process, call.key.0.clone()))
+                if let Some(epoch) = self.answered.get(&(call.process, call.service.clone()))
                     && *token < epoch.0
                     && !was_told
+                    && said_by < Some(*epoch)
                 {
                     return Err(format!(
                         "m{} begins to hold {:?} with {token:?} after it has answered {epoch:?}",
-                        call.member, call.key
+                        call.member,
+                        call.lock()
                     ));
                 }
             }

@@ -7,7 +7,9 @@
 use super::{Count, Fact, Invariant, Verdict};
 use crate::history::{Ask, Call};
 use crate::world::World;
-use elderlock::protocol::{Epoch, Event, Message, Packet, ProcessId, RequestId, ServiceName, Token, Wait};
+use elderlock::protocol::{
+    Epoch, Event, GrantorState, Message, Packet, ProcessId, RequestId, ServiceName, Token, Wait,
+};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -63,7 +65,9 @@ impl RecoveredTableIsTheUnion {
                 return Err(format!("m{place} has recovered what was over ({token:?}): {call:?}"));
             }
         }
-        let of_it = |ask: &Ask| world.call(*ask).key.0 == *service && is_member(world.call(*ask));
+        let of_it = |ask: &Ask| {
+            !world.call(*ask).keys.is_empty() && world.call(*ask).service == *service && is_member(world.call(*ask))
+        };
         for ask in history.claims().chain(history.open()).filter(of_it) {
             let call = world.call(ask);
             let known = table.get(&(call.process, call.request));
@@ -79,7 +83,11 @@ impl RecoveredTableIsTheUnion {
                 }
             } else if !is_try && call.asked < since && asking.whom.contains(&call.process) {
                 self.premises += 1;
-                if known.is_none() {
+                // Of two holders that would suspend the service one is refused.
+                let suspends = |(process, request): &(_, _)| {
+                    history.find(*process, *request).is_some_and(|ask| world.call(ask).suspends())
+                };
+                if known.is_none() && !(call.suspends() && table.keys().any(suspends)) {
                     return Err(format!("m{place} has recovered nothing of a waiter: {call:?}"));
                 }
             }
@@ -100,11 +108,19 @@ impl Invariant for RecoveredTableIsTheUnion {
     fn hear(&mut self, world: &World, fact: &Fact<'_>) -> Verdict {
         match fact {
             Fact::Sent {
+                place,
                 process,
                 to: Some(to),
                 packet: Packet::Linked { message: Message::Recover { service, epoch }, .. },
-                ..
             } => {
+                // One that acts already only checks the table that it was handed.
+                let node = world.peers[*place].node.as_ref();
+                let acts = |(of, term, state): (&ServiceName, Epoch, GrantorState)| {
+                    (of, term, state) == (service, *epoch, GrantorState::Acting)
+                };
+                if node.is_some_and(|node| node.grantors().any(acts)) {
+                    return Ok(());
+                }
                 if self.asking.get(service).is_none_or(|latest| latest.epoch < *epoch) {
                     let asking = Asking { epoch: *epoch, since: world.now, whom: BTreeSet::from([*process]) };
                     self.asking.insert(service.clone(), asking);
@@ -120,6 +136,10 @@ impl Invariant for RecoveredTableIsTheUnion {
                     // Named without a question: nobody who asked before is the latest any more.
                     _ => _ = self.asking.remove(service),
                 }
+            }
+            // It has begun and handed its table over in one step: that is another invariant's.
+            Fact::Event { place, event: Event::LostGrantor { service, .. }, .. } => {
+                self.ended.take_if(|(at, ended)| at == place && ended == service);
             }
             Fact::Loses { ask, .. } => _ = self.lost.insert(*ask, world.now),
             Fact::Ends { process, .. } => _ = self.gone.insert(*process, world.now),

@@ -1,7 +1,7 @@
 //! `token_belongs_to_one_hold`: no token is given out twice in the life of a cluster, whatever the clocks do.
 
 use super::{Count, Fact, Invariant, Verdict};
-use crate::history::{Ask, Key};
+use crate::history::{Ask, Key, nth};
 use crate::kind::message;
 use crate::world::World;
 use elderlock::protocol::{Message, Outcome, Packet, ProcessId, RequestId, Token};
@@ -39,11 +39,13 @@ impl Invariant for TokenBelongsToOneHold {
             Fact::Answers { ask, outcome: Outcome::Granted { token, .. } } => {
                 self.premises += 1;
                 let call = world.call(*ask);
-                if let Some((other, key)) = self.answered.insert(*token, (*ask, call.key.clone())) {
-                    return Err(format!(
-                        "{token:?} is the token of {other:?} for {key:?} and of {ask:?} for {:?}",
-                        call.key
-                    ));
+                for (index, key) in call.keys.iter().enumerate() {
+                    let token = nth(*token, index);
+                    if let Some((other, before)) = self.answered.insert(token, (*ask, key.clone())) {
+                        return Err(format!(
+                            "{token:?} is the token of {other:?} for {before:?} and of {ask:?} for {key:?}"
+                        ));
+                    }
                 }
                 self.grant(*token, call.process, call.request)
             }

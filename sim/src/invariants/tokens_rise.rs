@@ -2,7 +2,7 @@
 //! bound; outside it two holds may overlap, and then the store refuses the lower one.
 
 use super::{Count, Fact, Invariant, Verdict};
-use crate::history::Key;
+use crate::history::{Key, nth};
 use crate::world::World;
 use elderlock::protocol::{Outcome, Token};
 use std::collections::BTreeMap;
@@ -28,11 +28,13 @@ impl Invariant for TokensRise {
         if !world.bounded {
             return Ok(());
         }
-        let key = &world.call(*ask).key;
-        if let Some(last) = self.last.insert(key.clone(), *token) {
-            self.premises += 1;
-            if last >= *token {
-                return Err(format!("{ask:?} gets {token:?} for {key:?} after {last:?}"));
+        for (index, key) in world.call(*ask).keys.iter().enumerate() {
+            let token = nth(*token, index);
+            if let Some(last) = self.last.insert(key.clone(), token) {
+                self.premises += 1;
+                if last >= token {
+                    return Err(format!("{ask:?} gets {token:?} for {key:?} after {last:?}"));
+                }
             }
         }
         Ok(())

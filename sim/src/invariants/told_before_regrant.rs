@@ -25,19 +25,21 @@ impl Invariant for ToldBeforeRegrant {
 
     fn hear(&mut self, world: &World, fact: &Fact<'_>) -> Verdict {
         if let Fact::Loses { ask, .. } = fact {
-            self.lost.insert(world.call(*ask).key.clone());
+            self.lost.extend(world.call(*ask).keys.iter().cloned());
         }
         let Fact::Answered { ask } = fact else { return Ok(()) };
         if !world.bounded || !world.is_granted(*ask) {
             return Ok(());
         }
         let call = world.call(*ask);
-        self.premises += u64::from(self.lost.remove(&call.key));
-        for other in world.history().claims_of(&call.key).filter(|other| other != ask) {
-            let theirs = world.call(other);
-            let busy_now = world.peers[theirs.member].due.is_some_and(|due| due <= world.now);
-            if world.is_up(theirs.member) && !busy_now {
-                return Err(format!("m{} gets {:?} and m{} was not told", call.member, call.key, theirs.member));
+        for key in &call.keys {
+            self.premises += u64::from(self.lost.remove(key));
+            for other in world.history().claims_of(key).filter(|other| other != ask) {
+                let theirs = world.call(other);
+                let busy_now = world.peers[theirs.member].due.is_some_and(|due| due <= world.now);
+                if world.is_up(theirs.member) && !busy_now {
+                    return Err(format!("m{} gets {key:?} and m{} was not told", call.member, theirs.member));
+                }
             }
         }
         Ok(())

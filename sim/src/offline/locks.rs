@@ -2,13 +2,13 @@
 
 use super::stage::Stage;
 use super::{Findings, Terms};
-use crate::record::{Entry, Line, Record};
+use crate::record::{Deed, Entry, Line, Record};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// How much later than its limit an answer may come.
 const LATE: u64 = 2_000_000;
 
-/// A lock of a service.
+/// A lock of a service. The suspension of the service goes by the empty name, which is no lock's.
 type Lock<'a> = (&'a str, &'a str);
 
 /// What became of a call.
@@ -17,7 +17,10 @@ struct Call<'a> {
     number: usize,
     place: usize,
     life: u64,
-    lock: Lock<'a>,
+    service: &'a str,
+    deed: Deed,
+    locks: Vec<Lock<'a>>,
+    owner: u64,
     /// Its wait limit in nanoseconds; zero: a try.
     wait: Option<u64>,
     asked: u64,
@@ -75,6 +78,14 @@ struct Sweep<'a, 'f> {
     findings: &'f mut Findings,
     stage: Stage,
     calls: BTreeMap<usize, Call<'a>>,
+    /// Services that somebody wanted to suspend.
+    suspended: BTreeSet<&'a str>,
+    /// Terms that began by asking everybody.
+    recovered: BTreeSet<(&'a str, u64)>,
+    /// Who grants what, as far as places have said.
+    grants: BTreeSet<(usize, &'a str)>,
+    /// Services that each process has destroyed.
+    destroyed: BTreeSet<(usize, u64, &'a str)>,
     /// Calls of a lock that wait or hold.
     open: BTreeMap<Lock<'a>, Vec<usize>>,
     /// The highest epoch of each service that has begun to act.
@@ -95,6 +106,10 @@ pub(super) fn check(record: &Record, terms: &Terms, findings: &mut Findings) -> 
         findings,
         stage: Stage::default(),
         calls: BTreeMap::new(),
+        suspended: BTreeSet::new(),
+        recovered: BTreeSet::new(),
+        grants: BTreeSet::new(),
+        destroyed: BTreeSet::new(),
         open: BTreeMap::new(),
         acting: BTreeMap::new(),
         untold: Vec::new(),
@@ -126,13 +141,23 @@ impl<'a> Sweep<'a, '_> {
     fn read(&mut self, line: &'a Line) -> Result<(), String> {
         let (at, place) = (line.at, line.place.unwrap_or_default());
         match &line.entry {
-            Entry::Invoke { call, service, name, wait, .. } => {
-                let lock = (service.as_str(), name.as_str());
+            Entry::Invoke { call, service, deed, names, owner, wait, .. } => {
+                let mut locks: Vec<Lock<'a>> = names.iter().map(|name| (service.as_str(), name.as_str())).collect();
+                if *deed == Deed::Suspend {
+                    locks.push((service, ""));
+                    self.suspended.insert(service);
+                }
+                if *deed == Deed::Destroy {
+                    self.destroyed.insert((place, line.life, service));
+                }
                 let new = Call {
                     number: *call,
                     place,
                     life: line.life,
-                    lock,
+                    service,
+                    deed: *deed,
+                    locks: locks.clone(),
+                    owner: *owner,
                     wait: *wait,
                     asked: at,
                     slept: self.stage.place(place).paused,
@@ -145,11 +170,22 @@ impl<'a> Sweep<'a, '_> {
                 if self.calls.insert(*call, new).is_some() {
                     return Err(format!("call {call} is asked twice"));
                 }
-                self.open.entry(lock).or_default().push(*call);
+                for lock in locks {
+                    self.open.entry(lock).or_default().push(*call);
+                }
             }
             Entry::Ok { call, token, until } => self.on_ok(line, *call, *token, until.unwrap_or(u64::MAX))?,
             Entry::Fail { call, answer } => {
                 self.on_answer(line, *call, answer == "timed out")?;
+                let asked = self.call(*call, line)?;
+                let (deed, service) = (asked.deed, asked.service);
+                if deed == Deed::Become {
+                    self.findings.premise("last_young_turk_wins");
+                    if answer == "won" && !self.grants.contains(&(place, service)) {
+                        let what = format!("m{place} is told that it grants {service} and does not");
+                        self.flaw("last_young_turk_wins", at, what);
+                    }
+                }
                 self.call(*call, line)?.failed = true;
                 self.close(*call);
             }
@@ -173,14 +209,17 @@ impl<'a> Sweep<'a, '_> {
                     self.flaw("one_outcome_per_request", at, what);
                 }
             }
-            Entry::Write { call, token, taken } => self.on_write(line, *call, *token, *taken)?,
+            Entry::Write { call, index, token, taken } => self.on_write(line, *call, *index, *token, *taken)?,
             Entry::Wake => self.on_wake(place, at),
             Entry::Pause => {
                 for call in self.calls.values_mut().filter(|call| call.place == place && call.life == line.life) {
                     call.slept = true;
                 }
             }
-            Entry::End { how } => self.on_end(line, how),
+            Entry::End { how } => {
+                self.grants.retain(|(of, _)| *of != place);
+                self.on_end(line, how);
+            }
             Entry::View { members, lives, .. }
                 if members.iter().zip(lives).all(|(member, life)| (*member, *life) != (place, line.life)) =>
             {
@@ -194,11 +233,17 @@ impl<'a> Sweep<'a, '_> {
                 let held = held.flat_map(|(_, open)| open).filter(|call| self.calls[*call].holds()).count();
                 if *recovering {
                     (0..held).for_each(|_| self.findings.premise("holds_survive"));
-                } else {
+                    self.recovered.insert((service, *epoch));
+                    return Ok(());
+                }
+                self.grants.insert((place, service));
+                // One that was handed a table says again what was granted from it.
+                if self.recovered.contains(&(service.as_str(), *epoch)) {
                     let acting = self.acting.entry(service).or_default();
                     *acting = (*acting).max(*epoch);
                 }
             }
+            Entry::NoGrantor { service, .. } => _ = self.grants.remove(&(place, service.as_str())),
             _ => {}
         }
         Ok(())
@@ -243,8 +288,10 @@ impl<'a> Sweep<'a, '_> {
         let (at, place) = (line.at, line.place.unwrap_or_default());
         let call = self.call(number, line)?;
         call.hold = Some(Hold { token, from: at, until, cap: u64::MAX });
-        let (lock, life, is_over) = (call.lock, call.life, call.told() != u64::MAX);
-        let others: Vec<usize> = self.open.get(&lock).into_iter().flatten().copied().filter(|n| *n != number).collect();
+        let (service, life, is_over) = (call.service, call.life, call.told() != u64::MAX);
+        let locks = call.locks.clone();
+        let others = locks.iter().filter_map(|lock| self.open.get(lock)).flatten().copied();
+        let others: BTreeSet<usize> = others.filter(|other| *other != number).collect();
         for other in others {
             let other = &self.calls[&other];
             if other.holds() {
@@ -252,15 +299,19 @@ impl<'a> Sweep<'a, '_> {
                     self.untold.push((at, other.number, number));
                 }
             } else if other.waits() && (other.place, other.life) == (place, life) && !other.is_try() {
+                // Who holds something passes those who wait behind a suspension.
+                if self.suspended.contains(service) {
+                    continue;
+                }
                 self.findings.premise("fifo_across_failover");
                 if other.number < number && !self.calls[&number].is_try() {
-                    let what = format!("call {number} of m{place} is served before {}, for {lock:?}", other.number);
+                    let what = format!("call {number} of m{place} is served before {}, for {locks:?}", other.number);
                     self.findings.flaw("fifo_across_failover", at, what);
                 }
             }
         }
         if self.terms.bounded
-            && let Some(acting) = self.acting.get(lock.0)
+            && let Some(acting) = self.acting.get(service)
         {
             self.findings.premise("no_resurrected_grant");
             // What was won while the member's lease did not run was reported, and begins when it runs again.
@@ -285,13 +336,14 @@ impl<'a> Sweep<'a, '_> {
             return Ok(());
         }
         call.lost = Some(at);
-        let (place, life) = (call.place, call.life);
+        let (place, life, service) = (call.place, call.life, call.service);
         let until = call.hold.as_ref().map_or(0, |hold| hold.until);
         let state = self.stage.place(place);
         let why = match reason {
             "lease ended" => at >= until,
             "suspended" => !state.is_leased(at),
             "left" => state.leaving,
+            "destroyed" => self.destroyed.contains(&(place, life, service)),
             "superseded" => !self.terms.bounded,
             "expelled" => {
                 self.expelled.push((at, place, life, number));
@@ -307,10 +359,11 @@ impl<'a> Sweep<'a, '_> {
         Ok(())
     }
 
-    fn on_write(&mut self, line: &Line, number: usize, token: u64, taken: bool) -> Result<(), String> {
+    fn on_write(&mut self, line: &Line, number: usize, index: usize, token: u64, taken: bool) -> Result<(), String> {
         // The writer may be gone, and its write still under way: the store sees the token only.
         let call = self.calls.get(&number).ok_or_else(|| format!("call {number} was never asked"))?;
-        let (lock, own) = (call.lock, call.hold.as_ref().map(|hold| hold.token));
+        let lock = *call.locks.get(index).ok_or_else(|| format!("call {number} has no lock {index}"))?;
+        let own = call.hold.as_ref().map(|hold| hold.token + index as u64);
         let believes = line.life == call.life && line.at < call.believed_until();
         let highest = self.stores.entry(lock).or_default();
         self.findings.premise("stale_writes_are_refused");
@@ -368,8 +421,10 @@ impl<'a> Sweep<'a, '_> {
 
     fn close(&mut self, number: usize) {
         let Some(call) = self.calls.get(&number) else { return };
-        if let Some(open) = self.open.get_mut(&call.lock) {
-            open.retain(|open| *open != number);
+        for lock in &call.locks {
+            if let Some(open) = self.open.get_mut(lock) {
+                open.retain(|open| *open != number);
+            }
         }
     }
 
@@ -395,15 +450,19 @@ impl<'a> Sweep<'a, '_> {
         for call in self.calls.values() {
             let Some(hold) = &call.hold else { continue };
             self.findings.premise("token_belongs_to_one_hold");
-            if let Some(other) = owners.insert(hold.token, call.number) {
-                let what = format!("calls {other} and {} both have the token {}", call.number, hold.token);
-                self.findings.flaw("token_belongs_to_one_hold", hold.from, what);
+            for (index, lock) in call.locks.iter().enumerate() {
+                let token = hold.token + index as u64;
+                if let Some(other) = owners.insert(token, call.number) {
+                    let what = format!("calls {other} and {} both have the token {token}", call.number);
+                    self.findings.flaw("token_belongs_to_one_hold", hold.from, what);
+                }
+                holds.entry(*lock).or_default().push((token, call));
             }
-            holds.entry(call.lock).or_default().push((hold.token, call));
         }
         if !self.terms.bounded {
             return;
         }
+        find_company(&self.calls, self.findings);
         for (lock, mut holds) in holds {
             holds.sort_by_key(|(token, _)| *token);
             let mut last: Option<&Call<'_>> = None;
@@ -429,6 +488,30 @@ impl<'a> Sweep<'a, '_> {
                 // The one that is believed in longest is the one to beat.
                 if last.is_none_or(|before| before.believed_until() <= call.believed_until()) {
                     last = Some(call);
+                }
+            }
+        }
+    }
+}
+
+/// Whoever has suspended a service is alone with it, but for holds of the same owner, or of the whole member.
+fn find_company(calls: &BTreeMap<usize, Call<'_>>, findings: &mut Findings) {
+    let mut holds: BTreeMap<&str, Vec<(&Call<'_>, u64, u64)>> = BTreeMap::new();
+    for call in calls.values() {
+        if let Some(hold) = &call.hold {
+            holds.entry(call.service).or_default().push((call, hold.from, call.believed_until()));
+        }
+    }
+    for holds in holds.values() {
+        for (suspension, from, until) in holds.iter().filter(|(call, ..)| call.deed == Deed::Suspend) {
+            findings.premise("suspension_is_exclusive");
+            for (hold, began, ended) in holds.iter().filter(|(hold, ..)| hold.number != suspension.number) {
+                let is_own = (hold.place, hold.life) == (suspension.place, suspension.life)
+                    && (hold.owner == suspension.owner || hold.owner == 0 || suspension.owner == 0);
+                if !is_own && began < until && from < ended {
+                    let who = |call: &Call<'_>| format!("call {} of m{}", call.number, call.place);
+                    let what = format!("{} suspends {} beside {}", who(suspension), suspension.service, who(hold));
+                    findings.flaw("suspension_is_exclusive", *(from.max(began)), what);
                 }
             }
         }

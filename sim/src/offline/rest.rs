@@ -2,13 +2,14 @@
 
 use super::Findings;
 use super::stage::Stage;
-use crate::record::{Entry, Record};
+use crate::record::{Deed, Entry, Record};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// One call, as far as it matters here.
 struct Call<'a> {
     place: usize,
-    key: (&'a str, &'a str),
+    /// Its locks; the suspension goes by the empty name.
+    keys: Vec<(&'a str, &'a str)>,
     asked: u64,
     held: bool,
     over: bool,
@@ -31,16 +32,19 @@ pub(super) fn check(record: &Record, findings: &mut Findings) {
         stage.heed(line);
         match &line.entry {
             Entry::Heal => healed_at = Some(line.at),
-            Entry::Invoke { call, service, name, .. } => {
+            Entry::Invoke { call, service, deed, names, .. } => {
                 let place = line.place.unwrap_or_default();
-                let key = (service.as_str(), name.as_str());
-                calls.insert(*call, Call { place, key, asked: line.at, held: false, over: false });
+                let mut keys: Vec<_> = names.iter().map(|name| (service.as_str(), name.as_str())).collect();
+                if *deed == Deed::Suspend {
+                    keys.push((service, ""));
+                }
+                calls.insert(*call, Call { place, keys, asked: line.at, held: false, over: false });
             }
             Entry::Ok { call, .. } => {
                 if let Some(call) = calls.get_mut(call) {
                     call.held = true;
                     if healed_at.is_some_and(|healed| call.asked >= healed) {
-                        had.insert((call.place, call.key.0, call.key.1));
+                        had.extend(call.keys.iter().map(|(service, name)| (call.place, *service, *name)));
                     }
                 }
             }
@@ -66,9 +70,9 @@ pub(super) fn check(record: &Record, findings: &mut Findings) {
     for (number, call) in calls.iter().filter(|(_, call)| !call.over && places.contains(&call.place)) {
         let (invariant, what) =
             if call.held { ("no_leaked_hold", "still held") } else { ("no_lost_wakeup", "not answered") };
-        findings.flaw(invariant, at, format!("call {number} of m{} for {:?} is {what}", call.place, call.key));
+        findings.flaw(invariant, at, format!("call {number} of m{} for {:?} is {what}", call.place, call.keys));
     }
-    let keys: BTreeSet<_> = calls.values().map(|call| call.key).collect();
+    let keys: BTreeSet<_> = calls.values().flat_map(|call| call.keys.iter().copied()).collect();
     for (service, name) in keys {
         for place in &places {
             findings.premise("no_leaked_hold");

@@ -1,6 +1,6 @@
 //! What a record tells, put together for drawing: spans instead of instants.
 
-use crate::record::{Entry, Line, Record};
+use crate::record::{Deed, Entry, Line, Record};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What a member is called when it has become the elder.
@@ -280,10 +280,11 @@ impl Teller {
         let (at, end) = (line.at, self.story.end);
         let open = Span { from: at, until: end };
         match (&line.entry, line.place) {
-            (Entry::Invoke { call, service, name, .. }, Some(place)) => {
+            (Entry::Invoke { call, service, deed: deed @ (Deed::Lock | Deed::Suspend), names, .. }, Some(place)) => {
                 self.calls.insert(*call, self.story.holds.len());
                 self.lane(place);
-                let lock = format!("{service}/{name}");
+                let names = if *deed == Deed::Suspend { "*".to_string() } else { names.join("+") };
+                let lock = format!("{service}/{names}");
                 let (token, how) = (String::new(), String::new());
                 let (got, lease, stopped) = (None, None, None);
                 self.story.holds.push(Hold { place, lock, asked: at, got, token, lease, stopped, over: end, end: how });
@@ -302,7 +303,7 @@ impl Teller {
             (Entry::Unknown { call }, _) => self.over(*call, at, "its process ended"),
             (Entry::Release { call }, _) => self.over(*call, at, "given back"),
             (Entry::Lost { call, reason }, _) => self.over(*call, at, &format!("lost: {reason}")),
-            (Entry::Write { call, token: number, taken }, Some(_)) => {
+            (Entry::Write { call, token: number, taken, .. }, Some(_)) => {
                 let lock = self.hold(*call).map(|hold| hold.lock.clone()).unwrap_or_default();
                 if !taken {
                     self.note(line, 4, format!("write to {lock} with {} refused", token(*number)));
@@ -577,7 +578,15 @@ mod tests {
     }
 
     fn ask(call: usize) -> Entry {
-        Entry::Invoke { call, service: "stock".into(), name: "a".into(), wait: None, lease: None }
+        Entry::Invoke {
+            call,
+            service: "stock".into(),
+            deed: Deed::Lock,
+            names: vec!["a".into()],
+            owner: 0,
+            wait: None,
+            lease: None,
+        }
     }
 
     fn granted(call: usize, until: u64) -> Entry {

@@ -32,6 +32,20 @@ pub fn meaning(invariant: &str) -> (String, String) {
         "recovered_table_is_the_union" => {
             ("a new grantor knows what all members know", "a new grantor does not know what a member holds")
         }
+        "suspension_is_exclusive" => {
+            ("who suspends a service is alone", "somebody held a lock of a service that another had suspended")
+        }
+        "batch_is_atomic" => ("a batch is held whole or not at all", "a batch was torn"),
+        "last_young_turk_wins" => (
+            "the last who asks to grant does, and nobody is lied to",
+            "a young turk granted, or was told, what is not so",
+        ),
+        "nothing_lost_in_transfer" => {
+            ("a table changes hands whole", "a hold or a place was lost when a table changed hands")
+        }
+        "destroyed_is_over" => {
+            ("what was asked of a destroyed service is over", "something was left of a destroyed service")
+        }
         "no_resurrected_grant" => ("what is over is never granted again", "a grant that was over came back"),
         "stale_writes_are_refused" => ("the store takes no stale write", "a stale write was taken"),
         "who_leaves_has_left" => ("who says goodbye leaves in order", "who said goodbye was expelled"),

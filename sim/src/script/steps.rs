@@ -6,7 +6,7 @@ use super::words::{
 };
 use crate::kind::KINDS;
 use crate::network::{MS, Narrow, Weather};
-use crate::step::{Packets, Rumour, Step};
+use crate::step::{Packets, Rumour, Step, Wanted};
 use crate::transcript::span;
 use elderlock::protocol::{LockName, ServiceName, Wait};
 use goldenscript::{Argument, ArgumentConsumer};
@@ -18,14 +18,35 @@ pub fn write_step(step: &Step) -> String {
     let quoted = |text: &str| Argument::Positional(text.to_string()).to_string();
     let nanos = |span: &Duration| span.as_nanos() as u64;
     match step {
-        Step::Ask { call, place, service, name, wait, lease } => {
-            let (verb, wait) = match wait {
-                Wait::Try => ("try", String::new()),
-                Wait::AtMost(limit) => ("lock", format!(" wait={}", span(nanos(limit)))),
-                Wait::Forever => ("lock", String::new()),
+        Step::Ask { call, place, service, wanted, owner, wait, lease } => {
+            let (verb, names): (&str, Vec<String>) = match wanted {
+                Wanted::Lock(name) => ("lock", vec![quoted(name)]),
+                Wanted::Batch(names) => ("lock-all", names.iter().map(|name| quoted(name)).collect()),
+                Wanted::Suspension => ("suspend", Vec::new()),
+                Wanted::Become => ("become", Vec::new()),
+                Wanted::Destroy => ("destroy", Vec::new()),
+                Wanted::SeeLock(name) => ("see", vec![quoted(name)]),
+                Wanted::SeeSuspension => ("see-suspension", Vec::new()),
+                Wanted::SeePlace(call) => ("see-place", vec![format!("c{call}")]),
+                Wanted::SeeHeld => ("see-held", Vec::new()),
             };
-            let lease = lease.as_ref().map(|lease| format!(" lease={}", span(nanos(lease)))).unwrap_or_default();
-            format!("{verb} c{call} m{place} {} {}{wait}{lease}", quoted(service), quoted(name))
+            let verb = if *wait == Wait::Try {
+                TRIES.iter().find(|(of, _)| *of == verb).map_or(verb, |(_, to)| to)
+            } else {
+                verb
+            };
+            let mut text = format!("{verb} c{call} m{place} {}", quoted(service));
+            names.iter().for_each(|name| text += &format!(" {name}"));
+            if let Wait::AtMost(limit) = wait {
+                text += &format!(" wait={}", span(nanos(limit)));
+            }
+            if let Some(lease) = lease {
+                text += &format!(" lease={}", span(nanos(lease)));
+            }
+            if *owner != 0 {
+                text += &format!(" owner={owner}");
+            }
+            text
         }
         Step::Release(call) => format!("release c{call}"),
         Step::Cancel(call) => format!("cancel c{call}"),
@@ -89,6 +110,10 @@ pub fn write_step(step: &Step) -> String {
     }
 }
 
+/// How something is called that is asked for without waiting. What is not here never waits, or always does.
+const TRIES: [(&str, &str); 4] =
+    [("lock", "try"), ("lock-all", "try-all"), ("suspend", "try-suspend"), ("become", "try-become")];
+
 const RUMOURS: [(Rumour, &str); 4] = [
     (Rumour::Unreachable, "unreachable"),
     (Rumour::Refused, "refused"),
@@ -99,18 +124,38 @@ const RUMOURS: [(Rumour, &str); 4] = [
 /// A step from the line of a script: its first word, and the rest. `None`: no step is called so.
 pub(super) fn read_step(name: &str, args: &mut ArgumentConsumer<'_>) -> Parsed<Option<Step>> {
     let step = match name {
-        "lock" | "try" => {
-            let (call, place) = (call(args)?, place(args)?);
-            let (service, lock) = (word(args, "a service")?.to_string(), word(args, "a lock")?.to_string());
+        "lock" | "try" | "lock-all" | "try-all" | "suspend" | "try-suspend" | "become" | "try-become" | "destroy"
+        | "see" | "see-suspension" | "see-place" | "see-held" => {
+            let (call, place) = (self::call(args)?, place(args)?);
+            let service = word(args, "a service")?.to_string();
             ServiceName::new(&service)?;
-            LockName::new(lock.as_bytes())?;
+            let verb = TRIES.iter().find(|(_, to)| *to == name).map_or(name, |(of, _)| of);
             let wait = match args.take_key("wait") {
-                _ if name == "try" => Wait::Try,
+                _ if verb != name || name.starts_with("see") => Wait::Try,
                 Some(limit) => Wait::AtMost(read_span(limit)?),
                 None => Wait::Forever,
             };
+            let wanted = match verb {
+                "lock" => Wanted::Lock(lock(args)?),
+                "lock-all" => {
+                    let mut names = vec![lock(args)?];
+                    while let Some(name) = args.next_pos() {
+                        LockName::new(name.as_bytes())?;
+                        names.push(name.to_string());
+                    }
+                    Wanted::Batch(names)
+                }
+                "suspend" => Wanted::Suspension,
+                "become" => Wanted::Become,
+                "destroy" => Wanted::Destroy,
+                "see" => Wanted::SeeLock(lock(args)?),
+                "see-suspension" => Wanted::SeeSuspension,
+                "see-place" => Wanted::SeePlace(self::call(args)?),
+                _ => Wanted::SeeHeld,
+            };
             let lease = args.take_key("lease").map(read_span).transpose()?;
-            Step::Ask { call, place, service, name: lock, wait, lease }
+            let owner = args.take_key("owner").map(str::parse).transpose()?.unwrap_or_default();
+            Step::Ask { call, place, service, wanted, owner, wait, lease }
         }
         "release" => Step::Release(call(args)?),
         "cancel" => Step::Cancel(call(args)?),
@@ -181,6 +226,12 @@ pub(super) fn read_step(name: &str, args: &mut ArgumentConsumer<'_>) -> Parsed<O
         _ => return Ok(None),
     };
     Ok(Some(step))
+}
+
+fn lock(args: &mut ArgumentConsumer<'_>) -> Parsed<String> {
+    let name = word(args, "a lock")?;
+    LockName::new(name.as_bytes())?;
+    Ok(name.to_string())
 }
 
 /// Only what is not fair is said.
@@ -268,10 +319,16 @@ mod tests {
 
     #[test]
     fn every_step_is_read_as_it_is_written() {
-        let ask = |wait, lease, name: &str| {
-            let (service, name) = ("till 2".to_string(), name.to_string());
-            Step::Ask { call: 7, place: 1, service, name, wait, lease }
+        let want = |wanted, owner, wait, lease| Step::Ask {
+            call: 7,
+            place: 1,
+            service: "till 2".to_string(),
+            wanted,
+            owner,
+            wait,
+            lease,
         };
+        let ask = |wait, lease, name: &str| want(Wanted::Lock(name.to_string()), 0, wait, lease);
         let packets = [
             Packets::default(),
             Packets { from: Some(1), to: None, kind: Some("Grant") },
@@ -281,6 +338,17 @@ mod tests {
             ask(Wait::Forever, None, "a"),
             ask(Wait::Try, Some(Duration::from_millis(70)), "a/b\"c"),
             ask(Wait::AtMost(Duration::from_micros(1_500)), None, "ä"),
+            want(Wanted::Batch(vec!["a".to_string(), "b c".to_string()]), 3, Wait::Try, Some(Duration::from_secs(1))),
+            want(Wanted::Batch(vec!["a".to_string()]), 0, Wait::Forever, None),
+            want(Wanted::Suspension, 4, Wait::AtMost(Duration::from_secs(2)), None),
+            want(Wanted::Suspension, 0, Wait::Try, Some(Duration::from_secs(2))),
+            want(Wanted::Become, 0, Wait::AtMost(Duration::from_secs(2)), None),
+            want(Wanted::Become, 0, Wait::Try, None),
+            want(Wanted::Destroy, 0, Wait::Forever, None),
+            want(Wanted::SeeLock("a".to_string()), 0, Wait::Try, None),
+            want(Wanted::SeeSuspension, 0, Wait::Try, None),
+            want(Wanted::SeePlace(3), 0, Wait::Try, None),
+            want(Wanted::SeeHeld, 0, Wait::Try, None),
             Step::Release(1),
             Step::Cancel(2),
             Step::Extend(3, Duration::from_secs(2)),

@@ -198,6 +198,9 @@ impl World {
         let peer = &mut self.peers[place];
         peer.run = Run::Up;
         let waiting = std::mem::take(&mut peer.inbox);
+        if let Some(process) = peer.process().filter(|_| std::mem::take(&mut peer.overdue)) {
+            self.schedule(MS, Due::Rebirth { to: place, process });
+        }
         self.record_here(place, Entry::Wake);
         self.look_for_rare(|rare, world| rare.wakes(world, place));
         let timer_first = mix(&[self.common.seed, 0x3a, place as u64, self.peers[place].pauses]) & 1 == 0;

@@ -142,7 +142,9 @@ impl World {
                 }
             }
             Due::Rebirth { to, process } => {
-                if self.peers[to].is(process) {
+                if self.peers[to].is(process) && self.peers[to].run == Run::Paused {
+                    self.peers[to].overdue = true;
+                } else if self.peers[to].is(process) {
                     let next = self.peers[to]
                         .node
                         .as_ref()

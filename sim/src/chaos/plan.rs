@@ -1,0 +1,264 @@
+//! What is drawn before a run: who is there, what clients want, and what goes wrong when.
+
+use super::{NAMES, SERVICES};
+use crate::chance::Dice;
+use crate::fault::{CRASH_ALL, FALSE_ALARM, Fault, KINDS, LOSE_DISK, NO_DATAGRAMS, REJECT, Stage, millis};
+use crate::log::Scene;
+use crate::network::{MS, SECOND, Weather};
+use crate::step::Wanted;
+use crate::world::World;
+use elderlock::protocol::Timing;
+
+/// Kinds of faults in each plan at least: one more than a run that counts has to show.
+const MIN_KINDS: usize = 4;
+
+/// How often clients want something else than a lock, in parts per million of what they ask for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Wishes {
+    /// Several locks at once.
+    batches: u32,
+    /// The suspension of the service.
+    suspensions: u32,
+    /// Which of the services that is.
+    suspended: usize,
+    /// To become the grantor.
+    turks: u32,
+    /// To end their member's part in the service.
+    ends: u32,
+    /// To know something.
+    looks: u32,
+    /// On behalf of how many owners at each member; zero: always the whole member.
+    owners: u64,
+}
+
+impl Wishes {
+    fn draw(dice: &mut Dice) -> Wishes {
+        let mut rate = |chance, low, high| {
+            let rate = dice.between(low, high) as u32;
+            if dice.chance(chance) { rate } else { 0 }
+        };
+        Wishes {
+            batches: rate(500_000, 50_000, 400_000),
+            suspensions: rate(400_000, 10_000, 100_000),
+            turks: rate(500_000, 10_000, 150_000),
+            ends: rate(300_000, 3_000, 30_000),
+            looks: rate(400_000, 10_000, 60_000),
+            suspended: dice.below(SERVICES.len() as u64) as usize,
+            owners: if dice.chance(500_000) { dice.between(1, 3) } else { 0 },
+        }
+    }
+
+    /// What a client wants of a service instead of one lock, on whose behalf, and for how long it may hold.
+    pub(super) fn pick(&self, dice: &mut Dice, service: &str, name: String, calls: usize) -> (Wanted, u64) {
+        let owner = dice.below(self.owners + 1);
+        let wanted = if dice.chance(self.turks) {
+            Wanted::Become
+        } else if dice.chance(self.ends) {
+            Wanted::Destroy
+        } else if dice.chance(self.looks) {
+            match dice.below(4) {
+                0 => Wanted::SeeSuspension,
+                1 => Wanted::SeeHeld,
+                2 if calls > 0 => Wanted::SeePlace(calls - 1 - dice.below(calls.min(20) as u64) as usize),
+                _ => Wanted::SeeLock(name),
+            }
+        } else if dice.chance(self.suspensions) && service == SERVICES[self.suspended] {
+            Wanted::Suspension
+        } else if dice.chance(self.batches) {
+            let mut names: Vec<String> =
+                NAMES.iter().filter(|_| dice.chance(600_000)).map(ToString::to_string).collect();
+            if names.is_empty() {
+                names.push(name);
+            }
+            Wanted::Batch(names)
+        } else {
+            Wanted::Lock(name)
+        };
+        (wanted, owner)
+    }
+}
+
+/// Everything that is drawn before a run.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Plan {
+    /// The seed.
+    pub seed: u64,
+    /// Seeds that found the cluster.
+    pub founders: usize,
+    /// Members that join one after the other.
+    pub joiners: usize,
+    /// Council size.
+    pub council: u8,
+    /// Times.
+    pub timing: Timing,
+    /// Clock rate of each member in parts per million.
+    pub clocks: Vec<i32>,
+    /// Whether the clocks keep their bound.
+    pub bounded: bool,
+    /// The host of each member.
+    pub hosts: Vec<u32>,
+    /// Processes are killed without regard to the quorum.
+    pub reckless: bool,
+    /// Nobody notices broken connections.
+    pub without_hints: bool,
+    /// Every member keeps its vote in a data directory.
+    pub durable: bool,
+    /// Each member runs real gossip.
+    pub gossip: bool,
+    /// The operator trusts refused connections. There are no false ones then.
+    pub trust_refused: bool,
+    /// At the end only a part is healed that can go on by itself; the rest stays broken for good.
+    pub partial: bool,
+    /// How often a client drops its future or its guard at some moment, in parts per million of its calls.
+    pub drops: u32,
+    /// The weather when nothing is wrong.
+    pub weather: Weather,
+    /// Clients give back seldom: most holds outlive the fault that they met.
+    pub tenacious: bool,
+    /// What clients want besides single locks.
+    pub wishes: Wishes,
+    /// How long there are faults.
+    pub span: u64,
+    /// Mean time between two deeds of clients.
+    pub pace: u64,
+    /// What goes wrong.
+    pub faults: Vec<Fault>,
+    /// The numbers of the faults in the full plan, for replay after shrinking.
+    pub kept: Vec<usize>,
+}
+
+impl Plan {
+    /// Draws the plan of a seed, with `members.0` to `members.1` members.
+    pub fn draw(seed: u64, members: (usize, usize)) -> Plan {
+        let mut dice = Dice::new(seed, 1);
+        let count = dice.between(members.0 as u64, members.1 as u64) as usize;
+        let joiners = if dice.chance(300_000) { dice.below(count as u64 - 1) as usize } else { 0 };
+        let timing = if dice.chance(250_000) { Timing::lan() } else { Timing::fast() };
+        let bounded = !dice.chance(100_000);
+        let error = if bounded { timing.clock_error_ppm as u64 - 500 } else { 300_000 };
+        let skewed = dice.chance(700_000);
+        let mut clocks: Vec<i32> =
+            (0..count).map(|_| if skewed { dice.between(0, 2 * error) as i32 - error as i32 } else { 0 }).collect();
+        if !bounded {
+            // Two believe in one lock only if the clock of one is far behind the other's.
+            let mut dice = Dice::new(seed, 5);
+            let far = |dice: &mut Dice| if dice.chance(500_000) { error as i32 } else { -(error as i32) };
+            clocks = clocks.into_iter().map(|ppm| if dice.chance(600_000) { far(&mut dice) } else { ppm }).collect();
+        }
+        let shared = dice.chance(300_000);
+        let hosts = (0..count).map(|place| if shared { dice.below(2) as u32 } else { place as u32 }).collect();
+        let span = dice.between(60, 66) * SECOND;
+        let gossip = dice.chance(250_000);
+        let trust_refused = dice.chance(80_000);
+        let durable = Dice::new(seed, 3).chance(400_000);
+        let fits = |kind: &usize| match *kind {
+            FALSE_ALARM => !gossip,
+            NO_DATAGRAMS => gossip,
+            CRASH_ALL | LOSE_DISK => durable,
+            REJECT => !trust_refused,
+            _ => true,
+        };
+        let often = dice.between(100_000, 400_000) as u32;
+        let mut kinds: Vec<usize> = (0..KINDS).filter(|_| dice.chance(often)).filter(fits).collect();
+        while kinds.len() < MIN_KINDS {
+            let more = dice.below(KINDS as u64) as usize;
+            if fits(&more) && !kinds.contains(&more) {
+                kinds.push(more);
+            }
+        }
+        let stage =
+            Stage { places: count, span, member_lease: timing.member_lease.as_nanos() as u64, clock_error: error };
+        // Each of the first few once, so that there are as many kinds; the rest as it comes.
+        let many = dice.between(MIN_KINDS as u64, 40) as usize;
+        let mut faults: Vec<Fault> = (0..many)
+            .map(|number| {
+                let kind = if number < MIN_KINDS { kinds[number] } else { *dice.pick(&kinds) };
+                Fault::draw(&mut dice, kind, &stage)
+            })
+            .collect();
+        faults.sort_by_key(|fault| fault.at);
+        Plan {
+            seed,
+            founders: count - joiners,
+            joiners,
+            council: if dice.chance(800_000) { 7 } else { dice.between(1, 5) as u8 },
+            timing,
+            clocks,
+            bounded,
+            hosts,
+            reckless: dice.chance(30_000),
+            without_hints: dice.chance(200_000),
+            durable,
+            gossip,
+            trust_refused,
+            partial: dice.chance(300_000),
+            drops: if dice.chance(500_000) { dice.between(20_000, 500_000) as u32 } else { 0 },
+            tenacious: Dice::new(seed, 4).chance(350_000),
+            wishes: Wishes::draw(&mut Dice::new(seed, 6)),
+            weather: Weather { slowest: dice.between(MS / 2, 5 * MS), ..Weather::FAIR },
+            span,
+            pace: dice.between(8, 100) * MS,
+            kept: (0..faults.len()).collect(),
+            faults,
+        }
+    }
+
+    /// The plan with only these of its faults.
+    pub fn only(&self, kept: &[usize]) -> Plan {
+        let of = |number: &usize| self.kept.iter().position(|kept| kept == number).map(|index| self.faults[index]);
+        Plan { faults: kept.iter().filter_map(of).collect(), kept: kept.to_vec(), ..self.clone() }
+    }
+
+    /// What the World of this plan is like before anything happens.
+    pub fn scene(&self) -> Scene {
+        Scene {
+            founders: self.founders,
+            joiners: self.joiners,
+            council: self.council,
+            timing: self.timing,
+            hosts: self.hosts.clone(),
+            clocks: self.clocks.clone(),
+            bounded: self.bounded,
+            hints: !self.without_hints,
+            durable: self.durable,
+            gossip: self.gossip,
+            trust_refused: self.trust_refused,
+            ..Scene::new(self.seed)
+        }
+    }
+
+    /// The World of this plan, before anything happens.
+    pub fn world(&self) -> World {
+        self.scene().world()
+    }
+}
+
+/// A plan for people.
+pub fn describe(plan: &Plan) -> String {
+    let mut text = format!(
+        "{} founders, {} joiners, council {}, member lease {:?}, clocks {:?} ppm, hosts {:?}{}{}{}{}{}{}{}{}",
+        plan.founders,
+        plan.joiners,
+        plan.council,
+        plan.timing.member_lease,
+        plan.clocks,
+        plan.hosts,
+        if plan.bounded { "" } else { ", clocks out of bound" },
+        if plan.reckless { ", reckless" } else { "" },
+        if plan.without_hints { ", no hints" } else { "" },
+        if plan.durable { ", votes on disk" } else { "" },
+        if plan.tenacious { ", holds for long" } else { "" },
+        if plan.gossip { ", real gossip" } else { "" },
+        if plan.trust_refused { ", refusals trusted" } else { "" },
+        if plan.partial { ", healed in part" } else { "" },
+    );
+    for (number, fault) in plan.kept.iter().zip(&plan.faults) {
+        text.push_str(&format!(
+            "\n  fault {number}: at {:?} for {:?}: {:?}",
+            millis(fault.at),
+            millis(fault.lasts),
+            fault.what
+        ));
+    }
+    text
+}

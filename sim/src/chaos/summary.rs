@@ -1,0 +1,128 @@
+//! What came of many runs, counted.
+
+use super::Run;
+use crate::chance::mix;
+use crate::rare::State;
+use crate::stream::Damages;
+use crate::times::Timed;
+use elderlock::protocol::Outcome;
+use std::collections::BTreeMap;
+
+/// What came of many runs.
+#[derive(Clone, Debug, Default)]
+pub struct Summary {
+    /// Runs.
+    pub seeds: u64,
+    /// Inputs handled.
+    pub events: u64,
+    /// Virtual seconds.
+    pub virtual_seconds: u64,
+    /// Grants answered.
+    pub grants: u64,
+    /// Answers by kind.
+    pub answers: BTreeMap<&'static str, u64>,
+    /// Holds lost.
+    pub lost: u64,
+    /// Stale writes that the store refused.
+    pub refused: u64,
+    /// Faults by kind.
+    pub faults: BTreeMap<&'static str, u64>,
+    /// How often the premise of each invariant held.
+    pub premises: BTreeMap<&'static str, u64>,
+    /// The same of those that are checked once more offline.
+    pub offline: BTreeMap<&'static str, u64>,
+    /// In how many runs each rare state was reached.
+    pub rare: BTreeMap<&'static str, u64>,
+    /// How long things took.
+    pub timed: Timed,
+    /// Runs that lost a quorum for good and went on by the word of an operator, by how they lost it.
+    pub forced: BTreeMap<&'static str, u64>,
+    /// Runs that say enough to count.
+    pub counting: u64,
+    /// Runs of which only a part was healed.
+    pub parts: u64,
+    /// Runs with real gossip.
+    pub gossiping: u64,
+    /// What came of damaged frames: damaged, connections that broke, those of them with a frame that did not end.
+    pub damages: [u64; 3],
+    /// The digests of all runs, put together so that their order does not matter.
+    pub digest: u64,
+}
+
+impl Summary {
+    /// Adds a run.
+    pub fn add(&mut self, run: &Run) {
+        self.seeds += 1;
+        self.events += run.world.events();
+        self.virtual_seconds += run.world.seconds();
+        self.grants += run.world.history().grants;
+        self.refused += run.world.store.refused;
+        if let Some(loss) = run.forced {
+            *self.forced.entry(loss.name()).or_default() += 1;
+        }
+        self.counting += u64::from(run.falls_short().is_none());
+        self.parts += u64::from(run.part);
+        self.gossiping += u64::from(run.log.scene.gossip);
+        let Damages { damaged, broken, unfinished } = run.world.damages();
+        for (sum, one) in self.damages.iter_mut().zip([damaged, broken, unfinished]) {
+            *sum += one;
+        }
+        self.digest = self.digest.wrapping_add(mix(&[run.log.scene.seed, run.world.digest()]));
+        for call in &run.world.history().calls {
+            self.lost += u64::from(call.lost.is_some());
+            let name = match &call.outcome {
+                Some(Outcome::Granted { .. }) => "granted",
+                Some(Outcome::TimedOut) => "timed out",
+                Some(Outcome::Held(_)) => "held",
+                Some(Outcome::Waited) => "waited for",
+                Some(Outcome::Undecided) => "undecided",
+                Some(Outcome::Deadlock) => "deadlock",
+                Some(Outcome::Won) => "won",
+                Some(Outcome::Superseded(_)) => "superseded",
+                Some(Outcome::Destroyed) => "destroyed",
+                Some(Outcome::Seen(_)) => "seen",
+                Some(Outcome::Busy) => "busy",
+                Some(Outcome::Closed(_)) => "closed",
+                Some(Outcome::Extended { .. } | Outcome::NotHeld) | None => "never",
+            };
+            *self.answers.entry(name).or_default() += 1;
+        }
+        add_all(&mut self.faults, &run.faults);
+        add_all(&mut self.premises, &run.world.premises());
+        add_all(&mut self.offline, &run.world.offline_premises());
+        let reached = run.world.rare();
+        let times = |state: &State| u64::from(reached.contains_key(state));
+        add_all(&mut self.rare, &State::ALL.iter().map(|state| (state.name(), times(state))).collect());
+        self.timed.read(run.world.record());
+    }
+
+    /// Adds another summary.
+    pub fn merge(&mut self, other: &Summary) {
+        self.seeds += other.seeds;
+        self.events += other.events;
+        self.virtual_seconds += other.virtual_seconds;
+        self.grants += other.grants;
+        self.lost += other.lost;
+        self.refused += other.refused;
+        add_all(&mut self.forced, &other.forced);
+        self.counting += other.counting;
+        self.parts += other.parts;
+        self.gossiping += other.gossiping;
+        for (sum, one) in self.damages.iter_mut().zip(other.damages) {
+            *sum += one;
+        }
+        self.digest = self.digest.wrapping_add(other.digest);
+        add_all(&mut self.answers, &other.answers);
+        add_all(&mut self.faults, &other.faults);
+        add_all(&mut self.premises, &other.premises);
+        add_all(&mut self.offline, &other.offline);
+        add_all(&mut self.rare, &other.rare);
+        self.timed.merge(&other.timed);
+    }
+}
+
+fn add_all(to: &mut BTreeMap<&'static str, u64>, from: &BTreeMap<&'static str, u64>) {
+    for (name, count) in from {
+        *to.entry(name).or_default() += count;
+    }
+}

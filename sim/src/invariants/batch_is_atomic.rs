@@ -1,0 +1,106 @@
+//! `batch_is_atomic`: who is granted a batch has all of its locks, and as long as it believes in them the grantor has all
+//! of them for it, each with the token that follows from its place; of a batch that waits it has none.
+//!
+//! Looked at in the table of the latest acting grantor, whenever it began to act or has a new view, and when a batch is
+//! granted. Inside the clock bound.
+
+use super::{Count, Fact, Invariant, Verdict};
+use crate::history::{Ask, Key};
+use crate::world::World;
+use elderlock::protocol::{Epoch, Event, GrantorState, LockName, ProcessId, RequestId, ServiceName, Token};
+use std::collections::BTreeMap;
+
+/// See the module.
+#[derive(Clone, Hash, Debug, Default)]
+pub struct BatchIsAtomic {
+    /// The latest epoch of each service that began to act.
+    latest: BTreeMap<ServiceName, Epoch>,
+    /// The member has a new view, or began to act, in the present step.
+    changed: bool,
+    /// A batch that was granted in the present step.
+    granted: bool,
+    torn: Option<Key>,
+    premises: Count,
+}
+
+impl BatchIsAtomic {
+    fn check(&mut self, world: &World, place: usize) -> Verdict {
+        let peer = &world.peers[place];
+        let Some(node) = peer.node.as_ref().filter(|_| peer.is_alive() && world.is_ready(place)) else { return Ok(()) };
+        for (service, epoch, state) in node.grantors() {
+            if state != GrantorState::Acting || self.latest.get(service).is_some_and(|latest| *latest > epoch) {
+                continue;
+            }
+            let held: BTreeMap<&LockName, (ProcessId, RequestId, Token)> =
+                node.held(service).map(|(name, process, request, token)| (name, (process, request, token))).collect();
+            let is_batch = |ask: &Ask| world.call(*ask).keys.len() > 1 && world.call(*ask).service == *service;
+            for ask in world.history().claims().filter(is_batch).filter(|ask| world.fence(*ask).is_some()) {
+                let call = world.call(ask);
+                if !node.view().is_some_and(|view| view.contains(call.process)) {
+                    continue;
+                }
+                for (key, token) in call.tokens() {
+                    self.premises += 1;
+                    let there = key.1.as_ref().and_then(|name| held.get(name));
+                    if there != Some(&(call.process, call.request, token)) {
+                        self.torn = Some(key.clone());
+                        return Err(format!("m{place} has {there:?} at {key:?} of a batch with {token:?}: {call:?}"));
+                    }
+                }
+            }
+            for ask in world.history().open().filter(is_batch) {
+                let call = world.call(ask);
+                let has = |key: &&Key| {
+                    let holder = key.1.as_ref().and_then(|name| held.get(name));
+                    holder.is_some_and(|(process, request, _)| (*process, *request) == (call.process, call.request))
+                };
+                let some = call.keys.iter().filter(has).count();
+                if some != 0 && some != call.keys.len() {
+                    self.torn = call.keys.first().cloned();
+                    return Err(format!("m{place} has granted {some} locks of a batch: {call:?}"));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Invariant for BatchIsAtomic {
+    fn name(&self) -> &'static str {
+        "batch_is_atomic"
+    }
+
+    fn premises(&self) -> u64 {
+        self.premises.get()
+    }
+
+    fn lock(&self) -> Option<&Key> {
+        self.torn.as_ref()
+    }
+
+    fn hear(&mut self, world: &World, fact: &Fact<'_>) -> Verdict {
+        match fact {
+            Fact::Event { event: Event::ViewInstalled(_), .. } => self.changed = true,
+            Fact::Event { event: Event::BecameGrantor { service, epoch }, .. } => {
+                let latest = self.latest.entry(service.clone()).or_insert(*epoch);
+                *latest = (*latest).max(*epoch);
+                self.changed = true;
+            }
+            Fact::Answered { ask } if world.is_granted(*ask) && world.call(*ask).keys.len() > 1 => self.granted = true,
+            Fact::Stepped { place } => {
+                let changed = std::mem::take(&mut self.changed);
+                if !world.bounded {
+                    return Ok(());
+                }
+                if std::mem::take(&mut self.granted) {
+                    return world.places().try_for_each(|place| self.check(world, place));
+                }
+                if changed {
+                    return self.check(world, *place);
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,64 @@
+//! `suspension_is_exclusive`: while somebody believes in the suspension of a service, nobody but its owner believes in a
+//! lock of it. Inside the clock bound.
+
+use super::{Count, Fact, Invariant, Verdict};
+use crate::history::{Call, Key};
+use crate::world::World;
+use elderlock::protocol::Owner;
+
+/// See the module.
+#[derive(Clone, Hash, Debug, Default)]
+pub struct SuspensionIsExclusive {
+    premises: Count,
+    /// The suspension beside which somebody else holds.
+    shared: Option<Key>,
+}
+
+/// Whether a hold may stand beside a suspension: it is of the same owner, or one of both is of the whole member.
+fn may_stand_beside(suspension: &Call, hold: &Call) -> bool {
+    let whole = Owner::default();
+    suspension.process == hold.process
+        && (suspension.owner == hold.owner || suspension.owner == whole || hold.owner == whole)
+}
+
+impl Invariant for SuspensionIsExclusive {
+    fn name(&self) -> &'static str {
+        "suspension_is_exclusive"
+    }
+
+    fn premises(&self) -> u64 {
+        self.premises.get()
+    }
+
+    fn lock(&self) -> Option<&Key> {
+        self.shared.as_ref()
+    }
+
+    fn hear(&mut self, world: &World, fact: &Fact<'_>) -> Verdict {
+        match fact {
+            Fact::Answered { ask } if world.is_granted(*ask) && world.call(*ask).suspends() => self.premises += 1,
+            Fact::Stepped { .. } => {}
+            _ => return Ok(()),
+        }
+        if !world.bounded {
+            return Ok(());
+        }
+        for suspension in world.history().suspensions().filter(|ask| world.fence(*ask).is_some()) {
+            let suspends = world.call(suspension);
+            let of_it = |hold: &Call| hold.service == suspends.service && !may_stand_beside(suspends, hold);
+            let beside = |ask| of_it(world.call(ask)) && world.fence(ask).is_some();
+            if let Some(other) = world.history().claims().find(|ask| *ask != suspension && beside(*ask)) {
+                self.shared = suspends.keys.first().cloned();
+                let other = world.call(other);
+                return Err(format!(
+                    "m{} has suspended {} and m{} holds {}",
+                    suspends.member,
+                    suspends.service,
+                    other.member,
+                    other.lock()
+                ));
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,633 @@
+//! Stories of tables that change hands: young turks, successors, and services that are destroyed at one member.
+
+use elderlock::protocol::{GrantorState, LostReason, Outcome, Timing};
+use elderlock_sim::World;
+use elderlock_sim::history::Ask;
+use std::time::Duration;
+
+fn ms(ms: u64) -> Duration {
+    Duration::from_millis(ms)
+}
+
+/// Members, oldest first, of whom the second is the grantor of "s" and holds nothing, and has been it for long enough to be
+/// followed at once.
+fn with_grantor(seed: u64, members: usize) -> (World, Vec<usize>) {
+    let mut w = World::new(seed).members(members);
+    w.settle();
+    let order = w.in_view();
+    let first = w.hold_lock(order[1], "s", "first");
+    w.release(first);
+    assert_eq!(w.grantor("s"), order[1]);
+    w.run_for(Timing::fast().retry * 3);
+    (w, order)
+}
+
+/// What the grantor of the service does there.
+fn granting(w: &World, place: usize) -> Option<GrantorState> {
+    let status = w.status(place)?;
+    status.services.iter().find(|of| of.service.as_str() == "s").and_then(|of| of.granting)
+}
+
+#[track_caller]
+fn answered(w: &mut World, ask: Ask) -> Outcome {
+    w.expect("it is answered", |w| w.is_answered(ask));
+    w.outcome(ask).cloned().expect("it was answered")
+}
+
+/// It was hit before it heard of its naming, while it waited for the table, and when it acted.
+#[track_caller]
+fn assert_met_all(met: &[Option<GrantorState>]) {
+    for state in [None, Some(GrantorState::Receiving), Some(GrantorState::Acting)] {
+        assert!(met.contains(&state), "never {state:?}: {met:?}");
+    }
+}
+
+/// Gives back all that is held, one after the other, until these are all served. Returns the order.
+#[track_caller]
+fn serve(w: &mut World, waiting: &[Ask], mut held: Ask) -> Vec<Ask> {
+    let mut order = Vec::new();
+    while order.len() < waiting.len() {
+        w.release(held);
+        w.expect("the next is served", |w| waiting.iter().any(|ask| w.is_granted(*ask) && !order.contains(ask)));
+        held = *waiting.iter().find(|ask| w.is_granted(**ask) && !order.contains(ask)).expect("one was served");
+        order.push(held);
+    }
+    w.release(held);
+    order
+}
+
+/// The seed's transfer to a young turk: holds, waiters in their order, and their tokens and places go with the table.
+#[test]
+fn a_young_turk_takes_the_table_over_as_it_is() {
+    let (mut w, order) = with_grantor(1, 4);
+    let (grantor, turk) = (order[1], order[3]);
+    let held = w.hold_lock(order[0], "s", "x");
+    let token = w.token(held);
+    let mut waiting = Vec::new();
+    for place in [order[2], order[1], order[3], order[0]] {
+        waiting.push(w.lock(place, "s", "x"));
+        w.run_for(ms(20));
+    }
+    let ask = w.become_grantor(turk, "s");
+    assert_eq!(answered(&mut w, ask), Outcome::Won);
+    assert_eq!((granting(&w, turk), granting(&w, grantor)), (Some(GrantorState::Acting), None));
+    assert_eq!((w.token(held), w.fence(held)), (token, token), "the hold is the same");
+    assert_eq!(serve(&mut w, &waiting, held), waiting);
+    w.expect("nothing is left", World::is_empty_everywhere);
+}
+
+/// Geode 6 number 15: a chain of takers. Exactly one ends as grantor, and nothing is lost on the way.
+#[test]
+fn of_many_young_turks_one_acts_and_all_hear_the_truth() {
+    for seed in 0..20 {
+        let (mut w, order) = with_grantor(100 + seed, 5);
+        let held = w.hold_lock(order[0], "s", "x");
+        let waiting: Vec<Ask> = [order[4], order[2]].map(|place| w.lock(place, "s", "x")).into();
+        w.run_for(ms(30));
+        let asks: Vec<Ask> = order[2..].iter().map(|place| w.become_grantor(*place, "s")).collect();
+        let said: Vec<Outcome> = asks.iter().map(|ask| answered(&mut w, *ask)).collect();
+        assert!(said.contains(&Outcome::Won), "{said:?}");
+        assert!(said.iter().all(|said| matches!(said, Outcome::Won | Outcome::Superseded(_))), "{said:?}");
+        w.expect("one acts", |w| {
+            order.iter().filter(|place| granting(w, **place) == Some(GrantorState::Acting)).count() == 1
+        });
+        assert!(w.fence(held).is_some(), "nothing is lost on the way");
+        let mut served = serve(&mut w, &waiting, held);
+        served.sort();
+        let mut all = waiting.clone();
+        all.sort();
+        assert_eq!(served, all);
+    }
+}
+
+/// The words of the seed: "only the last young turk becomes grantor, those between pass the table through".
+#[test]
+fn a_turk_that_is_asked_before_its_table_came_passes_it_through() {
+    let (mut w, order) = with_grantor(2, 4);
+    let (grantor, middle, last) = (order[1], order[2], order[3]);
+    let held = w.hold_lock(order[0], "s", "x");
+    let late = w.hold(move |flight| flight.from == grantor && elderlock_sim::kind::kind(flight.packet) == "Table");
+    let first = w.become_grantor(middle, "s");
+    w.expect("the table is on its way", |w| w.matched(late) > 0);
+    let second = w.become_grantor(last, "s");
+    w.expect("the one between knows", |w| granting(w, middle) == Some(GrantorState::PassingThrough));
+    w.let_go(late);
+    assert_eq!(answered(&mut w, second), Outcome::Won);
+    assert_eq!(answered(&mut w, first), Outcome::Superseded(w.process(last)));
+    let next = w.lock(middle, "s", "x");
+    w.run_for(ms(100));
+    assert!(!w.is_granted(next) && w.fence(held).is_some());
+    w.release(held);
+    w.granted(next);
+}
+
+/// Geode 6 number 14: deposed while it recovers. It never acts, and says that it did not win.
+#[test]
+fn a_recovering_grantor_that_is_followed_never_acts() {
+    let (mut w, order) = with_grantor(3, 5);
+    let (elder, grantor, first, second, holder) = (order[0], order[1], order[2], order[3], order[4]);
+    let held = w.hold_lock(holder, "s", "x");
+    let one = w.become_grantor(first, "s");
+    assert_eq!(answered(&mut w, one), Outcome::Won);
+    w.run_for(ms(50));
+    let silent = w.hold(move |flight| flight.from == holder && elderlock_sim::kind::kind(flight.packet) == "Report");
+    w.crash(first);
+    w.expect("it is gone", |w| w.view(elder).is_some_and(|view| view.members.len() == 4));
+    let deposed = w.become_grantor(grantor, "s");
+    let next = w.lock(grantor, "s", "x");
+    w.expect("it waits for the last report", |w| w.matched(silent) > 0);
+    assert_eq!(granting(&w, grantor), Some(GrantorState::Recovering));
+    let two = w.become_grantor(second, "s");
+    w.run_for(ms(50));
+    assert!(!w.is_answered(two) && granting(&w, grantor) != Some(GrantorState::Acting));
+    w.let_go(silent);
+    assert_eq!(answered(&mut w, two), Outcome::Won);
+    assert_eq!(answered(&mut w, deposed), Outcome::Superseded(w.process(second)));
+    assert_eq!(granting(&w, grantor), None);
+    assert!(w.fence(held).is_some());
+    w.release(held);
+    w.granted(next);
+}
+
+/// Geode 6 number 16: the old grantor dies at any moment of the transfer, and nobody's lock with it.
+#[test]
+fn the_old_grantor_may_die_at_any_moment_of_a_transfer() {
+    let mut met = Vec::new();
+    for at in 0..60 {
+        let (mut w, order) = with_grantor(200, 4);
+        let held = w.hold_lock(order[0], "s", "x");
+        let waiting = w.lock(order[2], "s", "x");
+        w.run_for(ms(20));
+        let ask = w.become_grantor(order[3], "s");
+        w.run_for(Duration::from_micros(at * 100));
+        met.push(granting(&w, order[3]));
+        w.crash(order[1]);
+        assert_eq!(answered(&mut w, ask), Outcome::Won, "at {at}");
+        assert!(w.fence(held).is_some());
+        w.release(held);
+        w.granted(waiting);
+    }
+    assert_met_all(&met);
+}
+
+/// Geode 6 number 16 again: the young turk dies instead, and the next who asks recovers.
+#[test]
+fn the_young_turk_may_die_at_any_moment_of_a_transfer() {
+    let mut met = Vec::new();
+    for at in 0..60 {
+        let (mut w, order) = with_grantor(300, 4);
+        let held = w.hold_lock(order[0], "s", "x");
+        let waiting = w.lock(order[2], "s", "x");
+        w.run_for(ms(20));
+        w.become_grantor(order[3], "s");
+        w.run_for(Duration::from_micros(at * 100));
+        met.push(granting(&w, order[3]));
+        w.crash(order[3]);
+        let refused = w.try_lock(order[1], "s", "x");
+        w.run_for(ms(200));
+        assert!(w.fence(held).is_some() && !w.is_granted(refused));
+        w.release(held);
+        w.granted(waiting);
+    }
+    assert_met_all(&met);
+}
+
+/// And the elder: it named somebody, or was about to.
+#[test]
+fn the_elder_may_die_at_any_moment_of_a_transfer() {
+    let mut met = Vec::new();
+    for at in 0..60 {
+        let (mut w, order) = with_grantor(400, 4);
+        let held = w.hold_lock(order[2], "s", "x");
+        let waiting = w.lock(order[1], "s", "x");
+        w.run_for(ms(20));
+        let ask = w.become_grantor(order[3], "s");
+        w.run_for(Duration::from_micros(at * 100));
+        met.push(granting(&w, order[3]));
+        w.crash(order[0]);
+        assert_eq!(answered(&mut w, ask), Outcome::Won, "at {at}");
+        assert!(w.fence(held).is_some());
+        w.release(held);
+        w.granted(waiting);
+    }
+    assert_met_all(&met);
+}
+
+/// And one in the middle of a line: the younger one gets the table from it, or recovers.
+#[test]
+fn a_turk_in_the_middle_of_a_line_may_die_at_any_moment() {
+    let mut met = Vec::new();
+    for at in 0..30 {
+        let (mut w, order) = with_grantor(600, 5);
+        let held = w.hold_lock(order[0], "s", "x");
+        let waiting = w.lock(order[4], "s", "x");
+        w.run_for(ms(20));
+        let table = w.hold_kind(order[1], order[2], "Table");
+        w.become_grantor(order[2], "s");
+        w.expect("the table is on its way", |w| w.matched(table) > 0);
+        let youngest = w.become_grantor(order[3], "s");
+        w.run_for(Duration::from_micros(at * 100));
+        met.push(granting(&w, order[2]));
+        w.crash(order[2]);
+        w.drop_held(table);
+        assert_eq!(answered(&mut w, youngest), Outcome::Won, "at {at}");
+        assert!(w.fence(held).is_some());
+        w.release(held);
+        w.granted(waiting);
+    }
+    assert!(met.contains(&Some(GrantorState::Receiving)) && met.contains(&Some(GrantorState::PassingThrough)));
+}
+
+/// Two who both insist do not starve the service: between two transfers the grantor grants.
+#[test]
+fn two_who_insist_take_turns_and_the_service_goes_on() {
+    let (mut w, order) = with_grantor(4, 4);
+    let mut bids = [w.become_grantor(order[2], "s"), w.become_grantor(order[3], "s")];
+    let (mut served, mut transfers, mut held) = (0, 0, w.lock(order[0], "s", "x"));
+    let mut grantor = order[1];
+    let end = w.elapsed() + Duration::from_secs(5);
+    while w.elapsed() < end {
+        w.run_for(ms(2));
+        if w.is_granted(held) {
+            served += 1;
+            w.release(held);
+            held = w.lock(order[0], "s", "x");
+        }
+        for (bid, place) in bids.iter_mut().zip([order[2], order[3]]) {
+            if w.is_answered(*bid) {
+                *bid = w.become_grantor(place, "s");
+            }
+        }
+        if let Some(next) = w.find_grantor("s").filter(|next| *next != grantor) {
+            (grantor, transfers) = (next, transfers + 1);
+        }
+    }
+    assert!(served > 500, "served {served} times in five seconds");
+    assert!((5..40).contains(&transfers), "a transfer takes place now and then: {transfers}");
+}
+
+/// The seed's successor: who has most holds, with the table and without a recovery.
+#[test]
+fn a_grantor_that_leaves_hands_over_to_who_holds_most() {
+    let (mut w, order) = with_grantor(5, 4);
+    let grantor = order[1];
+    let held = w.hold_lock(order[0], "s", "x");
+    let most = [w.hold_lock(order[3], "s", "y"), w.hold_lock(order[3], "s", "z")];
+    let waiting = w.lock(order[2], "s", "x");
+    w.run_for(ms(20));
+    let recovers = w.hold(|flight| elderlock_sim::kind::kind(flight.packet) == "Report");
+    w.leave(grantor);
+    w.expect("the successor acts", |w| granting(w, order[3]) == Some(GrantorState::Acting));
+    w.let_go(recovers);
+    w.expect("it has left", |w| !w.is_alive(grantor));
+    assert!(most.iter().chain([&held]).all(|ask| w.fence(*ask).is_some()));
+    w.release(held);
+    w.granted(waiting);
+}
+
+/// A successor that leaves as well is followed by the next, and the leave ends when the work is in other hands.
+#[test]
+fn a_successor_that_will_not_is_followed_by_the_next() {
+    for at in 0..20 {
+        let (mut w, order) = with_grantor(500 + at, 4);
+        let held = w.hold_lock(order[3], "s", "x");
+        let other = w.hold_lock(order[0], "s", "y");
+        w.run_for(ms(20));
+        w.leave(order[3]);
+        w.run_for(Duration::from_micros(at * 100));
+        w.leave(order[1]);
+        w.expect("both have left", |w| !w.is_alive(order[1]) && !w.is_alive(order[3]));
+        assert!(w.fence(other).is_some() && w.fence(held).is_none());
+        let next = w.lock(order[2], "s", "x");
+        w.granted(next);
+        let refused = w.try_lock(order[2], "s", "y");
+        assert!(matches!(answered(&mut w, refused), Outcome::Held(_)));
+    }
+}
+
+/// Geode 6 number 17: a grantor that goes, or destroys the service, and was the only one who held anything leaves an empty
+/// table. The next one begins without asking anybody, and its tokens are higher: numbers never begin anew.
+#[test]
+fn an_empty_table_is_not_recovered_and_tokens_rise_all_the_same() {
+    for destroys in [false, true] {
+        let (mut w, order) = with_grantor(6, 3);
+        let own = w.hold_lock(order[1], "s", "x");
+        let reports = w.hold(|flight| elderlock_sim::kind::kind(flight.packet) == "Report");
+        if destroys {
+            let gone = w.destroy(order[1], "s");
+            assert_eq!(answered(&mut w, gone), Outcome::Destroyed);
+        } else {
+            w.leave(order[1]);
+            w.expect("it has left", |w| !w.is_alive(order[1]));
+        }
+        let next = w.lock(order[2], "s", "x");
+        w.granted(next);
+        assert_eq!((w.matched(reports), w.grantor("s")), (0, order[2]));
+        assert!(w.token(next) > w.token(own));
+    }
+}
+
+/// The elder has not heard yet that the table was empty when others ask where the service was destroyed: that member is not
+/// made its grantor once more.
+#[test]
+fn a_member_that_destroyed_a_service_does_not_grant_it_again_for_others() {
+    let (mut w, order) = with_grantor(16, 3);
+    let late = w.hold_kind(order[1], order[0], "Vacant");
+    w.destroy(order[1], "s");
+    w.expect("the word is on its way", |w| w.matched(late) > 0);
+    let ask = w.lock(order[2], "s", "x");
+    w.run_for(ms(20));
+    w.let_go(late);
+    w.granted(ask);
+    assert_eq!((granting(&w, order[1]), w.grantor("s")), (None, order[2]));
+}
+
+/// Geode 6 number 17 again: others hold something, and the successor that was handed the table dies with it. Whoever is
+/// next has to ask everybody.
+#[test]
+fn a_successor_may_die_at_any_moment_and_the_next_asks_everybody() {
+    let mut met = Vec::new();
+    for at in 0..60 {
+        let (mut w, order) = with_grantor(700, 4);
+        let held = w.hold_lock(order[0], "s", "x");
+        let most = [w.hold_lock(order[3], "s", "y"), w.hold_lock(order[3], "s", "z")];
+        let waiting = w.lock(order[2], "s", "x");
+        w.run_for(ms(20));
+        w.leave(order[1]);
+        w.run_for(Duration::from_micros(at * 100));
+        met.push(granting(&w, order[3]));
+        w.crash(order[3]);
+        w.expect("the leaver has left", |w| !w.is_alive(order[1]));
+        assert!(w.fence(held).is_some() && most.iter().all(|ask| w.fence(*ask).is_none()));
+        let refused = w.try_lock(order[2], "s", "x");
+        assert!(!matches!(answered(&mut w, refused), Outcome::Granted { .. }), "at {at}");
+        w.release(held);
+        w.granted(waiting);
+        let after_the_dead = w.lock(order[0], "s", "y");
+        w.granted(after_the_dead);
+    }
+    assert_met_all(&met);
+}
+
+/// A young turk that asks a grantor that leaves goes before the successor that this would have named.
+#[test]
+fn a_young_turk_may_ask_while_the_grantor_leaves() {
+    for at in 0..30 {
+        let (mut w, order) = with_grantor(800, 4);
+        let held = w.hold_lock(order[3], "s", "x");
+        let waiting = w.lock(order[0], "s", "x");
+        w.run_for(ms(20));
+        let ask = w.become_grantor(order[2], "s");
+        w.run_for(Duration::from_micros(at * 100));
+        w.leave(order[1]);
+        w.expect("it has left", |w| !w.is_alive(order[1]));
+        assert_eq!(answered(&mut w, ask), Outcome::Won, "at {at}");
+        assert_eq!(w.grantor("s"), order[2], "at {at}");
+        assert!(w.fence(held).is_some());
+        w.release(held);
+        w.granted(waiting);
+    }
+}
+
+/// Brief 3.10 number 1: the release is on its way to the old grantor while that hands its table over. The young turk hears
+/// of it all the same.
+#[test]
+fn a_release_that_crosses_the_table_is_not_undone() {
+    let (mut w, order) = with_grantor(11, 4);
+    let (grantor, holder, turk) = (order[1], order[2], order[3]);
+    let held = w.hold_lock(holder, "s", "x");
+    let late = w.hold(move |flight| flight.from == holder && elderlock_sim::kind::kind(flight.packet) == "Done");
+    w.release(held);
+    w.expect("the release is on its way", |w| w.matched(late) > 0);
+    let ask = w.become_grantor(turk, "s");
+    assert_eq!(answered(&mut w, ask), Outcome::Won);
+    assert_eq!(granting(&w, grantor), None);
+    let next = w.lock(order[0], "s", "x");
+    w.granted(next);
+    w.let_go(late);
+    w.run_for(ms(500));
+    assert!(w.fence(next).is_some());
+    w.release(next);
+    w.expect("nothing comes back", World::is_empty_everywhere);
+}
+
+/// Brief 3.10 number 1 again: the release reaches the young turk before the table that still has the hold.
+#[test]
+fn a_release_that_is_there_before_the_table_is_not_undone() {
+    let (mut w, order) = with_grantor(12, 4);
+    let (grantor, holder, turk) = (order[1], order[2], order[3]);
+    let other = w.hold_lock(order[0], "s", "y");
+    let held = w.hold_lock(holder, "s", "x");
+    // Who waits is told where the table went, and so it gives back there.
+    let waiting = w.lock(holder, "s", "y");
+    w.run_for(ms(20));
+    let late = w.hold_kind(grantor, turk, "Table");
+    let ask = w.become_grantor(turk, "s");
+    w.expect("the table is on its way", |w| w.matched(late) > 0);
+    w.run_for(ms(5));
+    let done = w.hold_kind(holder, turk, "Done");
+    w.release(held);
+    w.expect("it gives back at the young turk", |w| w.matched(done) > 0);
+    w.let_go(done);
+    w.run_for(ms(5));
+    assert_eq!(granting(&w, turk), Some(GrantorState::Receiving));
+    w.let_go(late);
+    assert_eq!(answered(&mut w, ask), Outcome::Won);
+    let next = w.lock(order[0], "s", "x");
+    w.granted(next);
+    w.release(next);
+    w.release(other);
+    w.granted(waiting);
+    w.release(waiting);
+    w.expect("nothing comes back", World::is_empty_everywhere);
+}
+
+/// Brief 3.10 number 2: the grant is on its way while the table says who holds. Its holder gets that very grant, and does
+/// not queue behind itself.
+#[test]
+fn a_grant_that_is_on_its_way_while_the_table_goes_is_told_again() {
+    let (mut w, order) = with_grantor(13, 4);
+    let (grantor, asker, turk) = (order[1], order[2], order[3]);
+    let late = w.hold_kind(grantor, asker, "Grant");
+    let ask = w.lock(asker, "s", "x");
+    w.expect("the grant is on its way", |w| w.matched(late) > 0);
+    let bid = w.become_grantor(turk, "s");
+    assert_eq!(answered(&mut w, bid), Outcome::Won);
+    // By the young turk, from the table that it got.
+    let token = w.granted(ask);
+    let next = w.lock(order[0], "s", "x");
+    w.let_go(late);
+    w.run_for(ms(500));
+    assert_eq!(w.fence(ask), Some(token));
+    assert!(!w.is_granted(next));
+    w.release(ask);
+    w.granted(next);
+}
+
+/// Brief 3.10 number 6: the word that a table is empty comes late, when the service is used again. It counts for its own
+/// epoch only.
+#[test]
+fn a_late_word_of_an_empty_table_says_nothing_of_a_later_one() {
+    let (mut w, order) = with_grantor(14, 4);
+    let (elder, grantor) = (order[0], order[1]);
+    let late = w.hold_kind(grantor, elder, "Vacant");
+    w.destroy(grantor, "s");
+    w.expect("the word is on its way", |w| w.matched(late) > 0);
+    let ask = w.become_grantor(order[3], "s");
+    assert_eq!(answered(&mut w, ask), Outcome::Won);
+    let held = w.hold_lock(order[2], "s", "x");
+    w.let_go(late);
+    w.run_for(ms(50));
+    // Whoever is next has to ask who holds.
+    w.crash(order[3]);
+    let next = w.lock_within(elder, "s", "x", 5_000);
+    assert_eq!(answered(&mut w, next), Outcome::TimedOut);
+    assert_eq!(w.grantor("s"), elder);
+    assert!(w.fence(held).is_some());
+}
+
+/// Chaos seed 41: the old grantor wants its table back before that has arrived, and the last part of it arrives together with
+/// that word. Whoever begins with it has begun, and is followed in the same step.
+#[test]
+fn a_turk_may_begin_and_be_followed_in_one_step() {
+    let (mut w, order) = with_grantor(17, 4);
+    let (grantor, turk) = (order[1], order[3]);
+    let held = w.hold_lock(order[2], "s", "x");
+    let late = w.hold_kind(grantor, turk, "Table");
+    let first = w.become_grantor(turk, "s");
+    w.expect("the table is on its way", |w| w.matched(late) > 0);
+    let hand = w.hold_kind(grantor, turk, "Hand");
+    let second = w.become_grantor(grantor, "s");
+    w.expect("so is the word that asks for it", |w| w.matched(hand) > 0);
+    w.let_go(hand);
+    w.run_for(ms(5));
+    assert!(!w.is_answered(first) && !w.is_answered(second));
+    w.let_go(late);
+    assert_eq!(answered(&mut w, second), Outcome::Won);
+    assert_eq!((answered(&mut w, first), granting(&w, turk)), (Outcome::Won, None));
+    assert!(w.fence(held).is_some());
+}
+
+/// Chaos seed 222: the same with a recovery, and its last report.
+#[test]
+fn a_recovery_may_end_and_be_followed_in_one_step() {
+    let (mut w, order) = with_grantor(18, 4);
+    let (grantor, next, turk) = (order[1], order[2], order[3]);
+    let held = w.hold_lock(turk, "s", "x");
+    w.crash(grantor);
+    let late = w.hold_kind(turk, next, "Report");
+    let ask = w.lock(next, "s", "y");
+    w.expect("the last report is on its way", |w| w.matched(late) > 0);
+    let hand = w.hold_kind(turk, next, "Hand");
+    let bid = w.become_grantor(turk, "s");
+    w.expect("so is the word that asks for the table", |w| w.matched(hand) > 0);
+    w.let_go(hand);
+    w.run_for(ms(5));
+    assert_eq!(granting(&w, next), Some(GrantorState::Recovering));
+    w.let_go(late);
+    assert_eq!(answered(&mut w, bid), Outcome::Won);
+    w.granted(ask);
+    assert!(w.fence(held).is_some());
+}
+
+/// Links keep their order, two of them do not: the younger turk asks the one before it, which has not heard that it was
+/// named. It has no table and never will, so the younger one recovers.
+#[test]
+fn a_turk_that_is_asked_before_it_hears_of_its_naming_never_acts() {
+    let (mut w, order) = with_grantor(15, 4);
+    let (elder, grantor, middle, last) = (order[0], order[1], order[2], order[3]);
+    let held = w.hold_lock(grantor, "s", "x");
+    let naming = w.hold_kind(elder, middle, "Name");
+    let first = w.become_grantor(middle, "s");
+    w.expect("its naming is on its way", |w| w.matched(naming) > 0);
+    let second = w.become_grantor(last, "s");
+    assert_eq!(answered(&mut w, second), Outcome::Won);
+    assert_eq!(answered(&mut w, first), Outcome::Superseded(w.process(last)));
+    w.let_go(naming);
+    w.run_for(ms(500));
+    assert_eq!((granting(&w, middle), w.grantor("s")), (None, last));
+    assert!(w.fence(held).is_some());
+    let next = w.lock(middle, "s", "x");
+    w.release(held);
+    w.granted(next);
+}
+
+/// Geode 6 number 3: what was asked before the destruction gives nobody a lock afterwards.
+#[test]
+fn a_service_that_is_destroyed_and_used_again_knows_nothing_of_before() {
+    let (mut w, order) = with_grantor(7, 3);
+    let (grantor, user) = (order[1], order[2]);
+    let held = w.hold_lock(order[0], "s", "x");
+    let late = w.hold_kind(user, grantor, "Ask");
+    let before = w.lock(user, "s", "x");
+    let mine = w.lock(user, "s", "y");
+    w.run_for(ms(10));
+    let gone = w.destroy(user, "s");
+    let again = w.lock(user, "s", "y");
+    w.let_go(late);
+    assert_eq!(answered(&mut w, gone), Outcome::Destroyed);
+    for ask in [before, mine] {
+        assert_eq!(w.outcome(ask), Some(&Outcome::Closed(LostReason::Destroyed)));
+    }
+    w.granted(again);
+    w.release(held);
+    let other = w.lock(order[0], "s", "x");
+    w.granted(other);
+    w.release(other);
+    w.release(again);
+    w.expect("nothing of the old one is left", World::is_empty_everywhere);
+}
+
+/// Geode 6 number 12: the grant is being delivered when the service is destroyed.
+#[test]
+fn a_grant_that_crosses_the_destruction_is_given_back() {
+    let (mut w, order) = with_grantor(8, 3);
+    let (grantor, user) = (order[1], order[2]);
+    let late = w.hold_kind(grantor, user, "Grant");
+    let ask = w.lock(user, "s", "x");
+    w.expect("the grant is on its way", |w| w.matched(late) > 0);
+    let gone = w.destroy(user, "s");
+    assert_eq!(w.outcome(ask), Some(&Outcome::Closed(LostReason::Destroyed)));
+    w.let_go(late);
+    assert_eq!(answered(&mut w, gone), Outcome::Destroyed);
+    let next = w.lock(order[0], "s", "x");
+    w.granted(next);
+}
+
+/// Destroying one service does not wait for another's grantor.
+#[test]
+fn destroying_one_service_does_not_hold_up_another() {
+    let (mut w, order) = with_grantor(9, 4);
+    let slow = w.hold_lock(order[3], "slow", "x");
+    w.release(slow);
+    assert_eq!(w.grantor("slow"), order[3]);
+    let used = w.lock(order[2], "slow", "y");
+    w.granted(used);
+    let mine = w.hold_lock(order[2], "s", "x");
+    w.cut(order[2], order[3]);
+    w.cut(order[0], order[3]);
+    w.cut(order[1], order[3]);
+    let stuck = w.destroy(order[2], "slow");
+    let quick = w.destroy(order[2], "s");
+    w.expect_within("the other is destroyed", ms(100), |w| w.is_answered(quick));
+    assert!(!w.is_answered(stuck));
+    assert_eq!(w.lost(mine), Some(LostReason::Destroyed));
+    assert_eq!(answered(&mut w, stuck), Outcome::Destroyed, "at the latest after a member lease");
+}
+
+/// A service that is destroyed where it is granted goes on elsewhere, with all that others have of it.
+#[test]
+fn a_grantor_that_destroys_the_service_hands_it_over() {
+    let (mut w, order) = with_grantor(10, 3);
+    let held = w.hold_lock(order[0], "s", "x");
+    let own = w.hold_lock(order[1], "s", "y");
+    let gone = w.destroy(order[1], "s");
+    assert_eq!(answered(&mut w, gone), Outcome::Destroyed);
+    assert_eq!(w.lost(own), Some(LostReason::Destroyed));
+    assert_eq!(granting(&w, order[1]), None);
+    assert!(w.fence(held).is_some());
+    let next = w.lock(order[2], "s", "y");
+    w.granted(next);
+    let refused = w.try_lock(order[1], "s", "x");
+    assert!(matches!(answered(&mut w, refused), Outcome::Held(_)), "and it is used again at once");
+}
