@@ -46,6 +46,27 @@ fn elder_and_grantor_killed_together_cost_the_others_nothing() {
     hit_again_and_again("elder_and_grantor_killed", 5, Role::ElderAndGrantor, Exit::Kill, MOMENTS);
 }
 
+/// ElderMemberDistributedTest.elderIsCorrectAfterKillingMultipleLocators: everybody agrees that the third oldest is the elder.
+#[test]
+fn the_two_oldest_killed_at_once_leave_the_third_as_elder() {
+    let mut rng = Rng::new("the_two_oldest", 11);
+    let mut cluster = Cluster::start(5, &mut rng);
+    for round in 0..5 {
+        cluster.agree();
+        let members = cluster.peers[round].status().members;
+        let number = |addr: &String| cluster.peers.iter().position(|peer| peer.addr == *addr).expect("one of them");
+        let by_age: Vec<usize> = members.iter().map(|(_, addr, _)| number(addr)).collect();
+        let kept = cluster.peers[by_age[4]].lock("stock", &format!("kept-{round}"));
+        let oldest = [by_age[0], by_age[1]];
+        oldest.iter().for_each(|number| cluster.peers[*number].process.kill());
+        assert_eq!(cluster.agree(), by_age[2]);
+        assert_eq!(cluster.peers[by_age[4]].fence(&kept), Ok(kept.token));
+        cluster.peers[by_age[4]].release(&kept).expect("it is held");
+        let joins = oldest.map(|number| cluster.restart(number, &mut rng));
+        joins.into_iter().for_each(|join| _ = join.wait().unwrap_or_else(|error| panic!("restart: {error}")));
+    }
+}
+
 #[test]
 fn whoever_leaves_costs_the_others_nothing() {
     for role in [Role::Holder, Role::Waiter, Role::Grantor, Role::Elder] {

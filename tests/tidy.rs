@@ -1,5 +1,6 @@
-//! Reads the sources: who imports whom, and words that do not belong. Each rule is shown a breach here.
+//! Reads the sources: who imports whom, words that do not belong, and tests that tables name. Each rule is shown a breach here.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 /// The rooms, and what each may not name: everything that is not below it.
@@ -105,6 +106,63 @@ fn the_readme_shows_the_example() {
     let program = example.split_once("\n\n").expect("the example opens with a comment").1;
     assert!(readme.contains(program), "README.md shows another program than examples/first_lock.rs");
     assert!(program.lines().count() <= 20, "the first program has grown");
+}
+
+#[test]
+fn every_test_that_the_tables_name_is_there() {
+    let there = told();
+    let named = tests_named(&read(&root().join("tests/README.md")));
+    assert!(named.len() > 80, "only {} tests are named", named.len());
+    let missing: Vec<&String> = named.iter().filter(|name| !there.contains(*name)).collect();
+    assert_eq!(missing, Vec::<&String>::new());
+}
+
+#[test]
+fn a_name_in_a_table_is_found_and_a_command_is_none() {
+    let text =
+        "| 1 | locks `one_test`, `wait::until`; scripts `late_release` |\n```\ncargo `test_x`\n```\n`word`, `a_b.rs`";
+    assert_eq!(tests_named(text), ["late_release".to_owned(), "one_test".to_owned()].into());
+    let source =
+        "#[test]\nfn one_test() {}\n#[tokio::test(flavor = \"x\")]\n#[cfg(unix)]\nasync fn two() {}\nfn no_test() {}\n";
+    assert_eq!(tests_of(source), ["one_test", "two"]);
+}
+
+/// Words with an underscore in backticks, outside of code blocks: in the tables of tests those are their names.
+fn tests_named(text: &str) -> BTreeSet<String> {
+    let is_name = |word: &&str| {
+        word.contains('_') && word.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_')
+    };
+    let prose = text.split("```").step_by(2);
+    prose.flat_map(|part| part.split('`').skip(1).step_by(2)).filter(is_name).map(str::to_owned).collect()
+}
+
+/// Every test of the tree, and every script of the simulator.
+fn told() -> BTreeSet<String> {
+    let mut names = BTreeSet::new();
+    for folder in ["src", "cli", "sim", "tests"] {
+        for file in rust_files(&root().join(folder)) {
+            names.extend(tests_of(&read(&file)).into_iter().map(str::to_owned));
+        }
+    }
+    for folder in ["sim/scripts", "sim/regressions"] {
+        let entries = std::fs::read_dir(root().join(folder)).expect("the folder can be read");
+        names.extend(entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok()));
+    }
+    names
+}
+
+/// The functions below an attribute that makes them tests.
+fn tests_of(text: &str) -> Vec<&str> {
+    let (mut names, mut is_test) = (Vec::new(), false);
+    for line in text.lines().map(str::trim_start) {
+        is_test |= line.starts_with("#[test]") || line.starts_with("#[tokio::test");
+        let code = line.strip_prefix("async ").unwrap_or(line);
+        if let Some((name, _)) = code.strip_prefix("fn ").and_then(|rest| rest.split_once('(')) {
+            names.extend(is_test.then_some(name));
+            is_test = false;
+        }
+    }
+    names
 }
 
 /// Rooms above that a file names.

@@ -78,7 +78,8 @@ pub(crate) fn write(status: &Status) -> String {
                 Some(holder) => format!("{:032x},{}", holder.process.0, holder.token),
                 None => "-,0".into(),
             };
-            let _ = write!(line, " lock={},{holder},{}", lock.name, lock.waiters);
+            let name = lock.name.as_ref().map_or("(suspension)".to_owned(), ToString::to_string);
+            let _ = write!(line, " lock={name},{holder},{}", lock.waiters);
         }
     }
     line
