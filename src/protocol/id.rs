@@ -14,6 +14,9 @@ pub const MAX_LOCK_NAME: usize = 4096;
 pub const MAX_METADATA: usize = 4096;
 /// The most locks in one batch.
 pub const MAX_BATCH: usize = 1024;
+/// The most that the names of one batch may have together, in bytes: a request has to fit into a frame, and so has the part
+/// of a table that it is the last of.
+pub const MAX_BATCH_NAMES: usize = 1 << 20;
 
 /// One run of one process: 128 random bits drawn at its start and never used again.
 ///
@@ -286,7 +289,8 @@ impl<'de> Deserialize<'de> for LockName {
     }
 }
 
-/// Locks that are wanted together: 1 to [`MAX_BATCH`] names in ascending order, none of them twice.
+/// Locks that are wanted together: 1 to [`MAX_BATCH`] names in ascending order, none of them twice, of at most
+/// [`MAX_BATCH_NAMES`] bytes together.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize)]
 pub struct Batch(Arc<[LockName]>);
 
@@ -295,8 +299,9 @@ impl Batch {
     pub fn new(mut names: Vec<LockName>) -> Result<Self, InvalidBatch> {
         names.sort();
         names.dedup();
-        if names.is_empty() || names.len() > MAX_BATCH {
-            return Err(InvalidBatch { count: names.len() });
+        let (count, bytes) = (names.len(), names.iter().map(|name| name.as_bytes().len()).sum());
+        if count == 0 || count > MAX_BATCH || bytes > MAX_BATCH_NAMES {
+            return Err(InvalidBatch { count, bytes });
         }
         Ok(Batch(names.into()))
     }
@@ -313,12 +318,17 @@ impl<'de> Deserialize<'de> for Batch {
     }
 }
 
-/// A batch of no locks, or of too many.
+/// A batch of no locks, of too many, or with too long names.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("a batch has 1 to {MAX_BATCH} different locks, this one has {count}")]
+#[error(
+    "a batch has 1 to {MAX_BATCH} different locks with names of at most {MAX_BATCH_NAMES} bytes together, this one has \
+     {count} with {bytes}: take fewer at once, or shorter names"
+)]
 pub struct InvalidBatch {
     /// How many different ones were given.
     pub count: usize,
+    /// How long their names are together.
+    pub bytes: usize,
 }
 
 /// What a request wants.

@@ -124,7 +124,7 @@ impl LockService {
         TryLockBuilder::new(self.inner.clone(), one(name))
     }
 
-    /// Asks for several locks, all or nothing, in one round trip: 1 to 1024 different names; one that is given twice
+    /// Asks for several locks, all or nothing, in one round trip: 1 to 1024 different names of at most 1 MiB together; one that is given twice
     /// counts once. It has one place in line, in the queue of each of the names, and is granted when it could be granted
     /// each of them. Nobody who asked later gets one of them before it, and it takes none before it gets all: so batches
     /// cannot wait for each other in a circle, and neither batches nor single locks starve.

@@ -1,8 +1,10 @@
 use super::*;
+use crate::protocol::id::MAX_BATCH_NAMES;
 use crate::protocol::message::{self, Ballot, HoldReport, Origin, TokenRange, WaitReport};
 use crate::protocol::{
-    Batch, Change, Epoch, HolderInfo, Host, Lineage, LockName, Look, MemberInfo, Message, Metadata, Notice, Owner,
-    ProcessId, RequestId, Seen, ServiceName, Standing, Ticket, Timing, Token, View, ViewNumber, WaiterInfo, Want,
+    Batch, Change, Config, Epoch, HolderInfo, Host, Lineage, LockName, Look, MemberInfo, Message, Metadata, Notice,
+    Owner, ProcessId, RequestId, Seen, ServiceName, Standing, Ticket, Timing, Token, View, ViewNumber, WaiterInfo,
+    Want,
 };
 use crate::wire::{MAX_CLUSTER, MAX_RESERVED, PROTOCOL_VERSION};
 use std::collections::BTreeSet;
@@ -354,6 +356,37 @@ fn an_oversized_length_is_refused_before_its_body_is_there() {
     let state = Frame::Gossip(vec![0; MAX_FRAME]);
     assert_eq!(encode(&state, &mut out), Err(FrameError::Oversized(MAX_FRAME + 1 + CHECKSUM)));
     assert_eq!(out, [1, 2, 3]);
+}
+
+/// One that did not would stop its link for ever.
+#[test]
+fn the_largest_batch_fits_into_a_frame_behind_the_rest_of_its_part() {
+    let name = |number: usize| LockName::new(format!("{number:04096}").as_bytes()).unwrap();
+    let names = |count| (0..count).map(name).collect::<Vec<_>>();
+    let most = MAX_BATCH_NAMES / 4096;
+    let batch = Want::Batch(Batch::new(names(most)).unwrap());
+    let error = Batch::new(names(most + 1)).unwrap_err();
+    assert_eq!((error.count, error.bytes), (most + 1, MAX_BATCH_NAMES + 4096));
+    assert!(error.to_string().contains("257 with 1052672"), "{error}");
+
+    let token = Token::new(ViewNumber(900), 17);
+    let (metadata, owner) = (Metadata::new(&[7; 4096]).unwrap(), Owner(u64::MAX));
+    let hold = |want| {
+        let (request, held_for, metadata) = (RequestId(8), Duration::MAX, metadata.clone());
+        (ProcessId(u128::MAX), HoldReport { request, want, owner, token, held_for, metadata })
+    };
+    let part = Config::new(info(1), Timing::lan()).part_bytes;
+    let mut holds: Vec<_> = (0..part / 4096).map(|number| hold(Want::Lock(name(number)))).collect();
+    holds.push(hold(batch));
+    let message = Message::Table {
+        service: ServiceName::new(&"s".repeat(255)).unwrap(),
+        epoch: Epoch(token),
+        holds,
+        waits: Vec::new(),
+        last: true,
+    };
+    let packet = Packet::Linked { view: ViewNumber(900), seq: u64::MAX, ack: u64::MAX, message };
+    assert_eq!(encode(&Frame::Packet(packet), &mut Vec::new()), Ok(()));
 }
 
 #[test]
