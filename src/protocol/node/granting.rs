@@ -98,7 +98,7 @@ impl Node {
             if planted!(turn.mutant, GrantAfterHand) {
                 self.grantors.insert(service.clone(), grantor.clone());
             }
-            lost_grantor(service, grantor.epoch(), turn);
+            grantor_ended(service, grantor.epoch(), turn);
             grantor.hand_over(heir, turn);
             if self.departing.remove(service).is_some() {
                 self.handing.insert(service.clone(), heir.0);
@@ -131,7 +131,7 @@ impl Node {
             .is_some_and(|grantor| grantor.epoch() < epoch && grantor.state() == GrantorState::Recovering)
             && let Some(grantor) = self.grantors.remove(service)
         {
-            lost_grantor(service, grantor.epoch(), turn);
+            grantor_ended(service, grantor.epoch(), turn);
             grantor.close(by.map(|by| (by, epoch)), turn);
             if let Some(by) = by {
                 self.holder.on_successor(by, service, epoch, turn);
@@ -149,7 +149,7 @@ impl Node {
         if grantor.depart(&view, &self.suspected, turn) {
             self.departing.remove(service);
             if let Some(grantor) = self.grantors.remove(service) {
-                lost_grantor(service, grantor.epoch(), turn);
+                grantor_ended(service, grantor.epoch(), turn);
                 grantor.close(None, turn);
             }
         } else {
@@ -278,7 +278,7 @@ impl Node {
             && let Some(grantor) = self.grantors.remove(service)
         {
             self.departing.remove(service);
-            lost_grantor(service, grantor.epoch(), turn);
+            grantor_ended(service, grantor.epoch(), turn);
             grantor.close(Some((by, epoch)), turn);
             self.holder.on_superseded(service, by, turn);
         }
@@ -291,4 +291,11 @@ impl Node {
             lost_grantor(&service, grantor.epoch(), turn);
         }
     }
+}
+
+/// A grantor here ends, and another may follow. The elder may have come after those who know which: it would send everybody
+/// here for ever.
+fn grantor_ended(service: &ServiceName, epoch: Epoch, turn: &mut Turn) {
+    lost_grantor(service, epoch, turn);
+    turn.say_elder(Message::Decline { service: service.clone(), epoch });
 }
