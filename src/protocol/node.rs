@@ -864,6 +864,8 @@ impl Node {
                 {
                     grantor.on_report(from, holds, waits, last, turn);
                     node.settle_bids(&service, turn);
+                } else {
+                    node.send_reported_on(from, &service, epoch, &waits, turn);
                 }
             }),
             Message::Revoke { service, epoch, request } => self.act(now, out, |node, turn| {

@@ -1,5 +1,6 @@
 //! Naming grantors, asking them, and telling a new elder about them.
 
+use super::super::message::WaitReport;
 use super::*;
 
 impl Node {
@@ -211,6 +212,22 @@ impl Node {
             turn.say_elder(Message::WhoGrants { service });
         }
         early.push((epoch, asked));
+    }
+
+    /// A report comes after the end of the term that it is for. What waits in it has been asked of nobody else.
+    pub(super) fn send_reported_on(
+        &self,
+        from: ProcessId,
+        service: &ServiceName,
+        epoch: Epoch,
+        waits: &[WaitReport],
+        turn: &mut Turn,
+    ) {
+        let (by, newest) = self.holder.grantor(service);
+        let instead = by.zip(newest).filter(|(by, newest)| *newest > epoch && *by != turn.me);
+        for wait in waits {
+            turn.say(from, Message::NotGrantor { service: service.clone(), epoch, request: wait.request, instead });
+        }
     }
 
     /// Somebody has given up all that it had of a service, and said so before. A table that was handed over meanwhile may
