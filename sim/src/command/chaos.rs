@@ -19,7 +19,7 @@ const TWICE_EVERY: u64 = 16;
 
 /// More runs in a thousand than this that lost a quorum although nobody was reckless mean that something loses quorums
 /// that it should not.
-const FORCED_PER_MILLE: u64 = 5;
+const FORCED_PER_MILLE: u64 = 10;
 /// From so many seeds on a batch has to reach every rare state.
 const RARE_SEEDS: u64 = 5_000;
 /// From so many seeds on a batch has to show every premise.
