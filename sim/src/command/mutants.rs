@@ -180,8 +180,8 @@ mod hunt {
         others: BTreeMap<&'static str, u64>,
     }
 
-    /// Tries one seed after the other on all cores, until one of these invariants breaks, or any. Which one is the first does not depend on who is faster: whoever
-    /// has begun an earlier one ends it.
+    /// Tries one seed after the other on all cores, until one of these invariants breaks, or any. Which one is the first
+    /// does not depend on who is faster: whoever has begun an earlier one ends it.
     fn hunt(mutant: Mutant, from: u64, names: Option<&[&str]>) -> Hunt {
         let next = AtomicU64::new(from);
         let breaks: Mutex<BTreeMap<u64, Break>> = Mutex::default();

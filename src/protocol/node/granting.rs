@@ -202,8 +202,7 @@ impl Node {
             if early.is_empty() {
                 self.early.remove(&service);
             }
-            let (by, newest) = self.holder.grantor(&service);
-            let instead = by.zip(newest).filter(|(by, newest)| *newest > epoch && *by != turn.me);
+            let instead = self.grantor_after(&service, epoch, turn.me);
             turn.say(asked.from, Message::NotGrantor { service, epoch, request: asked.request, instead });
             return;
         }
@@ -212,6 +211,12 @@ impl Node {
             turn.say_elder(Message::WhoGrants { service });
         }
         early.push((epoch, asked));
+    }
+
+    /// Who grants after that term, if it is another member, and known.
+    fn grantor_after(&self, service: &ServiceName, epoch: Epoch, me: ProcessId) -> Option<(ProcessId, Epoch)> {
+        let (by, newest) = self.holder.grantor(service);
+        by.zip(newest).filter(|(by, newest)| *newest > epoch && *by != me)
     }
 
     /// A report comes after the end of the term that it is for. What waits in it has been asked of nobody else.
@@ -223,8 +228,7 @@ impl Node {
         waits: &[WaitReport],
         turn: &mut Turn,
     ) {
-        let (by, newest) = self.holder.grantor(service);
-        let instead = by.zip(newest).filter(|(by, newest)| *newest > epoch && *by != turn.me);
+        let instead = self.grantor_after(service, epoch, turn.me);
         for wait in waits {
             turn.say(from, Message::NotGrantor { service: service.clone(), epoch, request: wait.request, instead });
         }
@@ -267,8 +271,7 @@ impl Node {
             // Named, perhaps, and the word is still on its way.
             turn.say(from, Message::Seen { request, seen: Seen::Undecided });
         } else {
-            let (by, newest) = self.holder.grantor(&service);
-            let instead = by.zip(newest).filter(|(by, newest)| *newest > epoch && *by != turn.me);
+            let instead = self.grantor_after(&service, epoch, turn.me);
             turn.say(from, Message::NotGrantor { service, epoch, request, instead });
         }
     }
