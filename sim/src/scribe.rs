@@ -72,7 +72,8 @@ impl World {
             Ok(findings) => {
                 self.scribe.premises = findings.premises;
                 if let Some(flaw) = findings.flaws.into_iter().next() {
-                    self.fail(flaw.invariant, format!("offline, at {} ns: {}", flaw.at, flaw.what));
+                    self.fail(flaw.invariant, format!("in the record: {}", flaw.what));
+                    self.date_break(flaw.at);
                 }
             }
             Err(what) => self.fail("record_is_sound", what),

@@ -227,6 +227,7 @@ fn told(options: &Options, seed: u64, found: &Break) -> Broken {
     let full = plan(options, seed);
     let small = shrink(&full, found, |world| world);
     let traced = trace_seed(&small, |world| world);
+    let found = traced.world.broken().unwrap_or(found);
     let log = shrink_log(&traced.log, found, |world| world);
     let file = save(seed, &log, found, |world| world, &options.save);
     let file = file.unwrap_or_else(|error| {
@@ -238,12 +239,12 @@ fn told(options: &Options, seed: u64, found: &Break) -> Broken {
     let command = "cargo run --release -p elderlock-sim --";
     Broken {
         seed,
-        found: traced.world.broken().unwrap_or(found).clone(),
+        found: found.clone(),
         words: report::breach(traced.world.record()).unwrap_or_else(|| found.what.clone()),
         plan: describe(&small),
         faults: (small.faults.len(), full.faults.len()),
         steps: (log.steps.len(), traced.log.steps.len()),
-        story: traced.world.story(options.trace),
+        story: traced.world.story_until(found.at, options.trace),
         // A log that does not break so is not saved.
         replay: file.map(|file| format!("{command} replay {}", file.display())),
         plan_again: format!("{command} chaos --seeds 1 --from {seed} {again}"),

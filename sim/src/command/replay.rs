@@ -52,7 +52,7 @@ pub(crate) fn run(options: &Options) -> ExitCode {
         eprintln!("held: no invariant broke");
         return ExitCode::SUCCESS;
     };
-    println!("\n{}", world.story(options.trace));
+    println!("\n{}", world.story_until(found.at, options.trace));
     let words = breach(world.record()).unwrap_or_else(|| found.what.clone());
     println!("{} is broken at {:.6} s: {words}", found.invariant, found.at as f64 / 1e9);
     ExitCode::FAILURE

@@ -6,8 +6,8 @@ use crate::peer::Peer;
 use elderlock::protocol::{Input, Packet, View};
 use std::collections::VecDeque;
 
-/// Trace lines kept.
-const TRACE_LINES: usize = 4_000;
+/// Trace lines kept: enough for what came after a break that only the second judge sees.
+const TRACE_LINES: usize = 40_000;
 
 impl World {
     /// Whether the trace has a line of the place with these words.
@@ -20,6 +20,13 @@ impl World {
     pub fn story(&self, lines: usize) -> String {
         let skip = self.trace.len().saturating_sub(lines);
         self.trace.iter().skip(skip).cloned().collect::<Vec<_>>().join("\n")
+    }
+
+    /// The last lines of the trace until this true time, in nanoseconds.
+    pub fn story_until(&self, at: u64, lines: usize) -> String {
+        let end = format!("{}~", seconds(at));
+        let told = self.trace.partition_point(|line| *line < end);
+        self.trace.range(told.saturating_sub(lines)..told).cloned().collect::<Vec<_>>().join("\n")
     }
 
     /// The trace is kept, and begins here.

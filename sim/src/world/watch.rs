@@ -48,6 +48,13 @@ impl World {
         self.broken = Some(Break { invariant, lock, what, at: self.now });
     }
 
+    /// The break is of this time, and was seen only now.
+    pub(crate) fn date_break(&mut self, at: u64) {
+        if let Some(found) = &mut self.broken {
+            found.at = at.min(found.at);
+        }
+    }
+
     /// A panic is a break like any other.
     pub(crate) fn fail_with(&mut self, panic: &(dyn std::any::Any + Send)) {
         let text = panic.downcast_ref::<String>().cloned();
