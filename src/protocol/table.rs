@@ -46,6 +46,11 @@ pub(crate) type Contents = (Vec<(ProcessId, HoldReport)>, Vec<(ProcessId, WaitRe
 /// A place in the line. With the key it is one request's own, whatever members report.
 type Rank = (Ticket, Key);
 
+/// Whether the ticket was dealt to somebody who arrived and suspends nothing.
+pub(crate) fn is_arrival(ticket: Ticket) -> bool {
+    ticket.number & PLACE < ROOM
+}
+
 /// What a request says of itself.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Entry {

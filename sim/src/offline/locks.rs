@@ -80,8 +80,6 @@ struct Sweep<'a, 'f> {
     calls: BTreeMap<usize, Call<'a>>,
     /// Services that somebody wanted to suspend.
     suspended: BTreeSet<&'a str>,
-    /// When a term of each service began or ended last.
-    changed: BTreeMap<&'a str, u64>,
     /// Terms that began by asking everybody.
     recovered: BTreeSet<(&'a str, u64)>,
     /// Who grants what, as far as places have said.
@@ -109,7 +107,6 @@ pub(super) fn check(record: &Record, terms: &Terms, findings: &mut Findings) -> 
         stage: Stage::default(),
         calls: BTreeMap::new(),
         suspended: BTreeSet::new(),
-        changed: BTreeMap::new(),
         recovered: BTreeSet::new(),
         grants: BTreeSet::new(),
         destroyed: BTreeSet::new(),
@@ -232,7 +229,6 @@ impl<'a> Sweep<'a, '_> {
                 self.out.insert((place, line.life, at));
             }
             Entry::Grantor { service, epoch, recovering } => {
-                self.changed.insert(service, at);
                 let held = self.open.iter().filter(|(lock, _)| lock.0 == service.as_str());
                 let held = held.flat_map(|(_, open)| open).filter(|call| self.calls[*call].holds()).count();
                 if *recovering {
@@ -247,10 +243,7 @@ impl<'a> Sweep<'a, '_> {
                     *acting = (*acting).max(*epoch);
                 }
             }
-            Entry::NoGrantor { service, .. } => {
-                self.changed.insert(service, at);
-                self.grants.remove(&(place, service.as_str()));
-            }
+            Entry::NoGrantor { service, .. } => _ = self.grants.remove(&(place, service.as_str())),
             _ => {}
         }
         Ok(())
@@ -308,10 +301,6 @@ impl<'a> Sweep<'a, '_> {
             } else if other.waits() && (other.place, other.life) == (place, life) && !other.is_try() {
                 // Who holds something passes those who wait behind a suspension.
                 if self.suspended.contains(service) {
-                    continue;
-                }
-                // A place that nobody acknowledged may be lost with a term; which were, a record does not say.
-                if self.changed.get(service).is_some_and(|changed| *changed >= other.asked) {
                     continue;
                 }
                 self.findings.premise("fifo_across_failover");
