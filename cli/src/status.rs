@@ -2,7 +2,7 @@
 
 use crate::Done;
 use clap::Args;
-use elderlock::{LockStatus, Status};
+use elderlock::{HolderInfo, LockStatus, Metadata, Status, WaiterInfo};
 use std::process::ExitCode;
 
 /// Where to ask.
@@ -83,12 +83,13 @@ fn table(status: &Status) -> String {
 
 /// The suspension of a service, with its reason.
 fn suspension(lock: &LockStatus) -> String {
-    match &lock.holder {
-        Some(holder) => {
-            let reason = String::from_utf8_lossy(holder.metadata.as_bytes()).escape_debug().to_string();
-            let process = holder.process;
-            format!("  suspended by {process} with token {}: {reason}; {} waiting\n", holder.token, lock.waiters)
+    let reason = |metadata: &Metadata| String::from_utf8_lossy(metadata.as_bytes()).escape_debug().to_string();
+    let (process, why, state) = match (&lock.holder, &lock.next) {
+        (Some(HolderInfo { process, metadata, token, .. }), _) => {
+            (process, metadata, format!("suspended with token {token}"))
         }
-        None => format!("  not suspended, {} waiting to\n", lock.waiters),
-    }
+        (None, Some(WaiterInfo { process, metadata, .. })) => (process, metadata, "not suspended yet".to_owned()),
+        (None, None) => return String::new(),
+    };
+    format!("  {state} by {process}: {}; {} waiting\n", reason(why), lock.waiters)
 }

@@ -4,7 +4,7 @@ use super::heir::StoredVote;
 use super::id::{
     Epoch, LockName, MemberInfo, Metadata, Owner, ProcessId, RequestId, ServiceName, Token, ViewNumber, Want,
 };
-use super::message::{HolderInfo, Look, Packet, Seen};
+use super::message::{HolderInfo, Look, Packet, Seen, WaiterInfo};
 use super::time::Time;
 use super::timing::Timing;
 use super::view::View;
@@ -463,4 +463,6 @@ pub struct LockStatus {
     pub holder: Option<HolderInfo>,
     /// How many wait.
     pub waiters: usize,
+    /// The first of them.
+    pub next: Option<WaiterInfo>,
 }

@@ -332,11 +332,11 @@ pub struct HolderInfo {
     pub held_for: Duration,
 }
 
-/// A request that waits, as its grantor sees it.
+/// A request as its grantor sees it.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct WaiterInfo {
-    /// The waiter's process.
+    /// Whose it is.
     pub process: ProcessId,
     /// What it says of itself.
     pub metadata: Metadata,
@@ -390,6 +390,8 @@ pub enum Seen {
         before: u64,
         /// Holds that have to end first.
         holds: u64,
+        /// Whoever has suspended the service, or waits to before this one.
+        suspension: Option<WaiterInfo>,
     },
     /// Holders, in the order of the names.
     Held {

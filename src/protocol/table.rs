@@ -46,11 +46,6 @@ pub(crate) type Contents = (Vec<(ProcessId, HoldReport)>, Vec<(ProcessId, WaitRe
 /// A place in the line. With the key it is one request's own, whatever members report.
 type Rank = (Ticket, Key);
 
-/// Whether the ticket was dealt to somebody who arrived and suspends nothing.
-pub(crate) fn is_arrival(ticket: Ticket) -> bool {
-    ticket.number & PLACE < ROOM
-}
-
 /// What a request says of itself.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Entry {
@@ -399,12 +394,14 @@ impl Table {
             name: None,
             holder: self.suspended.and_then(|(_, key)| self.info(None, key, now)),
             waiters: self.suspensions.len(),
+            next: self.suspensions.first().and_then(|rank| self.waiter(rank)),
         });
         let names: BTreeSet<&LockName> = self.held.keys().chain(self.queues.keys()).collect();
         let locks = names.into_iter().map(|name| LockStatus {
             name: Some(name.clone()),
             holder: self.held.get(name).and_then(|&key| self.info(Some(name), key, now)),
             waiters: self.queues.get(name).map_or(0, BTreeSet::len),
+            next: self.head(name).and_then(|rank| self.waiter(&rank)),
         });
         suspension.into_iter().chain(locks).collect()
     }
@@ -671,12 +668,13 @@ impl Table {
         })
     }
 
+    fn waiter(&self, &(_, key): &Rank) -> Option<WaiterInfo> {
+        let Entry { want, metadata, .. } = &self.get(key)?.entry;
+        Some(WaiterInfo { process: key.0, metadata: metadata.clone(), suspends: *want == Want::Suspension })
+    }
+
     fn seen_lock<'a>(&self, holder: Option<HolderInfo>, ranks: impl Iterator<Item = &'a Rank>, all: usize) -> Seen {
-        let waiter = |&(_, key): &Rank| {
-            let Entry { want, metadata, .. } = &self.get(key)?.entry;
-            Some(WaiterInfo { process: key.0, metadata: metadata.clone(), suspends: *want == Want::Suspension })
-        };
-        let waiters: Vec<WaiterInfo> = ranks.take(LISTED).filter_map(waiter).collect();
+        let waiters: Vec<WaiterInfo> = ranks.take(LISTED).filter_map(|rank| self.waiter(rank)).collect();
         let more = (all - waiters.len()) as u64;
         Seen::Lock { holder, waiters, more }
     }
@@ -685,6 +683,9 @@ impl Table {
         let Some(Request { entry, state: State::Waits { ticket, .. } }) = self.get(key) else { return Seen::Unknown };
         let (rank, names) = ((*ticket, key), entry.want.names());
         let suspensions = self.suspensions.range(..rank).count();
+        let suspended = self.suspended.filter(|(token, _)| *ticket >= in_front(*token, PLACE)).map(|(_, key)| key);
+        let suspender = suspended.or(self.suspensions.first().filter(|first| **first < rank).map(|(_, key)| *key));
+        let suspension = suspender.and_then(|key| self.waiter(&(*ticket, key)));
         let (others, holds) = if entry.want == Want::Suspension {
             // A batch stands in many queues and counts in that of its first name.
             let counts = |name: &LockName, key| self.get(key).is_some_and(|other| other.entry.want.names()[0] == *name);
@@ -697,14 +698,10 @@ impl Table {
         } else {
             let queues = names.iter().filter_map(|name| self.queues.get(name));
             let mut holders: BTreeSet<Key> = names.iter().filter_map(|name| self.held.get(name)).copied().collect();
-            if let Some((token, suspender)) = self.suspended
-                && *ticket >= in_front(token, PLACE)
-            {
-                holders.insert(suspender);
-            }
+            holders.extend(suspended);
             (queues.map(|queue| queue.range(..rank).count()).max().unwrap_or_default(), holders.len())
         };
-        Seen::Place { before: (suspensions + others) as u64, holds: holds as u64 }
+        Seen::Place { before: (suspensions + others) as u64, holds: holds as u64, suspension }
     }
 }
 

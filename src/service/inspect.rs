@@ -20,13 +20,16 @@ pub struct Inspection {
 }
 
 /// The place of a request in line, from [`Locking::position`](crate::Locking::position).
-#[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize)]
+#[derive(Clone, PartialEq, Eq, Debug, serde::Serialize)]
 #[non_exhaustive]
 pub struct Position {
     /// Requests that go first. Of a batch: those in the longest of its queues; of a suspension: all that waited before.
     pub before: u64,
     /// Holds that have to end first. Of a suspension: those that still have to drain.
     pub holds: u64,
+    /// Whoever has suspended the service, or waits to before this request, with the
+    /// [reason](crate::LockBuilder::reason) as metadata.
+    pub suspension: Option<WaiterInfo>,
 }
 
 /// The locks of a service that are held, in the order of their names, from [`held`](crate::LockService::held).

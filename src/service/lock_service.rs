@@ -210,6 +210,9 @@ impl LockService {
     /// sale.release().await?;
     /// let suspended = suspending.await?;
     ///
+    /// let waiting = stock.lock("sku-42").owner(till).start();
+    /// assert_eq!(waiting.position().await?.unwrap().suspension.unwrap().metadata.as_bytes(), b"stock-taking");
+    /// drop(waiting);
     /// assert!(stock.lock("sku-43").owner(till).wait(Duration::from_millis(5)).await.is_err());
     /// stock.lock("sku-43").owner(office).await?.release().await?;
     /// suspended.resume().await?;

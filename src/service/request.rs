@@ -233,7 +233,7 @@ impl<G: Grant> Locking<G> {
         let Ok(Request { asking, .. }) = &self.0 else { return Ok(None) };
         let Some(request) = asking.waiting() else { return Ok(None) };
         match Inner::look(&asking.service, Look::Place(request)).await? {
-            Seen::Place { before, holds } => Ok(Some(Position { before, holds })),
+            Seen::Place { before, holds, suspension } => Ok(Some(Position { before, holds, suspension })),
             _ => Ok(None),
         }
     }

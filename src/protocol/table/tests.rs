@@ -118,8 +118,18 @@ impl Story {
         self.table = table;
     }
 
-    fn place(&self, key: Key) -> Seen {
-        self.table.look(key.0, &Look::Place(key.1), NOW)
+    /// How many go first, how many hold what it wants, and who suspends the service before it.
+    fn place(&self, key: Key) -> Option<(u64, u64, Option<ProcessId>)> {
+        match self.table.look(key.0, &Look::Place(key.1), NOW) {
+            Seen::Place { before, holds, suspension } => {
+                assert!(suspension.iter().all(|suspender| suspender.suspends));
+                Some((before, holds, suspension.map(|suspender| suspender.process)))
+            }
+            seen => {
+                assert_eq!(seen, Seen::Unknown);
+                None
+            }
+        }
     }
 }
 
@@ -296,8 +306,8 @@ fn a_suspension_waits_for_all_who_were_there_and_all_who_come_wait_for_it() {
     let suspension = story.suspends(CYD);
     let later = story.locks(DAN, "y");
     assert!(story.waits(later), "although nobody holds y");
-    assert_eq!(story.place(later), Seen::Place { before: 1, holds: 0 });
-    assert_eq!(story.place(suspension), Seen::Place { before: 1, holds: 1 });
+    assert_eq!(story.place(later), Some((1, 0, Some(ProcessId(CYD)))));
+    assert_eq!(story.place(suspension), Some((1, 1, None)));
     let nested = story.locks(ANN, "z");
     assert!(story.holds(nested), "who holds already may take others");
     assert_eq!(story.end(nested), []);
@@ -605,10 +615,10 @@ fn who_looks_sees_holders_and_waiters_in_order() {
     assert_eq!(seen(&story, &Look::Lock(name("x"))), expected);
     let expected = Seen::Lock { holder: None, waiters: [CYD].map(waiter).into(), more: 0 };
     assert_eq!(seen(&story, &Look::Suspension), expected);
-    assert_eq!(story.place(waiters[0]), Seen::Place { before: 0, holds: 1 });
-    assert_eq!(story.place(waiters[1]), Seen::Place { before: 1, holds: 1 });
-    assert_eq!(story.place(waiters[2]), Seen::Place { before: 2, holds: 1 });
-    assert_eq!(story.place(x), Seen::Unknown);
+    assert_eq!(story.place(waiters[0]), Some((0, 1, None)));
+    assert_eq!(story.place(waiters[1]), Some((1, 1, None)));
+    assert_eq!(story.place(waiters[2]), Some((2, 1, Some(ProcessId(CYD)))));
+    assert_eq!(story.place(x), None);
     let later = story.table.look(ProcessId(ANN), &Look::Held(None), NOW + Duration::from_secs(3));
     let Seen::Held { holders, last: true } = later else { panic!("{later:?}") };
     assert_eq!(holders[0].held_for, Duration::from_secs(3));

@@ -154,8 +154,9 @@ fn messages() -> Vec<Message> {
     ];
     messages.extend(looks.map(|at| Message::Look { service: service.clone(), epoch, request, at }));
     let seen = [
-        Seen::Lock { holder: Some(holder(None)), waiters: vec![waiter], more: 1 << 40 },
-        Seen::Place { before: 3, holds: 2 },
+        Seen::Lock { holder: Some(holder(None)), waiters: vec![waiter.clone()], more: 1 << 40 },
+        Seen::Place { before: 3, holds: 2, suspension: None },
+        Seen::Place { before: 3, holds: 2, suspension: Some(waiter) },
         Seen::Held { holders: vec![holder(Some(name))], last: true },
         Seen::Unknown,
         Seen::Undecided,
