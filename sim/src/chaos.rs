@@ -122,8 +122,10 @@ impl Run {
                 }
                 *at > now
             });
-            self.act(plan);
-            self.relieve(plan);
+            if now < plan.hush {
+                self.act(plan);
+                self.relieve(plan);
+            }
         }
         self.disturbed = (self.world.now, self.world.history().calls.len());
         if self.world.broken().is_none() {

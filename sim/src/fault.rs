@@ -94,9 +94,17 @@ pub enum What {
     /// The elder names the member at the first place grantor of a service that nobody has used, and its host fails. The word
     /// arrives late, and the member at the second place asks for the same then.
     StrayName(usize, usize),
-    /// While a table is on its way to a young turk, a member asks that one for a lock, and another wants to become grantor.
+    /// While a table is on its way to a young turk, a member asks that one for a lock, and another wants to become grantor;
+    /// or a holder leaves.
     Rush {
         /// The young turk, of all but the grantor, counted round; then come the one who asks and the other young turk.
+        turk: usize,
+        /// Whether a holder leaves.
+        leaves: bool,
+    },
+    /// A member is a moment late to learn that another has joined, which takes a lock meanwhile, and becomes the grantor.
+    Newcomer {
+        /// The young turk, of all but the grantor and the elder, counted round; then comes the one who joins.
         turk: usize,
     },
 }
@@ -197,6 +205,7 @@ impl What {
             What::Turncoat(..) => "turncoat",
             What::StrayName(..) => "stray name",
             What::Rush { .. } => "rush",
+            What::Newcomer { .. } => "newcomer",
         }
     }
 
@@ -224,7 +233,7 @@ pub struct Fault {
 }
 
 /// Kinds of faults that a plan may draw from.
-pub const KINDS: usize = 33;
+pub const KINDS: usize = 34;
 /// The kind that is left to real gossip where that runs.
 pub const FALSE_ALARM: usize = 15;
 /// The kind that an operator who trusts refusals must not meet.
@@ -235,6 +244,8 @@ pub const NO_DATAGRAMS: usize = 23;
 pub const CRASH_ALL: usize = 24;
 /// The kind that means something only where there is a directory to lose.
 pub const LOSE_DISK: usize = 25;
+/// The kind that asks for something itself.
+pub const RUSH: usize = 32;
 
 /// The kinds of packets that change who may do what: late ones are the worst.
 const TELLING: [&str; 17] = [
@@ -392,9 +403,13 @@ impl Fault {
                 lasts = member_lease * dice.between(35, 90) / 100;
                 What::StrayName(place, other)
             }
-            _ => {
+            RUSH => {
                 lasts = dice.between(20 * MS, 2 * SECOND);
-                What::Rush { turk: place }
+                What::Rush { turk: place, leaves: dice.chance(400_000) }
+            }
+            _ => {
+                lasts = dice.between(400 * MS, 3 * SECOND);
+                What::Newcomer { turk: place }
             }
         };
         Fault { at, lasts, what }
@@ -689,7 +704,7 @@ impl World {
                 plot.now = until;
                 plot.ask(other, &service, Wanted::Lock("a".to_string()));
             }
-            What::Rush { turk } => {
+            What::Rush { turk, leaves } => {
                 let service = crate::chaos::SERVICES[0];
                 let grantor = self.find_grantor(service)?;
                 let others: Vec<usize> = all().filter(|place| *place != grantor && self.is_up(*place)).collect();
@@ -700,9 +715,39 @@ impl World {
                 plot.hold(Some(grantor), None, "Table");
                 plot.ask(nth(turk), service, Wanted::Become);
                 plot.now = now + fault.lasts / 3;
+                if leaves {
+                    let holders = self
+                        .history()
+                        .claims()
+                        .map(|ask| self.call(ask))
+                        .filter(|call| call.service.as_str() == service);
+                    let holder = holders.map(|call| call.member).find(|place| ![grantor, nth(turk)].contains(place))?;
+                    plot.down(&self.spared(&[holder], Farewell::Gone, reckless)?, Step::Leave, Step::Start);
+                    return Some(plot.active(weather, all()));
+                }
                 plot.ask(nth(turk + 1), service, Wanted::Lock("rush".to_string()));
                 plot.now = now + fault.lasts * 2 / 3;
                 plot.ask(nth(turk + 2), service, Wanted::Become);
+            }
+            What::Newcomer { turk } => {
+                let service = crate::chaos::SERVICES[0];
+                let (elder, grantor) = (self.find_elder()?, self.find_grantor(service)?);
+                let others: Vec<usize> =
+                    all().filter(|place| ![elder, grantor].contains(place) && self.is_up(*place)).collect();
+                if others.len() < 2 {
+                    return None;
+                }
+                let (turk, joins) = (others[turk % others.len()], others[(turk + 1) % others.len()]);
+                let spared = self.spared(&[joins], Farewell::Gone, reckless)?;
+                plot.until = now + fault.lasts / 4;
+                plot.down(&spared, Step::Leave, Step::Start);
+                (plot.now, plot.until) = (now + fault.lasts / 8, until);
+                ["Install", "ViewIs"].into_iter().for_each(|kind| plot.hold(None, Some(turk), kind));
+                plot.now = now + fault.lasts / 2;
+                plot.ask(joins, service, Wanted::Lock("fresh".to_string()));
+                plot.now = now + fault.lasts * 3 / 4;
+                plot.ask(turk, service, Wanted::Lock("fresh".to_string()));
+                plot.ask(turk, service, Wanted::Become);
             }
             What::NoDatagrams(target) => {
                 let place = self.find(target)?;

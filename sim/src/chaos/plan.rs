@@ -2,7 +2,7 @@
 
 use super::{NAMES, SERVICES};
 use crate::chance::Dice;
-use crate::fault::{CRASH_ALL, FALSE_ALARM, Fault, KINDS, LOSE_DISK, NO_DATAGRAMS, REJECT, Stage, millis};
+use crate::fault::{CRASH_ALL, FALSE_ALARM, Fault, KINDS, LOSE_DISK, NO_DATAGRAMS, REJECT, RUSH, Stage, millis};
 use crate::log::Scene;
 use crate::network::{MS, SECOND, Weather};
 use crate::step::Wanted;
@@ -119,6 +119,8 @@ pub struct Plan {
     pub wishes: Wishes,
     /// How long there are faults.
     pub span: u64,
+    /// When clients fall silent. What was forgotten is often mended by what is asked next: here nothing is.
+    pub hush: u64,
     /// Mean time between two deeds of clients.
     pub pace: u64,
     /// What goes wrong.
@@ -176,6 +178,13 @@ impl Plan {
                 Fault::draw(&mut dice, kind, &stage)
             })
             .collect();
+        let (mut late, mut hush) = (Dice::new(seed, 7), span);
+        if late.chance(150_000) {
+            hush -= late.between(2 * SECOND, 4 * SECOND);
+            // Nobody asks where to go but those whom this one makes ask.
+            let at = hush + late.between(SECOND / 2, SECOND);
+            faults.push(Fault { at, ..Fault::draw(&mut late, RUSH, &stage) });
+        }
         faults.sort_by_key(|fault| fault.at);
         Plan {
             seed,
@@ -197,6 +206,7 @@ impl Plan {
             wishes: Wishes::draw(&mut Dice::new(seed, 6)),
             weather: Weather { slowest: dice.between(MS / 2, 5 * MS), ..Weather::FAIR },
             span,
+            hush,
             pace: dice.between(8, 100) * MS,
             kept: (0..faults.len()).collect(),
             faults,
