@@ -463,6 +463,7 @@ impl Grantor {
             return;
         }
         let Some(mut setup) = self.setup.take() else { return };
+        let placed = self.table.keep_own_order(&mut setup.waits);
         setup.waits.sort_by_key(|(_, wait)| (wait.ticket.is_none(), wait.ticket));
         if planted!(turn.mutant, LoseWaiters) {
             setup.waits.clear();
@@ -482,6 +483,9 @@ impl Grantor {
                 let ticket = wait.ticket;
                 self.take_in(key, wait, turn);
                 debug_assert!(ticket.is_none() || self.table.place(key) == ticket.map(Place::Waits));
+                if let Some(ticket) = ticket.filter(|_| placed.contains(&key)) {
+                    self.tell_queued(key, ticket, turn);
+                }
             }
         }
         self.begin(setup, turn);

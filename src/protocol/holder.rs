@@ -16,7 +16,6 @@
 use super::event::{Event, LostReason, Outcome, Output, Sizes, Wait};
 use super::id::{Epoch, Metadata, Owner, ProcessId, RequestId, ServiceName, Ticket, Token, Want};
 use super::message::{HoldReport, Look, Message, Refusal, Seen, WaitReport};
-use super::table::is_arrival;
 use super::time::Time;
 use super::turn::Turn;
 use super::view::View;
@@ -130,28 +129,6 @@ impl Session {
     fn wants_grantor(&self) -> bool {
         self.requests.values().any(|entry| entry.state == State::Unsent)
             || self.errands.values().any(|errand| matches!(errand.what, Business::Look(..)))
-    }
-
-    /// Gives requests that were never told a place that of the next request behind them. What was asked of a grantor later
-    /// waits there already, so it had these as well: it granted them, and its term was over for this member. Whoever holds
-    /// something may pass a suspension, and is left to the new grantor.
-    fn keep_own_order(&mut self) {
-        let of_hold =
-            |entry: &Request| matches!(entry.state, State::Held { .. } | State::Won(..)).then_some(entry.owner);
-        let holders: BTreeSet<Owner> = self.requests.values().filter_map(of_hold).collect();
-        let may_pass = |owner| {
-            !holders.is_empty() && (owner == Owner(0) || holders.contains(&owner) || holders.contains(&Owner(0)))
-        };
-        let mut next = None;
-        for entry in self.requests.values_mut().rev().filter(|entry| !entry.only_if_free) {
-            match entry.ticket {
-                Some(ticket) if is_arrival(ticket) && next.is_none_or(|next| ticket < next) => next = Some(ticket),
-                None if entry.want != Want::Suspension && of_hold(entry).is_none() && !may_pass(entry.owner) => {
-                    entry.ticket = next;
-                }
-                _ => {}
-            }
-        }
     }
 }
 
@@ -403,11 +380,12 @@ impl Holder {
     /// The elder, or a recovering grantor, tells who grants the service.
     pub(crate) fn on_grantor(&mut self, service: &ServiceName, grantor: ProcessId, epoch: Epoch, turn: &mut Turn) {
         let session = self.sessions.entry(service.clone()).or_default();
-        if session.newest.is_some_and(|newest| newest > epoch) {
+        let outdated = session.newest.is_some_and(|newest| newest > epoch);
+        if outdated && session.grantor.is_some() {
             return;
         }
-        if session.refused == Some(epoch) {
-            // Two who point at each other: ask again in a while, the elder will hear of it.
+        if outdated || session.refused == Some(epoch) {
+            // We know of a younger one, or two point at each other: ask again in a while, the elder will hear of it.
             self.again.insert((turn.now + turn.retry, service.clone()));
             return;
         }
@@ -621,7 +599,6 @@ impl Holder {
         session.reported = Some(epoch);
         session.last = None;
         session.asked_elder = false;
-        session.keep_own_order();
         let (mut holds, mut waits, mut bytes) = (Vec::new(), Vec::new(), 0);
         for (&request, entry) in &mut session.requests {
             let (want, owner, metadata) = (entry.want.clone(), entry.owner, entry.metadata.clone());

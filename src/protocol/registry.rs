@@ -23,6 +23,8 @@ struct Entry {
     acts: Option<Time>,
     /// Who may have the table while nobody younger acts.
     source: Option<(ProcessId, Epoch)>,
+    /// The youngest term that others have heard of. If its grantor is gone they believe in no earlier one.
+    heard: Option<Epoch>,
     /// Those who were named since somebody last acted.
     line: BTreeSet<ProcessId>,
     /// The last grantor said that nobody holds anything.
@@ -145,6 +147,7 @@ impl Registry {
         }
         for (service, grantor, epoch) in known {
             let entry = self.entries.entry(service.clone()).or_default();
+            entry.heard = entry.heard.max(Some(epoch));
             // Hearsay shows that the service is in use; only the host's own word says where its grantor is.
             if planted!(turn.mutant, IgnoreHearsay) && grantor != from && entry.grantor.is_none() {
                 self.entries.remove(&service);
@@ -204,9 +207,12 @@ impl Registry {
     /// Answers those who asked for one service, if that can be.
     fn answer_for(&mut self, service: ServiceName, may_name: bool, turn: &mut Turn) {
         let Some(askers) = self.parked.remove(&service) else { return };
-        let mut grantor = self.entries.get(&service).and_then(|entry| entry.grantor);
-        if grantor.is_none() && self.may_name_one(may_name, turn) {
-            let first = self.turks.remove(&service).or(askers.first().copied());
+        let entry = self.entries.get(&service);
+        let mut grantor = entry.and_then(|entry| entry.grantor);
+        let is_believed = grantor.is_some_and(|(_, epoch)| entry.is_some_and(|entry| entry.heard <= Some(epoch)));
+        if !is_believed && self.may_name_one(may_name, turn) {
+            let turk = self.turks.remove(&service).or(grantor.map(|(process, _)| process));
+            let first = turk.or(askers.first().copied());
             grantor = first.map(|process| (process, self.name(&service, process, turn)));
         }
         match grantor {
@@ -256,6 +262,7 @@ impl Registry {
             grantor: Some((process, epoch)),
             acts: None,
             source,
+            heard: None,
             line: std::mem::take(&mut entry.line),
             vacant: false,
         };

@@ -217,6 +217,30 @@ impl Table {
         }
     }
 
+    /// Gives waits that members reported without a place that of the next one behind them of the same member. What was
+    /// asked of a grantor later has a place, so that grantor had these as well: it granted them, and its term was over for
+    /// their member by then. Who may pass a suspension is left out, and so are places of those who passed one. Says which.
+    pub(crate) fn keep_own_order(&self, waits: &mut [(ProcessId, WaitReport)]) -> BTreeSet<Key> {
+        let mut next: BTreeMap<ProcessId, Ticket> = BTreeMap::new();
+        let mut placed = BTreeSet::new();
+        for (process, wait) in waits.iter_mut().rev() {
+            match wait.ticket {
+                Some(ticket) if ticket.number & PLACE < ROOM => {
+                    let next = next.entry(*process).or_insert(ticket);
+                    *next = ticket.min(*next);
+                }
+                None if wait.want != Want::Suspension && self.holds_of(*process, wait.owner) == 0 => {
+                    wait.ticket = next.get(process).copied();
+                    if wait.ticket.is_some() {
+                        placed.insert((*process, wait.request));
+                    }
+                }
+                _ => {}
+            }
+        }
+        placed
+    }
+
     /// Records a hold that a member reported. Of two that have one lock, or the suspension, the higher token wins.
     /// Returns those that lost.
     pub(crate) fn claim(&mut self, key: Key, entry: Entry, token: Token, since: Time) -> Vec<Key> {
