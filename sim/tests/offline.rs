@@ -60,6 +60,11 @@ fn is_ok(line: &Line) -> bool {
     matches!(line.entry, Entry::Ok { .. })
 }
 
+/// The table of the recovery after m1, which held one lock, has ended: m2 waits twice.
+fn recovered(lines: &[Line]) -> usize {
+    nth(lines, 0, |line| matches!(&line.entry, Entry::Table { service, .. } if service == "stock"))
+}
+
 macro_rules! bent {
     ($($(#[$doc:meta])* $name:ident, $invariant:literal, $bend:expr;)*) => {
         $(
@@ -204,6 +209,40 @@ bent! {
         let Entry::Ok { call: wanted, .. } = lines[last].entry else { unreachable!() };
         lines[last].entry = Entry::Fail { call: wanted, answer: "undecided".to_string() };
         lines.retain(|line| !matches!(line.entry, Entry::Release { call } if call == wanted));
+    };
+    /// A grantor that has asked everybody begins without one who waits.
+    a_waiter_that_a_recovery_forgets_is_found, "recovered_table_is_the_union", |lines: &mut Vec<Line>| {
+        let table = recovered(lines);
+        let Entry::Table { holds, waits, .. } = &mut lines[table].entry else { unreachable!() };
+        assert_eq!(holds.len() + waits.len(), 2);
+        waits.clear();
+    };
+    /// It begins with one whose process has gone.
+    a_hold_that_a_recovery_brings_back_is_found, "recovered_table_is_the_union", |lines: &mut Vec<Line>| {
+        let table = recovered(lines);
+        let Entry::Table { holds, .. } = &mut lines[table].entry else { unreachable!() };
+        holds.push((0, 7));
+    };
+    /// It knows a hold by another token.
+    a_hold_that_a_recovery_mistakes_is_found, "recovered_table_is_the_union", |lines: &mut Vec<Line>| {
+        let table = recovered(lines);
+        let Entry::Table { holds, .. } = &mut lines[table].entry else { unreachable!() };
+        holds[0].1 += 1;
+    };
+    /// One who was cut off from everybody long ago is granted a lock.
+    a_grant_far_from_everybody_is_found, "minority_is_silent", |lines: &mut Vec<Line>| {
+        let cut = (0..3).flat_map(|other| [(3, other), (other, 3)]).collect();
+        let story = nth(lines, 0, |line| matches!(line.entry, Entry::Invoke { .. }));
+        let at = lines[story].at;
+        lines.insert(story, Line { at, place: None, life: 0, entry: Entry::Ways { cut, mended: Vec::new() } });
+        // All that follows is as much later as leases take to run out.
+        lines[story + 1..].iter_mut().for_each(|line| line.at += 30_000_000_000);
+    };
+    /// A storm of packets.
+    a_storm_is_found, "cost_is_bounded", |lines: &mut Vec<Line>| {
+        let sent = nth(lines, 0, |line| matches!(line.entry, Entry::Sent { .. }));
+        let Entry::Sent { packets, .. } = &mut lines[sent].entry else { unreachable!() };
+        *packets = 60_001;
     };
     /// A member that is in no common view at the end.
     a_member_left_alone_is_found, "converges_after_heal", |lines: &mut Vec<Line>| {

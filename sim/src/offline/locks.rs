@@ -251,7 +251,7 @@ impl<'a> Sweep<'a, '_> {
 
     /// An answer of any kind: the first, in time, and of a call that is still wanted.
     fn on_answer(&mut self, line: &Line, number: usize, timed_out: bool) -> Result<(), String> {
-        let Terms { bounded, error_ppm, answer } = *self.terms;
+        let Terms { bounded, error_ppm, answer, .. } = *self.terms;
         self.findings.premise("one_outcome_per_request");
         let call = self.call(number, line)?.clone();
         // What the member found first in the step of the giving up may still be told.
