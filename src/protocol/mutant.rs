@@ -6,7 +6,7 @@ use std::str::FromStr;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The breaks that were asked for, whether planted or not: a bit each.
-static ASKED_FOR: AtomicU64 = AtomicU64::new(0);
+static ASKED_FOR: [AtomicU64; 2] = [AtomicU64::new(0), AtomicU64::new(0)];
 
 /// One deliberate break.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -35,6 +35,9 @@ pub enum Mutant {
     ReuseTokens,
     /// The elder deals the same range of tokens twice.
     DealTwice,
+    /// An elder that hears of a later view deals in its numbers before it has that view. (Whoever may still deal then has a
+    /// clock beyond the bound, or nobody would have chosen that view: so this breaks nothing where clocks keep it.)
+    DealInHeardView,
     /// A grantor frees the locks of a member that some hint calls unreachable.
     FreeOnHint,
     /// A grantor frees the locks of ghosts.
@@ -159,9 +162,9 @@ impl FromStr for Mutant {
 impl Mutant {
     /// Whether it is the one that is planted.
     pub(crate) fn is_planted(self, planted: Option<Mutant>) -> bool {
-        let bit = 1 << self as u64;
-        if ASKED_FOR.load(Ordering::Relaxed) & bit == 0 {
-            ASKED_FOR.fetch_or(bit, Ordering::Relaxed);
+        let (word, bit) = (&ASKED_FOR[self as usize / 64], 1 << (self as u64 % 64));
+        if word.load(Ordering::Relaxed) & bit == 0 {
+            word.fetch_or(bit, Ordering::Relaxed);
         }
         planted == Some(self)
     }
@@ -169,12 +172,13 @@ impl Mutant {
     /// Whose lines some core of this process has come to since this was last asked. A run that comes to none of a
     /// break's lines goes the same way with the break planted.
     pub fn asked_for() -> Vec<Mutant> {
-        let bits = ASKED_FOR.swap(0, Ordering::Relaxed);
-        Mutant::ALL.into_iter().filter(|mutant| bits & 1 << *mutant as u64 != 0).collect()
+        let bits = ASKED_FOR.each_ref().map(|word| word.swap(0, Ordering::Relaxed));
+        let is_set = |mutant: &Mutant| bits[*mutant as usize / 64] & 1 << (*mutant as u64 % 64) != 0;
+        Mutant::ALL.into_iter().filter(is_set).collect()
     }
 
     /// All of them.
-    pub const ALL: [Mutant; 64] = [
+    pub const ALL: [Mutant; 65] = [
         Mutant::SkipOneInRecovery,
         Mutant::AwaitNoGhosts,
         Mutant::ServeWhileRecovering,
@@ -187,6 +191,7 @@ impl Mutant {
         Mutant::AcceptOlderEpoch,
         Mutant::ReuseTokens,
         Mutant::DealTwice,
+        Mutant::DealInHeardView,
         Mutant::FreeOnHint,
         Mutant::FreeGhosts,
         Mutant::GrantWhileSuspended,

@@ -635,6 +635,12 @@ impl Node {
     ) -> Option<Arc<View>> {
         let view = self.view.clone()?;
         if theirs > view.number && !planted!(self.config.mutant, ActInOldView) {
+            #[cfg(elderlock_mutants)]
+            if let Some(elder) = &mut self.elder
+                && planted!(self.config.mutant, DealInHeardView)
+            {
+                elder.registry.deal_in(theirs);
+            }
             if view.contains(from) {
                 self.post.note_missed(from);
             }

@@ -91,8 +91,9 @@ mod hunt {
             // Those whom it does not know may have a lock, wait for one, or wait to become the grantor.
             Mutant::ActInOldView => &["exclusive_by_lease", "fifo_across_failover", "last_young_turk_wins"],
             Mutant::AcceptOlderEpoch => &["no_resurrected_grant"],
-            // Chaos does not find it for sure: `scripts/who_asked_a_turk_that_passes_on` does.
-            Mutant::ForgetThoseWhoAsked => &[],
+            // Chaos does not find these for sure: `scripts/who_asked_a_turk_that_passes_on` and
+            // `scripts/former_elder_names_beside_the_next` do.
+            Mutant::ForgetThoseWhoAsked | Mutant::DealInHeardView => &[],
             Mutant::VoteThoughExpelled => TWO_VIEWS,
             Mutant::RemoveEarly | Mutant::ForgetEarlierLeases | Mutant::ForgetGhosts => TWO_HOLDERS,
             Mutant::TrustRefused | Mutant::VoteEarly => TWO_HOLDERS,
