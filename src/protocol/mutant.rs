@@ -17,7 +17,9 @@ pub enum Mutant {
     AwaitNoGhosts,
     /// A recovering grantor serves those who ask meanwhile.
     ServeWhileRecovering,
-    /// Recovery forgets which requests ended while it went on.
+    /// A grantor that does not act yet takes a `Done` for dealt with and forgets it: recovery brings back, from a report or from
+    /// those who asked meanwhile, what ended while it went on. (What one that has ended so forgets, the check after a transfer
+    /// finds: see `CheckNobody`.)
     ForgetWhatEnded,
     /// Recovery takes over holds and forgets who waits.
     LoseWaiters,
@@ -126,7 +128,8 @@ pub enum Mutant {
     WaitForTheGone,
     /// A young turk that passes its table on says nothing to those who asked it meanwhile.
     ForgetThoseWhoAsked,
-    /// Nobody is asked what was on its way when a table changed hands.
+    /// Nobody is asked what was on its way when a table changed hands: a `Done` that comes to the grantor before is taken for
+    /// dealt with, and the table that it has handed over has the request for ever.
     CheckNobody,
     /// Who asked to become grantor is told that it is as soon as it is named.
     WinWhenNamed,
