@@ -107,6 +107,8 @@ pub struct Network {
     ways: BTreeMap<(usize, usize), Way>,
     /// The longest time that any packet was under way.
     pub longest: u64,
+    /// How often a way was cut or mended.
+    pub(crate) changes: u64,
 }
 
 /// What is decided about one packet.
@@ -131,7 +133,7 @@ const DIAL_EVERY: u64 = 200 * MS;
 impl Network {
     /// A fair network.
     pub fn new(seed: u64) -> Network {
-        Network { seed, weather: Weather::FAIR, ways: BTreeMap::new(), longest: 0 }
+        Network { seed, weather: Weather::FAIR, ways: BTreeMap::new(), longest: 0, changes: 0 }
     }
 
     /// Changes the weather for packets sent from now on.
@@ -146,17 +148,20 @@ impl Network {
 
     /// Nothing sent from `from` arrives at `to` any more. What is on its way does.
     pub fn cut(&mut self, from: usize, to: usize) {
+        self.changes += 1;
         self.ways.entry((from, to)).or_default().cuts += 1;
     }
 
     /// Takes back one [`cut`](Self::cut).
     pub fn mend(&mut self, from: usize, to: usize) {
+        self.changes += 1;
         let way = self.ways.entry((from, to)).or_default();
         way.cuts = way.cuts.saturating_sub(1);
     }
 
     /// Takes back every cut.
     pub fn mend_all(&mut self) {
+        self.changes += 1;
         for way in self.ways.values_mut() {
             way.cuts = 0;
             way.deaf = 0;
@@ -177,6 +182,11 @@ impl Network {
     /// Whether the way is cut.
     pub fn is_cut(&self, from: usize, to: usize) -> bool {
         self.ways.get(&(from, to)).is_some_and(|way| way.cuts > 0)
+    }
+
+    /// The ways that are cut.
+    pub(crate) fn cuts(&self) -> impl Iterator<Item = (usize, usize)> + '_ {
+        self.ways.iter().filter(|(_, way)| way.cuts > 0).map(|(way, _)| *way)
     }
 
     /// Whether the way is clogged: what is sent waits until it is not.

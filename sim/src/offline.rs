@@ -10,18 +10,22 @@ mod locks;
 mod members;
 mod rest;
 mod stage;
+mod tables;
+mod ways;
 
 use crate::record::{Entry, Record};
 use std::collections::BTreeMap;
 
 /// What is checked here, by the names of DESIGN.md 12.
-pub const NAMES: [&str; 19] = [
+pub const NAMES: [&str; 22] = [
     "converges_after_heal",
+    "cost_is_bounded",
     "epochs_rise",
     "exclusive_by_lease",
     "fifo_across_failover",
     "holds_survive",
     "last_young_turk_wins",
+    "minority_is_silent",
     "no_leaked_hold",
     "no_lost_wakeup",
     "no_resurrected_grant",
@@ -29,6 +33,7 @@ pub const NAMES: [&str; 19] = [
     "one_grantor_per_epoch",
     "one_lineage",
     "one_outcome_per_request",
+    "recovered_table_is_the_union",
     "stale_writes_are_refused",
     "suspension_is_exclusive",
     "token_belongs_to_one_hold",
@@ -71,16 +76,38 @@ impl Findings {
 #[derive(Clone, Copy, Debug)]
 struct Terms {
     bounded: bool,
+    places: usize,
     error_ppm: u64,
     answer: u64,
+    council: usize,
+    /// Of members and of elders.
+    leases: (u64, u64),
+}
+
+impl Terms {
+    /// By when a span of any clock within the bound is over.
+    fn surely(&self, span: u64) -> u64 {
+        let stretched = u128::from(span) * 1_000_000 / u128::from(1_000_000 - self.error_ppm.min(900_000));
+        // Once by the clock that counts and once by the one that it waits for.
+        (stretched * u128::from(1_000_000 + self.error_ppm) / 1_000_000) as u64 + 1
+    }
 }
 
 /// Checks a record. An error is a record that cannot be one.
 pub fn check(record: &Record) -> Result<Findings, String> {
-    let Some(Entry::World { bounded, error_ppm, answer, .. }) = record.lines.first().map(|line| &line.entry) else {
+    let Some(Entry::World { bounded, places, error_ppm, answer, council, leases, .. }) =
+        record.lines.first().map(|line| &line.entry)
+    else {
         return Err("the first line does not say what World it is".to_string());
     };
-    let terms = Terms { bounded: *bounded, error_ppm: u64::from(*error_ppm), answer: *answer };
+    let terms = Terms {
+        bounded: *bounded,
+        places: *places,
+        error_ppm: u64::from(*error_ppm),
+        answer: *answer,
+        council: *council,
+        leases: *leases,
+    };
     if let Some(two) = record.lines.windows(2).find(|two| two[0].at > two[1].at) {
         return Err(format!("time goes back from {} to {}", two[0].at, two[1].at));
     }
@@ -88,6 +115,8 @@ pub fn check(record: &Record) -> Result<Findings, String> {
     members::check(record, &terms, &mut findings);
     locks::check(record, &terms, &mut findings)?;
     rest::check(record, &mut findings);
+    tables::check(record, &terms, &mut findings);
+    ways::check(record, &terms, &mut findings);
     findings.flaws.sort();
     Ok(findings)
 }

@@ -25,6 +25,10 @@ fn is_zero(number: &u64) -> bool {
     *number == 0
 }
 
+fn is_none(number: &usize) -> bool {
+    *number == 0
+}
+
 fn is_first(index: &usize) -> bool {
     *index == 0
 }
@@ -66,6 +70,12 @@ pub enum Entry {
         error_ppm: u32,
         /// How long a try may take, in nanoseconds.
         answer: u64,
+        /// How many of the oldest members vote; zero: it is not told.
+        #[serde(default, skip_serializing_if = "is_none")]
+        council: usize,
+        /// How long the leases of members and of elders are, in nanoseconds of their clocks.
+        #[serde(default)]
+        leases: (u64, u64),
     },
     /// A client asks for something. From here on it is `call`.
     Invoke {
@@ -195,6 +205,44 @@ pub enum Entry {
         service: String,
         /// The term that ended.
         epoch: u64,
+    },
+    /// What a grantor that asked everybody begins with, as it is at the end of the step in which it begins.
+    Table {
+        /// The service.
+        service: String,
+        /// Its term.
+        epoch: u64,
+        /// The calls that hold, with the token of each.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        holds: Vec<(usize, u64)>,
+        /// The calls that wait.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        waits: Vec<usize>,
+        /// Requests that are nobody's call.
+        #[serde(default, skip_serializing_if = "is_none")]
+        strange: usize,
+    },
+    /// From now on nothing that is sent these ways arrives, and what is sent those ways does again: from, to.
+    Ways {
+        /// These are cut.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        cut: Vec<(usize, usize)>,
+        /// Those are whole again.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        mended: Vec<(usize, usize)>,
+    },
+    /// From now on packets may have been under way for so long, in nanoseconds. Rounded up, so that it is said seldom.
+    Slow {
+        /// The longest.
+        upto: u64,
+    },
+    /// How many packets everybody together sent in a second of true time that is over. Seconds in which nobody did are
+    /// left out.
+    Sent {
+        /// Which second.
+        second: u64,
+        /// How many.
+        packets: u64,
     },
     /// A packet leaves the place. Only in records with messages.
     Send {

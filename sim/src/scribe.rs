@@ -3,11 +3,12 @@
 //! What clients and members do is always written: memory only, and little of it. Packets are written when asked for.
 
 use crate::history::{self, Ask};
+use crate::network::SECOND;
 use crate::offline;
 use crate::record::{Deed, Entry, Line, Record};
 use crate::world::World;
 use elderlock::protocol::{Epoch, Event, GrantorState, LostReason, Outcome, ProcessId, ServiceName, Time, View, Wait};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The pen of a World.
 #[derive(Clone, Debug, Default)]
@@ -25,6 +26,15 @@ pub(crate) struct Scribe {
     premises: BTreeMap<&'static str, u64>,
     /// The services that each place grants, as far as written.
     roles: Vec<Vec<(ServiceName, Epoch, GrantorState)>>,
+    /// Grantors that have begun in the present step, after they had asked everybody.
+    begun: Vec<(ServiceName, Epoch)>,
+    /// Ways that are cut, and how often ways had changed when they were looked at.
+    cuts: BTreeSet<(usize, usize)>,
+    changes: u64,
+    /// The longest time under way that was told.
+    slow: u64,
+    /// The second in which packets are sent, and how many had been sent before.
+    second: (u64, u64),
 }
 
 impl Scribe {
@@ -110,11 +120,37 @@ impl World {
                 bounded: self.bounded,
                 error_ppm: timing.clock_error_ppm,
                 answer: timing.answer.as_nanos() as u64,
+                council: usize::from(self.common.council),
+                leases: (timing.member_lease.as_nanos() as u64, timing.elder_lease.as_nanos() as u64),
             };
             self.scribe.record.lines.push(Line { at: self.now, place: None, life: 0, entry });
         }
+        self.record_network();
         let life = place.map_or(0, |place| self.peers[place].incarnation);
         self.scribe.record.lines.push(Line { at: self.now, place, life, entry });
+    }
+
+    /// What has changed on the ways between members since that was written down.
+    pub(crate) fn record_network(&mut self) {
+        if self.scribe.silent || self.scribe.record.lines.is_empty() {
+            return;
+        }
+        if self.scribe.changes != self.network.changes {
+            self.scribe.changes = self.network.changes;
+            let now: BTreeSet<(usize, usize)> = self.network.cuts().collect();
+            let before = std::mem::replace(&mut self.scribe.cuts, now);
+            let cut = self.scribe.cuts.difference(&before).copied().collect();
+            let mended = before.difference(&self.scribe.cuts).copied().collect();
+            if self.scribe.cuts != before {
+                let entry = Entry::Ways { cut, mended };
+                self.scribe.record.lines.push(Line { at: self.now, place: None, life: 0, entry });
+            }
+        }
+        if self.longest_way() > self.scribe.slow {
+            self.scribe.slow = self.longest_way().next_power_of_two();
+            let entry = Entry::Slow { upto: self.scribe.slow };
+            self.scribe.record.lines.push(Line { at: self.now, place: None, life: 0, entry });
+        }
     }
 
     pub(crate) fn record_here(&mut self, place: usize, entry: Entry) {
@@ -249,6 +285,10 @@ impl World {
             Event::Orphaned => named("orphaned"),
             Event::Forced => named("forced"),
             Event::BecameGrantor { service, epoch } => {
+                let asked = (service.clone(), *epoch, GrantorState::Recovering);
+                if self.scribe.roles.get(place).is_some_and(|roles| roles.contains(&asked)) {
+                    self.scribe.begun.push((asked.0, asked.1));
+                }
                 self.set_role(place, service, Some((*epoch, GrantorState::Acting)));
                 Entry::Grantor { service: service.as_str().to_string(), epoch: epoch.0.get(), recovering: false }
             }
@@ -284,10 +324,14 @@ impl World {
         roles.extend(role.map(|(epoch, state)| (service.clone(), epoch, state)));
     }
 
-    /// A grantor that begins to recover, or to wait for a table, says so to everybody it asks, and to nobody else: it is looked up.
+    /// A grantor that begins to recover, or to wait for a table, says so to everybody it asks, and to nobody else: it is
+    /// looked up, and so is the table of one that has heard everybody.
     pub(crate) fn record_recoveries(&mut self, place: usize) {
         if self.scribe.silent {
             return;
+        }
+        for (service, epoch) in std::mem::take(&mut self.scribe.begun) {
+            self.record_table(place, &service, epoch);
         }
         let Some(node) = self.peers[place].node.as_ref() else { return };
         let known = self.scribe.roles.get(place).map_or(&[][..], Vec::as_slice);
@@ -308,8 +352,35 @@ impl World {
         }
     }
 
+    /// What the grantor at `place` begins with, if it still acts.
+    fn record_table(&mut self, place: usize, service: &ServiceName, epoch: Epoch) {
+        let Some(node) = self.peers[place].node.as_ref() else { return };
+        if !node.grantors().any(|role| role == (service, epoch, GrantorState::Acting)) {
+            return;
+        }
+        let (mut holds, mut waits, mut strange) = (Vec::new(), Vec::new(), 0);
+        for (process, request, token) in node.table(service) {
+            match (self.history.find(process, request), token) {
+                (Some(ask), Some(token)) => holds.push((ask.0, token.get())),
+                (Some(ask), None) => waits.push(ask.0),
+                (None, _) => strange += 1,
+            }
+        }
+        let service = service.as_str().to_string();
+        self.record_here(place, Entry::Table { service, epoch: epoch.0.get(), holds, waits, strange });
+    }
+
     /// A packet is sent. Returns its number.
     pub(crate) fn record_send(&mut self, from: usize, to: usize, kind: &'static str, lost: Lost) -> u64 {
+        let (second, before) = self.scribe.second;
+        if second != self.now / SECOND && !self.scribe.silent {
+            let packets = self.scribe.packets - before;
+            self.scribe.second = (self.now / SECOND, self.scribe.packets);
+            if packets > 0 {
+                self.record_line(None, Entry::Sent { second, packets });
+            }
+        }
+        self.record_network();
         self.scribe.packets += 1;
         let packet = self.scribe.packets;
         if self.scribe.messages {
@@ -320,6 +391,7 @@ impl World {
     }
 
     pub(crate) fn record_arrival(&mut self, place: usize, packet: u64) {
+        self.record_network();
         if self.scribe.messages {
             self.record_here(place, Entry::Arrive { packet });
         }

@@ -315,6 +315,12 @@ impl Step {
 impl World {
     /// Does a step: the one way in for drivers. False if there was nothing to do it to.
     pub fn apply(&mut self, step: &Step) -> bool {
+        let done = self.take(step);
+        self.record_network();
+        done
+    }
+
+    fn take(&mut self, step: &Step) -> bool {
         match step {
             Step::Ask { call, place, service, wanted, owner, wait, lease } => {
                 if !self.has(*place) || !self.is_alive(*place) {

@@ -4,6 +4,7 @@ use elderlock_sim::World;
 use elderlock_sim::chaos::{Plan, run_seed};
 use elderlock_sim::offline::check;
 use elderlock_sim::record::{Entry, Line, Record};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// A record in which a lock changes hands in most of the ways there are.
@@ -58,6 +59,17 @@ fn nth(lines: &[Line], n: usize, so: impl Fn(&Line) -> bool) -> usize {
 
 fn is_ok(line: &Line) -> bool {
     matches!(line.entry, Entry::Ok { .. })
+}
+
+/// The table of the recovery after m1, which held one lock, has ended: m2 waits twice.
+fn recovered(lines: &[Line]) -> usize {
+    nth(lines, 0, |line| matches!(&line.entry, Entry::Table { service, .. } if service == "stock"))
+}
+
+/// The same run, of a World whose clocks keep no bound: what is found all the same hangs on none.
+fn let_clocks_go(lines: &mut [Line]) {
+    let Entry::World { bounded, .. } = &mut lines[0].entry else { unreachable!() };
+    *bounded = false;
 }
 
 macro_rules! bent {
@@ -204,6 +216,82 @@ bent! {
         let Entry::Ok { call: wanted, .. } = lines[last].entry else { unreachable!() };
         lines[last].entry = Entry::Fail { call: wanted, answer: "undecided".to_string() };
         lines.retain(|line| !matches!(line.entry, Entry::Release { call } if call == wanted));
+    };
+    /// A grantor that has asked everybody begins without one who waits.
+    a_waiter_that_a_recovery_forgets_is_found, "recovered_table_is_the_union", |lines: &mut Vec<Line>| {
+        let table = recovered(lines);
+        let Entry::Table { holds, waits, .. } = &mut lines[table].entry else { unreachable!() };
+        assert_eq!(holds.len() + waits.len(), 2);
+        waits.clear();
+    };
+    /// It begins with one whose process has gone.
+    a_hold_that_a_recovery_brings_back_is_found, "recovered_table_is_the_union", |lines: &mut Vec<Line>| {
+        let table = recovered(lines);
+        let Entry::Table { holds, .. } = &mut lines[table].entry else { unreachable!() };
+        holds.push((0, 7));
+    };
+    /// It knows a hold by another token.
+    a_hold_that_a_recovery_mistakes_is_found, "recovered_table_is_the_union", |lines: &mut Vec<Line>| {
+        let table = recovered(lines);
+        let Entry::Table { holds, .. } = &mut lines[table].entry else { unreachable!() };
+        holds[0].1 += 1;
+    };
+    /// One who was cut off from everybody long ago is granted a lock.
+    a_grant_far_from_everybody_is_found, "minority_is_silent", |lines: &mut Vec<Line>| {
+        let cut = (0..3).flat_map(|other| [(3, other), (other, 3)]).collect();
+        let story = nth(lines, 0, |line| matches!(line.entry, Entry::Invoke { .. }));
+        let at = lines[story].at;
+        lines.insert(story, Line { at, place: None, life: 0, entry: Entry::Ways { cut, mended: Vec::new() } });
+        // All that follows is as much later as leases take to run out.
+        lines[story + 1..].iter_mut().for_each(|line| line.at += 30_000_000_000);
+    };
+    /// A storm of packets.
+    a_storm_is_found, "cost_is_bounded", |lines: &mut Vec<Line>| {
+        let sent = nth(lines, 0, |line| matches!(line.entry, Entry::Sent { .. }));
+        let Entry::Sent { packets, .. } = &mut lines[sent].entry else { unreachable!() };
+        *packets = 60_001;
+    };
+    /// A token of a view that no grantor was named in.
+    a_token_of_no_epoch_is_found_whatever_the_clocks_do, "tokens_rise", |lines: &mut Vec<Line>| {
+        let second = nth(lines, 1, is_ok);
+        let Entry::Ok { token, .. } = &mut lines[second].entry else { unreachable!() };
+        *token += 1 << 32;
+        let_clocks_go(lines);
+    };
+    /// A token from the range of another service's grantor.
+    a_token_of_another_service_is_found_whatever_the_clocks_do, "tokens_rise", |lines: &mut Vec<Line>| {
+        let till = nth(lines, 0, |line| matches!(&line.entry, Entry::Grantor { service, .. } if service == "till"));
+        let Entry::Grantor { epoch, .. } = lines[till].entry else { unreachable!() };
+        let last = nth(lines, 2, is_ok);
+        let Entry::Ok { token, .. } = &mut lines[last].entry else { unreachable!() };
+        *token = epoch + 100;
+        let_clocks_go(lines);
+    };
+    /// A place gets a lock with a lower token than before.
+    a_token_that_falls_at_one_place_is_found_whatever_the_clocks_do, "tokens_rise", |lines: &mut Vec<Line>| {
+        let tokens: BTreeMap<usize, u64> = lines.iter().filter_map(|line| match line.entry {
+            Entry::Ok { call, token, .. } => Some((call, token)),
+            _ => None,
+        }).collect();
+        for line in lines.iter_mut() {
+            if let Entry::Ok { call, token, .. } | Entry::Write { call, token, .. } = &mut line.entry {
+                *token = match call { 1 => tokens[&2], 2 => tokens[&1], _ => *token };
+            }
+        }
+        let_clocks_go(lines);
+    };
+    /// A process grants a service again in an epoch in which it did.
+    an_epoch_that_falls_at_one_process_is_found_whatever_the_clocks_do, "epochs_rise", |lines: &mut Vec<Line>| {
+        let first = nth(lines, 0, |line| matches!(line.entry, Entry::Grantor { recovering: false, .. }));
+        lines.insert(first, lines[first].clone());
+        let_clocks_go(lines);
+    };
+    /// An epoch of a view that nobody has.
+    an_epoch_of_no_view_is_found_whatever_the_clocks_do, "epochs_rise", |lines: &mut Vec<Line>| {
+        let last = lines.iter().rposition(|line| matches!(line.entry, Entry::Grantor { .. })).expect("there is one");
+        let Entry::Grantor { epoch, .. } = &mut lines[last].entry else { unreachable!() };
+        *epoch += 100 << 32;
+        let_clocks_go(lines);
     };
     /// A member that is in no common view at the end.
     a_member_left_alone_is_found, "converges_after_heal", |lines: &mut Vec<Line>| {

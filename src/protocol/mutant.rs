@@ -6,7 +6,7 @@ use std::str::FromStr;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The breaks that were asked for, whether planted or not: a bit each.
-static ASKED_FOR: AtomicU64 = AtomicU64::new(0);
+static ASKED_FOR: [AtomicU64; 2] = [AtomicU64::new(0), AtomicU64::new(0)];
 
 /// One deliberate break.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -17,7 +17,9 @@ pub enum Mutant {
     AwaitNoGhosts,
     /// A recovering grantor serves those who ask meanwhile.
     ServeWhileRecovering,
-    /// Recovery forgets which requests ended while it went on.
+    /// A grantor that does not act yet takes a `Done` for dealt with and forgets it: recovery brings back, from a report or from
+    /// those who asked meanwhile, what ended while it went on. (What one that has ended so forgets, the check after a transfer
+    /// finds: see `CheckNobody`.)
     ForgetWhatEnded,
     /// Recovery takes over holds and forgets who waits.
     LoseWaiters,
@@ -35,6 +37,9 @@ pub enum Mutant {
     ReuseTokens,
     /// The elder deals the same range of tokens twice.
     DealTwice,
+    /// An elder that hears of a later view deals in its numbers before it has that view. (Whoever may still deal then has a
+    /// clock beyond the bound, or nobody would have chosen that view: so this breaks nothing where clocks keep it.)
+    DealInHeardView,
     /// A grantor frees the locks of a member that some hint calls unreachable.
     FreeOnHint,
     /// A grantor frees the locks of ghosts.
@@ -123,7 +128,8 @@ pub enum Mutant {
     WaitForTheGone,
     /// A young turk that passes its table on says nothing to those who asked it meanwhile.
     ForgetThoseWhoAsked,
-    /// Nobody is asked what was on its way when a table changed hands.
+    /// Nobody is asked what was on its way when a table changed hands: a `Done` that comes to the grantor before is taken for
+    /// dealt with, and the table that it has handed over has the request for ever.
     CheckNobody,
     /// Who asked to become grantor is told that it is as soon as it is named.
     WinWhenNamed,
@@ -159,9 +165,9 @@ impl FromStr for Mutant {
 impl Mutant {
     /// Whether it is the one that is planted.
     pub(crate) fn is_planted(self, planted: Option<Mutant>) -> bool {
-        let bit = 1 << self as u64;
-        if ASKED_FOR.load(Ordering::Relaxed) & bit == 0 {
-            ASKED_FOR.fetch_or(bit, Ordering::Relaxed);
+        let (word, bit) = (&ASKED_FOR[self as usize / 64], 1 << (self as u64 % 64));
+        if word.load(Ordering::Relaxed) & bit == 0 {
+            word.fetch_or(bit, Ordering::Relaxed);
         }
         planted == Some(self)
     }
@@ -169,12 +175,13 @@ impl Mutant {
     /// Whose lines some core of this process has come to since this was last asked. A run that comes to none of a
     /// break's lines goes the same way with the break planted.
     pub fn asked_for() -> Vec<Mutant> {
-        let bits = ASKED_FOR.swap(0, Ordering::Relaxed);
-        Mutant::ALL.into_iter().filter(|mutant| bits & 1 << *mutant as u64 != 0).collect()
+        let bits = ASKED_FOR.each_ref().map(|word| word.swap(0, Ordering::Relaxed));
+        let is_set = |mutant: &Mutant| bits[*mutant as usize / 64] & 1 << (*mutant as u64 % 64) != 0;
+        Mutant::ALL.into_iter().filter(is_set).collect()
     }
 
     /// All of them.
-    pub const ALL: [Mutant; 64] = [
+    pub const ALL: [Mutant; 65] = [
         Mutant::SkipOneInRecovery,
         Mutant::AwaitNoGhosts,
         Mutant::ServeWhileRecovering,
@@ -187,6 +194,7 @@ impl Mutant {
         Mutant::AcceptOlderEpoch,
         Mutant::ReuseTokens,
         Mutant::DealTwice,
+        Mutant::DealInHeardView,
         Mutant::FreeOnHint,
         Mutant::FreeGhosts,
         Mutant::GrantWhileSuspended,

@@ -79,8 +79,8 @@ pub struct Node {
     view: Option<Arc<View>>,
     /// This member is the elder of the view and a quorum of its council by itself.
     sole_quorum: bool,
-    /// The change that made the view, for members that have the one before it.
-    last_change: Option<Change>,
+    /// The change that made the view with that number, for members that have the one before it.
+    last_change: Option<(ViewNumber, Change)>,
     post: Post,
     lease: Lease,
     acceptor: Acceptor,
@@ -635,6 +635,12 @@ impl Node {
     ) -> Option<Arc<View>> {
         let view = self.view.clone()?;
         if theirs > view.number && !planted!(self.config.mutant, ActInOldView) {
+            #[cfg(elderlock_mutants)]
+            if let Some(elder) = &mut self.elder
+                && planted!(self.config.mutant, DealInHeardView)
+            {
+                elder.registry.deal_in(theirs);
+            }
             if view.contains(from) {
                 self.post.note_missed(from);
             }
@@ -696,7 +702,7 @@ impl Node {
                     } else if next.is_sound() && self.heir.is_some() && !next.contains(self.config.me.process) {
                         self.inherit(next, out);
                     } else if next.is_sound() {
-                        self.last_change = Some(change);
+                        self.last_change = Some((instance, change));
                         self.install(now, next, out);
                     }
                 } else if view.lineage == lineage && view.number.next() < instance {

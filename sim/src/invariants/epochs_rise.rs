@@ -1,15 +1,61 @@
 //! `epochs_rise`: whoever becomes grantor of a service while its lease runs has a higher epoch than all before it.
+//! Inside the clock bound.
+//!
+//! Whatever the clocks do: who is elder of a view deals in that view's numbers and in no other's, each range above all
+//! that it dealt before, and no two ranges have a token in common. So a later epoch has the higher tokens, whoever was
+//! elder when, and of two that act at once (which takes a broken clock) the one named in the later view. And no process
+//! grants a service in an epoch that is not higher than all in which it did.
+//!
+//! What an elder deals to itself nobody sees but by the epoch that begins.
 
 use super::{Count, Fact, Invariant, Verdict};
 use crate::world::World;
-use elderlock::protocol::{Epoch, Event, ServiceName};
+use elderlock::protocol::{Epoch, Event, Message, Packet, ProcessId, ServiceName, Token};
 use std::collections::BTreeMap;
 
 /// See the module.
 #[derive(Clone, Hash, Debug, Default)]
 pub struct EpochsRise {
     highest: BTreeMap<ServiceName, Epoch>,
+    /// The latest epoch in which each process granted each service.
+    terms: BTreeMap<(ProcessId, ServiceName), Epoch>,
+    /// The first and the last token of every range that was dealt, and by whom.
+    dealt: BTreeMap<Token, (Token, ProcessId)>,
+    /// The highest range that each elder dealt before the present step, and those of this one: what it says to itself in
+    /// between may be said to others before what it said first.
+    before: BTreeMap<ProcessId, Token>,
+    news: Vec<(ProcessId, Token)>,
     premises: Count,
+}
+
+impl EpochsRise {
+    fn on_range(&mut self, world: &World, place: usize, elder: ProcessId, (first, last): (Token, Token)) -> Verdict {
+        if let Some((end, by)) = self.dealt.get(&first) {
+            // Said again. If it is to another grantor, `one_grantor_per_epoch` sees it.
+            if (*end, *by) == (last, elder) {
+                return Ok(());
+            }
+            return Err(format!("m{place} deals {first:?} to {last:?}, and {by} dealt {first:?} to {end:?}"));
+        }
+        self.premises += 1;
+        let below = self.dealt.range(..first).next_back().filter(|(_, (end, _))| *end >= first);
+        if let Some(other) = below.or_else(|| self.dealt.range(first..=last).next()) {
+            return Err(format!("m{place} deals {first:?} to {last:?}, and {other:?} was dealt"));
+        }
+        if let Some(before) = self.before.get(&elder).filter(|before| **before >= first) {
+            return Err(format!("m{place} deals {first:?} after {before:?}"));
+        }
+        self.dealt.insert(first, (last, elder));
+        self.news.push((elder, first));
+        // The view may have gone on within the step, never back.
+        match world.peers[place].node.as_ref().and_then(|node| node.view()) {
+            Some(view) if view.number > first.view() => Ok(()),
+            Some(view) if view.number == first.view() && view.elder().process == elder => Ok(()),
+            view => {
+                Err(format!("m{place} deals {first:?} in {:?}", view.map(|view| (view.number, view.elder().process))))
+            }
+        }
+    }
 }
 
 impl Invariant for EpochsRise {
@@ -22,17 +68,37 @@ impl Invariant for EpochsRise {
     }
 
     fn hear(&mut self, world: &World, fact: &Fact<'_>) -> Verdict {
-        let Fact::Event { place, event: Event::BecameGrantor { service, epoch }, .. } = fact else { return Ok(()) };
-        if !world.bounded || !world.is_ready(*place) {
-            return Ok(()); // named long ago, and told too late to matter
-        }
-        if let Some(highest) = self.highest.get(service) {
-            self.premises += 1;
-            if epoch < highest {
-                return Err(format!("m{place} becomes grantor of {service} in {epoch}, after {highest}"));
+        match fact {
+            Fact::Sent {
+                place,
+                process,
+                packet: Packet::Linked { message: Message::Name { range, .. } | Message::Tokens { range, .. }, .. },
+                ..
+            } => self.on_range(world, *place, *process, (range.first, range.last)),
+            Fact::Stepped { .. } => {
+                for (elder, first) in self.news.drain(..) {
+                    let before = self.before.entry(elder).or_insert(first);
+                    *before = (*before).max(first);
+                }
+                Ok(())
             }
+            Fact::Event { place, process, event: Event::BecameGrantor { service, epoch } } => {
+                if let Some(own) = self.terms.insert((*process, service.clone()), *epoch).filter(|own| own >= epoch) {
+                    return Err(format!("m{place} becomes grantor of {service} in {epoch}, and was in {own}"));
+                }
+                if !world.bounded || !world.is_ready(*place) {
+                    return Ok(()); // named long ago, and told too late to matter
+                }
+                if let Some(highest) = self.highest.get(service) {
+                    self.premises += 1;
+                    if epoch < highest {
+                        return Err(format!("m{place} becomes grantor of {service} in {epoch}, after {highest}"));
+                    }
+                }
+                self.highest.insert(service.clone(), *epoch);
+                Ok(())
+            }
+            _ => Ok(()),
         }
-        self.highest.insert(service.clone(), *epoch);
-        Ok(())
     }
 }

@@ -84,11 +84,13 @@ impl Invariant for FifoAcrossFailover {
                 if let Packet::Linked { seq, message: Message::Queued { service, request, ticket, .. }, .. } = packet
                     && let Some(ask) = world.history().find(*to, *request)
                     && !self.places.contains_key(&ask)
-                    && self.reported.get(&(*to, service.clone())).is_none_or(|reported| *reported <= ticket.epoch)
                 {
-                    self.told.insert((*process, *to, *seq), (ask, *ticket));
+                    // The ticket of one that passes is of no epoch that is spoken of: it is told all the same.
                     self.messages += 1;
                     self.since.entry(ask).or_insert(self.messages);
+                    if self.reported.get(&(*to, service.clone())).is_none_or(|reported| *reported <= ticket.epoch) {
+                        self.told.insert((*process, *to, *seq), (ask, *ticket));
+                    }
                 }
                 if let Packet::Linked { message: Message::Grant { request, token, .. }, .. } = packet
                     && let Some(ask) = world.history().find(*to, *request)

@@ -1,17 +1,90 @@
-//! `tokens_rise`: the grants of a lock, in the order in which holders begin, carry rising tokens. Inside the clock
-//! bound; outside it two holds may overlap, and then the store refuses the lower one.
+//! `tokens_rise`: the grants of a lock, in the order in which holders begin, carry rising tokens. Inside the clock bound.
+//!
+//! Outside it two holds may overlap, and the one with the lower token may begin later: its grant was long under way, or
+//! comes from a grantor that does not know that it is none any more. The store then refuses the lower one. What is left,
+//! and is so whatever the clocks do:
+//!
+//! - A token is of the latest epoch below it: one that was named, of the same service and the same view, and not later
+//!   than that of the grantor which says it. (A grantor with a table of another says again what that granted.) With
+//!   `epochs_rise`, which looks at how ranges are dealt: of two tokens the higher is of the later term.
+//! - The grantor of an epoch grants its tokens in their order, whatever lock they are for.
+//! - At one place the grants of a lock carry rising tokens, in the order in which holders begin: nobody who has had a
+//!   lock gets it with a token that its store would refuse.
 
 use super::{Count, Fact, Invariant, Verdict};
-use crate::history::{Key, nth};
+use crate::history::{Ask, Key, nth};
 use crate::world::World;
-use elderlock::protocol::{Outcome, Token};
-use std::collections::BTreeMap;
+use elderlock::protocol::{Epoch, Event, Message, Outcome, Packet, ServiceName, Token};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// See the module.
 #[derive(Clone, Hash, Debug, Default)]
 pub struct TokensRise {
-    last: BTreeMap<Key, Token>,
+    /// Of each lock; outside the bound of each place.
+    last: BTreeMap<(Option<usize>, Key), Token>,
+    /// Where the ranges begin that somebody has spoken of, and of which epoch each is.
+    ranges: BTreeMap<Token, (ServiceName, Epoch)>,
+    /// Grants that were sent: what is said again is no news.
+    sent: BTreeSet<Token>,
+    /// The highest of each epoch before the present step, and those of this one, whose order means nothing: what a grantor
+    /// says to itself in between may come of what it said to others after.
+    before: BTreeMap<Epoch, Token>,
+    news: Vec<(Epoch, Token)>,
     premises: Count,
+    /// The lock of a grant that should not have been sent.
+    wrong: Option<Key>,
+}
+
+impl TokensRise {
+    /// The epoch of a token.
+    fn epoch_of(&self, token: Token, service: &ServiceName) -> Result<Epoch, String> {
+        match self.ranges.range(..token).next_back() {
+            Some((first, (of, epoch))) if of == service && first.view() == token.view() => Ok(*epoch),
+            Some((first, (of, _))) => Err(format!("{token:?} is granted for {service}, above {first:?} of {of}")),
+            None => Err(format!("{token:?} is granted for {service}, below every epoch")),
+        }
+    }
+
+    fn on_epoch(&mut self, service: &ServiceName, epoch: Epoch) {
+        self.ranges.entry(epoch.0).or_insert_with(|| (service.clone(), epoch));
+    }
+
+    fn on_grant(&mut self, place: usize, service: &ServiceName, epoch: Epoch, token: Token) -> Verdict {
+        if !self.sent.insert(token) {
+            return Ok(());
+        }
+        self.on_epoch(service, epoch);
+        let own = self.epoch_of(token, service)?;
+        if own > epoch {
+            return Err(format!("m{place} grants {token:?} of {own:?} in the earlier {epoch:?}"));
+        }
+        if own == epoch {
+            if let Some(before) = self.before.get(&own) {
+                self.premises += 1;
+                if *before > token {
+                    return Err(format!("m{place} grants {token:?} after {before:?}"));
+                }
+            }
+            self.news.push((own, token));
+        }
+        Ok(())
+    }
+
+    fn on_hold(&mut self, world: &World, ask: Ask, first: Token) -> Verdict {
+        let call = world.call(ask);
+        let place = (!world.bounded).then_some(call.member);
+        for (index, key) in call.keys.iter().enumerate() {
+            let token = nth(first, index);
+            self.epoch_of(token, &key.0)?;
+            if let Some(last) = self.last.insert((place, key.clone()), token) {
+                self.premises += 1;
+                if last >= token {
+                    return Err(format!("{ask:?} gets {token:?} for {key:?} after {last:?}"));
+                }
+            }
+        }
+        Ok(())
+    }
 }
 
 impl Invariant for TokensRise {
@@ -23,20 +96,45 @@ impl Invariant for TokensRise {
         self.premises.get()
     }
 
+    fn lock(&self) -> Option<&Key> {
+        self.wrong.as_ref()
+    }
+
     fn hear(&mut self, world: &World, fact: &Fact<'_>) -> Verdict {
-        let Fact::Answers { ask, outcome: Outcome::Granted { token, .. } } = fact else { return Ok(()) };
-        if !world.bounded {
-            return Ok(());
-        }
-        for (index, key) in world.call(*ask).keys.iter().enumerate() {
-            let token = nth(*token, index);
-            if let Some(last) = self.last.insert(key.clone(), token) {
-                self.premises += 1;
-                if last >= token {
-                    return Err(format!("{ask:?} gets {token:?} for {key:?} after {last:?}"));
+        match fact {
+            Fact::Answers { ask, outcome: Outcome::Granted { token, .. } } => self.on_hold(world, *ask, *token),
+            Fact::Sent { place, to, packet: Packet::Linked { message, .. }, .. } => match message {
+                Message::Grant { service, epoch, token, request } => {
+                    let verdict = self.on_grant(*place, service, *epoch, *token);
+                    if verdict.is_err() {
+                        let ask = to.and_then(|to| world.history().find(to, *request));
+                        self.wrong = ask.and_then(|ask| world.call(ask).keys.first().cloned());
+                    }
+                    verdict
                 }
+                Message::Recover { service, epoch } => {
+                    self.on_epoch(service, *epoch);
+                    Ok(())
+                }
+                // No run of a minute comes so far. What an elder deals to itself would not be seen here.
+                Message::Tokens { service, epoch, range } => {
+                    self.ranges.insert(range.first, (service.clone(), *epoch));
+                    Ok(())
+                }
+                _ => Ok(()),
+            },
+            Fact::Event { event: Event::BecameGrantor { service, epoch }, .. } => {
+                self.on_epoch(service, *epoch);
+                Ok(())
             }
+            Fact::Stepped { .. } => {
+                for (epoch, token) in self.news.drain(..) {
+                    let before = self.before.entry(epoch).or_insert(token);
+                    *before = (*before).max(token);
+                }
+                Ok(())
+            }
+            _ => Ok(()),
         }
-        Ok(())
     }
 }

@@ -42,6 +42,8 @@ struct Call<'a> {
 struct Hold {
     token: u64,
     from: u64,
+    /// How many grants were told before.
+    order: usize,
     /// The end of the lock's lease.
     until: u64,
     /// The end of its member's lease, if that ended while the process was stopped.
@@ -90,6 +92,8 @@ struct Sweep<'a, 'f> {
     open: BTreeMap<Lock<'a>, Vec<usize>>,
     /// The highest epoch of each service that has begun to act.
     acting: BTreeMap<&'a str, u64>,
+    /// The service of each epoch that was told, and when it was told first.
+    epochs: BTreeMap<u64, (&'a str, u64)>,
     /// Holds that were granted on while these had not been told: to be told at that very instant.
     untold: Vec<(u64, usize, usize)>,
     /// Calls that a process told to be lost by its expulsion: a view without it is due at that very instant.
@@ -98,6 +102,8 @@ struct Sweep<'a, 'f> {
     out: BTreeSet<(usize, u64, u64)>,
     /// The highest token that each store has seen.
     stores: BTreeMap<Lock<'a>, u64>,
+    /// Grants so far.
+    granted: usize,
 }
 
 pub(super) fn check(record: &Record, terms: &Terms, findings: &mut Findings) -> Result<(), String> {
@@ -112,10 +118,12 @@ pub(super) fn check(record: &Record, terms: &Terms, findings: &mut Findings) -> 
         destroyed: BTreeSet::new(),
         open: BTreeMap::new(),
         acting: BTreeMap::new(),
+        epochs: BTreeMap::new(),
         untold: Vec::new(),
         expelled: Vec::new(),
         out: BTreeSet::new(),
         stores: BTreeMap::new(),
+        granted: 0,
     };
     for line in &record.lines {
         sweep.read(line)?;
@@ -229,6 +237,7 @@ impl<'a> Sweep<'a, '_> {
                 self.out.insert((place, line.life, at));
             }
             Entry::Grantor { service, epoch, recovering } => {
+                self.epochs.entry(*epoch).or_insert((service, at));
                 let held = self.open.iter().filter(|(lock, _)| lock.0 == service.as_str());
                 let held = held.flat_map(|(_, open)| open).filter(|call| self.calls[*call].holds()).count();
                 if *recovering {
@@ -251,7 +260,7 @@ impl<'a> Sweep<'a, '_> {
 
     /// An answer of any kind: the first, in time, and of a call that is still wanted.
     fn on_answer(&mut self, line: &Line, number: usize, timed_out: bool) -> Result<(), String> {
-        let Terms { bounded, error_ppm, answer } = *self.terms;
+        let Terms { bounded, error_ppm, answer, .. } = *self.terms;
         self.findings.premise("one_outcome_per_request");
         let call = self.call(number, line)?.clone();
         // What the member found first in the step of the giving up may still be told.
@@ -286,8 +295,10 @@ impl<'a> Sweep<'a, '_> {
     fn on_ok(&mut self, line: &Line, number: usize, token: u64, until: u64) -> Result<(), String> {
         self.on_answer(line, number, false)?;
         let (at, place) = (line.at, line.place.unwrap_or_default());
+        self.granted += 1;
+        let order = self.granted;
         let call = self.call(number, line)?;
-        call.hold = Some(Hold { token, from: at, until, cap: u64::MAX });
+        call.hold = Some(Hold { token, from: at, order, until, cap: u64::MAX });
         let (service, life, is_over) = (call.service, call.life, call.told() != u64::MAX);
         let locks = call.locks.clone();
         let others = locks.iter().filter_map(|lock| self.open.get(lock)).flatten().copied();
@@ -459,12 +470,15 @@ impl<'a> Sweep<'a, '_> {
                 holds.entry(*lock).or_default().push((token, call));
             }
         }
+        for (lock, holds) in &mut holds {
+            holds.sort_by_key(|(token, _)| *token);
+            find_strays(&self.epochs, lock, holds, self.findings);
+        }
         if !self.terms.bounded {
             return;
         }
         find_company(&self.calls, self.findings);
-        for (lock, mut holds) in holds {
-            holds.sort_by_key(|(token, _)| *token);
+        for (lock, holds) in holds {
             let mut last: Option<&Call<'_>> = None;
             for (token, call) in holds {
                 let from = call.hold.as_ref().map_or(0, |hold| hold.from);
@@ -490,6 +504,36 @@ impl<'a> Sweep<'a, '_> {
                     last = Some(call);
                 }
             }
+        }
+    }
+}
+
+/// Whatever the clocks do: each token of a lock is of the latest epoch below it, which is of its service and its view and
+/// was told by then; and the holds of one place begin in the order of their tokens.
+fn find_strays(
+    epochs: &BTreeMap<u64, (&str, u64)>,
+    lock: &Lock<'_>,
+    holds: &[(u64, &Call<'_>)],
+    findings: &mut Findings,
+) {
+    let view = |token: u64| token >> 32;
+    let mut began: BTreeMap<usize, (u64, &Hold)> = BTreeMap::new();
+    for (token, call) in holds {
+        let Some(hold) = &call.hold else { continue };
+        let from = hold.from;
+        findings.premise("tokens_rise");
+        let epoch = epochs.range(..token).next_back();
+        let is_its =
+            |(epoch, (of, told)): (&u64, &(&str, u64))| *of == lock.0 && *told <= from && view(*epoch) == view(*token);
+        if !epoch.is_some_and(is_its) {
+            let what = format!("{token} of call {} for {lock:?} is of no epoch: {epoch:?} is below it", call.number);
+            findings.flaw("tokens_rise", from, what);
+        }
+        if let Some((lower, before)) = began.insert(call.place, (*token, hold))
+            && before.order > hold.order
+        {
+            let what = format!("m{} has {lock:?} with {lower}, and had it with {token} before", call.place);
+            findings.flaw("tokens_rise", before.from, what);
         }
     }
 }

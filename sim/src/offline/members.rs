@@ -30,6 +30,7 @@ pub(super) fn check(record: &Record, terms: &Terms, findings: &mut Findings) {
     let mut elders: BTreeMap<(Who, u32), Who> = BTreeMap::new();
     let mut terms_of: BTreeMap<u64, (&str, Who)> = BTreeMap::new();
     let mut highest: BTreeMap<&str, u64> = BTreeMap::new();
+    let mut own: BTreeMap<(Who, &str), u64> = BTreeMap::new();
     for line in &record.lines {
         stage.heed(line);
         let (at, Some(place)) = (line.at, line.place) else { continue };
@@ -82,6 +83,18 @@ pub(super) fn check(record: &Record, terms: &Terms, findings: &mut Findings) {
                 if owner != (service, who) {
                     let what = format!("epoch {epoch} is {owner:?}'s and {:?}'s", (service, who));
                     findings.flaw("one_grantor_per_epoch", at, what);
+                }
+                // Whatever the clocks do: it was dealt in a view that somebody had, and at one process a term is the last.
+                if !views.keys().any(|(_, number)| u64::from(*number) == epoch >> 32) {
+                    let what = format!("m{place} grants {service} in {epoch}, of a view that nobody has");
+                    findings.flaw("epochs_rise", at, what);
+                }
+                if !recovering && let Some(before) = own.insert((who, service), *epoch) {
+                    findings.premise("epochs_rise");
+                    if before >= *epoch {
+                        let what = format!("m{place} grants {service} in {epoch}, and did in {before}");
+                        findings.flaw("epochs_rise", at, what);
+                    }
                 }
                 if terms.bounded && !recovering && stage.place(place).is_leased(at) {
                     if let Some(last) = highest.get(service.as_str()) {

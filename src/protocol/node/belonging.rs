@@ -297,7 +297,8 @@ impl Node {
     ) {
         let Some(view) = self.ballot_view() else { return };
         let notice = match &self.last_change {
-            Some(change) if have.next() == view.number => {
+            // An heir may have heard of a later view since, without the change that made it.
+            Some((number, change)) if have.next() == view.number && *number == view.number => {
                 Notice::Install { lineage: view.lineage, instance: view.number, change: change.clone() }
             }
             _ => Notice::ViewIs(View::clone(&view)),

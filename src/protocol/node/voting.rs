@@ -441,7 +441,7 @@ impl Node {
         for info in &change.join {
             send(info.addr, info.process, Notice::ViewIs(next.clone()), out);
         }
-        self.last_change = Some(change);
+        self.last_change = Some((next.number, change));
         if next.contains(me) {
             self.install(now, next, out);
         } else if self.heir.is_some() {

@@ -1,0 +1,151 @@
+//! What a grantor that has asked everybody begins with: all that they hold and wait for, and nothing else.
+//!
+//! The record says it in calls. So this goes over the record once, knows of each call where it stands, and compares.
+
+use super::stage::Stage;
+use super::{Findings, Terms};
+use crate::record::{Deed, Entry, Record};
+use std::collections::{BTreeMap, BTreeSet};
+
+const NAME: &str = "recovered_table_is_the_union";
+
+/// A process: its place, and which one there.
+type Who = (usize, u64);
+
+/// Where a call stands.
+struct Standing<'a> {
+    who: Who,
+    service: &'a str,
+    suspends: bool,
+    is_try: bool,
+    asked: u64,
+    token: Option<u64>,
+    /// When its client was through with it, or its process ended.
+    over: u64,
+}
+
+/// A term that began with a question to everybody.
+struct Question {
+    at: u64,
+    asked: BTreeSet<Who>,
+}
+
+pub(super) fn check(record: &Record, terms: &Terms, findings: &mut Findings) {
+    let mut stage = Stage::default();
+    let mut views: BTreeMap<usize, BTreeSet<Who>> = BTreeMap::new();
+    let mut calls: BTreeMap<usize, Standing<'_>> = BTreeMap::new();
+    let mut questions: BTreeMap<(&str, u64), Question> = BTreeMap::new();
+    let mut newest: BTreeMap<&str, u64> = BTreeMap::new();
+    for line in &record.lines {
+        stage.heed(line);
+        let (at, place) = (line.at, line.place.unwrap_or_default());
+        match &line.entry {
+            Entry::Invoke { call, service, deed: deed @ (Deed::Lock | Deed::Suspend), wait, .. } => {
+                let standing = Standing {
+                    who: (place, line.life),
+                    service,
+                    suspends: *deed == Deed::Suspend,
+                    is_try: *wait == Some(0),
+                    asked: at,
+                    token: None,
+                    over: u64::MAX,
+                };
+                calls.insert(*call, standing);
+            }
+            Entry::Ok { call, token, .. } => {
+                if let Some(standing) = calls.get_mut(call) {
+                    standing.token = Some(*token);
+                }
+            }
+            Entry::Fail { call, .. } | Entry::Unknown { call } | Entry::Release { call } | Entry::Lost { call, .. } => {
+                if let Some(standing) = calls.get_mut(call) {
+                    standing.over = standing.over.min(at);
+                }
+            }
+            Entry::View { members, lives, .. } => {
+                views.insert(place, members.iter().copied().zip(lives.iter().copied()).collect());
+            }
+            Entry::Grantor { service, epoch, recovering } => {
+                let last = newest.entry(service).or_default();
+                *last = (*last).max(*epoch);
+                if *recovering {
+                    let asked = views.get(&place).cloned().unwrap_or_default();
+                    questions.insert((service, *epoch), Question { at, asked });
+                }
+            }
+            Entry::Table { service, epoch, holds, waits, strange } => {
+                let follows = newest.get(service.as_str()).is_some_and(|newest| newest > epoch);
+                // One that slept, or is followed already, grants nothing with what it heard.
+                if !terms.bounded || follows || !stage.place(place).is_leased(at) {
+                    continue;
+                }
+                let (Some(question), Some(view)) = (questions.get(&(service.as_str(), *epoch)), views.get(&place))
+                else {
+                    findings.flaw(NAME, at, format!("m{place} begins with what it has not asked for: {service}"));
+                    continue;
+                };
+                let table = Table { place, service, holds: holds.iter().copied().collect(), waits };
+                if *strange > 0 {
+                    findings.flaw(NAME, at, format!("m{place} has {strange} of {service} that nobody asked for"));
+                }
+                let mut wrong = table.surplus(&calls, question, view);
+                wrong.extend(table.lacks(&calls, question, view, findings));
+                wrong.into_iter().for_each(|what| findings.flaw(NAME, at, what));
+            }
+            _ => {}
+        }
+    }
+}
+
+/// A table, as a line tells it.
+struct Table<'a> {
+    place: usize,
+    service: &'a str,
+    holds: BTreeMap<usize, u64>,
+    waits: &'a [usize],
+}
+
+impl Table<'_> {
+    fn calls(&self) -> impl Iterator<Item = &usize> {
+        self.holds.keys().chain(self.waits)
+    }
+
+    /// What is in it and should not be: of others than the members, or over before anybody was asked.
+    fn surplus(&self, calls: &BTreeMap<usize, Standing<'_>>, question: &Question, view: &BTreeSet<Who>) -> Vec<String> {
+        let (place, service) = (self.place, self.service);
+        let is_right = |of: &Standing<'_>| of.service == service && of.over >= question.at && view.contains(&of.who);
+        let wrong = self.calls().filter(|call| !calls.get(*call).is_some_and(is_right));
+        wrong.map(|call| format!("m{place} begins to grant {service} with call {call}, which was over")).collect()
+    }
+
+    /// What should be in it and is not: each hold of a member with its token, and each wait of those who were asked.
+    fn lacks(
+        &self,
+        calls: &BTreeMap<usize, Standing<'_>>,
+        question: &Question,
+        view: &BTreeSet<Who>,
+        findings: &mut Findings,
+    ) -> Vec<String> {
+        let (place, service) = (self.place, self.service);
+        let mut lacks = Vec::new();
+        let open = calls.iter().filter(|(_, of)| of.over == u64::MAX && of.service == service);
+        for (call, of) in open.filter(|(_, of)| view.contains(&of.who)) {
+            let held = self.holds.get(call);
+            if let Some(token) = of.token {
+                findings.premise(NAME);
+                if held != Some(&token) {
+                    lacks.push(format!("m{place} begins to grant {service} with {held:?} of call {call}: {token}"));
+                }
+            } else if !of.is_try && of.asked < question.at && question.asked.contains(&of.who) {
+                findings.premise(NAME);
+                // Of two holders that would suspend the service one is refused.
+                let suspends = |call| calls.get(call).is_some_and(|of: &Standing<'_>| of.suspends);
+                let is_refused = of.suspends && self.calls().any(suspends);
+                if held.is_none() && !self.waits.contains(call) && !is_refused {
+                    lacks.push(format!("m{place} begins to grant {service} without call {call}, which waits"));
+                }
+            }
+        }
+        lacks
+    }
+}

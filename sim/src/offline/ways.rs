@@ -1,0 +1,168 @@
+//! Who could have heard of whom: nobody is granted anything who could not have heard of a quorum for a long time, and
+//! all together never send too much.
+//!
+//! No moment is looked at here. Of each way between two places it is known when it was last whole with both ends running;
+//! so it is known over which ways anything can have come within the last so many seconds, and from whom to whom.
+
+use super::{Findings, Terms};
+use crate::record::{Entry, Line, Record};
+
+const SILENT: &str = "minority_is_silent";
+const COST: &str = "cost_is_bounded";
+/// What a dozen members and their clients can need in a second, ten times.
+const MOST_PACKETS: u64 = 60_000;
+/// What is granted in a step may be told a little later.
+const SLACK: u64 = 100_000_000;
+const SECOND: u64 = 1_000_000_000;
+
+/// A place with a vote on the next view, and its weight.
+type Vote = (usize, u64);
+
+/// When each way was last whole.
+struct Map {
+    places: usize,
+    running: Vec<bool>,
+    cut: Vec<bool>,
+    /// `u64::MAX`: it still is.
+    last: Vec<Option<u64>>,
+}
+
+impl Map {
+    fn new(places: usize) -> Map {
+        let ways = places * places;
+        Map { places, running: vec![false; places], cut: vec![false; ways], last: vec![None; ways] }
+    }
+
+    fn is_there(&self, place: usize) -> bool {
+        place < self.places
+    }
+
+    fn set_running(&mut self, place: usize, running: bool, at: u64) {
+        if self.is_there(place) {
+            self.running[place] = running;
+            for other in 0..self.places {
+                self.look(place, other, at);
+                self.look(other, place, at);
+            }
+        }
+    }
+
+    fn set_cut(&mut self, (from, to): (usize, usize), cut: bool, at: u64) {
+        if self.is_there(from) && self.is_there(to) {
+            self.cut[from * self.places + to] = cut;
+            self.look(from, to, at);
+        }
+    }
+
+    fn look(&mut self, from: usize, to: usize, at: u64) {
+        let way = from * self.places + to;
+        if self.running[from] && self.running[to] && !self.cut[way] {
+            self.last[way] = Some(u64::MAX);
+        } else if self.last[way] == Some(u64::MAX) {
+            self.last[way] = Some(at);
+        }
+    }
+
+    /// From whom anything can have come to `place` since `since`, over however many others.
+    fn heard(&self, place: usize, since: u64) -> Vec<bool> {
+        let mut heard = vec![false; self.places];
+        let mut next = Vec::new();
+        if self.is_there(place) {
+            heard[place] = true;
+            next.push(place);
+        }
+        while let Some(to) = next.pop() {
+            for (from, is_heard) in heard.iter_mut().enumerate() {
+                if !*is_heard && self.last[from * self.places + to].is_some_and(|last| last >= since) {
+                    *is_heard = true;
+                    next.push(from);
+                }
+            }
+        }
+        heard
+    }
+}
+
+/// The latest view of all, and until when it was that.
+struct Reign {
+    number: u32,
+    votes: Vec<Vote>,
+    until: u64,
+}
+
+pub(super) fn check(record: &Record, terms: &Terms, findings: &mut Findings) {
+    count_packets(record, findings);
+    let mut map = Map::new(terms.places);
+    let mut reigns: Vec<Reign> = Vec::new();
+    let mut slow = 0;
+    for line in &record.lines {
+        let at = line.at;
+        match (&line.entry, line.place) {
+            (Entry::Start | Entry::Wake, Some(place)) => map.set_running(place, true, at),
+            (Entry::End { .. } | Entry::Pause, Some(place)) => map.set_running(place, false, at),
+            (Entry::Ways { cut, mended }, _) => {
+                cut.iter().for_each(|way| map.set_cut(*way, true, at));
+                mended.iter().for_each(|way| map.set_cut(*way, false, at));
+            }
+            (Entry::Slow { upto }, _) => slow = slow.max(*upto),
+            (Entry::View { number, .. }, _) if reigns.last().is_none_or(|last| last.number < *number) => {
+                if let Some(last) = reigns.last_mut() {
+                    last.until = at;
+                }
+                reigns.push(Reign { number: *number, votes: votes(line, terms.council), until: u64::MAX });
+            }
+            (entry @ (Entry::Ok { .. } | Entry::Fail { .. }), Some(place)) if terms.bounded && terms.council > 0 => {
+                // A lease may come from an elder whose own stands on answers as old as a lease; and that elder may have
+                // been heard an elder lease after its own last word to others.
+                let (member, elder) = terms.leases;
+                let memory = 2 * terms.surely(member) + terms.surely(elder) + 4 * slow + SLACK;
+                let Some(since) = at.checked_sub(memory) else { continue };
+                let heard = map.heard(place, since);
+                let is_quorum = |reign: &Reign| {
+                    let weigh = |of: &mut dyn Iterator<Item = &Vote>| of.map(|(_, weight)| weight).sum::<u64>();
+                    let all = weigh(&mut reign.votes.iter());
+                    2 * weigh(&mut reign.votes.iter().filter(|(place, _)| heard.get(*place) == Some(&true))) > all
+                };
+                if reigns.is_empty() || reigns.iter().rev().take_while(|reign| reign.until >= since).any(is_quorum) {
+                    continue;
+                }
+                findings.premise(SILENT);
+                if let Entry::Ok { call, .. } = entry {
+                    let what =
+                        format!("m{place} is granted call {call} and could not hear of a quorum for {memory} ns");
+                    findings.flaw(SILENT, at, what);
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+/// The votes that a view has on the next one: of its oldest living members; the first has more.
+fn votes(line: &Line, council: usize) -> Vec<Vote> {
+    let Entry::View { members, lives, ghosts, .. } = &line.entry else { return Vec::new() };
+    let living = members.iter().copied().zip(lives.iter().copied()).filter(|who| !ghosts.contains(who));
+    living.take(council).enumerate().map(|(age, (place, _))| (place, if age == 0 { 3 } else { 2 })).collect()
+}
+
+/// What the record says of each second; and what it shows, if it has every packet.
+fn count_packets(record: &Record, findings: &mut Findings) {
+    let mut shown = (0, 0);
+    for line in &record.lines {
+        let sent = match &line.entry {
+            Entry::Sent { second, packets } => {
+                findings.premise(COST);
+                Some((*second, *packets))
+            }
+            Entry::Send { .. } => {
+                let second = line.at / SECOND;
+                shown = if shown.0 == second { (second, shown.1 + 1) } else { (second, 1) };
+                Some(shown)
+            }
+            _ => None,
+        };
+        if let Some((second, packets)) = sent.filter(|(_, packets)| *packets > MOST_PACKETS) {
+            findings.flaw(COST, line.at, format!("{packets} packets in second {second}"));
+        }
+    }
+}
