@@ -51,16 +51,24 @@ impl Invariant for ViewsAgree {
                 }
             }
             None => {
-                // The first to install a view: nobody whom an earlier one had and a later one had not may be back.
+                // The first to install a view: nobody whom an earlier one had and a later one had not may be back. One that
+                // slept may be the only one to install a view, long after others have installed later ones.
                 for member in &view.members {
                     let process = member.info.process;
-                    if let Some(number) = self.left.get(&(view.lineage, process)) {
+                    if let Some(number) = self.left.get(&(view.lineage, process))
+                        && *number < view.number
+                    {
                         return Err(format!("{process} was out of view {number} and is back in view {}", view.number));
                     }
                 }
-                if let Some(before) = self.installed.get(&(view.lineage, ViewNumber(view.number.0 - 1))) {
-                    let gone = before.members.iter().filter(|member| !view.contains(member.info.process));
-                    self.left.extend(gone.map(|member| ((view.lineage, member.info.process), view.number)));
+                let known = |number| self.installed.get(&(view.lineage, ViewNumber(number)));
+                for (before, after) in [(known(view.number.0 - 1), Some(view)), (Some(view), known(view.number.0 + 1))]
+                {
+                    let (Some(before), Some(after)) = (before, after) else { continue };
+                    for member in before.members.iter().filter(|member| !after.contains(member.info.process)) {
+                        let left = self.left.entry((view.lineage, member.info.process)).or_insert(after.number);
+                        *left = after.number.min(*left);
+                    }
                 }
                 self.installed.insert((view.lineage, view.number), view.clone());
             }
