@@ -165,6 +165,35 @@ fn a_turk_that_is_asked_before_its_table_came_passes_it_through() {
     w.granted(next);
 }
 
+/// Chaos seed 40000833: a turk that is named asks once more, and another after it. It is told that it is not named any more,
+/// and that is about the second time only: the table is on its way, and it is the grantor then.
+#[test]
+fn a_turk_that_is_outbid_when_its_table_is_on_its_way_has_not_lost() {
+    let (mut w, order) = with_grantor(21, 5);
+    let (grantor, turk, younger, last) = (order[1], order[2], order[3], order[4]);
+    let held = w.hold_lock(order[0], "s", "x");
+    let table = w.hold_kind(grantor, turk, "Table");
+    let first = w.become_grantor(turk, "s");
+    w.expect("the table is on its way", |w| w.matched(table) > 0);
+    let hand = w.hold_kind(younger, turk, "Hand");
+    w.become_grantor(younger, "s");
+    w.expect("a younger one asks for it", |w| w.matched(hand) > 0);
+    let outbid = w.hold_kind(order[0], turk, "Outbid");
+    let again = w.become_grantor(turk, "s");
+    w.run_for(ms(20));
+    w.become_grantor(last, "s");
+    w.expect("another asks after it", |w| w.matched(outbid) > 0);
+    w.let_go(outbid);
+    w.run_for(ms(20));
+    assert_eq!(granting(&w, turk), Some(GrantorState::Receiving));
+    w.let_go(table);
+    assert_eq!((answered(&mut w, first), answered(&mut w, again)), (Outcome::Won, Outcome::Won));
+    assert_eq!(granting(&w, turk), Some(GrantorState::Acting));
+    w.let_go(hand);
+    w.expect("the last one acts", |w| granting(w, last) == Some(GrantorState::Acting));
+    assert!(w.fence(held).is_some());
+}
+
 /// Geode 6 number 14: deposed while it recovers. It never acts, and says that it did not win.
 #[test]
 fn a_recovering_grantor_that_is_followed_never_acts() {

@@ -757,9 +757,12 @@ impl Node {
                 registry.on_decline(from, &service, epoch, turn);
                 registry.answer(may_name, turn);
             }),
-            Message::Outbid { service, by } => {
-                self.act(now, out, |node, turn| node.holder.on_superseded(&service, by, turn));
-            }
+            Message::Outbid { service, by } => self.act(now, out, |node, turn| {
+                // Who was named before goes on to win, or until it is asked for the table: it is only not named once more.
+                if !node.grantors.contains_key(&service) {
+                    node.holder.on_superseded(&service, by, turn);
+                }
+            }),
             Message::Declined { service, by } => self.act(now, out, |node, turn| {
                 if let Some(grantor) = node.grantors.get_mut(&service)
                     && node.departing.contains_key(&service)
