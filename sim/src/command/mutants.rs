@@ -100,6 +100,7 @@ mod hunt {
             Mutant::HandOverNoWaits | Mutant::HandOverOneHoldLess | Mutant::HandOverNoPlaces => LOST_IN_TRANSFER,
             Mutant::HandOverWhatIsThere | Mutant::ActOnFirstPart => LOST_IN_TRANSFER,
             Mutant::ActBeforeHeir | Mutant::WinWhenNamed => &["last_young_turk_wins"],
+            Mutant::NameTheOutbid | Mutant::CallTheElderWinner => &["last_young_turk_wins"],
             Mutant::TakeOverTheDead | Mutant::CheckNobody => &["no_lost_wakeup", "no_leaked_hold"],
             Mutant::WaitForTheGone => &["no_lost_wakeup", "no_leaked_hold"],
             Mutant::SuspendBesideHolds | Mutant::LockThoughSuspended => &["suspension_is_exclusive"],
