@@ -20,7 +20,7 @@
 use super::event::{Event, GrantorState, Load, LockStatus, Output};
 use super::id::{Epoch, LockName, Metadata, Owner, ProcessId, RequestId, ServiceName, Ticket, Token, Want};
 use super::message::{HoldReport, Look, Message, Origin, Refusal, Seen, TokenRange, WaitReport};
-use super::table::{Entry, Place, Table};
+use super::table::{Contents, Entry, Place, Table};
 use super::time::Time;
 use super::turn::Turn;
 use super::view::View;
@@ -230,6 +230,10 @@ impl Grantor {
 
     pub(crate) fn requests(&self) -> impl Iterator<Item = (ProcessId, RequestId, Option<Token>)> {
         self.table.requests()
+    }
+
+    pub(crate) fn contents(&self, now: Time) -> Contents {
+        self.table.export(now)
     }
 
     pub(crate) fn held(&self) -> impl Iterator<Item = (&LockName, ProcessId, RequestId, Token)> {

@@ -145,6 +145,12 @@ pub enum Mutant {
     NameTheOutbid,
     /// A young turk that is asked for its table says that the elder won over it.
     CallTheElderWinner,
+    /// A table is handed over without what those in it say of themselves.
+    HandOverNoMetadata,
+    /// A young turk counts from the table's arrival how long those in it have held.
+    TakeOverAsNew,
+    /// A member does not report on whose behalf it holds and waits.
+    ReportNoOwners,
 }
 
 /// By its name.
@@ -184,7 +190,7 @@ impl Mutant {
     }
 
     /// All of them.
-    pub const ALL: [Mutant; 66] = [
+    pub const ALL: [Mutant; 69] = [
         Mutant::SkipOneInRecovery,
         Mutant::AwaitNoGhosts,
         Mutant::ServeWhileRecovering,
@@ -251,5 +257,8 @@ impl Mutant {
         Mutant::SettleElsewhere,
         Mutant::NameTheOutbid,
         Mutant::CallTheElderWinner,
+        Mutant::HandOverNoMetadata,
+        Mutant::TakeOverAsNew,
+        Mutant::ReportNoOwners,
     ];
 }
