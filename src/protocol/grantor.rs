@@ -353,7 +353,13 @@ impl Grantor {
 
     /// Somebody wants to know.
     pub(crate) fn on_look(&self, from: ProcessId, request: RequestId, at: &Look, turn: &mut Turn) {
-        let seen = if self.is_acting() { self.table.look(from, at, turn.now) } else { Seen::Undecided };
+        let knows = self.is_acting() || planted!(turn.mutant, SeeBeforeActing);
+        let mut seen = if knows { self.table.look(from, at, turn.now) } else { Seen::Undecided };
+        if planted!(turn.mutant, SeeWaitersBackwards)
+            && let Seen::Lock { waiters, .. } = &mut seen
+        {
+            waiters.reverse();
+        }
         turn.say(from, Message::Seen { request, seen });
     }
 

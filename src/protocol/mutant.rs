@@ -151,6 +151,10 @@ pub enum Mutant {
     TakeOverAsNew,
     /// A member does not report on whose behalf it holds and waits.
     ReportNoOwners,
+    /// A grantor that does not act yet tells what it has heard so far as if that were all.
+    SeeBeforeActing,
+    /// Who waits is told with the last one first.
+    SeeWaitersBackwards,
 }
 
 /// By its name.
@@ -190,7 +194,7 @@ impl Mutant {
     }
 
     /// All of them.
-    pub const ALL: [Mutant; 69] = [
+    pub const ALL: [Mutant; 71] = [
         Mutant::SkipOneInRecovery,
         Mutant::AwaitNoGhosts,
         Mutant::ServeWhileRecovering,
@@ -260,5 +264,7 @@ impl Mutant {
         Mutant::HandOverNoMetadata,
         Mutant::TakeOverAsNew,
         Mutant::ReportNoOwners,
+        Mutant::SeeBeforeActing,
+        Mutant::SeeWaitersBackwards,
     ];
 }

@@ -109,6 +109,7 @@ mod hunt {
             Mutant::KeepSuspensionToItself => &["recovered_table_is_the_union", "suspension_is_exclusive"],
             Mutant::TearBatch => &["batch_is_atomic"],
             Mutant::DestroyedAtOnce | Mutant::SettleElsewhere => &["destroyed_is_over"],
+            Mutant::SeeBeforeActing | Mutant::SeeWaitersBackwards => &["what_is_seen_is_so"],
             Mutant::RenewTheDeaf | Mutant::StayThoughExpelled => &["converges_after_heal"],
             Mutant::FoundWithoutAll => &["one_lineage"],
             Mutant::ForgetAccepted | Mutant::BreakPromise | Mutant::ForgetOnDisk => TWO_VIEWS,

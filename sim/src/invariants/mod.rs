@@ -27,6 +27,7 @@ pub mod token_belongs_to_one_hold;
 pub mod tokens_rise;
 pub mod told_before_regrant;
 pub mod views_agree;
+pub mod what_is_seen_is_so;
 
 use crate::history::{Ask, Deed, Key, lock_name};
 use crate::network::MS;
@@ -260,6 +261,7 @@ fn all() -> Vec<Box<dyn Invariant>> {
         Box::new(last_young_turk_wins::LastYoungTurkWins::default()),
         Box::new(nothing_lost_in_transfer::NothingLostInTransfer::default()),
         Box::new(destroyed_is_over::DestroyedIsOver::default()),
+        Box::new(what_is_seen_is_so::WhatIsSeenIsSo::default()),
         Box::new(no_resurrected_grant::NoResurrectedGrant::default()),
         Box::new(fifo_across_failover::FifoAcrossFailover::default()),
         Box::new(minority_is_silent::MinorityIsSilent::default()),
