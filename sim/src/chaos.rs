@@ -36,6 +36,8 @@ const MAX_OPEN: usize = 8;
 const RELIEF: u64 = 1 << 40;
 /// The streams of chance that say what clients want besides single locks.
 const WISHES: u64 = 1 << 41;
+/// The streams of chance that say what clients say of themselves.
+const WORDS: u64 = 1 << 42;
 
 impl Plan {
     /// Runs it to the end, or to the first break.
@@ -320,7 +322,10 @@ impl Run {
                     // Everybody else waits for its end.
                     lease = Some(ms(&mut wishes, 1_500));
                 }
-                self.apply(Step::Ask { call, place, service, wanted, owner, wait, lease });
+                let talks = wanted.is_hold() && Dice::new(plan.seed, WORDS + self.deed).chance(700_000);
+                // Of its own, so that nobody can be taken for another.
+                let says = if talks { format!("client{call}") } else { String::new() };
+                self.apply(Step::Ask { call, place, service, wanted, owner, says, wait, lease });
                 if let Some(step) = dropped {
                     *self.faults.entry(DROPS).or_default() += 1;
                     self.apply(step);

@@ -805,7 +805,8 @@ impl Plot {
     /// A client asks for something, and waits for ever. What number its call has is known when it comes to that.
     fn ask(&mut self, place: usize, service: &str, wanted: Wanted) {
         let service = service.to_string();
-        let ask = Step::Ask { call: 0, place, service, wanted, owner: 0, wait: Wait::Forever, lease: None };
+        let (says, wait) = (String::new(), Wait::Forever);
+        let ask = Step::Ask { call: 0, place, service, wanted, owner: 0, says, wait, lease: None };
         self.add(self.now, ask);
     }
 

@@ -1,7 +1,7 @@
 //! What the clients of a World asked for and what came of it.
 
 use elderlock::protocol::{
-    LockName, Look, LostReason, Outcome, Owner, ProcessId, RequestId, ServiceName, Time, Token, Wait, Want,
+    LockName, Look, LostReason, Metadata, Outcome, Owner, ProcessId, RequestId, ServiceName, Time, Token, Wait, Want,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -43,6 +43,8 @@ pub struct Call {
     pub keys: Vec<Key>,
     /// On whose behalf.
     pub owner: Owner,
+    /// What it says of itself.
+    pub metadata: Metadata,
     /// How it waits.
     pub wait: Wait,
     /// How long it may hold.

@@ -10,7 +10,7 @@ use crate::kind::kind;
 use crate::network::{Narrow, Weather};
 use crate::rule::{Flight, RuleId};
 use crate::world::World;
-use elderlock::protocol::{Batch, Hint, LockName, Look, Owner, Token, Wait, Want};
+use elderlock::protocol::{Batch, Hint, LockName, Look, Metadata, Owner, Token, Wait, Want};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -30,6 +30,8 @@ pub enum Step {
         wanted: Wanted,
         /// On whose behalf; zero: the whole member's.
         owner: u64,
+        /// What it says of itself.
+        says: String,
         /// How it waits.
         wait: Wait,
         /// How long it may hold, on its member's clock.
@@ -179,6 +181,11 @@ pub enum Wanted {
 }
 
 impl Wanted {
+    /// Whether it is something to hold.
+    pub fn is_hold(&self) -> bool {
+        matches!(self, Wanted::Lock(_) | Wanted::Batch(_) | Wanted::Suspension)
+    }
+
     /// As a World is asked for it. None if that would mean nothing: names that are none, a call that nobody has made.
     fn deed(&self, world: &World) -> Option<Deed> {
         let lock = |name: &String| LockName::new(name.as_bytes()).ok();
@@ -322,16 +329,17 @@ impl World {
 
     fn take(&mut self, step: &Step) -> bool {
         match step {
-            Step::Ask { call, place, service, wanted, owner, wait, lease } => {
+            Step::Ask { call, place, service, wanted, owner, says, wait, lease } => {
                 if !self.has(*place) || !self.is_alive(*place) {
                     return false;
                 }
                 let Some(deed) = wanted.deed(self) else { return false };
+                let Ok(metadata) = Metadata::new(says.as_bytes()) else { return false };
                 // It may be answered at once, and is spoken of by this name then.
                 let ask = Ask(self.history.calls.len());
                 self.named.calls.insert(*call, ask);
                 self.named.names.insert(ask, *call);
-                self.want(*place, service, deed, Owner(*owner), *wait, *lease);
+                self.want_as(*place, service, deed, (Owner(*owner), metadata), *wait, *lease);
                 true
             }
             Step::Release(call) => self.with(*call, |world, ask| world.release(ask)),

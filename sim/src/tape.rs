@@ -210,7 +210,16 @@ impl Told {
         let lease = tape.is(3).then(|| tape.span());
         let call = history.calls.len();
         let wanted = Wanted::Lock(name.into());
-        self.apply(Step::Ask { call, place, service: service.into(), wanted, owner: 0, wait, lease });
+        self.apply(Step::Ask {
+            call,
+            place,
+            service: service.into(),
+            wanted,
+            owner: 0,
+            says: String::new(),
+            wait,
+            lease,
+        });
     }
 
     /// Something that ends the processes at these places, if the cluster can go on without them.

@@ -67,6 +67,13 @@ impl World {
         self.want(member, service, Deed::Look(at), Owner::default(), Wait::Try, None)
     }
 
+    /// Asks for a lock, says something of itself, and waits for ever.
+    pub fn lock_saying(&mut self, member: usize, service: &str, name: &str, says: &str) -> Ask {
+        let metadata = Metadata::new(says.as_bytes()).expect("a scenario says little");
+        let deed = Deed::Hold(Want::Lock(lock(name)));
+        self.want_as(member, service, deed, (Owner::default(), metadata), Wait::Forever, None)
+    }
+
     /// Asks for something.
     pub fn want(
         &mut self,
@@ -74,6 +81,19 @@ impl World {
         service: &str,
         deed: Deed,
         owner: Owner,
+        wait: Wait,
+        lease: Option<Duration>,
+    ) -> Ask {
+        self.want_as(member, service, deed, (owner, Metadata::default()), wait, lease)
+    }
+
+    /// Asks for something, on somebody's behalf who says something of itself.
+    pub fn want_as(
+        &mut self,
+        member: usize,
+        service: &str,
+        deed: Deed,
+        (owner, metadata): (Owner, Metadata),
         wait: Wait,
         lease: Option<Duration>,
     ) -> Ask {
@@ -104,6 +124,7 @@ impl World {
             deed: deed.clone(),
             keys,
             owner,
+            metadata: metadata.clone(),
             wait,
             lease,
             asked: now,
@@ -119,7 +140,6 @@ impl World {
         };
         let ask = Arc::make_mut(&mut self.history).add(call);
         self.record_invoke(ask);
-        let metadata = Metadata::default();
         self.feed(
             member,
             Input::Command(match deed {

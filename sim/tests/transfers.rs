@@ -34,13 +34,57 @@ fn answered(w: &mut World, ask: Ask) -> Outcome {
     w.outcome(ask).cloned().expect("it was answered")
 }
 
-/// It was hit before it heard of its naming, while it waited for the table, and when it acted.
+/// What becomes of a party.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Fate {
+    /// It is killed.
+    Dies,
+    /// It says goodbye.
+    Leaves,
+    /// It reaches nobody any more, and nobody reaches it.
+    CutOff,
+    /// It and this one no longer reach each other.
+    CutFrom(usize),
+}
+
+/// How a party may end. Where it is cut from one other only, nothing ends.
+const ENDS: [Fate; 3] = [Fate::Dies, Fate::Leaves, Fate::CutOff];
+
+/// Tells a story again and again, in which something becomes of a party, a tenth of a millisecond later each time. `begin`
+/// comes before, `end` after; parties are named by their age. It came to every one of these states of the member at `watched`
+/// (no grantor yet, waiting for the table, acting ...) when that happened.
 #[track_caller]
-fn assert_met_all(met: &[Option<GrantorState>]) {
-    for state in [None, Some(GrantorState::Receiving), Some(GrantorState::Acting)] {
-        assert!(met.contains(&state), "never {state:?}: {met:?}");
+fn at_any_moment<T>(
+    (seed, members, moments): (u64, usize, u64),
+    (victim, fate): (usize, Fate),
+    (watched, states): (usize, &[Option<GrantorState>]),
+    begin: impl Fn(&mut World, &[usize]) -> T,
+    end: impl Fn(&mut World, &[usize], T),
+) {
+    let mut met = Vec::new();
+    for at in 0..moments {
+        let (mut w, order) = with_grantor(seed, members);
+        let begun = begin(&mut w, &order);
+        w.run_for(Duration::from_micros(at * 100));
+        met.push(granting(&w, order[watched]));
+        match fate {
+            Fate::Dies => w.crash(order[victim]),
+            Fate::Leaves => w.leave(order[victim]),
+            Fate::CutOff => w.isolate(order[victim]),
+            Fate::CutFrom(other) => w.cut(order[victim], order[other]),
+        }
+        end(&mut w, &order, begun);
+        if fate == Fate::Leaves {
+            w.expect("it has left", |w| !w.is_alive(order[victim]));
+        }
+    }
+    for state in states {
+        assert!(met.contains(state), "never {state:?}: {met:?}");
     }
 }
+
+/// It was hit before it heard of its naming, while it waited for the table, and when it acted.
+const A_TURK: &[Option<GrantorState>] = &[None, Some(GrantorState::Receiving), Some(GrantorState::Acting)];
 
 /// Gives back all that is held, one after the other, until these are all served. Returns the order.
 #[track_caller]
@@ -121,6 +165,35 @@ fn a_turk_that_is_asked_before_its_table_came_passes_it_through() {
     w.granted(next);
 }
 
+/// Chaos seed 40000833: a turk that is named asks once more, and another after it. It is told that it is not named any more,
+/// and that is about the second time only: the table is on its way, and it is the grantor then.
+#[test]
+fn a_turk_that_is_outbid_when_its_table_is_on_its_way_has_not_lost() {
+    let (mut w, order) = with_grantor(21, 5);
+    let (grantor, turk, younger, last) = (order[1], order[2], order[3], order[4]);
+    let held = w.hold_lock(order[0], "s", "x");
+    let table = w.hold_kind(grantor, turk, "Table");
+    let first = w.become_grantor(turk, "s");
+    w.expect("the table is on its way", |w| w.matched(table) > 0);
+    let hand = w.hold_kind(younger, turk, "Hand");
+    w.become_grantor(younger, "s");
+    w.expect("a younger one asks for it", |w| w.matched(hand) > 0);
+    let outbid = w.hold_kind(order[0], turk, "Outbid");
+    let again = w.become_grantor(turk, "s");
+    w.run_for(ms(20));
+    w.become_grantor(last, "s");
+    w.expect("another asks after it", |w| w.matched(outbid) > 0);
+    w.let_go(outbid);
+    w.run_for(ms(20));
+    assert_eq!(granting(&w, turk), Some(GrantorState::Receiving));
+    w.let_go(table);
+    assert_eq!((answered(&mut w, first), answered(&mut w, again)), (Outcome::Won, Outcome::Won));
+    assert_eq!(granting(&w, turk), Some(GrantorState::Acting));
+    w.let_go(hand);
+    w.expect("the last one acts", |w| granting(w, last) == Some(GrantorState::Acting));
+    assert!(w.fence(held).is_some());
+}
+
 /// Geode 6 number 14: deposed while it recovers. It never acts, and says that it did not win.
 #[test]
 fn a_recovering_grantor_that_is_followed_never_acts() {
@@ -149,93 +222,85 @@ fn a_recovering_grantor_that_is_followed_never_acts() {
     w.granted(next);
 }
 
-/// Geode 6 number 16: the old grantor dies at any moment of the transfer, and nobody's lock with it.
-#[test]
-fn the_old_grantor_may_die_at_any_moment_of_a_transfer() {
-    let mut met = Vec::new();
-    for at in 0..60 {
-        let (mut w, order) = with_grantor(200, 4);
-        let held = w.hold_lock(order[0], "s", "x");
-        let waiting = w.lock(order[2], "s", "x");
+/// The parties of a transfer, by age, with a lock held and one waited for by those who are none.
+const ELDER: usize = 0;
+const OLD: usize = 1;
+const HOLDER: usize = 2;
+const TURK: usize = 3;
+const WAITER: usize = 4;
+
+/// Something becomes of a party of a transfer, at any moment of it. The hold lasts, and the one who waits is next.
+#[track_caller]
+fn assert_a_transfer_goes_on(seed: u64, victim: usize, fate: Fate) {
+    let begin = |w: &mut World, order: &[usize]| {
+        let held = w.hold_lock(order[HOLDER], "s", "x");
+        let waiting = w.lock(order[WAITER], "s", "x");
         w.run_for(ms(20));
-        let ask = w.become_grantor(order[3], "s");
-        w.run_for(Duration::from_micros(at * 100));
-        met.push(granting(&w, order[3]));
-        w.crash(order[1]);
-        assert_eq!(answered(&mut w, ask), Outcome::Won, "at {at}");
-        assert!(w.fence(held).is_some());
+        (held, waiting, w.become_grantor(order[TURK], "s"))
+    };
+    at_any_moment((seed, 5, 60), (victim, fate), (TURK, A_TURK), begin, |w, order, (held, waiting, ask)| {
+        let goes = victim == TURK && ENDS.contains(&fate);
+        if !goes {
+            assert_eq!(answered(w, ask), Outcome::Won);
+            assert_eq!(w.grantor("s"), order[TURK]);
+        }
+        let refused = w.try_lock(order[HOLDER], "s", "x");
+        w.run_for(ms(200));
+        assert!(w.fence(held).is_some() && !w.is_granted(refused) && !w.is_granted(waiting));
         w.release(held);
         w.granted(waiting);
-    }
-    assert_met_all(&met);
+    });
 }
 
-/// Geode 6 number 16 again: the young turk dies instead, and the next who asks recovers.
+/// Geode 6 number 16: the old grantor dies, leaves, or is cut off at any moment of the transfer, and nobody's lock with it.
 #[test]
-fn the_young_turk_may_die_at_any_moment_of_a_transfer() {
-    let mut met = Vec::new();
-    for at in 0..60 {
-        let (mut w, order) = with_grantor(300, 4);
-        let held = w.hold_lock(order[0], "s", "x");
-        let waiting = w.lock(order[2], "s", "x");
-        w.run_for(ms(20));
-        w.become_grantor(order[3], "s");
-        w.run_for(Duration::from_micros(at * 100));
-        met.push(granting(&w, order[3]));
-        w.crash(order[3]);
-        let refused = w.try_lock(order[1], "s", "x");
-        w.run_for(ms(200));
-        assert!(w.fence(held).is_some() && !w.is_granted(refused));
-        w.release(held);
-        w.granted(waiting);
-    }
-    assert_met_all(&met);
+fn the_old_grantor_may_go_at_any_moment_of_a_transfer() {
+    ENDS.into_iter().for_each(|fate| assert_a_transfer_goes_on(200, OLD, fate));
+}
+
+/// Geode 6 number 16 again: the young turk goes instead, and the next who asks recovers.
+#[test]
+fn the_young_turk_may_go_at_any_moment_of_a_transfer() {
+    ENDS.into_iter().for_each(|fate| assert_a_transfer_goes_on(300, TURK, fate));
 }
 
 /// And the elder: it named somebody, or was about to.
 #[test]
-fn the_elder_may_die_at_any_moment_of_a_transfer() {
-    let mut met = Vec::new();
-    for at in 0..60 {
-        let (mut w, order) = with_grantor(400, 4);
-        let held = w.hold_lock(order[2], "s", "x");
-        let waiting = w.lock(order[1], "s", "x");
-        w.run_for(ms(20));
-        let ask = w.become_grantor(order[3], "s");
-        w.run_for(Duration::from_micros(at * 100));
-        met.push(granting(&w, order[3]));
-        w.crash(order[0]);
-        assert_eq!(answered(&mut w, ask), Outcome::Won, "at {at}");
-        assert!(w.fence(held).is_some());
-        w.release(held);
-        w.granted(waiting);
+fn the_elder_may_go_at_any_moment_of_a_transfer() {
+    ENDS.into_iter().for_each(|fate| assert_a_transfer_goes_on(400, ELDER, fate));
+}
+
+/// No two of those who have to hear each other reach each other: they do by way of others.
+#[test]
+fn any_link_of_a_transfer_may_be_cut_at_any_moment() {
+    for (one, other) in [(ELDER, OLD), (ELDER, TURK), (OLD, TURK), (TURK, HOLDER), (TURK, WAITER)] {
+        assert_a_transfer_goes_on(900, one, Fate::CutFrom(other));
     }
-    assert_met_all(&met);
 }
 
 /// And one in the middle of a line: the younger one gets the table from it, or recovers.
 #[test]
-fn a_turk_in_the_middle_of_a_line_may_die_at_any_moment() {
-    let mut met = Vec::new();
-    for at in 0..30 {
-        let (mut w, order) = with_grantor(600, 5);
+fn a_turk_in_the_middle_of_a_line_may_go_at_any_moment() {
+    let (old, middle, youngest) = (1, 2, 3);
+    let begin = |w: &mut World, order: &[usize]| {
         let held = w.hold_lock(order[0], "s", "x");
         let waiting = w.lock(order[4], "s", "x");
         w.run_for(ms(20));
-        let table = w.hold_kind(order[1], order[2], "Table");
-        w.become_grantor(order[2], "s");
+        let table = w.hold_kind(order[old], order[middle], "Table");
+        w.become_grantor(order[middle], "s");
         w.expect("the table is on its way", |w| w.matched(table) > 0);
-        let youngest = w.become_grantor(order[3], "s");
-        w.run_for(Duration::from_micros(at * 100));
-        met.push(granting(&w, order[2]));
-        w.crash(order[2]);
-        w.drop_held(table);
-        assert_eq!(answered(&mut w, youngest), Outcome::Won, "at {at}");
-        assert!(w.fence(held).is_some());
-        w.release(held);
-        w.granted(waiting);
+        (held, waiting, table, w.become_grantor(order[youngest], "s"))
+    };
+    let states = [Some(GrantorState::Receiving), Some(GrantorState::PassingThrough)];
+    for fate in ENDS {
+        at_any_moment((600, 5, 30), (middle, fate), (middle, &states), begin, |w, _, (held, waiting, table, ask)| {
+            w.drop_held(table);
+            assert_eq!(answered(w, ask), Outcome::Won);
+            assert!(w.fence(held).is_some());
+            w.release(held);
+            w.granted(waiting);
+        });
     }
-    assert!(met.contains(&Some(GrantorState::Receiving)) && met.contains(&Some(GrantorState::PassingThrough)));
 }
 
 /// Two who both insist do not starve the service: between two transfers the grantor grants.
@@ -269,20 +334,48 @@ fn two_who_insist_take_turns_and_the_service_goes_on() {
 /// The seed's successor: who has most holds, with the table and without a recovery.
 #[test]
 fn a_grantor_that_leaves_hands_over_to_who_holds_most() {
+    // The oldest waits for more than the one who holds more.
+    assert_is_followed_by(2, &[(0, 1, 3), (2, 2, 0), (3, 1, 1)]);
+}
+
+/// Of those who hold as much, who waits for most.
+#[test]
+fn of_those_who_hold_as_much_the_successor_is_who_waits_for_most() {
+    assert_is_followed_by(3, &[(0, 1, 0), (2, 1, 1), (3, 1, 2)]);
+}
+
+/// Of those who hold and wait for as much, the oldest.
+#[test]
+fn of_those_who_hold_and_wait_for_as_much_the_successor_is_the_oldest() {
+    assert_is_followed_by(2, &[(0, 0, 3), (2, 1, 1), (3, 1, 1)]);
+}
+
+/// The grantor leaves and is followed by the one of that age. Each of the others, by age, has so many holds and waits.
+#[track_caller]
+fn assert_is_followed_by(successor: usize, shares: &[(usize, usize, usize)]) {
     let (mut w, order) = with_grantor(5, 4);
     let grantor = order[1];
-    let held = w.hold_lock(order[0], "s", "x");
-    let most = [w.hold_lock(order[3], "s", "y"), w.hold_lock(order[3], "s", "z")];
-    let waiting = w.lock(order[2], "s", "x");
+    let own = w.hold_lock(grantor, "s", "wanted");
+    let (mut holds, mut waits) = (Vec::new(), Vec::new());
+    for &(age, held, waited) in shares {
+        holds.extend((0..held).map(|number| w.hold_lock(order[age], "s", &format!("{age} {number}"))));
+        waits.extend((0..waited).map(|_| w.lock(order[age], "s", "wanted")));
+    }
     w.run_for(ms(20));
     let recovers = w.hold(|flight| elderlock_sim::kind::kind(flight.packet) == "Report");
     w.leave(grantor);
-    w.expect("the successor acts", |w| granting(w, order[3]) == Some(GrantorState::Acting));
+    w.expect("the successor acts", |w| granting(w, order[successor]) == Some(GrantorState::Acting));
     w.let_go(recovers);
     w.expect("it has left", |w| !w.is_alive(grantor));
-    assert!(most.iter().chain([&held]).all(|ask| w.fence(*ask).is_some()));
-    w.release(held);
-    w.granted(waiting);
+    assert_eq!(w.grantor("s"), order[successor]);
+    assert!(holds.iter().all(|ask| w.fence(*ask).is_some()));
+    assert!(w.fence(own).is_none());
+    // What it held itself goes to those who wait, one after the other.
+    for served in 0..waits.len() {
+        w.expect("the next is served", |w| waits.iter().filter(|ask| w.is_granted(**ask)).count() == served + 1);
+        let holder = waits.iter().copied().find(|ask| w.fence(*ask).is_some()).expect("somebody has it");
+        w.release(holder);
+    }
 }
 
 /// A successor that leaves as well is followed by the next, and the leave ends when the work is in other hands.
@@ -342,31 +435,115 @@ fn a_member_that_destroyed_a_service_does_not_grant_it_again_for_others() {
     assert_eq!((granting(&w, order[1]), w.grantor("s")), (None, order[2]));
 }
 
-/// Geode 6 number 17 again: others hold something, and the successor that was handed the table dies with it. Whoever is
-/// next has to ask everybody.
+/// Geode 6 number 17 again: others hold something, and the successor that was handed the table goes with it, or before. Whoever
+/// is next has what is left, from the table or by asking everybody.
 #[test]
-fn a_successor_may_die_at_any_moment_and_the_next_asks_everybody() {
-    let mut met = Vec::new();
-    for at in 0..60 {
-        let (mut w, order) = with_grantor(700, 4);
+fn a_successor_may_go_at_any_moment_and_the_next_takes_over() {
+    let begin = |w: &mut World, order: &[usize]| {
         let held = w.hold_lock(order[0], "s", "x");
         let most = [w.hold_lock(order[3], "s", "y"), w.hold_lock(order[3], "s", "z")];
         let waiting = w.lock(order[2], "s", "x");
         w.run_for(ms(20));
         w.leave(order[1]);
+        (held, most, waiting)
+    };
+    for fate in ENDS {
+        at_any_moment((700, 4, 60), (3, fate), (3, A_TURK), begin, |w, order, (held, most, waiting)| {
+            w.expect("the leaver has left", |w| !w.is_alive(order[1]));
+            w.expect("the successor's holds are over", |w| most.iter().all(|ask| w.fence(*ask).is_none()));
+            assert!(w.fence(held).is_some());
+            let refused = w.try_lock(order[2], "s", "x");
+            assert!(!matches!(answered(w, refused), Outcome::Granted { .. }));
+            w.release(held);
+            w.granted(waiting);
+            let after_the_gone = w.lock(order[0], "s", "y");
+            w.granted(after_the_gone);
+            assert!([order[0], order[2]].contains(&w.grantor("s")));
+        });
+    }
+}
+
+/// The successor by the rule refuses, because it goes itself: the next by the rule is asked.
+#[test]
+fn the_next_after_a_successor_that_refuses_is_the_next_by_the_rule() {
+    let (mut w, order) = with_grantor(19, 5);
+    let (elder, grantor, other, next, first) = (order[0], order[1], order[2], order[3], order[4]);
+    let most = ["a", "b", "c"].map(|name| w.hold_lock(first, "s", name));
+    let fewer = ["d", "e"].map(|name| w.hold_lock(next, "s", name));
+    let one = w.hold_lock(elder, "s", "f");
+    // It is going and cannot yet: it grants another service, whose table is still on its way. And the grantor here has not
+    // heard that it has given its holds up.
+    let own = w.hold_lock(first, "other", "x");
+    let others = w.hold_lock(other, "other", "y");
+    let (late, table) = (w.hold_kind(first, grantor, "Done"), w.hold_kind(first, other, "Table"));
+    w.leave(first);
+    w.expect("it is going", |w| w.matched(late) > 0 && w.matched(table) > 0);
+    let declines = w.hold_kind(first, elder, "Decline");
+    w.leave(grantor);
+    w.expect("it refuses", |w| w.matched(declines) > 0);
+    w.let_go(declines);
+    w.expect_within("the next is asked", ms(50), |w| granting(w, next) == Some(GrantorState::Acting));
+    assert!(w.is_alive(first));
+    w.let_go(late);
+    w.let_go(table);
+    w.expect("both have left", |w| !w.is_alive(grantor) && !w.is_alive(first));
+    assert_eq!(w.grantor("s"), next);
+    assert!(fewer.iter().chain([&one, &others]).all(|ask| w.fence(*ask).is_some()));
+    assert!(most.iter().chain([&own]).all(|ask| w.fence(*ask).is_none()));
+}
+
+/// All services at once: the tables are on their way together, and the leave ends when each is in other hands.
+#[test]
+fn a_member_that_leaves_hands_all_its_services_over_at_once() {
+    let services = ["s", "t", "u", "v", "w"];
+    let (mut w, order) = with_grantor(20, 4);
+    let mut held = Vec::new();
+    for (number, service) in services.into_iter().enumerate() {
+        let first = w.hold_lock(order[1], service, "first");
+        w.release(first);
+        assert_eq!(w.grantor(service), order[1]);
+        held.push(w.hold_lock(order[[0, 2, 3][number % 3]], service, "x"));
+    }
+    let grantor = order[1];
+    let yields = w.hold_kind(grantor, order[0], "Yield");
+    let tables = w.hold(move |flight| flight.from == grantor && elderlock_sim::kind::kind(flight.packet) == "Table");
+    w.leave(grantor);
+    w.run_for(ms(5));
+    assert_eq!(w.matched(yields), services.len(), "it says so of all at once");
+    w.let_go(yields);
+    w.expect("all tables are on their way", |w| w.matched(tables) >= services.len());
+    assert!(w.is_alive(grantor), "it waits until they have arrived");
+    w.let_go(tables);
+    w.expect("it has left", |w| !w.is_alive(grantor));
+    for (number, service) in services.into_iter().enumerate() {
+        assert_eq!(w.grantor(service), order[[0, 2, 3][number % 3]], "{service}");
+        assert!(w.fence(held[number]).is_some(), "{service}");
+    }
+}
+
+/// A young turk that asks when the leave has begun: it is named in place of the successor, or follows it.
+#[test]
+fn a_young_turk_may_come_at_any_moment_of_a_leave() {
+    let mut met = Vec::new();
+    for at in 0..60 {
+        let (mut w, order) = with_grantor(810, 4);
+        let held = w.hold_lock(order[3], "s", "x");
+        let waiting = w.lock(order[0], "s", "x");
+        w.run_for(ms(20));
+        w.leave(order[1]);
         w.run_for(Duration::from_micros(at * 100));
         met.push(granting(&w, order[3]));
-        w.crash(order[3]);
-        w.expect("the leaver has left", |w| !w.is_alive(order[1]));
-        assert!(w.fence(held).is_some() && most.iter().all(|ask| w.fence(*ask).is_none()));
-        let refused = w.try_lock(order[2], "s", "x");
-        assert!(!matches!(answered(&mut w, refused), Outcome::Granted { .. }), "at {at}");
+        let ask = w.become_grantor(order[2], "s");
+        assert_eq!(answered(&mut w, ask), Outcome::Won, "at {at}");
+        w.expect("it has left", |w| !w.is_alive(order[1]));
+        assert_eq!(w.grantor("s"), order[2], "at {at}");
+        assert!(w.fence(held).is_some());
         w.release(held);
         w.granted(waiting);
-        let after_the_dead = w.lock(order[0], "s", "y");
-        w.granted(after_the_dead);
     }
-    assert_met_all(&met);
+    for state in A_TURK {
+        assert!(met.contains(state), "never {state:?}: {met:?}");
+    }
 }
 
 /// A young turk that asks a grantor that leaves goes before the successor that this would have named.

@@ -20,7 +20,7 @@
 use super::event::{Event, GrantorState, Load, LockStatus, Output};
 use super::id::{Epoch, LockName, Metadata, Owner, ProcessId, RequestId, ServiceName, Ticket, Token, Want};
 use super::message::{HoldReport, Look, Message, Origin, Refusal, Seen, TokenRange, WaitReport};
-use super::table::{Entry, Place, Table};
+use super::table::{Contents, Entry, Place, Table};
 use super::time::Time;
 use super::turn::Turn;
 use super::view::View;
@@ -232,6 +232,10 @@ impl Grantor {
         self.table.requests()
     }
 
+    pub(crate) fn contents(&self, now: Time) -> Contents {
+        self.table.export(now)
+    }
+
     pub(crate) fn held(&self) -> impl Iterator<Item = (&LockName, ProcessId, RequestId, Token)> {
         self.table.held()
     }
@@ -349,7 +353,13 @@ impl Grantor {
 
     /// Somebody wants to know.
     pub(crate) fn on_look(&self, from: ProcessId, request: RequestId, at: &Look, turn: &mut Turn) {
-        let seen = if self.is_acting() { self.table.look(from, at, turn.now) } else { Seen::Undecided };
+        let knows = self.is_acting() || planted!(turn.mutant, SeeBeforeActing);
+        let mut seen = if knows { self.table.look(from, at, turn.now) } else { Seen::Undecided };
+        if planted!(turn.mutant, SeeWaitersBackwards)
+            && let Seen::Lock { waiters, .. } = &mut seen
+        {
+            waiters.reverse();
+        }
         turn.say(from, Message::Seen { request, seen });
     }
 

@@ -601,7 +601,10 @@ impl Holder {
         session.asked_elder = false;
         let (mut holds, mut waits, mut bytes) = (Vec::new(), Vec::new(), 0);
         for (&request, entry) in &mut session.requests {
-            let (want, owner, metadata) = (entry.want.clone(), entry.owner, entry.metadata.clone());
+            let (want, mut owner, metadata) = (entry.want.clone(), entry.owner, entry.metadata.clone());
+            if planted!(turn.mutant, ReportNoOwners) {
+                owner = Owner::default();
+            }
             let names: usize = want.names().iter().map(|name| name.as_bytes().len() + 8).sum();
             bytes += 64 + names + metadata.as_bytes().len();
             match entry.state {

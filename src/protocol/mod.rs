@@ -42,8 +42,11 @@ pub use id::{
     Batch, Epoch, Host, InvalidBatch, InvalidName, Lineage, LockName, MemberInfo, Metadata, Owner, ProcessId,
     RequestId, ServiceName, Ticket, Token, ViewNumber, Want,
 };
-pub use message::{HolderInfo, Look, Message, Notice, Packet, Refusal, Seen, Standing, WaiterInfo};
+pub use message::{
+    HoldReport, HolderInfo, Look, Message, Notice, Packet, Refusal, Seen, Standing, WaitReport, WaiterInfo,
+};
 pub use node::Node;
+pub use table::Contents;
 pub use time::Time;
 pub use timing::{InvalidTiming, Timing};
 pub use view::{Change, Member, View};

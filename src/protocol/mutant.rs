@@ -6,7 +6,7 @@ use std::str::FromStr;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The breaks that were asked for, whether planted or not: a bit each.
-static ASKED_FOR: [AtomicU64; 2] = [AtomicU64::new(0), AtomicU64::new(0)];
+static ASKED_FOR: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
 
 /// One deliberate break.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -147,6 +147,20 @@ pub enum Mutant {
     DestroyedAtOnce,
     /// Who has handed a table over says for the new grantor that nothing is left of a destroyed service.
     SettleElsewhere,
+    /// Of the young turks that wait the elder names the first, and tells it that the others came after it.
+    NameTheOutbid,
+    /// A young turk that is asked for its table says that the elder won over it.
+    CallTheElderWinner,
+    /// A table is handed over without what those in it say of themselves.
+    HandOverNoMetadata,
+    /// A young turk counts from the table's arrival how long those in it have held.
+    TakeOverAsNew,
+    /// A member does not report on whose behalf it holds and waits.
+    ReportNoOwners,
+    /// A grantor that does not act yet tells what it has heard so far as if that were all.
+    SeeBeforeActing,
+    /// Who waits is told with the last one first.
+    SeeWaitersBackwards,
 }
 
 /// By its name.
@@ -165,9 +179,9 @@ impl FromStr for Mutant {
 impl Mutant {
     /// Whether it is the one that is planted.
     pub(crate) fn is_planted(self, planted: Option<Mutant>) -> bool {
-        let (word, bit) = (&ASKED_FOR[self as usize / 64], 1 << (self as u64 % 64));
-        if word.load(Ordering::Relaxed) & bit == 0 {
-            word.fetch_or(bit, Ordering::Relaxed);
+        let (word, bit) = self.bit();
+        if ASKED_FOR[word].load(Ordering::Relaxed) & bit == 0 {
+            ASKED_FOR[word].fetch_or(bit, Ordering::Relaxed);
         }
         planted == Some(self)
     }
@@ -175,13 +189,18 @@ impl Mutant {
     /// Whose lines some core of this process has come to since this was last asked. A run that comes to none of a
     /// break's lines goes the same way with the break planted.
     pub fn asked_for() -> Vec<Mutant> {
-        let bits = ASKED_FOR.each_ref().map(|word| word.swap(0, Ordering::Relaxed));
-        let is_set = |mutant: &Mutant| bits[*mutant as usize / 64] & 1 << (*mutant as u64 % 64) != 0;
+        let words = ASKED_FOR.each_ref().map(|word| word.swap(0, Ordering::Relaxed));
+        let is_set = |mutant: &Mutant| words[mutant.bit().0] & mutant.bit().1 != 0;
         Mutant::ALL.into_iter().filter(is_set).collect()
     }
 
+    /// Its bit among those that were asked for: in which word, and there.
+    fn bit(self) -> (usize, u64) {
+        (self as usize / 64, 1 << (self as usize % 64))
+    }
+
     /// All of them.
-    pub const ALL: [Mutant; 65] = [
+    pub const ALL: [Mutant; 72] = [
         Mutant::SkipOneInRecovery,
         Mutant::AwaitNoGhosts,
         Mutant::ServeWhileRecovering,
@@ -247,5 +266,12 @@ impl Mutant {
         Mutant::TearBatch,
         Mutant::DestroyedAtOnce,
         Mutant::SettleElsewhere,
+        Mutant::NameTheOutbid,
+        Mutant::CallTheElderWinner,
+        Mutant::HandOverNoMetadata,
+        Mutant::TakeOverAsNew,
+        Mutant::ReportNoOwners,
+        Mutant::SeeBeforeActing,
+        Mutant::SeeWaitersBackwards,
     ];
 }

@@ -19,6 +19,7 @@ use super::lease::{Lease, rank};
 use super::link::Post;
 use super::message::{Ballot, Look, Message, Notice, Origin, Packet, Seen, Standing, TokenRange};
 use super::registry::Registry;
+use super::table::Contents;
 use super::time::Time;
 use super::timing::Timing;
 use super::turn::Turn;
@@ -342,6 +343,11 @@ impl Node {
     /// The requests in the table of the service's grantor, if it is that: with the token of those that hold.
     pub fn table(&self, service: &ServiceName) -> impl Iterator<Item = (ProcessId, RequestId, Option<Token>)> {
         self.grantors.get(service).into_iter().flat_map(Grantor::requests)
+    }
+
+    /// What the service's grantor, if it is that, would hand over at `now`: holds, and waits in their order.
+    pub fn contents(&self, service: &ServiceName, now: Time) -> Contents {
+        self.grantors.get(service).map(|grantor| grantor.contents(now)).unwrap_or_default()
     }
 
     /// The locks that the service's grantor has given away, if it is that: to whom, for which request, with which token.
@@ -763,9 +769,12 @@ impl Node {
                 registry.on_decline(from, &service, epoch, turn);
                 registry.answer(may_name, turn);
             }),
-            Message::Outbid { service, by } => {
-                self.act(now, out, |node, turn| node.holder.on_superseded(&service, by, turn));
-            }
+            Message::Outbid { service, by } => self.act(now, out, |node, turn| {
+                // Who was named before goes on to win, or until it is asked for the table: it is only not named once more.
+                if !node.grantors.contains_key(&service) {
+                    node.holder.on_superseded(&service, by, turn);
+                }
+            }),
             Message::Declined { service, by } => self.act(now, out, |node, turn| {
                 if let Some(grantor) = node.grantors.get_mut(&service)
                     && node.departing.contains_key(&service)

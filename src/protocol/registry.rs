@@ -278,6 +278,9 @@ impl Registry {
         }
         if let Some(before) = self.turks.insert(service.clone(), from).filter(|before| *before != from) {
             turn.say(before, Message::Outbid { service: service.clone(), by: from });
+            if planted!(turn.mutant, NameTheOutbid) {
+                self.turks.insert(service.clone(), before);
+            }
         }
         self.advance(&service, may_name, turn);
     }

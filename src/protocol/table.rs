@@ -41,7 +41,7 @@ const LAST_BLOCK: u64 = 1 << 31;
 pub(crate) type Key = (ProcessId, RequestId);
 
 /// Holds and waits, with their members, as one grantor hands them to another.
-pub(crate) type Contents = (Vec<(ProcessId, HoldReport)>, Vec<(ProcessId, WaitReport)>);
+pub type Contents = (Vec<(ProcessId, HoldReport)>, Vec<(ProcessId, WaitReport)>);
 
 /// A place in the line. With the key it is one request's own, whatever members report.
 type Rank = (Ticket, Key);

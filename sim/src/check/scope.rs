@@ -224,6 +224,7 @@ impl Scope {
                     service: SERVICE.to_string(),
                     wanted: wanted(index),
                     owner: 0,
+                    says: String::new(),
                     wait: Wait::Forever,
                     lease: None,
                 }));

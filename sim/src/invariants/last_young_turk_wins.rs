@@ -1,8 +1,19 @@
 //! `last_young_turk_wins`: of those who were named grantor of a service while its table was on its way, the last one acts
-//! and the others pass it on; and whoever asked to become grantor hears the truth: it acts, or who was named after it.
+//! and the others pass it on; and whoever asked to become grantor hears the truth: it acts, or who came after it.
+//!
+//! What is judged, of a turk T and its term e:
+//! - **Who acts.** T begins in e only if nobody younger waits for the table, if it has given neither table nor report to a
+//!   younger one, and if it has not been told since it had heard of e that another came after it.
+//! - **Won** is said while T acts.
+//! - **Superseded by Q** is said when Q has been named after T (in an epoch above one that T has, or is still to hear of),
+//!   or when the elder has told T that Q asked after it. Each such word counts once.
+//! - **Outbid.** The elder says so to T only when Q has asked: as often as Q did, and no more. From then on Q, or who
+//!   asks after Q, is the next to be named, unless that one goes or grants already.
+//!
+//! What an elder says to itself is in no packet, so of an elder that asks for itself less is known: that it asked.
 
 use super::{Count, Fact, Invariant, Verdict};
-use crate::history::{Ask, Deed};
+use crate::history::{Ask, Call, Deed};
 use crate::liveness::Demand;
 use crate::world::World;
 use elderlock::protocol::{Epoch, Event, GrantorState, Message, Outcome, Packet, ProcessId, ServiceName};
@@ -41,13 +52,34 @@ pub fn demand(world: &mut World, demand: &Demand) -> bool {
 /// The name.
 pub const NAME: &str = "last_young_turk_wins";
 
+/// A word of an elder: who, and which of all that it has said to the one who hears it.
+type Word = (ProcessId, u64);
+
 /// See the module.
 #[derive(Clone, Hash, Debug, Default)]
 pub struct LastYoungTurkWins {
-    /// The latest epoch for which each process was named, or in which it acted.
+    /// The latest epoch for which each process was named, or in which it was seen.
     named: BTreeMap<(ServiceName, ProcessId), Epoch>,
-    /// Who has asked to become grantor.
-    asked: BTreeSet<(ServiceName, ProcessId)>,
+    /// Terms for which a process was named, and which it has neither begun to set up nor declined as far as is known.
+    unheard: BTreeMap<(ServiceName, ProcessId), BTreeMap<Epoch, Word>>,
+    /// The terms of each process, acting or not, after its last step.
+    terms: BTreeMap<ProcessId, BTreeMap<ServiceName, Epoch>>,
+    /// Terms that ended in this step.
+    ended: BTreeSet<(ServiceName, ProcessId, Epoch)>,
+    /// How often each turk has asked each elder, without what the elder has used to outbid others.
+    bids: BTreeMap<(ServiceName, ProcessId, ProcessId), u64>,
+    /// Who is told that who asked after it, and has not said so to its clients.
+    outbid: BTreeMap<(ServiceName, ProcessId), BTreeMap<Word, ProcessId>>,
+    /// Which of those were used in this step.
+    used: BTreeSet<(ServiceName, ProcessId, Word)>,
+    /// Of those who wait at an elder the last that asked, if somebody was outbid for it.
+    next: BTreeMap<(ServiceName, ProcessId), ProcessId>,
+    /// The last of what counts here that one said to another: what is sent again is no news.
+    said: BTreeMap<(ProcessId, ProcessId), u64>,
+    /// The latest term to which each process has given its table, or a report.
+    answered: BTreeMap<(ServiceName, ProcessId), Epoch>,
+    /// Terms in which a process has been told that another came after it.
+    lost: BTreeSet<(ServiceName, ProcessId, Epoch)>,
     /// Who has been asked for a table that it still waits for, in an earlier step than the present one.
     passing: BTreeSet<(ServiceName, ProcessId, Epoch)>,
     /// What began in this step.
@@ -59,6 +91,144 @@ impl LastYoungTurkWins {
     fn name(&mut self, service: &ServiceName, process: ProcessId, epoch: Epoch) {
         let latest = self.named.entry((service.clone(), process)).or_insert(epoch);
         *latest = (*latest).max(epoch);
+    }
+
+    /// Whether it is said for the first time.
+    fn is_news(&mut self, from: ProcessId, to: ProcessId, seq: u64) -> bool {
+        let last = self.said.entry((from, to)).or_default();
+        let is_news = *last < seq;
+        *last = (*last).max(seq);
+        is_news
+    }
+
+    /// The elder names a process, for the first time in that epoch.
+    fn hear_name(
+        &mut self,
+        world: &World,
+        elder: ProcessId,
+        of: (ServiceName, ProcessId),
+        word: (Epoch, u64),
+    ) -> Verdict {
+        let (epoch, seq) = word;
+        self.unheard.entry(of.clone()).or_default().insert(epoch, (elder, seq));
+        let (service, process) = of;
+        let Some(next) = self.next.remove(&(service.clone(), elder)) else { return Ok(()) };
+        let peer_of =
+            |process| world.place_of(process).map(|place| &world.peers[place]).filter(|peer| peer.is(process));
+        // One that goes is forgotten, one that grants already need not be named, and what an elder says to itself is not heard.
+        let waits =
+            peer_of(next).filter(|peer| peer.is_alive() && !peer.leaving && next != elder).is_some_and(|peer| {
+                let grants = peer.node.as_ref().is_some_and(|node| node.grantors().any(|(of, ..)| *of == service));
+                let elders = peer_of(elder).and_then(|peer| peer.node.as_ref()).and_then(|node| node.view());
+                !grants && elders.is_some_and(|view| view.contains(next))
+            });
+        if waits {
+            self.premises += 1;
+            if next != process {
+                return Err(format!(
+                    "{process} is named for {service} in {epoch:?} before {next}, for which others were outbid"
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// The elder tells a turk that another asked after it.
+    fn hear_outbid(
+        &mut self,
+        world: &World,
+        (elder, seq): Word,
+        of: (ServiceName, ProcessId),
+        by: ProcessId,
+    ) -> Verdict {
+        let (service, process) = of.clone();
+        self.premises += 1;
+        let is_true = if by == elder {
+            // It asks itself without a packet.
+            world.history().calls.iter().any(|of| of.process == by && of.deed == Deed::Become && of.service == service)
+        } else {
+            let bids = self.bids.entry((service.clone(), by, elder)).or_default();
+            let left = bids.checked_sub(1);
+            *bids = left.unwrap_or_default();
+            left.is_some()
+        };
+        if !is_true || by == process {
+            return Err(format!(
+                "{elder} tells {process} that {by} asked after it to grant {service}, which it did not"
+            ));
+        }
+        self.outbid.entry(of).or_default().insert((elder, seq), by);
+        let grants = world.place_of(by).filter(|place| world.peers[*place].is(by)).is_some_and(|place| {
+            world.peers[place].node.as_ref().is_some_and(|node| node.grantors().any(|(of, ..)| *of == service))
+        });
+        match grants {
+            true => _ = self.next.remove(&(service, elder)),
+            false => _ = self.next.insert((service, elder), by),
+        }
+        Ok(())
+    }
+
+    /// A member says that another came after it.
+    fn hear_superseded(&mut self, world: &World, call: &Call, by: ProcessId) -> Verdict {
+        self.premises += 1;
+        let of = (call.service.clone(), call.process);
+        let present = self.terms.get(&call.process).and_then(|terms| terms.get(&call.service)).copied();
+        self.lost.extend(present.map(|epoch| (of.0.clone(), of.1, epoch)));
+        let unheard = self.unheard.get(&of).into_iter().flat_map(|terms| terms.keys().copied());
+        let ended = self.ended.iter().filter(|(service, process, _)| (service, process) == (&of.0, &of.1));
+        let own = unheard.chain(present).chain(ended.map(|(.., epoch)| *epoch)).min();
+        let theirs = self.named.get(&(call.service.clone(), by)).copied();
+        let followed = own.is_some_and(|own| theirs > Some(own));
+        let told = self.outbid.get(&of).and_then(|words| words.iter().find(|(_, turk)| **turk == by));
+        if let Some((word, _)) = told.filter(|_| !followed) {
+            self.used.insert((of.0, of.1, *word));
+        }
+        let is_elder = world.peers[call.member].node.as_ref().is_some_and(|node| node.is_elder());
+        let asked_here = is_elder && self.bids.contains_key(&(call.service.clone(), by, call.process));
+        if by == call.process || !(followed || told.is_some() || asked_here) {
+            return Err(format!(
+                "m{} is told that {by} grants {} in its place: named in {theirs:?}, itself in {own:?}, and not outbid by it",
+                call.member, call.service
+            ));
+        }
+        Ok(())
+    }
+
+    /// A member has done a step.
+    fn look(&mut self, world: &World, place: usize) {
+        self.began.clear();
+        self.ended.clear();
+        for (service, process, (elder, seq)) in std::mem::take(&mut self.used) {
+            if let Some(words) = self.outbid.get_mut(&(service, process)) {
+                // Links keep order: what that elder said before came before.
+                words.retain(|(from, said), _| *from != elder || *said > seq);
+            }
+        }
+        let Some((node, process)) = world.peers[place].node.as_ref().zip(world.peers[place].process()) else { return };
+        self.passing.retain(|(_, whose, _)| *whose != process);
+        let passes = node.grantors().filter(|(.., state)| *state == GrantorState::PassingThrough);
+        self.passing.extend(passes.map(|(service, epoch, _)| (service.clone(), process, epoch)));
+        let before = self.terms.entry(process).or_default();
+        let same = |((service, epoch), (of, term, _)): ((&ServiceName, &Epoch), _)| (service, *epoch) == (of, term);
+        if before.len() == node.grantors().count() && before.iter().zip(node.grantors()).all(same) {
+            return;
+        }
+        *before = node.grantors().map(|(service, epoch, _)| (service.clone(), epoch)).collect();
+        for (service, epoch) in before.clone() {
+            self.name(&service, process, epoch);
+            self.forget_until((service, process), epoch);
+        }
+    }
+
+    /// The process has heard that it was named in that epoch, and so of all that this elder said to it before.
+    fn forget_until(&mut self, of: (ServiceName, ProcessId), epoch: Epoch) {
+        let Some(unheard) = self.unheard.get_mut(&of) else { return };
+        if let Some((elder, seq)) = unheard.get(&epoch)
+            && let Some(words) = self.outbid.get_mut(&of)
+        {
+            words.retain(|(from, said), _| from != elder || said > seq);
+        }
+        unheard.retain(|term, _| *term > epoch);
     }
 }
 
@@ -73,12 +243,30 @@ impl Invariant for LastYoungTurkWins {
 
     fn hear(&mut self, world: &World, fact: &Fact<'_>) -> Verdict {
         match fact {
-            Fact::Sent { process, to, packet: Packet::Linked { message, .. }, .. } => match (message, to) {
-                (Message::Name { service, range, .. }, Some(to)) => self.name(service, *to, Epoch(range.first)),
+            Fact::Sent { process, to: Some(to), packet: Packet::Linked { message, seq, .. }, .. } => match message {
+                Message::Name { service, range, .. } => {
+                    let epoch = Epoch(range.first);
+                    self.name(service, *to, epoch);
+                    if self.is_news(*process, *to, *seq) {
+                        return self.hear_name(world, *process, (service.clone(), *to), (epoch, *seq));
+                    }
+                }
+                Message::Become { service } if self.is_news(*process, *to, *seq) => {
+                    *self.bids.entry((service.clone(), *process, *to)).or_default() += 1;
+                }
+                Message::Outbid { service, by } if self.is_news(*process, *to, *seq) => {
+                    return self.hear_outbid(world, (*process, *seq), (service.clone(), *to), *by);
+                }
                 // An elder names itself without a packet, and then speaks as what it is.
-                (Message::Become { service }, _) => _ = self.asked.insert((service.clone(), *process)),
-                (Message::Hand { service, epoch } | Message::Recover { service, epoch }, _) => {
+                Message::Hand { service, epoch } | Message::Recover { service, epoch } => {
                     self.name(service, *process, *epoch);
+                }
+                Message::Table { service, epoch, .. } | Message::Report { service, epoch, .. } => {
+                    let latest = self.answered.entry((service.clone(), *process)).or_insert(*epoch);
+                    *latest = (*latest).max(*epoch);
+                }
+                Message::Decline { service, epoch } => {
+                    self.forget_until((service.clone(), *process), *epoch);
                 }
                 _ => {}
             },
@@ -86,22 +274,27 @@ impl Invariant for LastYoungTurkWins {
                 self.name(service, *process, *epoch);
                 self.premises += 1;
                 self.began.insert(service.clone());
+                let term = (service.clone(), *process, *epoch);
+                let begins = format!("m{place} begins to grant {service} in {epoch:?} though");
                 // Who has only heard of a younger one acts until that one asks.
-                if self.passing.contains(&(service.clone(), *process, *epoch)) {
-                    return Err(format!(
-                        "m{place} grants {service} in {epoch:?} though a younger one waits for its table"
-                    ));
+                if self.passing.contains(&term) {
+                    return Err(format!("{begins} a younger one waits for its table"));
+                }
+                if let Some(later) = self.answered.get(&(service.clone(), *process)).filter(|later| *later > epoch) {
+                    return Err(format!("{begins} it has given what it knows to {later:?}"));
+                }
+                if self.lost.contains(&term) {
+                    return Err(format!("{begins} it was told there that another came after it"));
                 }
             }
-            Fact::Stepped { place } => {
-                self.began.clear();
-                let Some((node, process)) = world.peers[*place].node.as_ref().zip(world.peers[*place].process()) else {
-                    return Ok(());
-                };
-                self.passing.retain(|(_, whose, _)| *whose != process);
-                let passes = node.grantors().filter(|(.., state)| *state == GrantorState::PassingThrough);
-                self.passing.extend(passes.map(|(service, epoch, _)| (service.clone(), process, epoch)));
+            Fact::Event { process, event: Event::LostGrantor { service, epoch }, .. } => {
+                self.ended.insert((service.clone(), *process, *epoch));
             }
+            // It has heard nothing yet, even if it was the elder before.
+            Fact::Event { process, event: Event::BecameElder(_), .. } => {
+                self.next.retain(|(_, elder), _| elder != process);
+            }
+            Fact::Stepped { place } => self.look(world, *place),
             Fact::Answers { ask, outcome: Outcome::Won } => {
                 let call = world.call(*ask);
                 let node = world.peers[call.member].node.as_ref();
@@ -114,20 +307,7 @@ impl Invariant for LastYoungTurkWins {
                 }
             }
             Fact::Answers { ask, outcome: Outcome::Superseded(by) } => {
-                let call = world.call(*ask);
-                let of = |process: ProcessId| self.named.get(&(call.service.clone(), process));
-                self.premises += 1;
-                // An elder asks itself without a packet.
-                let mut all = world.history().calls.iter();
-                let asked = self.asked.contains(&(call.service.clone(), *by))
-                    || all.any(|of| of.process == *by && of.deed == Deed::Become && of.service == call.service);
-                if *by == call.process || !(asked || of(*by) > of(call.process)) {
-                    let (theirs, own) = (of(*by), of(call.process));
-                    return Err(format!(
-                        "m{} is told that {by} grants {} in its place: named in {theirs:?}, itself in {own:?}",
-                        call.member, call.service
-                    ));
-                }
+                return self.hear_superseded(world, world.call(*ask), *by);
             }
             _ => {}
         }

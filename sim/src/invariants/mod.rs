@@ -27,13 +27,18 @@ pub mod token_belongs_to_one_hold;
 pub mod tokens_rise;
 pub mod told_before_regrant;
 pub mod views_agree;
+pub mod what_is_seen_is_so;
 
-use crate::history::{Ask, Key, lock_name};
+use crate::history::{Ask, Deed, Key, lock_name};
+use crate::network::MS;
 use crate::world::World;
-use elderlock::protocol::{Event, LostReason, Outcome, Packet, ProcessId};
+use elderlock::protocol::{
+    Event, HoldReport, LostReason, Outcome, Packet, ProcessId, RequestId, ServiceName, WaitReport,
+};
 use std::collections::BTreeMap;
 use std::hash::{Hash, Hasher};
 use std::ops::AddAssign;
+use std::time::Duration;
 
 /// Something that happened.
 #[derive(Debug)]
@@ -177,6 +182,58 @@ pub trait Invariant: Memory + std::fmt::Debug + Send + Sync {
     }
 }
 
+/// What a grantor keeps of a service, by request.
+#[derive(Debug, Default)]
+pub(crate) struct Kept {
+    /// Who holds.
+    pub holds: BTreeMap<(ProcessId, RequestId), HoldReport>,
+    /// Who waits.
+    pub waits: BTreeMap<(ProcessId, RequestId), WaitReport>,
+}
+
+impl Kept {
+    /// What the grantor at `place` keeps now.
+    pub(crate) fn at(world: &World, place: usize, service: &ServiceName) -> Kept {
+        let peer = &world.peers[place];
+        let Some(node) = &peer.node else { return Kept::default() };
+        let (holds, waits) = node.contents(service, peer.clock.local(world.now));
+        Kept {
+            holds: holds.into_iter().map(|(process, hold)| ((process, hold.request), hold)).collect(),
+            waits: waits.into_iter().map(|(process, wait)| ((process, wait.request), wait)).collect(),
+        }
+    }
+
+    /// A request of which something else is kept than was asked, and what. None is said to have held for longer than its
+    /// client has wanted it.
+    pub(crate) fn differs(&self, world: &World) -> Option<(Ask, String)> {
+        let holds = self.holds.iter().map(|(key, hold)| (key, &hold.want, hold.owner, &hold.metadata, hold.held_for));
+        let waits = self.waits.iter().map(|(key, wait)| (key, &wait.want, wait.owner, &wait.metadata, Duration::ZERO));
+        holds.chain(waits).find_map(|((process, request), want, owner, metadata, held_for)| {
+            let ask = world.history().find(*process, *request)?;
+            let call = world.call(ask);
+            let most = stretched(world, world.now - call.asked);
+            let is_same = call.deed == Deed::Hold(want.clone()) && (owner, metadata) == (call.owner, &call.metadata);
+            let what = || format!("{want:?} of {owner:?} saying {metadata:?}, held for {held_for:?}");
+            (!is_same || held_for > most).then(|| (ask, what()))
+        })
+    }
+}
+
+/// The most that clocks within their bound make of a span of true time.
+pub(crate) fn stretched(world: &World, span: u64) -> Duration {
+    Duration::from_nanos(span + error(world, span))
+}
+
+/// The least that they make of it.
+pub(crate) fn shrunk(world: &World, span: u64) -> Duration {
+    Duration::from_nanos(span.saturating_sub(error(world, span)))
+}
+
+/// A span may be measured in parts, by several clocks, each of which rounds.
+fn error(world: &World, span: u64) -> u64 {
+    span / 1_000_000 * u64::from(world.common.timing.clock_error_ppm) * 2 + MS
+}
+
 /// All invariants.
 #[derive(Clone, Debug, Default)]
 pub struct Judge {
@@ -204,6 +261,7 @@ fn all() -> Vec<Box<dyn Invariant>> {
         Box::new(last_young_turk_wins::LastYoungTurkWins::default()),
         Box::new(nothing_lost_in_transfer::NothingLostInTransfer::default()),
         Box::new(destroyed_is_over::DestroyedIsOver::default()),
+        Box::new(what_is_seen_is_so::WhatIsSeenIsSo::default()),
         Box::new(no_resurrected_grant::NoResurrectedGrant::default()),
         Box::new(fifo_across_failover::FifoAcrossFailover::default()),
         Box::new(minority_is_silent::MinorityIsSilent::default()),

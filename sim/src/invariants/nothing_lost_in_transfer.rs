@@ -1,20 +1,25 @@
 //! `nothing_lost_in_transfer`: a grantor that begins to act with the table of another has every hold in it that its holder
-//! believes in, with its token, and every waiter whose place the other had acknowledged, at that place.
+//! believes in, with its token, and every waiter whose place the other had acknowledged, at that place. Each as it was
+//! asked for: the same locks, on the same behalf, with what it says of itself; and no hold is younger than
+//! both the table said and its holder knows.
 //!
 //! A waiter's place counts when its member knows it. Looked at after the step in which the grantor begins; one that is
 //! already followed is left out. Inside the clock bound.
 
-use super::{Count, Fact, Invariant, Verdict};
+use super::{Count, Fact, Invariant, Kept, Verdict, shrunk};
 use crate::history::Key;
 use crate::world::World;
-use elderlock::protocol::{Epoch, Event, Message, Packet, ProcessId, RequestId, ServiceName, Ticket, Token};
+use elderlock::protocol::{Epoch, Event, Message, Packet, ProcessId, RequestId, ServiceName};
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 /// See the module.
 #[derive(Clone, Hash, Debug, Default)]
 pub struct NothingLostInTransfer {
     /// Terms that were to begin with a table that was sent in full.
     handed: BTreeSet<(ServiceName, Epoch)>,
+    /// How long each hold had lasted by the tables that were sent, before a grantor began with them.
+    ages: BTreeMap<(ServiceName, Epoch), BTreeMap<(ProcessId, RequestId), Duration>>,
     /// The latest term of each service that began to act.
     latest: BTreeMap<ServiceName, Epoch>,
     /// One that began in the present step.
@@ -24,19 +29,36 @@ pub struct NothingLostInTransfer {
 }
 
 impl NothingLostInTransfer {
-    fn check(&mut self, world: &World, place: usize, service: &ServiceName) -> Verdict {
+    fn check(&mut self, world: &World, place: usize, service: &ServiceName, epoch: Epoch) -> Verdict {
+        let ages = self.ages.remove(&(service.clone(), epoch)).unwrap_or_default();
         let Some(node) = world.peers[place].node.as_ref().filter(|_| world.is_ready(place)) else { return Ok(()) };
-        let holds: BTreeMap<(ProcessId, RequestId), Option<Token>> =
-            node.table(service).map(|(process, request, token)| ((process, request), token)).collect();
-        let tickets: BTreeMap<(ProcessId, RequestId), Ticket> =
-            node.waiting(service).map(|(process, request, ticket)| ((process, request), ticket)).collect();
+        let kept = Kept::at(world, place, service);
+        if let Some((ask, what)) = kept.differs(world) {
+            self.lost = world.call(ask).keys.first().cloned();
+            return Err(format!("m{place} has taken over {what}: {:?}", world.call(ask)));
+        }
+        // A clock that has run for less than that says so, and no more.
+        let clock = world.peers[place].clock.local(world.now);
+        for ((process, request), age) in ages {
+            let there = kept.holds.get(&(process, request)).map(|hold| hold.held_for);
+            let call = world.history().find(process, request).map(|ask| world.call(ask));
+            // If the table was lost its holder was asked, and that knows when it was told.
+            let Some(call) = call.filter(|call| call.token().is_some()) else { continue };
+            let age = age.min(shrunk(world, world.now - call.answered));
+            if there.is_some_and(|there| there < age) && clock.back(age) + age == clock {
+                self.lost = call.keys.first().cloned();
+                return Err(format!(
+                    "m{place} has taken over a hold of {age:?} at least as one of {there:?}: {call:?}"
+                ));
+            }
+        }
         let is_member = |process| node.view().is_some_and(|view| view.contains(process));
         for ask in world.history().claims().filter(|ask| world.fence(*ask).is_some()) {
             let call = world.call(ask);
             if call.service == *service && is_member(call.process) {
                 self.premises += 1;
-                let known = holds.get(&(call.process, call.request));
-                if known != Some(&call.token()) {
+                let known = kept.holds.get(&(call.process, call.request)).map(|hold| hold.token);
+                if known != call.token() {
                     self.lost = call.keys.first().cloned();
                     return Err(format!("m{place} has taken over {known:?} of a hold: {call:?}"));
                 }
@@ -48,11 +70,11 @@ impl NothingLostInTransfer {
             let Some(ticket) = theirs.and_then(|node| node.place_of(call.request)) else { continue };
             // It may have been granted meanwhile.
             let known = (call.process, call.request);
-            if call.service == *service && is_member(call.process) && !matches!(holds.get(&known), Some(Some(_))) {
+            if call.service == *service && is_member(call.process) && !kept.holds.contains_key(&known) {
                 self.premises += 1;
-                if tickets.get(&known) != Some(&ticket) {
+                let there = kept.waits.get(&known).and_then(|wait| wait.ticket);
+                if there != Some(ticket) {
                     self.lost = call.keys.first().cloned();
-                    let there = tickets.get(&known);
                     return Err(format!("m{place} has taken over {there:?} of a waiter with {ticket:?}: {call:?}"));
                 }
             }
@@ -77,10 +99,15 @@ impl Invariant for NothingLostInTransfer {
     fn hear(&mut self, world: &World, fact: &Fact<'_>) -> Verdict {
         match fact {
             Fact::Sent {
-                packet: Packet::Linked { message: Message::Table { service, epoch, last: true, .. }, .. },
+                packet: Packet::Linked { message: Message::Table { service, epoch, holds, last, .. }, .. },
                 ..
-            } => {
-                self.handed.insert((service.clone(), *epoch));
+            } if self.latest.get(service).is_none_or(|latest| latest < epoch) => {
+                let term = (service.clone(), *epoch);
+                let ages = self.ages.entry(term.clone()).or_default();
+                ages.extend(holds.iter().map(|(process, hold)| ((*process, hold.request), hold.held_for)));
+                if *last {
+                    self.handed.insert(term);
+                }
             }
             Fact::Event { event: Event::BecameGrantor { service, epoch }, .. } => {
                 let latest = self.latest.entry(service.clone()).or_insert(*epoch);
@@ -95,7 +122,7 @@ impl Invariant for NothingLostInTransfer {
                 let goes_on =
                     node.is_some_and(|node| node.grantors().any(|(of, term, _)| (of, term) == (&service, epoch)));
                 if world.bounded && goes_on {
-                    return self.check(world, *place, &service);
+                    return self.check(world, *place, &service, epoch);
                 }
             }
             _ => {}

@@ -1,10 +1,11 @@
 //! `recovered_table_is_the_union`: when a recovering grantor begins to act, its table has every hold and every waiter of
-//! every member of its view, each hold with its token, and nothing that was over before it began to ask.
+//! every member of its view, each hold with its token, and nothing that was over before it began to ask. Each is as it was
+//! asked for: the same locks, on the same behalf, with what it says of itself; and a hold is as old as its holder knows.
 //!
 //! Looked at after the step in which it begins to act; by then it may have granted on. A grantor that is already
 //! followed by another one is left out: its members answer to that one. Inside the clock bound.
 
-use super::{Count, Fact, Invariant, Verdict};
+use super::{Count, Fact, Invariant, Kept, Verdict, shrunk};
 use crate::history::{Ask, Call};
 use crate::world::World;
 use elderlock::protocol::{
@@ -54,6 +55,11 @@ impl RecoveredTableIsTheUnion {
         let Some(node) = world.peers[place].node.as_ref() else { return Ok(()) };
         let table: BTreeMap<(ProcessId, RequestId), Option<Token>> =
             node.table(service).map(|(process, request, token)| ((process, request), token)).collect();
+        let kept = Kept::at(world, place, service);
+        if let Some((ask, what)) = kept.differs(world) {
+            return Err(format!("m{place} has recovered {what}: {:?}", world.call(ask)));
+        }
+        let clock = world.peers[place].clock.local(world.now);
         let is_member = |call: &Call| node.view().is_some_and(|view| view.contains(call.process));
         let history = world.history();
         for ((process, request), token) in &table {
@@ -80,6 +86,17 @@ impl RecoveredTableIsTheUnion {
                 self.premises += 1;
                 if known != Some(&Some(token)) {
                     return Err(format!("m{place} has recovered {known:?} of a hold with {token:?}: {call:?}"));
+                }
+                // Whoever knew of its hold before it was asked says how long it had it.
+                let age = match call.token() {
+                    Some(_) => shrunk(world, since.saturating_sub(call.answered)),
+                    None => Duration::ZERO,
+                };
+                let there = kept.holds.get(&(call.process, call.request)).map(|hold| hold.held_for);
+                if there < Some(age) && clock.back(age) + age == clock {
+                    return Err(format!(
+                        "m{place} has recovered a hold of {age:?} at least as one of {there:?}: {call:?}"
+                    ));
                 }
             } else if !is_try && call.asked < since && asking.whom.contains(&call.process) {
                 self.premises += 1;

@@ -46,6 +46,7 @@ pub fn meaning(invariant: &str) -> (String, String) {
         "destroyed_is_over" => {
             ("what was asked of a destroyed service is over", "something was left of a destroyed service")
         }
+        "what_is_seen_is_so" => ("what a grantor tells is true", "a grantor told of holds or waits what is not so"),
         "no_resurrected_grant" => ("what is over is never granted again", "a grant that was over came back"),
         "stale_writes_are_refused" => ("the store takes no stale write", "a stale write was taken"),
         "who_leaves_has_left" => ("who says goodbye leaves in order", "who said goodbye was expelled"),

@@ -8,7 +8,7 @@ use crate::kind::KINDS;
 use crate::network::{MS, Narrow, Weather};
 use crate::step::{Packets, Rumour, Step, Wanted};
 use crate::transcript::span;
-use elderlock::protocol::{LockName, ServiceName, Wait};
+use elderlock::protocol::{LockName, Metadata, ServiceName, Wait};
 use goldenscript::{Argument, ArgumentConsumer};
 use std::error::Error;
 use std::time::Duration;
@@ -18,7 +18,7 @@ pub fn write_step(step: &Step) -> String {
     let quoted = |text: &str| Argument::Positional(text.to_string()).to_string();
     let nanos = |span: &Duration| span.as_nanos() as u64;
     match step {
-        Step::Ask { call, place, service, wanted, owner, wait, lease } => {
+        Step::Ask { call, place, service, wanted, owner, says, wait, lease } => {
             let (verb, names): (&str, Vec<String>) = match wanted {
                 Wanted::Lock(name) => ("lock", vec![quoted(name)]),
                 Wanted::Batch(names) => ("lock-all", names.iter().map(|name| quoted(name)).collect()),
@@ -45,6 +45,9 @@ pub fn write_step(step: &Step) -> String {
             }
             if *owner != 0 {
                 text += &format!(" owner={owner}");
+            }
+            if !says.is_empty() {
+                text += &format!(" {}", Argument::KeyValue("says".to_string(), says.clone()));
             }
             text
         }
@@ -155,7 +158,9 @@ pub(super) fn read_step(name: &str, args: &mut ArgumentConsumer<'_>) -> Parsed<O
             };
             let lease = args.take_key("lease").map(read_span).transpose()?;
             let owner = args.take_key("owner").map(str::parse).transpose()?.unwrap_or_default();
-            Step::Ask { call, place, service, wanted, owner, wait, lease }
+            let says = args.take_key("says").unwrap_or_default().to_string();
+            Metadata::new(says.as_bytes())?;
+            Step::Ask { call, place, service, wanted, owner, says, wait, lease }
         }
         "release" => Step::Release(call(args)?),
         "cancel" => Step::Cancel(call(args)?),
@@ -319,15 +324,17 @@ mod tests {
 
     #[test]
     fn every_step_is_read_as_it_is_written() {
-        let want = |wanted, owner, wait, lease| Step::Ask {
+        let saying = |wanted, owner, says: &str, wait, lease| Step::Ask {
             call: 7,
             place: 1,
             service: "till 2".to_string(),
             wanted,
             owner,
+            says: says.to_string(),
             wait,
             lease,
         };
+        let want = |wanted, owner, wait, lease| saying(wanted, owner, "", wait, lease);
         let ask = |wait, lease, name: &str| want(Wanted::Lock(name.to_string()), 0, wait, lease);
         let packets = [
             Packets::default(),
@@ -340,6 +347,8 @@ mod tests {
             ask(Wait::AtMost(Duration::from_micros(1_500)), None, "ä"),
             want(Wanted::Batch(vec!["a".to_string(), "b c".to_string()]), 3, Wait::Try, Some(Duration::from_secs(1))),
             want(Wanted::Batch(vec!["a".to_string()]), 0, Wait::Forever, None),
+            saying(Wanted::Lock("a".to_string()), 0, "client12", Wait::Forever, None),
+            saying(Wanted::Suspension, 4, "a \"b\"=ä", Wait::Try, Some(Duration::from_secs(2))),
             want(Wanted::Suspension, 4, Wait::AtMost(Duration::from_secs(2)), None),
             want(Wanted::Suspension, 0, Wait::Try, Some(Duration::from_secs(2))),
             want(Wanted::Become, 0, Wait::AtMost(Duration::from_secs(2)), None),

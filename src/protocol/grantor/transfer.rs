@@ -33,7 +33,10 @@ impl Grantor {
             return;
         }
         for (process, hold) in holds {
-            let (key, token, since) = ((process, hold.request), hold.token, turn.now.back(hold.held_for));
+            let (key, token, mut since) = ((process, hold.request), hold.token, turn.now.back(hold.held_for));
+            if planted!(turn.mutant, TakeOverAsNew) {
+                since = turn.now;
+            }
             let is_there = view.contains(process) || planted!(turn.mutant, TakeOverTheDead);
             if !setup.over.contains(&key) && is_there {
                 self.table.claim(key, entry_of_hold(hold), token, since);
@@ -116,6 +119,10 @@ impl Grantor {
         if planted!(turn.mutant, HandOverNoPlaces) {
             let last = all_waits.last().and_then(|(_, wait)| wait.ticket);
             all_waits.iter_mut().for_each(|(_, wait)| wait.ticket = last);
+        }
+        if planted!(turn.mutant, HandOverNoMetadata) {
+            all_holds.iter_mut().for_each(|(_, hold)| hold.metadata = Metadata::default());
+            all_waits.iter_mut().for_each(|(_, wait)| wait.metadata = Metadata::default());
         }
         let (mut holds, mut waits, mut bytes) = (Vec::new(), Vec::new(), 0);
         let table = |holds, waits, last| Message::Table { service: service.clone(), epoch, holds, waits, last };

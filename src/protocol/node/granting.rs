@@ -87,7 +87,8 @@ impl Node {
                 if grantor.on_hand((from, epoch), turn) {
                     self.hand_over(&service, (from, epoch), turn);
                 }
-                self.holder.on_superseded(&service, from, turn);
+                let by = turn.elder.filter(|_| planted!(turn.mutant, CallTheElderWinner)).unwrap_or(from);
+                self.holder.on_superseded(&service, by, turn);
             }
         }
         self.send_on_early(&service, from, epoch, turn);

@@ -1,0 +1,181 @@
+//! `what_is_seen_is_so`: what a grantor tells of holds and waits is true when it tells it. Whoever is said to hold was
+//! granted that lock with that token, says that of itself, and has not held for longer than it wanted to; of those who
+//! believe in the lock nobody is left out. Who is said to wait does, in the order of the tickets.
+//!
+//! A grantor may not have heard yet that a hold is over, so of those that it names it is not demanded that they still hold.
+//! Looked at after the step in which it tells, of a grantor whose lease runs: one that is cut off may tell of what it granted
+//! to somebody who never heard of it. That nobody is left out is demanded inside the clock bound, of members of its view that
+//! believed before. Waiters are known by what they say of themselves; of those who cannot be told apart nothing is said.
+
+use super::{Count, Fact, Invariant, Kept, Verdict, stretched};
+use crate::history::{Ask, Deed, Key, lock_name};
+use crate::world::World;
+use elderlock::protocol::{
+    Event, HolderInfo, Look, Message, Outcome, Packet, ProcessId, RequestId, Seen, WaiterInfo, Want,
+};
+use std::collections::BTreeSet;
+
+/// See the module.
+#[derive(Clone, Hash, Debug, Default)]
+pub struct WhatIsSeenIsSo {
+    /// What was told in this step, to whom.
+    told: Vec<(Ask, Seen)>,
+    /// Who has been told, and has not heard it: it may be sent again.
+    on_its_way: BTreeSet<(ProcessId, RequestId)>,
+    /// Whose lease runs again since this step.
+    resumed: Option<usize>,
+    lock: Option<Key>,
+    premises: Count,
+}
+
+impl WhatIsSeenIsSo {
+    fn check(&mut self, world: &World, place: usize, ask: Ask, seen: &Seen) -> Verdict {
+        let call = world.call(ask);
+        let Deed::Look(at) = &call.deed else { return Ok(()) };
+        let service = &call.service;
+        match (at, seen) {
+            (Look::Lock(name), Seen::Lock { holder, waiters, .. }) => {
+                let key = (service.clone(), Some(name.clone()));
+                self.check_holders(world, place, std::slice::from_ref(&key), holder.as_slice())?;
+                self.check_waiters(world, place, &key, waiters)
+            }
+            (Look::Suspension, Seen::Lock { holder, waiters, .. }) => {
+                let key = (service.clone(), None);
+                self.check_holders(world, place, std::slice::from_ref(&key), holder.as_slice())?;
+                self.check_waiters(world, place, &key, waiters)
+            }
+            (Look::Held(None), Seen::Held { holders, last }) => {
+                let is_told = |(of, name): &Key| *last && of == service && name.is_some();
+                let all: Vec<Key> = world.history().keys().into_iter().filter(is_told).collect();
+                self.check_holders(world, place, &all, holders)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// These are said to hold, and nobody else any of these locks.
+    fn check_holders(&mut self, world: &World, place: usize, keys: &[Key], holders: &[HolderInfo]) -> Verdict {
+        for holder in holders {
+            self.premises += 1;
+            let is_it = |(key, token): (&Key, _)| key.1 == holder.name && token == holder.token;
+            // The grant may be on its way still.
+            let fits = world.history().calls.iter().filter(|call| call.process == holder.process).any(|call| {
+                let wants = call.keys.iter().any(|(_, name)| *name == holder.name);
+                let granted = call.token().is_none() || call.tokens().any(is_it);
+                let lasted = !world.bounded || holder.held_for <= stretched(world, world.now - call.asked);
+                wants && granted && lasted && call.metadata == holder.metadata
+            });
+            if !fits {
+                return Err(format!("m{place} says that this one holds, and nobody does so: {holder:?}"));
+            }
+        }
+        if !world.bounded {
+            return Ok(());
+        }
+        let Some(view) = world.peers[place].node.as_ref().and_then(|node| node.view()) else { return Ok(()) };
+        for key in keys {
+            for ask in world.history().claims_of(key).filter(|ask| world.fence(*ask).is_some()) {
+                let call = world.call(ask);
+                if !view.contains(call.process) || call.answered == world.now {
+                    continue;
+                }
+                self.premises += 1;
+                let is_told = |(of, token): (&Key, _)| {
+                    let is_it = |holder: &HolderInfo| (holder.process, holder.token) == (call.process, token);
+                    of == key && holders.iter().any(|holder| holder.name == key.1 && is_it(holder))
+                };
+                if !call.tokens().any(is_told) {
+                    self.lock = Some(key.clone());
+                    return Err(format!("m{place} tells nothing of who holds {}: {call:?}", lock_name(key)));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// These are said to wait for the lock, in this order.
+    fn check_waiters(&mut self, world: &World, place: usize, key: &Key, waiters: &[WaiterInfo]) -> Verdict {
+        let waits = Kept::at(world, place, &key.0).waits;
+        let mut last = None;
+        self.lock = Some(key.clone());
+        for waiter in waiters {
+            let wants = |want: &Want| match &key.1 {
+                _ if waiter.suspends => *want == Want::Suspension,
+                Some(name) => want.names().contains(name),
+                None => false,
+            };
+            let mut calls = world.history().calls.iter().filter(|call| call.process == waiter.process);
+            let asks = |deed: &Deed| matches!(deed, Deed::Hold(want) if wants(want));
+            if !calls.any(|call| call.metadata == waiter.metadata && asks(&call.deed)) {
+                let what = format!("this one waits for {}, and it did not ask: {waiter:?}", lock_name(key));
+                return Err(format!("m{place} says that {what}"));
+            }
+            let mut these = waits.iter().filter(|((process, _), wait)| {
+                *process == waiter.process && wait.metadata == waiter.metadata && wants(&wait.want)
+            });
+            // It may have been granted in the same step.
+            let (Some((_, wait)), None) = (these.next(), these.next()) else { continue };
+            self.premises += u64::from(last.is_some());
+            if wait.ticket < last {
+                let what = format!("{waiter:?} with {:?} waits after one with {last:?}", wait.ticket);
+                return Err(format!("m{place} says of {}: {what}", lock_name(key)));
+            }
+            last = wait.ticket;
+        }
+        self.lock = None;
+        Ok(())
+    }
+}
+
+impl Invariant for WhatIsSeenIsSo {
+    fn name(&self) -> &'static str {
+        "what_is_seen_is_so"
+    }
+
+    fn premises(&self) -> u64 {
+        self.premises.get()
+    }
+
+    fn lock(&self) -> Option<&Key> {
+        self.lock.as_ref()
+    }
+
+    fn hear(&mut self, world: &World, fact: &Fact<'_>) -> Verdict {
+        match fact {
+            Fact::Sent {
+                to: Some(to),
+                packet: Packet::Linked { message: Message::Seen { request, seen }, .. },
+                ..
+            } => {
+                let ask = world.history().find(*to, *request).filter(|ask| world.call(*ask).outcome.is_none());
+                if let Some(ask) = ask.filter(|_| *seen != Seen::Undecided)
+                    && self.on_its_way.insert((*to, *request))
+                {
+                    self.told.push((ask, seen.clone()));
+                }
+            }
+            // What a grantor tells itself is in no packet.
+            Fact::Answers { ask, outcome } => {
+                let call = world.call(*ask);
+                if matches!(call.deed, Deed::Look(_))
+                    && !self.on_its_way.remove(&(call.process, call.request))
+                    && let Outcome::Seen(seen) = outcome
+                {
+                    self.told.push((*ask, seen.clone()));
+                }
+            }
+            Fact::Ends { process, .. } => self.on_its_way.retain(|(whose, _)| whose != process),
+            Fact::Event { place, event: Event::Resumed, .. } => self.resumed = Some(*place),
+            Fact::Stepped { place } => {
+                let resumed = self.resumed.take() == Some(*place);
+                for (ask, seen) in std::mem::take(&mut self.told) {
+                    if world.is_ready(*place) && !resumed {
+                        self.check(world, *place, ask, &seen)?;
+                    }
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+}
