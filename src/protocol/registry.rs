@@ -153,7 +153,8 @@ impl Registry {
                 self.entries.remove(&service);
                 continue;
             }
-            if grantor == from && entry.grantor.is_none_or(|(_, known)| known < epoch) {
+            // Who was named after it and has gone since may have left its table to a younger one.
+            if grantor == from && entry.last().is_none_or(|(_, known)| known < epoch) {
                 entry.grantor = Some((grantor, epoch));
                 entry.acts = Some(turn.now);
                 if !self.is_exhausted() && self.hungry.remove(&(service.clone(), grantor, epoch)) {

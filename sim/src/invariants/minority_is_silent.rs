@@ -18,20 +18,34 @@ pub struct MinorityIsSilent {
     /// When each way between two running members was last open.
     open: BTreeMap<(usize, usize), u64>,
     looked: u64,
+    /// When the ways of each place were last looked at.
+    stepped: BTreeMap<usize, u64>,
     premises: Count,
 }
 
 /// How often connectivity is looked at. Cuts are far longer than this.
 const LOOK_EVERY: u64 = 20 * crate::network::MS;
+/// How often the ways of one that does something: it may wake, hear all that was sent to it, and be cut off at once.
+const STEP_EVERY: u64 = crate::network::MS;
 
 impl MinorityIsSilent {
-    fn look(&mut self, world: &World) {
-        let Some(view) = world.latest.values().max_by_key(|view| view.number) else { return };
-        for from in world.places().filter(|from| world.is_up(*from)) {
-            for to in world.places().filter(|to| world.is_up(*to) && !world.network.is_cut(from, *to)) {
-                self.open.insert((from, to), world.now);
+    /// The ways from and to a place.
+    fn look_from(&mut self, world: &World, place: usize) {
+        if !world.is_up(place) {
+            return;
+        }
+        for other in world.places().filter(|other| world.is_up(*other)) {
+            for (from, to) in [(place, other), (other, place)] {
+                if !world.network.is_cut(from, to) {
+                    self.open.insert((from, to), world.now);
+                }
             }
         }
+    }
+
+    fn look(&mut self, world: &World) {
+        let Some(view) = world.latest.values().max_by_key(|view| view.number) else { return };
+        world.places().for_each(|place| self.look_from(world, place));
         let timing = world.common.timing;
         let window = timing.surely(timing.member_lease).as_nanos() as u64 + LOOK_EVERY + 2 * world.longest_way();
         self.open.retain(|_, at| *at + window >= world.now);
@@ -79,9 +93,15 @@ impl Invariant for MinorityIsSilent {
 
     fn hear(&mut self, world: &World, fact: &Fact<'_>) -> Verdict {
         match fact {
-            Fact::Stepped { .. } if world.now >= self.looked + LOOK_EVERY => {
-                self.looked = world.now;
-                self.look(world);
+            Fact::Stepped { place } => {
+                if world.now >= self.looked + LOOK_EVERY {
+                    self.looked = world.now;
+                    self.look(world);
+                }
+                if self.stepped.get(place).is_none_or(|at| world.now >= *at + STEP_EVERY) {
+                    self.stepped.insert(*place, world.now);
+                    self.look_from(world, *place);
+                }
             }
             Fact::Answered { ask } if world.bounded => {
                 let Some(since) = self.last.get(&world.call(*ask).member) else { return Ok(()) };

@@ -161,7 +161,10 @@ impl Grantor {
         if let Some((process, epoch)) = setup.heir.filter(|heir| Some(*heir) != instead) {
             turn.say(process, Message::NoTable { service: service.clone(), epoch });
         }
-        setup.parked.into_iter().for_each(|asked| turn.say(asked.from, not_here(asked.request)));
+        // What was reported waits here, too: a later grantor that has its table already asks nobody.
+        let reported = setup.waits.iter().map(|(process, wait)| (*process, wait.request));
+        let parked = setup.parked.iter().map(|asked| (asked.from, asked.request));
+        reported.chain(parked).for_each(|(process, request)| turn.say(process, not_here(request)));
     }
 
     /// The same member goes on in a new epoch, with the table that it has.

@@ -97,7 +97,8 @@ impl Node {
         self.store(out);
         if let Some(heir) = &self.heir {
             let addrs = heir.addrs();
-            if !heir.view.contains(heir.voter) {
+            // A view that is later still may have an heir before this one, which asked to be let in.
+            if !heir.view.contains(heir.voter) && heir.heirs.len() == 1 {
                 self.config.remembered = Some(View::clone(&heir.view));
                 self.config.stored = None;
                 self.heir = None;
