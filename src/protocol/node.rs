@@ -690,7 +690,7 @@ impl Node {
                     self.on_found(now, found, out);
                 }
             }
-            Notice::Join { me, heard } => self.on_join(now, me, heard, out),
+            Notice::Join { me, heard } => self.on_join(now, from, me, heard, out),
             Notice::Leave => self.on_leave(now, from, out),
             Notice::Vouch { dead } => self.believe(now, from, BTreeSet::from([dead]), out),
             Notice::Beat { view, beat, pulse, confirmed } => {

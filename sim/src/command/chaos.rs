@@ -24,6 +24,8 @@ const FORCED_PER_MILLE: u64 = 10;
 const RARE_SEEDS: u64 = 5_000;
 /// From so many seeds on a batch has to show every premise.
 const TELLING_SEEDS: u64 = 1_000;
+/// Of such a batch so many of a hundred runs have to say enough to count.
+const COUNTING_PERCENT: u64 = 95;
 
 /// What to run.
 #[derive(Debug, clap::Args)]
@@ -133,8 +135,8 @@ pub(crate) fn run(options: &Options) -> ExitCode {
     if broken.is_none() && idle.is_none() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Why a batch without a break says little: premises that held nowhere, rare states that were never reached, or many
-/// runs that lost their quorum. A small batch need not show more.
+/// Why a batch without a break says little: premises that held nowhere, rare states that were never reached, many runs that
+/// were hardly disturbed or lost their quorum. A small batch need not show more.
 fn idle(total: &Summary) -> Option<String> {
     let none = |counts: &BTreeMap<&'static str, u64>| -> Vec<&'static str> {
         counts.iter().filter(|(_, count)| **count == 0).map(|(name, _)| *name).collect()
@@ -149,6 +151,9 @@ fn idle(total: &Summary) -> Option<String> {
     }
     if total.seeds >= RARE_SEEDS && !unseen.is_empty() {
         why.push(format!("rare states never reached: {}", unseen.join(", ")));
+    }
+    if total.seeds >= TELLING_SEEDS && total.counting * 100 < total.seeds * COUNTING_PERCENT {
+        why.push(format!("only {} runs say enough to count", total.counting));
     }
     let forced = total.forced.iter().filter(|(loss, _)| **loss != Loss::Reckless.name()).map(|(_, count)| count);
     let forced: u64 = forced.sum();
@@ -263,7 +268,7 @@ mod tests {
     fn batch(seeds: u64) -> Summary {
         let counts = |name| BTreeMap::from([(name, 1)]);
         let (premises, offline, rare) = (counts("online"), counts("offline"), counts("rare"));
-        Summary { seeds, premises, offline, rare, ..Summary::default() }
+        Summary { seeds, counting: seeds, premises, offline, rare, ..Summary::default() }
     }
 
     fn says(total: &Summary) -> String {
@@ -289,6 +294,13 @@ mod tests {
         assert_eq!(says(&online), "premises that never held: mute");
         assert_eq!(says(&offline), "premises that never held offline: mute");
         assert_eq!(idle(&Summary { seeds: TELLING_SEEDS - 1, ..online }), None);
+    }
+
+    #[test]
+    fn a_batch_of_runs_that_say_too_little_fails() {
+        let enough = TELLING_SEEDS * COUNTING_PERCENT / 100;
+        assert_eq!(idle(&Summary { counting: enough, ..batch(TELLING_SEEDS) }), None);
+        assert!(says(&Summary { counting: enough - 1, ..batch(TELLING_SEEDS) }).contains("say enough"));
     }
 
     #[test]

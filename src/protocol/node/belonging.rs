@@ -92,14 +92,22 @@ impl Node {
         }
     }
 
-    pub(super) fn on_join(&mut self, now: Time, info: MemberInfo, heard: ViewNumber, out: &mut Vec<Output>) {
+    pub(super) fn on_join(
+        &mut self,
+        now: Time,
+        from: ProcessId,
+        info: MemberInfo,
+        heard: ViewNumber,
+        out: &mut Vec<Output>,
+    ) {
         let Some(view) = &self.view else { return };
         if view.contains(info.process) || !view.admits(&info, heard) {
             send(info.addr, info.process, Notice::ViewIs(View::clone(view)), out);
         } else if let Some(elder) = &mut self.elder {
             elder.on_join(now, info);
-        } else {
-            // The joiner may not reach the elder yet, or not know the present one.
+        } else if from == info.process {
+            // The joiner may not reach the elder yet, or not know the present one. Only its own word is sent on: two with
+            // different views may take one another for the elder.
             let elder = view.elder();
             send(elder.addr, elder.process, Notice::Join { me: info, heard }, out);
         }

@@ -141,3 +141,26 @@ fn what_is_too_much_for_a_member_that_does_not_answer_is_refused_at_once() {
     };
     assert_eq!((1..).find(|n| is_refused(*n)), Some(MAX_BACKLOG + 2));
 }
+
+/// Two that take one another for the elder sent it to and fro for ever, and once more for each time that it asked.
+#[test]
+fn who_wants_to_join_is_sent_on_once() {
+    let mut node = with_two_more();
+    node.elder = None;
+    let mut view = node.view.as_deref().expect("it has founded").clone();
+    view.members.rotate_left(1);
+    let heard = view.number;
+    node.view = Some(Arc::new(view));
+    let me = MemberInfo { process: ProcessId(9), addr: ([127, 0, 0, 1], 7409).into(), host: None };
+    let mut sends_on = |from| {
+        let mut out = Vec::new();
+        let join = Notice::Join { me: me.clone(), heard };
+        node.on_notice(NOW, from, me.addr, join.clone(), &mut out);
+        let join = Packet::Notice(join);
+        let is_sent =
+            |to| matches!(&out[..], [Output::Send { process, packet, .. }] if *process == to && *packet == join);
+        is_sent(Some(ANN))
+    };
+    assert!(sends_on(ProcessId(9)));
+    assert!(!sends_on(BOB));
+}
