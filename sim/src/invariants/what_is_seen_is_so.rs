@@ -113,8 +113,9 @@ impl WhatIsSeenIsSo {
             let mut these = waits.iter().filter(|((process, _), wait)| {
                 *process == waiter.process && wait.metadata == waiter.metadata && wants(&wait.want)
             });
-            // It may have been granted in the same step.
-            let (Some((_, wait)), None) = (these.next(), these.next()) else { continue };
+            // It may have been granted in the same step, and if it was one of two, the other is left.
+            let is_single = waiters.iter().filter(|other| *other == waiter).count() == 1;
+            let (Some((_, wait)), None, true) = (these.next(), these.next(), is_single) else { continue };
             self.premises += u64::from(last.is_some());
             if wait.ticket < last {
                 let what = format!("{waiter:?} with {:?} waits after one with {last:?}", wait.ticket);
