@@ -185,7 +185,8 @@ impl LockService {
     ///
     /// Whoever holds something of the service passes a suspension that waits, or he would wait for himself; so does the
     /// suspender while he has the suspension, and a holder who suspends (his own holds stay). Who *whoever* is says the
-    /// [owner](LockBuilder::owner), a number within the member; without one it is the member as a whole.
+    /// [owner](LockBuilder::owner), a number within the member; without one it is the member as a whole, whose other
+    /// tasks then neither drain nor wait. An owner whose holds overlap without end never waits for the suspension.
     ///
     /// # Errors
     /// [`LockError::Deadlock`](crate::LockError::Deadlock) if another owner who holds something waits for a suspension
@@ -226,7 +227,9 @@ impl LockService {
     /// notices: the old grantor hands its table over, with the order of those who wait.
     ///
     /// Of several members that ask at the same time the last one becomes the grantor, and the others hear of it. Each
-    /// grantor has a short time to serve before the next takes over, so members that insist take turns.
+    /// grantor serves for twice [`Timing::retry`](crate::Timing) before the next takes over, so members that insist take
+    /// turns. Won is what this member knows: one that grants already is told so at once, also while it is cut off and
+    /// the others may go on without it.
     ///
     /// # Errors
     /// [`BecomeError`](crate::BecomeError). Locks and waits are not touched by a failure.
@@ -325,8 +328,8 @@ impl LockService {
 
     /// Destroys the service at this member: its requests that wait are answered
     /// [`LockError::Destroyed`](crate::LockError::Destroyed), its guards are lost, and if it is the grantor another member
-    /// takes over. Completes when the grantor knows, at the latest after one member lease, so that what was held here is
-    /// free for others. Other members go on using the service; other services do not notice.
+    /// takes over. Completes when the grantor knows, so that what was held here is free for others; if it cannot be
+    /// heard, after one member lease: then others get it when the grantor hears of it. Other members go on using the service; other services do not notice.
     ///
     /// This handle and its clones answer "destroyed" from then on. [`Member::lock_service`](crate::Member::lock_service)
     /// gives a new one at once, which has nothing to do with the old one.

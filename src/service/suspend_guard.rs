@@ -5,8 +5,8 @@ use crate::protocol::{LostReason, Token};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A suspended service, from [`suspend`](crate::LockService::suspend): as long as this is held, nobody else holds
-/// anything of the service.
+/// A suspended service, from [`suspend`](crate::LockService::suspend): as long as this is held, no other
+/// [owner](crate::LockBuilder::owner) holds anything of the service.
 ///
 /// [`resume().await`](SuspendGuard::resume) is the documented way to end it. Dropping it does the same without telling
 /// whether the suspension had been lost before; `Drop` never blocks, spawns or panics.
