@@ -131,6 +131,8 @@ pub enum Mutant {
     /// Nobody is asked what was on its way when a table changed hands: a `Done` that comes to the grantor before is taken for
     /// dealt with, and the table that it has handed over has the request for ever.
     CheckNobody,
+    /// A grantor and an elder report to a term that is older than what they grant or have named.
+    HeedOldTerms,
     /// Who asked to become grantor is told that it is as soon as it is named.
     WinWhenNamed,
     /// A grantor that leaves calls its table empty.
@@ -200,7 +202,7 @@ impl Mutant {
     }
 
     /// All of them.
-    pub const ALL: [Mutant; 72] = [
+    pub const ALL: [Mutant; 73] = [
         Mutant::SkipOneInRecovery,
         Mutant::AwaitNoGhosts,
         Mutant::ServeWhileRecovering,
@@ -258,6 +260,7 @@ impl Mutant {
         Mutant::WaitForTheGone,
         Mutant::ForgetThoseWhoAsked,
         Mutant::CheckNobody,
+        Mutant::HeedOldTerms,
         Mutant::WinWhenNamed,
         Mutant::CallItVacant,
         Mutant::SuspendBesideHolds,

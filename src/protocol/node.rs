@@ -866,7 +866,9 @@ impl Node {
                 }
             }),
             Message::Recover { service, epoch } => self.act(now, out, |node, turn| {
-                if node.holder.on_recover(from, &service, epoch, turn) {
+                if let Some((by, epoch)) = node.follows(from, &service, epoch, turn) {
+                    turn.say(from, Message::Deposed { service, by, epoch });
+                } else if node.holder.on_recover(from, &service, epoch, turn) {
                     node.end_grantor_below(&service, from, epoch, turn);
                     node.send_on_early(&service, from, epoch, turn);
                 } else if let (by, Some(epoch)) = node.holder.grantor(&service) {

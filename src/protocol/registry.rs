@@ -133,6 +133,15 @@ impl Registry {
         }
     }
 
+    /// Who grants after that term, or did until nobody held anything: it may not begin any more. One that is only named does
+    /// not end the one before it.
+    pub(crate) fn follows(&self, service: &ServiceName, epoch: Epoch) -> Option<(Option<ProcessId>, Epoch)> {
+        let entry = self.entries.get(service)?;
+        let acts = entry.grantor.filter(|_| entry.acts.is_some()).map(|(process, term)| (Some(process), term));
+        let ended = entry.heard.filter(|_| entry.vacant).map(|term| (None, term));
+        acts.or(ended).filter(|(_, term)| *term > epoch)
+    }
+
     /// A member tells what it knows.
     pub(crate) fn on_inventory(
         &mut self,
@@ -350,7 +359,7 @@ impl Registry {
         if let Some(entry) = self.entries.get_mut(service)
             && entry.last() == Some((from, epoch))
         {
-            *entry = Entry { vacant: true, ..Entry::default() };
+            *entry = Entry { vacant: true, heard: entry.heard.max(Some(epoch)), ..Entry::default() };
         }
     }
 

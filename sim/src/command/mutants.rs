@@ -90,6 +90,7 @@ mod hunt {
             Mutant::RenewCondemned => TWO_HOLDERS,
             // Those whom it does not know may have a lock, wait for one, or wait to become the grantor.
             Mutant::ActInOldView => &["exclusive_by_lease", "fifo_across_failover", "last_young_turk_wins"],
+            Mutant::HeedOldTerms => &["epochs_rise", "exclusive_by_lease", "tokens_rise", "no_resurrected_grant"],
             Mutant::AcceptOlderEpoch => &["no_resurrected_grant"],
             Mutant::ForgetThoseWhoAsked => &["no_lost_wakeup"],
             Mutant::DealInHeardView => &["epochs_rise"],

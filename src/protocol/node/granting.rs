@@ -124,6 +124,24 @@ impl Node {
         }
     }
 
+    /// Who grants, or was named, after that term, as a grantor or an elder knows it: neither need have heard of it as a holder.
+    /// A term that was slow to begin may not begin beside it.
+    pub(super) fn follows(
+        &self,
+        from: ProcessId,
+        service: &ServiceName,
+        epoch: Epoch,
+        turn: &Turn,
+    ) -> Option<(Option<ProcessId>, Epoch)> {
+        if planted!(turn.mutant, HeedOldTerms) {
+            return None;
+        }
+        let own = self.grantors.get(service).filter(|own| own.epoch() > epoch && !own.waits_for(from));
+        let own = own.map(Grantor::epoch);
+        let named = self.elder.as_ref().and_then(|elder| elder.registry.follows(service, epoch));
+        own.map(|own| (Some(turn.me), own)).or(named)
+    }
+
     /// There is a newer grantor than the one here. One that acts will hear from it; one that still waits for the reports of
     /// others would wait for ever.
     pub(super) fn on_deposed(&mut self, service: &ServiceName, by: Option<ProcessId>, epoch: Epoch, turn: &mut Turn) {
