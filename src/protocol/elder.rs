@@ -160,7 +160,11 @@ impl Elder {
         let may_renew = self.has_authority(now, &view.timing) && !is_going;
         let seat = self.seats.get_mut(&from)?;
         if view.member(from).is_some_and(|member| member.ghost) {
-            self.revives.insert(from);
+            // Only who knows of this view can hear: a deaf one that is older than this elder would be the elder again, and
+            // nobody's lease would be renewed until it is replaced once more.
+            if theirs == view.number || planted!(self.mutant, ReviveTheDeaf) {
+                self.revives.insert(from);
+            }
             return None;
         }
         // Only who knows of its last renewal gets another: a member that cannot hear us must not stay for ever.
@@ -271,7 +275,7 @@ impl Elder {
             let is_over =
                 |at: Time| at <= if planted!(self.mutant, RemoveEarly) { now + view.timing.member_lease } else { now };
             let over = self.lease_ends.iter().take_while(|(at, _)| is_over(*at)).map(|(_, process)| *process);
-            change.remove.extend(over.filter(|process| self.is_lost(*process, now, &view.timing)));
+            change.remove.extend(over.filter(|process| self.is_lost(*process, now, view)));
         }
         change.revive.extend(self.revives.iter().copied().filter(|process| !change.remove.contains(process)));
         change.join.extend(self.joins.values().map(|(info, _)| info.clone()).take(MAX_JOINS));
@@ -324,10 +328,14 @@ impl Elder {
     }
 
     /// Whether a member whose lease is over is to go: it is silent, or it cannot hear. One that beats, and knows of its
-    /// last renewal, only waits for this elder to have its quorum again.
-    fn is_lost(&self, process: ProcessId, now: Time, timing: &Timing) -> bool {
+    /// last renewal and of the view, only waits for this elder to have its quorum again.
+    fn is_lost(&self, process: ProcessId, now: Time, view: &View) -> bool {
         let Some(seat) = self.seats.get(&process) else { return false };
-        seat.heard_at + timing.slow_beat() * 2 <= now || seat.confirmed < seat.renewed
+        let patience = view.timing.slow_beat() * 2;
+        let is_behind = seat.view < view.number && self.viewed_at + patience <= now;
+        seat.heard_at + patience <= now
+            || seat.confirmed < seat.renewed
+            || (is_behind && !planted!(self.mutant, KeepTheDeaf))
     }
 
     /// The earliest time at which something is due. `idle`: no proposal is under way.

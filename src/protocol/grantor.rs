@@ -341,10 +341,18 @@ impl Grantor {
         self.grant(turn);
     }
 
-    /// Whether nothing is left here of what a member has given up and said so; else who can tell, if not this one later.
-    pub(crate) fn is_settled(&self, from: ProcessId) -> Result<(), Option<ProcessId>> {
+    /// Whether nothing is left here of what a member had asked for before `request`, with which it gave all of it up; else
+    /// who can tell, if not this one later. What it has reported here it may have given up at another, younger one that
+    /// never came to act: it hears that this one has it still.
+    pub(crate) fn is_settled(
+        &self,
+        from: ProcessId,
+        request: RequestId,
+        _turn: &Turn,
+    ) -> Result<(), Option<ProcessId>> {
+        let has_more = self.table.requests_of(from).any(|one| one < request) && !planted!(_turn.mutant, SettleBlindly);
         match &self.setup {
-            None if self.checking.contains_key(&from) => Err(None),
+            None if self.checking.contains_key(&from) || has_more => Err(None),
             None => Ok(()),
             // The one before may act still.
             Some(setup) => Err(setup.heir.map(|(heir, _)| heir)),

@@ -130,6 +130,18 @@ impl Session {
         self.requests.values().any(|entry| entry.state == State::Unsent)
             || self.errands.values().any(|errand| matches!(errand.what, Business::Look(..)))
     }
+
+    /// The requests to be the grantor, in the order in which they were made.
+    fn bids(&self) -> impl Iterator<Item = RequestId> + '_ {
+        self.errands.iter().filter(|(_, errand)| errand.what == Business::Bid).map(|(request, _)| *request)
+    }
+
+    /// Tells the elder that this member wants to be the grantor, if it does.
+    fn say_bids(&self, service: &ServiceName, turn: &mut Turn) {
+        if let Some(request) = self.bids().last() {
+            turn.say_elder(Message::Become { service: service.clone(), request });
+        }
+    }
 }
 
 /// The member's requests.
@@ -207,8 +219,9 @@ impl Holder {
         } else if self.services.len() >= MAX_REQUESTS {
             turn.out.push(Output::Answer { request, outcome: Outcome::Busy });
         } else {
-            turn.say_elder(Message::Become { service: service.clone() });
-            self.run_errand((request, service), Business::Bid, turn.now + turn.retry * PATIENCE, limit);
+            let again = turn.now + turn.retry * PATIENCE;
+            self.run_errand((request, service.clone()), Business::Bid, again, limit);
+            self.sessions[&service].say_bids(&service, turn);
         }
     }
 
@@ -397,16 +410,31 @@ impl Holder {
     }
 
     /// A place was acknowledged.
-    pub(crate) fn on_queued(&mut self, service: &ServiceName, epoch: Epoch, request: RequestId, place: Ticket) {
-        let Some(session) = self.sessions.get_mut(service) else { return };
-        let outdated = session.newest.is_some_and(|newest| newest > epoch);
-        if let Some(entry) = session.requests.get_mut(&request)
-            && let State::Unsent | State::Asked(_) | State::Queued(..) = entry.state
-        {
+    pub(crate) fn on_queued(
+        &mut self,
+        from: ProcessId,
+        service: &ServiceName,
+        epoch: Epoch,
+        (request, place): (RequestId, Ticket),
+        turn: &mut Turn,
+    ) {
+        let session = self.sessions.get_mut(service);
+        let outdated = session.as_ref().is_some_and(|session| session.newest.is_some_and(|newest| newest > epoch));
+        let Some((reported, entry)) = session.and_then(|session| {
+            let entry = session.requests.get_mut(&request)?;
+            Some((session.reported, entry))
+        }) else {
+            // Perhaps a younger grantor was told that it is over, and never came to act.
+            if !outdated && !planted!(turn.mutant, KeepUnwantedGrant) {
+                turn.say(from, Message::Done { service: service.clone(), request });
+            }
+            return;
+        };
+        if let State::Unsent | State::Asked(_) | State::Queued(..) = entry.state {
             if !outdated {
                 entry.state = State::Queued(epoch, place);
                 entry.ticket = Some(place);
-            } else if session.reported.is_none_or(|reported| reported <= epoch) {
+            } else if reported.is_none_or(|reported| reported <= epoch) {
                 // A young turk is named, and this one acts until it is asked for its table: the place is good.
                 entry.ticket.get_or_insert(place);
             }
@@ -518,20 +546,33 @@ impl Holder {
 
     /// This member acts as the service's grantor.
     pub(crate) fn on_won(&mut self, service: &ServiceName, turn: &mut Turn) {
-        self.answer_bids(service, &Outcome::Won, turn);
+        self.answer_bids(service, |_| true, &Outcome::Won, turn);
     }
 
     /// Another is, or is about to be, the service's grantor instead of this member.
     pub(crate) fn on_superseded(&mut self, service: &ServiceName, by: ProcessId, turn: &mut Turn) {
         if by != turn.me {
-            self.answer_bids(service, &Outcome::Superseded(by), turn);
+            self.answer_bids(service, |_| true, &Outcome::Superseded(by), turn);
         }
     }
 
-    fn answer_bids(&mut self, service: &ServiceName, outcome: &Outcome, turn: &mut Turn) {
+    /// Another asked after this member had, at the elder, in `last` and before. What was asked later may win yet.
+    pub(crate) fn on_outbid(&mut self, service: &ServiceName, last: RequestId, by: ProcessId, turn: &mut Turn) {
+        if by != turn.me {
+            let heeds_old = planted!(turn.mutant, HeedOldOutbids);
+            self.answer_bids(service, |request| request <= last || heeds_old, &Outcome::Superseded(by), turn);
+        }
+    }
+
+    fn answer_bids(
+        &mut self,
+        service: &ServiceName,
+        which: impl Fn(RequestId) -> bool,
+        outcome: &Outcome,
+        turn: &mut Turn,
+    ) {
         let Some(session) = self.sessions.get(service) else { return };
-        let bids = session.errands.iter().filter(|(_, errand)| errand.what == Business::Bid);
-        for request in bids.map(|(request, _)| *request).collect::<Vec<_>>() {
+        for request in session.bids().filter(|request| which(*request)).collect::<Vec<_>>() {
             self.answer_errand(request, outcome.clone(), turn);
         }
     }
@@ -654,11 +695,11 @@ impl Holder {
                     }
                 }
             }
+            // The elder may be another one.
+            session.say_bids(service, turn);
             for (request, errand) in &mut session.errands {
                 match &mut errand.what {
-                    // The elder may be another one.
-                    Business::Bid => turn.say_elder(Message::Become { service: service.clone() }),
-                    Business::Look(..) => {}
+                    Business::Bid | Business::Look(..) => {}
                     Business::Ending(Some(whom)) if !view.contains(*whom) => {
                         // It may have had a successor.
                         *whom = view.elder().process;
@@ -793,12 +834,13 @@ impl Holder {
     /// Says an errand again that nobody has answered.
     fn repeat(&mut self, request: RequestId, turn: &mut Turn) {
         let Some(service) = self.services.get(&request).cloned() else { return };
+        let mut is_bid = false;
         let Some(errand) = self.errand_mut(request) else { return };
         errand.again = Time::MAX;
         match &mut errand.what {
             Business::Bid => {
                 errand.again = turn.now + turn.retry * PATIENCE;
-                turn.say_elder(Message::Become { service: service.clone() });
+                is_bid = true;
             }
             Business::Look(_, asked) => *asked = None,
             Business::Ending(whom) => {
@@ -810,6 +852,9 @@ impl Holder {
         let due = errand.due();
         if due != Time::MAX {
             self.agenda.insert((due, request));
+        }
+        if let Some(session) = self.sessions.get(&service).filter(|_| is_bid) {
+            session.say_bids(&service, turn);
         }
         self.pursue(&service, Some(request), turn);
     }

@@ -455,11 +455,15 @@ pub enum Message {
     Become {
         /// The service.
         service: ServiceName,
+        /// Which of the sender's requests says so: the last.
+        request: RequestId,
     },
     /// Another asked after you, and you will not be named.
     Outbid {
         /// The service.
         service: ServiceName,
+        /// The last request of yours that had come here. Whoever has asked once more since may be named yet.
+        request: RequestId,
         /// Who.
         by: ProcessId,
     },

@@ -131,8 +131,6 @@ pub enum Mutant {
     /// Nobody is asked what was on its way when a table changed hands: a `Done` that comes to the grantor before is taken for
     /// dealt with, and the table that it has handed over has the request for ever.
     CheckNobody,
-    /// A grantor and an elder report to a term that is older than what they grant or have named.
-    HeedOldTerms,
     /// Who asked to become grantor is told that it is as soon as it is named.
     WinWhenNamed,
     /// A grantor that leaves calls its table empty.
@@ -149,8 +147,20 @@ pub enum Mutant {
     DestroyedAtOnce,
     /// Who has handed a table over says for the new grantor that nothing is left of a destroyed service.
     SettleElsewhere,
+    /// A grantor says that nothing is left of a destroyed service without a look at its table.
+    SettleBlindly,
     /// Of the young turks that wait the elder names the first, and tells it that the others came after it.
     NameTheOutbid,
+    /// Who gave its vote to a candidate waits anew for that one whenever it repeats itself.
+    YieldForEver,
+    /// A ghost that is heard is a member again, though it hears nothing itself.
+    ReviveTheDeaf,
+    /// Who beats stays, though it cannot hear which view there is.
+    KeepTheDeaf,
+    /// Who was named by a former elder and has not begun begins all the same.
+    BeginForFormerElder,
+    /// Who asked once more to become grantor takes the word that it was outbid before for an answer.
+    HeedOldOutbids,
     /// A young turk that is asked for its table says that the elder won over it.
     CallTheElderWinner,
     /// A table is handed over without what those in it say of themselves.
@@ -202,7 +212,7 @@ impl Mutant {
     }
 
     /// All of them.
-    pub const ALL: [Mutant; 73] = [
+    pub const ALL: [Mutant; 78] = [
         Mutant::SkipOneInRecovery,
         Mutant::AwaitNoGhosts,
         Mutant::ServeWhileRecovering,
@@ -260,7 +270,6 @@ impl Mutant {
         Mutant::WaitForTheGone,
         Mutant::ForgetThoseWhoAsked,
         Mutant::CheckNobody,
-        Mutant::HeedOldTerms,
         Mutant::WinWhenNamed,
         Mutant::CallItVacant,
         Mutant::SuspendBesideHolds,
@@ -269,7 +278,13 @@ impl Mutant {
         Mutant::TearBatch,
         Mutant::DestroyedAtOnce,
         Mutant::SettleElsewhere,
+        Mutant::SettleBlindly,
         Mutant::NameTheOutbid,
+        Mutant::HeedOldOutbids,
+        Mutant::BeginForFormerElder,
+        Mutant::KeepTheDeaf,
+        Mutant::ReviveTheDeaf,
+        Mutant::YieldForEver,
         Mutant::CallTheElderWinner,
         Mutant::HandOverNoMetadata,
         Mutant::TakeOverAsNew,

@@ -752,8 +752,8 @@ impl Node {
             Message::Name { service, range, origin } => {
                 self.act(now, out, |node, turn| node.on_name(service, range, origin, turn));
             }
-            Message::Become { service } => self.with_registry(now, out, |registry, may_name, turn| {
-                registry.on_become(from, service, may_name, turn);
+            Message::Become { service, request } => self.with_registry(now, out, |registry, may_name, turn| {
+                registry.on_become((from, request), service, may_name, turn);
             }),
             Message::Acts { service, epoch } => self.with_registry(now, out, |registry, _, turn| {
                 registry.on_acts(from, &service, epoch, turn);
@@ -769,10 +769,10 @@ impl Node {
                 registry.on_decline(from, &service, epoch, turn);
                 registry.answer(may_name, turn);
             }),
-            Message::Outbid { service, by } => self.act(now, out, |node, turn| {
+            Message::Outbid { service, request, by } => self.act(now, out, |node, turn| {
                 // Who was named before goes on to win, or until it is asked for the table: it is only not named once more.
                 if !node.grantors.contains_key(&service) {
-                    node.holder.on_superseded(&service, by, turn);
+                    node.holder.on_outbid(&service, request, by, turn);
                 }
             }),
             Message::Declined { service, by } => self.act(now, out, |node, turn| {
@@ -842,7 +842,9 @@ impl Node {
                 })
             }
             Message::Queued { service, epoch, request, ticket } => {
-                self.holder.on_queued(&service, epoch, request, ticket);
+                self.act(now, out, |node, turn| {
+                    node.holder.on_queued(from, &service, epoch, (request, ticket), turn);
+                });
             }
             Message::Grant { service, epoch, request, token } => self.act(now, out, |node, turn| {
                 node.holder.on_grant(from, &service, epoch, request, token, turn);
@@ -866,9 +868,7 @@ impl Node {
                 }
             }),
             Message::Recover { service, epoch } => self.act(now, out, |node, turn| {
-                if let Some((by, epoch)) = node.follows(from, &service, epoch, turn) {
-                    turn.say(from, Message::Deposed { service, by, epoch });
-                } else if node.holder.on_recover(from, &service, epoch, turn) {
+                if node.holder.on_recover(from, &service, epoch, turn) {
                     node.end_grantor_below(&service, from, epoch, turn);
                     node.send_on_early(&service, from, epoch, turn);
                 } else if let (by, Some(epoch)) = node.holder.grantor(&service) {

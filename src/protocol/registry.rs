@@ -4,7 +4,7 @@
 //!   elder began has answered or has left, and none had heard of it.
 //! - `epochs_rise`: ranges are dealt in order within a view, and views only rise.
 
-use super::id::{Epoch, ProcessId, ServiceName, Token, ViewNumber};
+use super::id::{Epoch, ProcessId, RequestId, ServiceName, Token, ViewNumber};
 use super::message::{Message, Origin, TokenRange};
 use super::time::Time;
 use super::turn::Turn;
@@ -41,8 +41,8 @@ pub(crate) struct Registry {
     awaiting: BTreeSet<ProcessId>,
     /// Who asked for a service that cannot be answered yet.
     parked: BTreeMap<ServiceName, BTreeSet<ProcessId>>,
-    /// Young turks that wait until they may be named: of each service the last that asked.
-    turks: BTreeMap<ServiceName, ProcessId>,
+    /// Young turks that wait until they may be named: of each service the last that asked, and its last request.
+    turks: BTreeMap<ServiceName, (ProcessId, RequestId)>,
     /// Grantors that ran out of tokens before this elder heard of them.
     hungry: BTreeSet<(ServiceName, ProcessId, Epoch)>,
     /// The next token of the present view.
@@ -94,7 +94,7 @@ impl Registry {
         for askers in self.parked.values_mut() {
             askers.retain(|process| view.contains(*process));
         }
-        self.turks.retain(|_, process| view.contains(*process));
+        self.turks.retain(|_, (turk, _)| view.contains(*turk));
         for entry in self.entries.values_mut() {
             entry.keep(|process| view.contains(process));
         }
@@ -105,7 +105,7 @@ impl Registry {
         for askers in self.parked.values_mut() {
             askers.remove(&process);
         }
-        self.turks.retain(|_, turk| *turk != process);
+        self.turks.retain(|_, (turk, _)| *turk != process);
         for entry in self.entries.values_mut() {
             entry.keep(|known| known != process);
         }
@@ -131,15 +131,6 @@ impl Registry {
             Some((process, _)) => Err(Some(process)),
             None => Ok(()),
         }
-    }
-
-    /// Who grants after that term, or did until nobody held anything: it may not begin any more. One that is only named does
-    /// not end the one before it.
-    pub(crate) fn follows(&self, service: &ServiceName, epoch: Epoch) -> Option<(Option<ProcessId>, Epoch)> {
-        let entry = self.entries.get(service)?;
-        let acts = entry.grantor.filter(|_| entry.acts.is_some()).map(|(process, term)| (Some(process), term));
-        let ended = entry.heard.filter(|_| entry.vacant).map(|term| (None, term));
-        acts.or(ended).filter(|(_, term)| *term > epoch)
     }
 
     /// A member tells what it knows.
@@ -221,8 +212,8 @@ impl Registry {
         let mut grantor = entry.and_then(|entry| entry.grantor);
         let is_believed = grantor.is_some_and(|(_, epoch)| entry.is_some_and(|entry| entry.heard <= Some(epoch)));
         if !is_believed && self.may_name_one(may_name, turn) {
-            let turk = self.turks.remove(&service).or(grantor.map(|(process, _)| process));
-            let first = turk.or(askers.first().copied());
+            let turk = self.turks.remove(&service).map(|(turk, _)| turk);
+            let first = turk.or(grantor.map(|(process, _)| process)).or(askers.first().copied());
             grantor = first.map(|process| (process, self.name(&service, process, turn)));
         }
         match grantor {
@@ -281,15 +272,22 @@ impl Registry {
     }
 
     /// A young turk asks.
-    pub(crate) fn on_become(&mut self, from: ProcessId, service: ServiceName, may_name: bool, turn: &mut Turn) {
+    pub(crate) fn on_become(
+        &mut self,
+        (from, request): (ProcessId, RequestId),
+        service: ServiceName,
+        may_name: bool,
+        turn: &mut Turn,
+    ) {
         let entry = self.entries.get(&service);
         if entry.and_then(|entry| entry.grantor).is_some_and(|(process, _)| process == from) {
             return; // it is named already: its word is on its way
         }
-        if let Some(before) = self.turks.insert(service.clone(), from).filter(|before| *before != from) {
-            turn.say(before, Message::Outbid { service: service.clone(), by: from });
+        let before = self.turks.insert(service.clone(), (from, request));
+        if let Some((turk, request)) = before.filter(|(turk, _)| *turk != from) {
+            turn.say(turk, Message::Outbid { service: service.clone(), request, by: from });
             if planted!(turn.mutant, NameTheOutbid) {
-                self.turks.insert(service.clone(), before);
+                self.turks.insert(service.clone(), (turk, request));
             }
         }
         self.advance(&service, may_name, turn);
@@ -297,7 +295,7 @@ impl Registry {
 
     /// Names the young turk of the service, if its time has come.
     fn advance(&mut self, service: &ServiceName, may_name: bool, turn: &mut Turn) {
-        let Some(&turk) = self.turks.get(service) else { return };
+        let Some(&(turk, _)) = self.turks.get(service) else { return };
         let (is_known, is_due) = match self.entries.get(service) {
             Some(Entry { grantor: Some(_), acts: Some(since), .. }) => (true, *since + min_service(turn) <= turn.now),
             // While a table is on its way the line grows, but nobody joins it twice.
@@ -349,7 +347,7 @@ impl Registry {
         let Some(entry) = self.entries.get(&service) else { return };
         let is_last = entry.last() == Some((from, epoch));
         if is_last && may_name && !self.is_exhausted() {
-            let turk = self.turks.remove(&service).filter(|turk| *turk != from);
+            let turk = self.turks.remove(&service).map(|(turk, _)| turk).filter(|turk| *turk != from);
             self.name(&service, turk.unwrap_or(to), turn);
         }
     }
@@ -359,7 +357,7 @@ impl Registry {
         if let Some(entry) = self.entries.get_mut(service)
             && entry.last() == Some((from, epoch))
         {
-            *entry = Entry { vacant: true, heard: entry.heard.max(Some(epoch)), ..Entry::default() };
+            *entry = Entry { vacant: true, ..Entry::default() };
         }
     }
 

@@ -90,7 +90,9 @@ mod hunt {
             Mutant::RenewCondemned => TWO_HOLDERS,
             // Those whom it does not know may have a lock, wait for one, or wait to become the grantor.
             Mutant::ActInOldView => &["exclusive_by_lease", "fifo_across_failover", "last_young_turk_wins"],
-            Mutant::HeedOldTerms => &["epochs_rise", "exclusive_by_lease", "tokens_rise", "no_resurrected_grant"],
+            Mutant::BeginForFormerElder => {
+                &["epochs_rise", "exclusive_by_lease", "tokens_rise", "no_resurrected_grant"]
+            }
             Mutant::AcceptOlderEpoch => &["no_resurrected_grant"],
             Mutant::ForgetThoseWhoAsked => &["no_lost_wakeup"],
             Mutant::DealInHeardView => &["epochs_rise"],
@@ -103,15 +105,16 @@ mod hunt {
             Mutant::TakeOverAsNew => LOST_IN_TRANSFER,
             Mutant::ReportNoOwners => &["recovered_table_is_the_union"],
             Mutant::ActBeforeHeir | Mutant::WinWhenNamed => &["last_young_turk_wins"],
-            Mutant::NameTheOutbid | Mutant::CallTheElderWinner => &["last_young_turk_wins"],
+            Mutant::NameTheOutbid | Mutant::HeedOldOutbids | Mutant::CallTheElderWinner => &["last_young_turk_wins"],
             Mutant::TakeOverTheDead | Mutant::CheckNobody => &["no_lost_wakeup", "no_leaked_hold"],
             Mutant::WaitForTheGone => &["no_lost_wakeup", "no_leaked_hold"],
             Mutant::SuspendBesideHolds | Mutant::LockThoughSuspended => &["suspension_is_exclusive"],
             Mutant::KeepSuspensionToItself => &["recovered_table_is_the_union", "suspension_is_exclusive"],
             Mutant::TearBatch => &["batch_is_atomic"],
-            Mutant::DestroyedAtOnce | Mutant::SettleElsewhere => &["destroyed_is_over"],
+            Mutant::DestroyedAtOnce | Mutant::SettleElsewhere | Mutant::SettleBlindly => &["destroyed_is_over"],
             Mutant::SeeBeforeActing | Mutant::SeeWaitersBackwards => &["what_is_seen_is_so"],
-            Mutant::RenewTheDeaf | Mutant::StayThoughExpelled => &["converges_after_heal"],
+            Mutant::RenewTheDeaf | Mutant::ReviveTheDeaf | Mutant::KeepTheDeaf => &["converges_after_heal"],
+            Mutant::StayThoughExpelled | Mutant::YieldForEver => &["converges_after_heal"],
             Mutant::FoundWithoutAll => &["one_lineage"],
             Mutant::ForgetAccepted | Mutant::BreakPromise | Mutant::ForgetOnDisk => TWO_VIEWS,
         }
@@ -121,8 +124,10 @@ mod hunt {
     fn told_in(mutant: Mutant) -> Option<&'static str> {
         match mutant {
             Mutant::DealInHeardView => Some("scripts/former_elder_names_beside_the_next"),
+            Mutant::BeginForFormerElder => Some("regressions/an_old_term_begins_after_one_that_nobody_remembers"),
+            Mutant::SettleBlindly => Some("regressions/a_grantor_still_has_what_was_given_up_at_another"),
+            Mutant::YieldForEver => Some("regressions/a_candidate_that_hears_nobody_is_waited_for"),
             Mutant::HeirVotesAtOnce => Some("scripts/heirs_do_not_vote_at_once"),
-            Mutant::HeedOldTerms => Some("regressions/an_old_term_begins_beside_a_younger_one"),
             _ => None,
         }
     }

@@ -6,7 +6,7 @@
 //!   younger one, and if it has not been told since it had heard of e that another came after it.
 //! - **Won** is said while T acts.
 //! - **Superseded by Q** is said when Q has been named after T (in an epoch above one that T has, or is still to hear of),
-//!   or when the elder has told T that Q asked after it. Each such word counts once.
+//!   or when the elder has told T that Q asked after the request that is answered so. Each such word counts once.
 //! - **Outbid.** The elder says so to T only when Q has asked: as often as Q did, and no more. From then on Q, or who
 //!   asks after Q, is the next to be named, unless that one goes or grants already.
 //!
@@ -16,7 +16,7 @@ use super::{Count, Fact, Invariant, Verdict};
 use crate::history::{Ask, Call, Deed};
 use crate::liveness::Demand;
 use crate::world::World;
-use elderlock::protocol::{Epoch, Event, GrantorState, Message, Outcome, Packet, ProcessId, ServiceName};
+use elderlock::protocol::{Epoch, Event, GrantorState, Message, Outcome, Packet, ProcessId, RequestId, ServiceName};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Demands, when all is healed, that whoever asks to become grantor does, one after the other, and that of two who ask at
@@ -68,8 +68,8 @@ pub struct LastYoungTurkWins {
     ended: BTreeSet<(ServiceName, ProcessId, Epoch)>,
     /// How often each turk has asked each elder, without what the elder has used to outbid others.
     bids: BTreeMap<(ServiceName, ProcessId, ProcessId), u64>,
-    /// Who is told that who asked after it, and has not said so to its clients.
-    outbid: BTreeMap<(ServiceName, ProcessId), BTreeMap<Word, ProcessId>>,
+    /// Who is told that who asked after it and the last request of its that had come there, and has not said so to its clients.
+    outbid: BTreeMap<(ServiceName, ProcessId), BTreeMap<Word, (ProcessId, RequestId)>>,
     /// Which of those were used in this step.
     used: BTreeSet<(ServiceName, ProcessId, Word)>,
     /// Of those who wait at an elder the last that asked, if somebody was outbid for it.
@@ -139,7 +139,7 @@ impl LastYoungTurkWins {
         world: &World,
         (elder, seq): Word,
         of: (ServiceName, ProcessId),
-        by: ProcessId,
+        (by, last): (ProcessId, RequestId),
     ) -> Verdict {
         let (service, process) = of.clone();
         self.premises += 1;
@@ -157,7 +157,7 @@ impl LastYoungTurkWins {
                 "{elder} tells {process} that {by} asked after it to grant {service}, which it did not"
             ));
         }
-        self.outbid.entry(of).or_default().insert((elder, seq), by);
+        self.outbid.entry(of).or_default().insert((elder, seq), (by, last));
         let grants = world.place_of(by).filter(|place| world.peers[*place].is(by)).is_some_and(|place| {
             world.peers[place].node.as_ref().is_some_and(|node| node.grantors().any(|(of, ..)| *of == service))
         });
@@ -179,12 +179,13 @@ impl LastYoungTurkWins {
         let own = unheard.chain(present).chain(ended.map(|(.., epoch)| *epoch)).min();
         let theirs = self.named.get(&(call.service.clone(), by)).copied();
         let followed = own.is_some_and(|own| theirs > Some(own));
-        let told = self.outbid.get(&of).and_then(|words| words.iter().find(|(_, turk)| **turk == by));
-        if let Some((word, _)) = told.filter(|_| !followed) {
-            self.used.insert((of.0, of.1, *word));
-        }
         let is_elder = world.peers[call.member].node.as_ref().is_some_and(|node| node.is_elder());
         let asked_here = is_elder && self.bids.contains_key(&(call.service.clone(), by, call.process));
+        let counts = |(turk, last): &(ProcessId, RequestId)| *turk == by && call.request <= *last;
+        let told = self.outbid.get(&of).and_then(|words| words.iter().find(|(_, word)| counts(word)));
+        if let Some((word, _)) = told.filter(|_| !followed && !asked_here) {
+            self.used.insert((of.0, of.1, *word));
+        }
         if by == call.process || !(followed || told.is_some() || asked_here) {
             return Err(format!(
                 "m{} is told that {by} grants {} in its place: named in {theirs:?}, itself in {own:?}, and not outbid by it",
@@ -251,11 +252,11 @@ impl Invariant for LastYoungTurkWins {
                         return self.hear_name(world, *process, (service.clone(), *to), (epoch, *seq));
                     }
                 }
-                Message::Become { service } if self.is_news(*process, *to, *seq) => {
+                Message::Become { service, .. } if self.is_news(*process, *to, *seq) => {
                     *self.bids.entry((service.clone(), *process, *to)).or_default() += 1;
                 }
-                Message::Outbid { service, by } if self.is_news(*process, *to, *seq) => {
-                    return self.hear_outbid(world, (*process, *seq), (service.clone(), *to), *by);
+                Message::Outbid { service, request, by } if self.is_news(*process, *to, *seq) => {
+                    return self.hear_outbid(world, (*process, *seq), (service.clone(), *to), (*by, *request));
                 }
                 // An elder names itself without a packet, and then speaks as what it is.
                 Message::Hand { service, epoch } | Message::Recover { service, epoch } => {

@@ -65,11 +65,6 @@ impl Grantor {
         }
     }
 
-    /// Whether it waits for the table of that member.
-    pub(crate) fn waits_for(&self, process: ProcessId) -> bool {
-        self.setup.as_ref().is_some_and(|setup| setup.source == Some(process))
-    }
-
     /// The younger turk to whom the table is to be passed on now, if it has arrived.
     pub(crate) fn heir_due(&self) -> Option<(ProcessId, Epoch)> {
         let setup = self.setup.as_ref()?;

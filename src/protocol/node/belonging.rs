@@ -414,6 +414,9 @@ impl Node {
                     }
                 }
             }
+            if !same_elder {
+                node.end_unbegun(turn);
+            }
             for grantor in node.grantors.values_mut() {
                 grantor.on_view(&view, &departed, &joined, turn);
                 if !same_elder {
@@ -447,6 +450,7 @@ impl Node {
     /// alone ends.
     pub(super) fn stand_down(&mut self, now: Time, ballot: Ballot) {
         let Some(view) = self.ballot_view() else { return };
+        let is_news = self.is_news(ballot);
         if self.is_alone() {
             self.lease.until = self.lease.until.max(now + view.timing.member_lease);
             if let Some(elder) = &mut self.elder {
@@ -456,8 +460,10 @@ impl Node {
         if ballot.process != self.config.me.process
             && let Some(elder) = &mut self.elder
         {
+            if is_news {
+                self.yield_until = now + view.timing.elder_lease;
+            }
             elder.deposed = true;
-            self.yield_until = now + view.timing.elder_lease;
         }
         if self.proposal.as_ref().is_some_and(|proposal| proposal.ballot < ballot) {
             self.proposal = None;

@@ -124,24 +124,6 @@ impl Node {
         }
     }
 
-    /// Who grants, or was named, after that term, as a grantor or an elder knows it: neither need have heard of it as a holder.
-    /// A term that was slow to begin may not begin beside it.
-    pub(super) fn follows(
-        &self,
-        from: ProcessId,
-        service: &ServiceName,
-        epoch: Epoch,
-        turn: &Turn,
-    ) -> Option<(Option<ProcessId>, Epoch)> {
-        if planted!(turn.mutant, HeedOldTerms) {
-            return None;
-        }
-        let own = self.grantors.get(service).filter(|own| own.epoch() > epoch && !own.waits_for(from));
-        let own = own.map(Grantor::epoch);
-        let named = self.elder.as_ref().and_then(|elder| elder.registry.follows(service, epoch));
-        own.map(|own| (Some(turn.me), own)).or(named)
-    }
-
     /// There is a newer grantor than the one here. One that acts will hear from it; one that still waits for the reports of
     /// others would wait for ever.
     pub(super) fn on_deposed(&mut self, service: &ServiceName, by: Option<ProcessId>, epoch: Epoch, turn: &mut Turn) {
@@ -259,7 +241,7 @@ impl Node {
     pub(super) fn on_settle(&mut self, from: ProcessId, service: &ServiceName, request: RequestId, turn: &mut Turn) {
         let known = self.holder.grantor(service).0.filter(|by| *by != turn.me);
         let settled = match (self.grantors.get(service), known, &self.elder) {
-            (Some(grantor), ..) => grantor.is_settled(from),
+            (Some(grantor), ..) => grantor.is_settled(from, request, turn),
             _ if planted!(turn.mutant, SettleElsewhere) => Ok(()),
             (_, Some(by), _) => Err(Some(by)),
             (.., Some(elder)) if self.has_authority(turn.now) => elder.registry.is_settled(service),
@@ -320,6 +302,24 @@ impl Node {
             grantor_ended(service, grantor.epoch(), turn);
             grantor.close(Some((by, epoch)), turn);
             self.holder.on_superseded(service, by, turn);
+        }
+    }
+
+    /// There is another elder. It knows of nobody whom a former one named and who has not begun, and may have named others
+    /// since: a term that began only now could begin after them. Who wants to be named asks again.
+    pub(super) fn end_unbegun(&mut self, turn: &mut Turn) {
+        if planted!(turn.mutant, BeginForFormerElder) {
+            return;
+        }
+        let over = |grantor: &Grantor| !grantor.is_acting();
+        let services: Vec<ServiceName> =
+            self.grantors.iter().filter(|(_, grantor)| over(grantor)).map(|(service, _)| service.clone()).collect();
+        for service in services {
+            if let Some(grantor) = self.grantors.remove(&service) {
+                self.departing.remove(&service);
+                lost_grantor(&service, grantor.epoch(), turn);
+                grantor.close(None, turn);
+            }
         }
     }
 

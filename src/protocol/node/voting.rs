@@ -122,9 +122,12 @@ impl Node {
             Notice::Prepare { instance, ballot, dead } => {
                 self.believe(now, speaker.vote, dead, out);
                 if self.on_canvass(now, &speaker, instance, ballot, out) == Some(true) {
+                    let is_news = self.is_news(ballot);
                     self.stand_down(now, ballot);
                     if let Some(view) = self.ballot_view() {
-                        self.yield_until = self.yield_until.max(now + view.timing.retry * 4);
+                        if is_news {
+                            self.yield_until = self.yield_until.max(now + view.timing.retry * 4);
+                        }
                         let answer = self.acceptor.on_prepare(view.elder().process, instance, ballot);
                         let answer = match answer {
                             Notice::Promise { .. } if planted!(self.config.mutant, ForgetAccepted) => {
@@ -170,6 +173,12 @@ impl Node {
             Notice::Nack { instance, promised } if self.is_open(instance) => self.on_nack(now, promised, out),
             _ => {}
         }
+    }
+
+    /// Whether this process has not promised that ballot its vote yet. A candidate that hears nobody says the same for ever,
+    /// and is waited for once.
+    pub(super) fn is_news(&self, ballot: Ballot) -> bool {
+        self.acceptor.promised != Some(ballot) || planted!(self.config.mutant, YieldForEver)
     }
 
     /// This process as a voter.

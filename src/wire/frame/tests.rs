@@ -85,8 +85,8 @@ fn messages() -> Vec<Message> {
     let mut messages = vec![
         Message::WhoGrants { service: service.clone() },
         Message::GrantorIs { service: service.clone(), grantor: ProcessId(1), epoch },
-        Message::Become { service: service.clone() },
-        Message::Outbid { service: service.clone(), by: ProcessId(1) },
+        Message::Become { service: service.clone(), request: RequestId(7) },
+        Message::Outbid { service: service.clone(), request: RequestId(7), by: ProcessId(1) },
         Message::Acts { service: service.clone(), epoch },
         Message::Yield { service: service.clone(), epoch, to: ProcessId(1) },
         Message::Vacant { service: service.clone(), epoch },
