@@ -41,11 +41,17 @@ impl World {
     fn restore_part(&mut self, core: &[usize]) {
         self.record_line(None, Entry::Heal);
         self.note(0, |_| format!("(healed, as far as {core:?} go)"));
+        self.core_suffices = self.is_sufficient(core);
         self.core = Some(core.iter().copied().collect());
         for rule in 0..self.rules.len() {
             self.let_go(RuleId(rule));
         }
         self.bring_back(core);
+    }
+
+    /// Whether those of whom everything is demanded could do without the others when that began.
+    pub(crate) fn core_sufficed(&self) -> bool {
+        self.core_suffices
     }
 
     /// Wakes who is stopped and starts who is down of these.
@@ -84,10 +90,21 @@ impl World {
     fn demand_all(&mut self) -> bool {
         let demand = Demand::of(&self.common.timing);
         converges_after_heal::demand(self, &demand)
+            && self.outlast_expulsions(&demand)
             && no_lost_wakeup::demand(self, &demand)
             && last_young_turk_wins::demand(self, &demand)
             && no_leaked_hold::demand(self, &demand)
             && self.record_rest()
+    }
+
+    /// Beyond the clock bound a member may believe in its lease when the elder knows it to be over, and be put out just
+    /// after everybody had come together: it comes again.
+    fn outlast_expulsions(&mut self, demand: &Demand) -> bool {
+        if self.bounded {
+            return true;
+        }
+        self.run_for(self.common.timing.member_lease);
+        converges_after_heal::demand(self, demand)
     }
 
     /// Virtual seconds so far.

@@ -6,7 +6,7 @@ use crate::chance::mix;
 use crate::chaos::{Plan, run_seed};
 use crate::invariants::Break;
 use crate::log::Log;
-use crate::step::Step;
+use crate::step::{Step, Wanted};
 use crate::world::World;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -68,15 +68,17 @@ pub fn shrink_log(log: &Log, found: &Break, prepare: impl Fn(World) -> World) ->
     }
     let mut small = log.clone();
     small.steps.retain(|(at, step)| *at <= whole.now && !step.is_remark());
+    let farewell = small.steps.split_off(begin_of_farewell(&small.steps));
     let mut runs = MAX_LOGS;
     let left = std::cell::Cell::new(MAX_LOGS);
     let luck = std::cell::Cell::new(log.scene.seed);
     let breaks = |steps: Vec<(u64, Step)>| {
-        let mut small = Log { steps, ..log.clone() };
+        let mut small = Log { steps: [steps, farewell.clone()].concat(), ..log.clone() };
         let lucks = (0..LUCKS).map(|n| if n == 0 { luck.get() } else { mix(&[log.scene.seed, n]) });
         let found = lucks.take_while(|_| left.replace(left.get().saturating_sub(1)) > 0).find(|seed| {
             small.scene.seed = *seed;
-            is_same(replay(&small).broken(), found)
+            let world = replay(&small);
+            is_same(world.broken(), found) && world.core_sufficed()
         });
         luck.set(found.unwrap_or(luck.get()));
         found.is_some()
@@ -92,11 +94,23 @@ pub fn shrink_log(log: &Log, found: &Break, prepare: impl Fn(World) -> World) ->
     small.steps = only_calls(&small.steps, &calls);
     left.set(MAX_LOGS / 2);
     small.steps = reduce(&small.steps, &mut runs, |kept| breaks(kept.to_vec()));
+    small.steps.extend(farewell);
     small.scene.seed = luck.get();
     small.steps = with_remarks(&small.steps, log.steps.iter().filter(|(_, step)| step.is_remark()));
     rename(&mut small.steps);
     small.end = replay(&small).now;
     small
+}
+
+/// Where the part of a log begins that abandons all but some and demands everything of these: whoever is not abandoned
+/// after all would take part, and nothing could be demanded.
+fn begin_of_farewell(steps: &[(u64, Step)]) -> usize {
+    match steps.last() {
+        Some((_, Step::RestorePart(_))) => {
+            steps.iter().rposition(|(_, step)| *step == Step::Heal).unwrap_or(steps.len())
+        }
+        _ => steps.len(),
+    }
 }
 
 /// The steps without those of other calls.
@@ -125,15 +139,25 @@ fn with_remarks<'a>(steps: &[(u64, Step)], remarks: impl Iterator<Item = &'a (u6
     all
 }
 
-/// Counts the calls that are left from 0.
-fn rename(steps: &mut [(u64, Step)]) {
+/// Counts the calls that are left from 0. A look at the place of a call that is left out meant nothing, and goes.
+fn rename(steps: &mut Vec<(u64, Step)>) {
     let mut names = BTreeMap::new();
-    for (_, step) in steps {
+    for (_, step) in steps.iter_mut() {
         if let Some(call) = step.call_mut() {
             let next = names.len();
             *call = *names.entry(*call).or_insert(next);
         }
     }
+    steps.retain_mut(|(_, step)| match step {
+        Step::Ask { wanted: Wanted::SeePlace(of), .. } => match names.get(of) {
+            Some(name) => {
+                *of = *name;
+                true
+            }
+            None => false,
+        },
+        _ => true,
+    });
 }
 
 /// Writes the log of a break of `seed` to a file in `folder`, with what comes of it and the demand that everything works
@@ -172,6 +196,32 @@ mod tests {
         let kept = reduce(&all, &mut runs, |kept| [7, 8, 150, 299].iter().all(|one| kept.contains(one)));
         assert_eq!(kept, [7, 8, 150, 299]);
         assert!(MAX_LOGS - runs < 150, "{} runs", MAX_LOGS - runs);
+    }
+
+    #[test]
+    fn who_looks_at_a_place_looks_at_the_same_one_under_its_new_number() {
+        let look = |call, of| Step::Ask {
+            call,
+            place: 0,
+            service: "till".to_string(),
+            wanted: Wanted::SeePlace(of),
+            owner: 0,
+            says: String::new(),
+            wait: elderlock::protocol::Wait::Try,
+            lease: None,
+        };
+        let mut steps: Vec<_> = [Step::Release(7), look(9, 7), look(10, 8)].into_iter().map(|step| (0, step)).collect();
+        rename(&mut steps);
+        assert_eq!(steps, [(0, Step::Release(0)), (0, look(1, 0))]);
+    }
+
+    #[test]
+    fn what_abandons_the_others_stays() {
+        let steps = [Step::Heal, Step::Crash(0), Step::Heal, Step::Crash(1), Step::RestorePart(vec![0, 2])];
+        let mut steps: Vec<_> = steps.into_iter().enumerate().map(|(at, step)| (at as u64, step)).collect();
+        assert_eq!(begin_of_farewell(&steps), 2);
+        steps.push((5, Step::Restore));
+        assert_eq!(begin_of_farewell(&steps), 6);
     }
 
     #[test]

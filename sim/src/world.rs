@@ -63,6 +63,8 @@ pub struct World {
     pub(crate) viewed_at: u64,
     /// Those of whom everything is demanded after healing; `None`: everybody.
     pub(crate) core: Option<BTreeSet<usize>>,
+    /// Whether those could do without the others when that began.
+    pub(crate) core_suffices: bool,
     /// The gossip machines of all places, if they run.
     pub(crate) gossip: Option<Vec<Gossip>>,
     /// What steps refer to by name.
@@ -126,6 +128,7 @@ impl World {
             stirred: false,
             viewed_at: 0,
             core: None,
+            core_suffices: true,
             gossip: None,
             named: Named::default(),
             started: false,

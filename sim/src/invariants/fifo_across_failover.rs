@@ -42,7 +42,10 @@ impl FifoAcrossFailover {
                 self.places.entry(ask).or_insert(ticket);
             }
         }
-        self.reported.insert((process, service.clone()), epoch);
+        // An earlier report may be sent once more.
+        let latest = self.reported.entry((process, service.clone())).or_insert(epoch);
+        *latest = epoch.max(*latest);
+        let epoch = *latest;
         self.told.retain(|(_, to, _), (ask, ticket)| {
             *to != process || world.call(*ask).service != *service || ticket.epoch >= epoch
         });

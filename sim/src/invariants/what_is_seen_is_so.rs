@@ -8,7 +8,7 @@
 //! believed before. Waiters are known by what they say of themselves; of those who cannot be told apart nothing is said.
 
 use super::{Count, Fact, Invariant, Kept, Verdict, stretched};
-use crate::history::{Ask, Deed, Key, lock_name};
+use crate::history::{Ask, Call, Deed, Key, lock_name};
 use crate::world::World;
 use elderlock::protocol::{
     Event, HolderInfo, Look, Message, Outcome, Packet, ProcessId, RequestId, Seen, WaiterInfo, Want,
@@ -104,18 +104,18 @@ impl WhatIsSeenIsSo {
                 Some(name) => want.names().contains(name),
                 None => false,
             };
-            let mut calls = world.history().calls.iter().filter(|call| call.process == waiter.process);
             let asks = |deed: &Deed| matches!(deed, Deed::Hold(want) if wants(want));
-            if !calls.any(|call| call.metadata == waiter.metadata && asks(&call.deed)) {
+            let of_this = |call: &&Call| call.process == waiter.process && call.metadata == waiter.metadata;
+            let mut calls = world.history().calls.iter().filter(of_this).filter(|call| asks(&call.deed));
+            if calls.next().is_none() {
                 let what = format!("this one waits for {}, and it did not ask: {waiter:?}", lock_name(key));
                 return Err(format!("m{place} says that {what}"));
             }
-            let mut these = waits.iter().filter(|((process, _), wait)| {
+            let this = waits.iter().find(|((process, _), wait)| {
                 *process == waiter.process && wait.metadata == waiter.metadata && wants(&wait.want)
             });
-            // It may have been granted in the same step, and if it was one of two, the other is left.
-            let is_single = waiters.iter().filter(|other| *other == waiter).count() == 1;
-            let (Some((_, wait)), None, true) = (these.next(), these.next(), is_single) else { continue };
+            // It may have been granted in the same step; if another call says the same of itself, that one may be left.
+            let (Some((_, wait)), None) = (this, calls.next()) else { continue };
             self.premises += u64::from(last.is_some());
             if wait.ticket < last {
                 let what = format!("{waiter:?} with {:?} waits after one with {last:?}", wait.ticket);
