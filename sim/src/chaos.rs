@@ -131,7 +131,10 @@ impl Run {
         }
         self.disturbed = (self.world.now, self.world.history().calls.len());
         if self.world.broken().is_none() {
-            let core = if plan.partial { self.draw_core(&mut dice) } else { None };
+            let core = if plan.partial { self.draw_core(plan, &mut dice) } else { None };
+            if self.world.broken().is_some() {
+                return;
+            }
             self.complete = match core {
                 Some(core) => {
                     self.part = true;
@@ -208,11 +211,22 @@ impl Run {
     }
 
     /// A part of the members that can go on by itself, if there is one: all, and then one after the other is left
-    /// out, as long as the rest suffices.
-    fn draw_core(&self, dice: &mut Dice) -> Option<Vec<usize>> {
+    /// out, as long as the rest suffices. Often the elder is the first: who is older than all the others is in their way.
+    /// A quarter of the time another takes its place before.
+    fn draw_core(&mut self, plan: &Plan, dice: &mut Dice) -> Option<Vec<usize>> {
         let mut core: Vec<usize> = self.world.places().collect();
+        let mut first = self.world.find_elder().filter(|_| dice.chance(500_000));
+        if let Some(elder) = first.filter(|_| dice.chance(500_000)) {
+            // Nobody hears it for so long that another takes its place, and then it hears nobody.
+            self.apply(Step::Heal);
+            for other in core.iter().filter(|other| **other != elder) {
+                self.apply(Step::Cut(elder, *other));
+            }
+            self.world.run_for(plan.timing.elder_lease * 2);
+        }
         for _ in 0..dice.between(1, 2 * core.len() as u64) {
-            let out = dice.below(core.len() as u64) as usize;
+            let drawn = dice.below(core.len() as u64) as usize;
+            let out = first.take().and_then(|elder| core.iter().position(|place| *place == elder)).unwrap_or(drawn);
             let rest: Vec<usize> = core.iter().copied().filter(|place| *place != core[out]).collect();
             if self.world.is_sufficient(&rest) {
                 core = rest;
@@ -226,8 +240,8 @@ impl Run {
         let others: Vec<usize> = self.world.places().filter(|place| !core.contains(place)).collect();
         self.apply(Step::Heal);
         for &place in &others {
-            let is_heard = dice.chance(300_000);
-            match dice.below(3) {
+            let is_heard = dice.chance(600_000);
+            match dice.below(4) {
                 0 => _ = self.apply(Step::Crash(place)),
                 1 => _ = self.apply(Step::Pause(place)),
                 _ => {
