@@ -256,16 +256,21 @@ async fn of_several_young_turks_each_hears_the_truth() {
     let held = lock(&services[0], "x").await;
     let bids: Vec<_> =
         services[1..].iter().map(|service| tokio::spawn(service.become_grantor().into_future())).collect();
-    let mut won = 0;
-    for bid in bids {
+    let mut winners = Vec::new();
+    for (asker, bid) in (1..).zip(bids) {
         match soon(bid).await.expect("no panic") {
-            Ok(()) => won += 1,
-            Err(BecomeError::Superseded { by }) => assert!(members.iter().any(|member| member.process() == by)),
+            Ok(()) => winners.push(asker),
+            // By another of those who asked, not by itself and not by the one that did not ask.
+            Err(BecomeError::Superseded { by }) => {
+                let askers = (1..members.len()).filter(|other| *other != asker);
+                assert!(askers.map(|other| members[other].process()).any(|process| process == by), "{asker}: {by}");
+            }
             Err(error) => panic!("{error}"),
         }
     }
-    assert!(won > 0);
     until(|| grantors(&services).len() == 1).await;
+    let last = grantors(&services)[0];
+    assert!(winners.contains(&last), "{last} grants, and {winners:?} heard that they had won");
     held.fence().expect("it is still held");
 }
 
@@ -543,6 +548,10 @@ async fn a_member_that_left_holds_nothing() {
 async fn idle_names_leave_nothing() {
     let members = members(3).await;
     let services = services(&members, "s").await;
+    let known = || members.iter().flat_map(|member| member.status().services).map(|of| of.locks.len()).sum::<usize>();
+    let guard = lock(&services[0], "seen").await;
+    until(|| known() == 1).await;
+    guard.release().await.expect("it was held");
     let mut tasks = Vec::new();
     for service in services.clone() {
         tasks.push(tokio::spawn(async move {
@@ -562,6 +571,7 @@ async fn idle_names_leave_nothing() {
         })
     })
     .await;
+    assert_eq!(known(), 0);
 }
 
 /// DistributedLockServiceDUnitTest.testLockQuery: the holder can be seen from the grantor and from others, and is gone after
