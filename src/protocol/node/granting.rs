@@ -305,8 +305,9 @@ impl Node {
         }
     }
 
-    /// There is another elder. It knows of nobody whom a former one named and who has not begun, and may have named others
-    /// since: a term that began only now could begin after them. Who wants to be named asks again.
+    /// There is another elder, or may have been one meanwhile. It knows of nobody whom a former one named and who has not
+    /// begun, and may have named others since: a term that began only now could begin after them. Who wants to be named asks
+    /// again. If it is the same elder all the time it is told, or it would wait for this one.
     pub(super) fn end_unbegun(&mut self, turn: &mut Turn) {
         if planted!(turn.mutant, BeginForFormerElder) {
             return;
@@ -317,7 +318,7 @@ impl Node {
         for service in services {
             if let Some(grantor) = self.grantors.remove(&service) {
                 self.departing.remove(&service);
-                lost_grantor(&service, grantor.epoch(), turn);
+                grantor_ended(&service, grantor.epoch(), turn);
                 grantor.close(None, turn);
             }
         }
