@@ -27,8 +27,13 @@ pub fn demand(world: &mut World, demand: &Demand) -> bool {
     for service in services {
         let service = service.as_str();
         for &place in places.iter().rev().take(2) {
-            let ask = world.become_grantor(place, service);
+            let mut ask = world.become_grantor(place, service);
             world.run_until(|world| world.is_answered(ask), demand.answer);
+            // What somebody had asked before the healing may have come after it.
+            if let Some(Outcome::Superseded(_)) = world.outcome(ask) {
+                ask = world.become_grantor(place, service);
+                world.run_until(|world| world.is_answered(ask), demand.answer);
+            }
             // What it had of its lease may have been a short rest.
             let acts = world.run_until(|world| world.find_grantor(service) == Some(place), demand.answer);
             if world.outcome(ask) != Some(&Outcome::Won) || !acts {

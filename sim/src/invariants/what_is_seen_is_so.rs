@@ -165,7 +165,6 @@ impl Invariant for WhatIsSeenIsSo {
                     self.told.push((*ask, seen.clone()));
                 }
             }
-            Fact::Ends { process, .. } => self.on_its_way.retain(|(whose, _)| whose != process),
             Fact::Event { place, event: Event::Resumed, .. } => self.resumed = Some(*place),
             Fact::Stepped { place } => {
                 let resumed = self.resumed.take() == Some(*place);
