@@ -131,15 +131,11 @@ impl Run {
         }
         self.disturbed = (self.world.now, self.world.history().calls.len());
         if self.world.broken().is_none() {
-            let deaf = if plan.partial { self.replace_elder(plan, &mut dice) } else { None };
-            if self.world.broken().is_some() {
-                return;
-            }
-            let core = if plan.partial { self.draw_core(deaf, &mut dice) } else { None };
+            let core = if plan.partial { self.draw_core(&mut dice) } else { None };
             self.complete = match core {
                 Some(core) => {
                     self.part = true;
-                    self.abandon_all_but(&core, deaf, &mut dice);
+                    self.abandon_all_but(&core, &mut dice);
                     self.apply(Step::RestorePart(core))
                 }
                 None => self.apply(Step::Restore),
@@ -211,24 +207,12 @@ impl Run {
         }
     }
 
-    /// Now and then nobody hears the elder for so long that another takes its place. It is left behind then, heard and deaf.
-    fn replace_elder(&mut self, plan: &Plan, dice: &mut Dice) -> Option<usize> {
-        let elder = self.world.find_elder().filter(|_| dice.chance(250_000))?;
-        self.apply(Step::Heal);
-        for other in self.world.places().filter(|other| *other != elder) {
-            self.apply(Step::Cut(elder, other));
-        }
-        self.world.run_for(plan.timing.elder_lease * 2);
-        Some(elder)
-    }
-
     /// A part of the members that can go on by itself, if there is one: all, and then one after the other is left
-    /// out, as long as the rest suffices; `first` before the others.
-    fn draw_core(&self, mut first: Option<usize>, dice: &mut Dice) -> Option<Vec<usize>> {
+    /// out, as long as the rest suffices.
+    fn draw_core(&self, dice: &mut Dice) -> Option<Vec<usize>> {
         let mut core: Vec<usize> = self.world.places().collect();
         for _ in 0..dice.between(1, 2 * core.len() as u64) {
-            let drawn = dice.below(core.len() as u64) as usize;
-            let out = first.take().and_then(|deaf| core.iter().position(|place| *place == deaf)).unwrap_or(drawn);
+            let out = dice.below(core.len() as u64) as usize;
             let rest: Vec<usize> = core.iter().copied().filter(|place| *place != core[out]).collect();
             if self.world.is_sufficient(&rest) {
                 core = rest;
@@ -238,14 +222,12 @@ impl Run {
     }
 
     /// The others are killed, stopped, deafened or cut off for good, or whatever became of them stays as it is.
-    fn abandon_all_but(&mut self, core: &[usize], deaf: Option<usize>, dice: &mut Dice) {
+    fn abandon_all_but(&mut self, core: &[usize], dice: &mut Dice) {
         let others: Vec<usize> = self.world.places().filter(|place| !core.contains(place)).collect();
         self.apply(Step::Heal);
         for &place in &others {
-            let is_deaf = deaf == Some(place);
-            let is_heard = dice.chance(300_000) || is_deaf;
+            let is_heard = dice.chance(300_000);
             match dice.below(3) {
-                _ if is_deaf => core.iter().for_each(|other| _ = self.apply(Step::Cut(*other, place))),
                 0 => _ = self.apply(Step::Crash(place)),
                 1 => _ = self.apply(Step::Pause(place)),
                 _ => {

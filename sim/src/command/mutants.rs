@@ -126,6 +126,8 @@ mod hunt {
             Mutant::DealInHeardView => Some("scripts/former_elder_names_beside_the_next"),
             Mutant::BeginForFormerElder => Some("regressions/an_old_term_begins_after_one_that_nobody_remembers"),
             Mutant::SettleBlindly => Some("regressions/a_grantor_still_has_what_was_given_up_at_another"),
+            Mutant::ReviveTheDeaf => Some("regressions/an_elder_that_hears_nobody_comes_back_again_and_again"),
+            Mutant::KeepTheDeaf => Some("regressions/a_ghost_that_hears_nobody_stays"),
             Mutant::YieldForEver => Some("regressions/a_candidate_that_hears_nobody_is_waited_for"),
             Mutant::HeirVotesAtOnce => Some("scripts/heirs_do_not_vote_at_once"),
             _ => None,
