@@ -58,10 +58,10 @@ impl WhatIsSeenIsSo {
         for holder in holders {
             self.premises += 1;
             let is_it = |(key, token): (&Key, _)| key.1 == holder.name && token == holder.token;
-            // The grant may be on its way still.
+            // The grant may be on its way still. Beyond the clock bound a former grantor may grant beside the next.
             let fits = world.history().calls.iter().filter(|call| call.process == holder.process).any(|call| {
                 let wants = call.keys.iter().any(|(_, name)| *name == holder.name);
-                let granted = call.token().is_none() || call.tokens().any(is_it);
+                let granted = !world.bounded || call.token().is_none() || call.tokens().any(is_it);
                 let lasted = !world.bounded || holder.held_for <= stretched(world, world.now - call.asked);
                 wants && granted && lasted && call.metadata == holder.metadata
             });
