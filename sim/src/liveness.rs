@@ -30,6 +30,7 @@ impl World {
     /// Heals the network, wakes who is stopped and starts who is down.
     pub fn restore(&mut self) {
         self.heal();
+        (self.core, self.core_suffices) = (None, true);
         self.record_line(None, Entry::Heal);
         for rule in 0..self.rules.len() {
             self.drop_held(RuleId(rule));
@@ -47,11 +48,6 @@ impl World {
             self.let_go(RuleId(rule));
         }
         self.bring_back(core);
-    }
-
-    /// Whether those of whom everything is demanded could do without the others when that began.
-    pub(crate) fn core_sufficed(&self) -> bool {
-        self.core_suffices
     }
 
     /// Wakes who is stopped and starts who is down of these.

@@ -78,7 +78,7 @@ pub fn shrink_log(log: &Log, found: &Break, prepare: impl Fn(World) -> World) ->
         let found = lucks.take_while(|_| left.replace(left.get().saturating_sub(1)) > 0).find(|seed| {
             small.scene.seed = *seed;
             let world = replay(&small);
-            is_same(world.broken(), found) && world.core_sufficed()
+            is_same(world.broken(), found) && world.core_suffices
         });
         luck.set(found.unwrap_or(luck.get()));
         found.is_some()

@@ -20,9 +20,11 @@ struct Entry {
     /// The youngest that was named, and has not declined or left.
     grantor: Option<(ProcessId, Epoch)>,
     /// Since when that one acts; `None`: its table is still on its way.
-    acts: Option<Time>,
-    /// Who may have the table while nobody younger acts.
+    since: Option<Time>,
+    /// Who was named before that one and may have the table, while nobody younger acts.
     source: Option<(ProcessId, Epoch)>,
+    /// The youngest that began to grant and has not said that it ended: it grants still if all who were named since are gone.
+    acted: Option<(ProcessId, Epoch)>,
     /// The youngest term that others have heard of. If its grantor is gone they believe in no earlier one.
     heard: Option<Epoch>,
     /// Those who were named since somebody last acted.
@@ -52,16 +54,24 @@ pub(crate) struct Registry {
 impl Entry {
     /// Who was named last, or, if that one declined or left, who grants until another is named.
     fn last(&self) -> Option<(ProcessId, Epoch)> {
-        self.grantor.or(self.source)
+        self.grantor.or(self.source).or(self.acted)
+    }
+
+    /// A grantor grants. Who was named after it may do so already, and say it first.
+    fn acts(&mut self, (grantor, epoch): (ProcessId, Epoch)) {
+        if self.acted.is_none_or(|(_, known)| known < epoch) {
+            self.acted = Some((grantor, epoch));
+        }
     }
 
     /// Forgets processes that are gone.
     fn keep(&mut self, is_there: impl Fn(ProcessId) -> bool) {
         if self.grantor.is_some_and(|(process, _)| !is_there(process)) {
             self.grantor = None;
-            self.acts = None;
+            self.since = None;
         }
         self.source = self.source.filter(|(process, _)| is_there(*process));
+        self.acted = self.acted.filter(|(process, _)| is_there(*process));
     }
 }
 
@@ -156,7 +166,8 @@ impl Registry {
             // Who was named after it and has gone since may have left its table to a younger one.
             if grantor == from && entry.last().is_none_or(|(_, known)| known < epoch) {
                 entry.grantor = Some((grantor, epoch));
-                entry.acts = Some(turn.now);
+                entry.acts((grantor, epoch));
+                entry.since = Some(turn.now);
                 if !self.is_exhausted() && self.hungry.remove(&(service.clone(), grantor, epoch)) {
                     self.deal_more(service, grantor, epoch, turn);
                 }
@@ -255,14 +266,15 @@ impl Registry {
             Some((process, _)) => Origin::Predecessor(process),
             None => Origin::Everyone,
         };
-        if entry.acts.is_some() || entry.grantor.is_none() {
+        if entry.since.is_some() || entry.grantor.is_none() {
             entry.line.clear();
         }
         entry.line.insert(process);
         *entry = Entry {
             grantor: Some((process, epoch)),
-            acts: None,
+            since: None,
             source,
+            acted: entry.acted,
             heard: None,
             line: std::mem::take(&mut entry.line),
             vacant: false,
@@ -297,9 +309,9 @@ impl Registry {
     fn advance(&mut self, service: &ServiceName, may_name: bool, turn: &mut Turn) {
         let Some(&(turk, _)) = self.turks.get(service) else { return };
         let (is_known, is_due) = match self.entries.get(service) {
-            Some(Entry { grantor: Some(_), acts: Some(since), .. }) => (true, *since + min_service(turn) <= turn.now),
+            Some(Entry { grantor: Some(_), since: Some(since), .. }) => (true, *since + min_service(turn) <= turn.now),
             // While a table is on its way the line grows, but nobody joins it twice.
-            Some(Entry { grantor: Some(_), acts: None, line, .. }) => (true, !line.contains(&turk)),
+            Some(Entry { grantor: Some(_), since: None, line, .. }) => (true, !line.contains(&turk)),
             _ => (false, true),
         };
         // Where the grantor is known nobody else's word is missing.
@@ -319,17 +331,16 @@ impl Registry {
 
     /// When the next young turk may be named.
     pub(crate) fn deadline(&self, retry: Duration) -> Option<Time> {
-        let due = |service| self.entries.get(service).and_then(|entry: &Entry| entry.acts).map(|at| at + retry * 2);
+        let due = |service| self.entries.get(service).and_then(|entry: &Entry| entry.since).map(|at| at + retry * 2);
         self.turks.keys().filter_map(due).min()
     }
 
     /// A grantor acts.
     pub(crate) fn on_acts(&mut self, from: ProcessId, service: &ServiceName, epoch: Epoch, turn: &mut Turn) {
-        if let Some(entry) = self.entries.get_mut(service)
-            && entry.grantor == Some((from, epoch))
-            && entry.acts.is_none()
-        {
-            entry.acts = Some(turn.now);
+        let Some(entry) = self.entries.get_mut(service) else { return };
+        entry.acts((from, epoch));
+        if entry.grantor == Some((from, epoch)) && entry.since.is_none() {
+            entry.since = Some(turn.now);
             entry.source = None;
             entry.line.clear();
         }
@@ -361,13 +372,15 @@ impl Registry {
         }
     }
 
-    /// Who was named will not.
+    /// Who was named will not, or not any more.
     pub(crate) fn on_decline(&mut self, from: ProcessId, service: &ServiceName, epoch: Epoch, turn: &mut Turn) {
-        if let Some(entry) = self.entries.get_mut(service)
-            && entry.grantor == Some((from, epoch))
-        {
+        let Some(entry) = self.entries.get_mut(service) else { return };
+        let is_other = |known: &(ProcessId, Epoch)| *known != (from, epoch);
+        entry.source = entry.source.filter(is_other);
+        entry.acted = entry.acted.filter(is_other);
+        if entry.grantor == Some((from, epoch)) {
             entry.grantor = None;
-            entry.acts = None;
+            entry.since = None;
             if let Some((source, _)) = entry.source {
                 turn.say(source, Message::Declined { service: service.clone(), by: from });
             }

@@ -5,19 +5,22 @@ use super::*;
 
 impl Node {
     pub(super) fn on_inventory_wanted(&mut self, from: ProcessId, view: ViewNumber, turn: &mut Turn) {
-        let mut known: BTreeMap<ServiceName, (ProcessId, Epoch)> = BTreeMap::new();
+        let mut heard: BTreeMap<ServiceName, (ProcessId, Epoch)> = BTreeMap::new();
         for (service, grantor, epoch) in self.holder.known() {
             // Only the host itself says where its grantor is, so our own word counts for our own grantors only.
             let grantor = if grantor == turn.me { ProcessId(0) } else { grantor };
-            known.insert(service.clone(), (grantor, epoch));
+            heard.insert(service.clone(), (grantor, epoch));
         }
         for (service, early) in &self.early {
             if let Some((epoch, _)) = early.iter().max_by_key(|(epoch, _)| *epoch) {
-                known.entry(service.clone()).or_insert((ProcessId(0), *epoch));
+                heard.entry(service.clone()).or_insert((ProcessId(0), *epoch));
             }
         }
-        known.extend(self.grantors.iter().map(|(service, grantor)| (service.clone(), (turn.me, grantor.epoch()))));
-        let known: Vec<_> = known.into_iter().map(|(service, (grantor, epoch))| (service, grantor, epoch)).collect();
+        // Who grants may have heard of a younger grantor, which never began: it believes in its own term no more than others do.
+        heard.retain(|service, (_, epoch)| self.grantors.get(service).is_none_or(|own| own.epoch() < *epoch));
+        let hosted = self.grantors.iter().map(|(service, own)| (service.clone(), turn.me, own.epoch()));
+        let known: Vec<_> =
+            heard.into_iter().map(|(service, (grantor, epoch))| (service, grantor, epoch)).chain(hosted).collect();
         let mut parts = known.chunks(INVENTORY_PART).peekable();
         if parts.peek().is_none() {
             turn.say(from, Message::InventoryIs { view, known: Vec::new(), last: true });
@@ -57,10 +60,8 @@ impl Node {
         };
         self.departing.remove(&service);
         self.grantors.insert(service.clone(), grantor);
-        for (_, asked) in self.early.remove(&service).unwrap_or_default() {
-            if let Some(grantor) = self.grantors.get_mut(&service) {
-                grantor.on_ask(asked, turn);
-            }
+        for (asked_for, asked) in self.early.remove(&service).unwrap_or_default() {
+            self.on_ask(service.clone(), asked_for, asked, turn);
         }
         self.settle_bids(&service, turn);
     }
