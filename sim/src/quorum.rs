@@ -5,6 +5,7 @@ use crate::peer::Peer;
 use crate::record::{Entry, Line, Record};
 use crate::world::World;
 use elderlock::protocol::{Change, Notice, Packet, ProcessId, Time, View};
+use std::collections::BTreeSet;
 
 /// How processes are to end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -214,11 +215,16 @@ impl Loss {
     pub fn of(record: &Record, council: usize) -> Option<Loss> {
         let is_forced = |line: &Line| matches!(&line.entry, Entry::Event { name } if name == "forced");
         let before = &record.lines[..record.lines.iter().position(is_forced)?];
+        let is_end = |line: &&Line| matches!(&line.entry, Entry::End { .. });
+        let ended: BTreeSet<_> = before.iter().filter(is_end).map(|line| (line.place, line.life)).collect();
         let number = |line: &Line| match &line.entry {
             Entry::View { number, .. } => Some(*number),
             _ => None,
         };
-        let last = before.iter().filter_map(number).max()?;
+        // A view that only those saw who have ended since is of no use to the others: theirs is the one before.
+        let seen = |line: &&Line| !ended.contains(&(line.place, line.life));
+        let last = before.iter().filter(seen).filter_map(number).max();
+        let last = last.or_else(|| before.iter().filter_map(number).max())?;
         let decided = before.iter().find(|line| number(line) == Some(last))?;
         let Entry::View { members, lives, ghosts, .. } = &decided.entry else { return None };
         let processes = members.iter().copied().zip(lives.iter().copied());
@@ -245,5 +251,40 @@ impl Loss {
         } else {
             Loss::Ended
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn view(number: u32, members: &[usize], ghosts: &[usize]) -> Entry {
+        let (members, lives) = (members.to_vec(), vec![1; members.len()]);
+        let ghosts = ghosts.iter().map(|ghost| (*ghost, 1)).collect();
+        Entry::View { number, members, lives, ghosts, founder: (0, 1) }
+    }
+
+    /// Places 0, 1 and 2 have view 1; then come these, and place 2 is forced.
+    fn forced_after(then: Vec<(usize, Entry)>) -> Option<Loss> {
+        let forced = Entry::Event { name: "forced".to_string() };
+        let known = (0..3).map(|place| (place, view(1, &[0, 1, 2], &[])));
+        let entries = known.chain(then).chain([(2, forced)]);
+        let line = |(at, (place, entry)): (usize, _)| Line { at: at as u64, place: Some(place), life: 1, entry };
+        Loss::of(&Record { lines: entries.enumerate().map(line).collect() }, 7)
+    }
+
+    fn killed(place: usize) -> (usize, Entry) {
+        (place, Entry::End { how: "killed".to_string() })
+    }
+
+    #[test]
+    fn a_view_that_only_the_dead_saw_is_not_what_the_living_count_on() {
+        let decided = |ghosts: &[usize]| view(2, &[1, 2], ghosts);
+        let unseen = vec![(0, decided(&[1])), killed(0), killed(1)];
+        assert_eq!(forced_after(unseen), Some(Loss::Ended), "of view 1, which is all that place 2 knows");
+        let seen = vec![(0, decided(&[1])), (2, decided(&[1])), killed(0), killed(1)];
+        assert_eq!(forced_after(seen), Some(Loss::Unexplained), "place 2 has all votes of view 2, and knows it");
+        assert_eq!(forced_after(vec![killed(1), (0, decided(&[])), (2, decided(&[]))]), Some(Loss::Overtaken));
+        assert_eq!(forced_after(vec![]), Some(Loss::Unexplained));
     }
 }
