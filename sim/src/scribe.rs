@@ -204,7 +204,7 @@ impl World {
             }
             Outcome::TimedOut => fail("timed out"),
             Outcome::Held(_) => fail("held"),
-            Outcome::Waited => fail("waited for"),
+            Outcome::Waited(_) => fail("waited for"),
             Outcome::Undecided => fail("undecided"),
             Outcome::Deadlock => fail("deadlock"),
             Outcome::Won => fail("won"),

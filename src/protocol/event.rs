@@ -244,8 +244,8 @@ pub enum Outcome {
     TimedOut,
     /// `Try`: somebody has it.
     Held(HolderInfo),
-    /// `Try`: others wait for it.
-    Waited,
+    /// `Try`: others wait for this lock, or to suspend the service.
+    Waited(Option<LockName>),
     /// `Try`, or a look: nobody can say at the moment.
     Undecided,
     /// The suspension would wait for another one that waits for us.

@@ -479,7 +479,7 @@ impl Holder {
         let outcome = match (refusal, &entry.at_limit) {
             (Refusal::Deadlock, _) => Outcome::Deadlock,
             (Refusal::Held(holder), Outcome::Undecided) => Outcome::Held(holder),
-            (Refusal::Waited, Outcome::Undecided) => Outcome::Waited,
+            (Refusal::Waited(name), Outcome::Undecided) => Outcome::Waited(name),
             (_, at_limit) => at_limit.clone(),
         };
         self.forget(request);

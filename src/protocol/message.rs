@@ -349,8 +349,8 @@ pub struct WaiterInfo {
 pub enum Refusal {
     /// It did not want to wait, and this stands in its way.
     Held(HolderInfo),
-    /// It did not want to wait, and others were there first.
-    Waited,
+    /// It did not want to wait, and others were there first: they wait for this lock, or to suspend the service.
+    Waited(Option<LockName>),
     /// It did not want to wait, and the grantor cannot say yet.
     Undecided,
     /// Its owner holds something and wants to suspend the service, and so does another that holds something and was

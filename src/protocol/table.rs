@@ -143,7 +143,7 @@ impl Table {
 
     /// Whether a request that is not in the table could be granted at once, or what stands in its way.
     pub(crate) fn is_free(&self, process: ProcessId, entry: &Entry, now: Time) -> Result<(), Refusal> {
-        let held = |name, key| self.info(name, key, now).map_or(Refusal::Waited, Refusal::Held);
+        let held = |name, key| self.info(name, key, now).map_or(Refusal::Waited(name.cloned()), Refusal::Held);
         let suspends = entry.want == Want::Suspension;
         if suspends && self.deadlocks(process, entry.owner) {
             return Err(Refusal::Deadlock);
@@ -166,14 +166,16 @@ impl Table {
             {
                 return Err(held(Some(name), key));
             }
-            return if self.first().is_some() { Err(Refusal::Waited) } else { Ok(()) };
+            return if self.first().is_some() { Err(Refusal::Waited(None)) } else { Ok(()) };
         }
         let is_before = |rank: &Rank| passes.is_none_or(|ticket| rank.0 < ticket);
-        let heads = entry.want.names().iter().filter_map(|name| self.head(name));
-        if heads.chain(self.suspensions.first().copied()).any(|rank| is_before(&rank)) {
-            return Err(Refusal::Waited);
+        if self.suspensions.first().is_some_and(is_before) {
+            return Err(Refusal::Waited(None));
         }
-        Ok(())
+        match entry.want.names().iter().find(|name| self.head(name).is_some_and(|rank| is_before(&rank))) {
+            Some(name) => Err(Refusal::Waited(Some(name.clone()))),
+            None => Ok(()),
+        }
     }
 
     /// Whether somebody has the suspension.

@@ -142,7 +142,7 @@ impl Drop for Acquire {
 /// For the label `outcome` of a wait.
 fn refusal(outcome: &Outcome) -> &'static str {
     match outcome {
-        Outcome::Held(_) | Outcome::Waited => "held",
+        Outcome::Held(_) | Outcome::Waited(_) => "held",
         Outcome::Undecided => "undecided",
         Outcome::Busy => "busy",
         Outcome::Deadlock => "deadlock",

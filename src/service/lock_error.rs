@@ -2,7 +2,7 @@
 
 use super::lock_builder::Unwanted;
 use crate::protocol::id::InvalidBatch;
-use crate::protocol::{HolderInfo, InvalidName, LostReason, Outcome};
+use crate::protocol::{HolderInfo, InvalidName, LockName, LostReason, Outcome};
 use std::time::Duration;
 
 /// The longest lease: ten years. Longer waits are for ever; a longer lease is a mistake.
@@ -89,9 +89,10 @@ pub enum TryLockError {
     /// Somebody has the lock, or the named one of those that were asked for, or has suspended the service.
     #[error("{} process {} with token {}", held(.0), .0.process, .0.token)]
     Held(HolderInfo),
-    /// Nobody has it, but others wait for it, or for the suspension of the service, and go first.
-    #[error("others wait for it already")]
-    Waited,
+    /// Nobody has what was asked for, but others wait, and go first: for this lock, or, if none is named, for the suspension of
+    /// the service.
+    #[error("others wait for {} already", waited(.0.as_ref()))]
+    Waited(Option<LockName>),
     /// Nobody can say at the moment: the grantor does not answer, is being replaced, or this member is cut off.
     #[error("nobody can say at the moment whether the lock is free")]
     Undecided,
@@ -137,7 +138,7 @@ impl From<Outcome> for TryLockError {
     fn from(outcome: Outcome) -> Self {
         match outcome {
             Outcome::Held(holder) => TryLockError::Held(holder),
-            Outcome::Waited => TryLockError::Waited,
+            Outcome::Waited(name) => TryLockError::Waited(name),
             Outcome::Busy => TryLockError::Busy,
             Outcome::Closed(LostReason::Left) => TryLockError::Left,
             Outcome::Closed(LostReason::Destroyed) => TryLockError::Destroyed,
@@ -145,6 +146,10 @@ impl From<Outcome> for TryLockError {
             _ => TryLockError::Undecided,
         }
     }
+}
+
+fn waited(name: Option<&LockName>) -> String {
+    name.map_or_else(|| "the suspension of the service".to_owned(), LockName::to_string)
 }
 
 fn held(holder: &HolderInfo) -> String {

@@ -74,7 +74,7 @@ impl Summary {
                 Some(Outcome::Granted { .. }) => "granted",
                 Some(Outcome::TimedOut) => "timed out",
                 Some(Outcome::Held(_)) => "held",
-                Some(Outcome::Waited) => "waited for",
+                Some(Outcome::Waited(_)) => "waited for",
                 Some(Outcome::Undecided) => "undecided",
                 Some(Outcome::Deadlock) => "deadlock",
                 Some(Outcome::Won) => "won",

@@ -132,10 +132,8 @@ impl Node {
             .grantors
             .get(service)
             .is_some_and(|grantor| grantor.epoch() < epoch && grantor.state() == GrantorState::Recovering)
-            && let Some(grantor) = self.grantors.remove(service)
         {
-            grantor_ended(service, grantor.epoch(), turn);
-            grantor.close(by.map(|by| (by, epoch)), turn);
+            self.end_grantor(service, by.map(|by| (by, epoch)), turn);
             if let Some(by) = by {
                 self.holder.on_successor(by, service, epoch, turn);
                 self.holder.on_superseded(service, by, turn);
@@ -150,11 +148,7 @@ impl Node {
             return;
         };
         if grantor.depart(&view, &self.suspected, turn) {
-            self.departing.remove(service);
-            if let Some(grantor) = self.grantors.remove(service) {
-                grantor_ended(service, grantor.epoch(), turn);
-                grantor.close(None, turn);
-            }
+            self.end_grantor(service, None, turn);
         } else {
             self.departing.insert(service.clone(), turn.now + turn.retry);
         }
@@ -296,12 +290,8 @@ impl Node {
 
     /// A newer grantor has heard from this member: an older one here is over.
     pub(super) fn end_grantor_below(&mut self, service: &ServiceName, by: ProcessId, epoch: Epoch, turn: &mut Turn) {
-        if self.grantors.get(service).is_some_and(|grantor| grantor.epoch() < epoch)
-            && let Some(grantor) = self.grantors.remove(service)
-        {
-            self.departing.remove(service);
-            grantor_ended(service, grantor.epoch(), turn);
-            grantor.close(Some((by, epoch)), turn);
+        if self.grantors.get(service).is_some_and(|grantor| grantor.epoch() < epoch) {
+            self.end_grantor(service, Some((by, epoch)), turn);
             self.holder.on_superseded(service, by, turn);
         }
     }
@@ -317,11 +307,16 @@ impl Node {
         let services: Vec<ServiceName> =
             self.grantors.iter().filter(|(_, grantor)| over(grantor)).map(|(service, _)| service.clone()).collect();
         for service in services {
-            if let Some(grantor) = self.grantors.remove(&service) {
-                self.departing.remove(&service);
-                grantor_ended(&service, grantor.epoch(), turn);
-                grantor.close(None, turn);
-            }
+            self.end_grantor(&service, None, turn);
+        }
+    }
+
+    /// The grantor here ends. Those who wait at it are sent to the one that follows, or to the elder.
+    fn end_grantor(&mut self, service: &ServiceName, next: Option<(ProcessId, Epoch)>, turn: &mut Turn) {
+        if let Some(grantor) = self.grantors.remove(service) {
+            self.departing.remove(service);
+            grantor_ended(service, grantor.epoch(), turn);
+            grantor.close(next, turn);
         }
     }
 

@@ -270,7 +270,12 @@ fn a_waiting_batch_keeps_its_place_at_each_name() {
     let mut story = Story::new();
     let x = story.locks(ANN, "x");
     let pair = story.ask(BOB, batch(&["x", "y"]));
-    assert_eq!(story.try_as(CYD, lock("y")), Err(Refusal::Waited));
+    assert_eq!(story.try_as(CYD, lock("y")), Err(Refusal::Waited(Some(name("y")))));
+    assert_eq!(
+        story.try_as(CYD, batch(&["a", "y"])),
+        Err(Refusal::Waited(Some(name("y")))),
+        "not a, for which nobody waits"
+    );
     let later = [story.locks(CYD, "y"), story.locks(CYD, "x")];
     assert_eq!(story.grants(), []);
     assert_eq!(story.end(x), [pair]);
@@ -493,7 +498,7 @@ fn a_try_does_not_wait_for_a_suspension() {
     let mut story = Story::new();
     let x = story.locks(ANN, "x");
     let suspension = story.suspends(BOB);
-    assert_eq!(story.try_as(CYD, lock("y")), Err(Refusal::Waited));
+    assert_eq!(story.try_as(CYD, lock("y")), Err(Refusal::Waited(None)));
     assert_eq!(story.try_as(CYD, lock("x")), Err(Refusal::Held(info(Some("x"), ANN, 1))));
     assert_eq!(story.try_as(CYD, Want::Suspension), Err(Refusal::Held(info(Some("x"), ANN, 1))));
     assert_eq!(story.try_as(ANN, lock("y")), Ok(()));

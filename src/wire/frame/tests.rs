@@ -140,7 +140,8 @@ fn messages() -> Vec<Message> {
     }));
     let refusals = [
         message::Refusal::Held(holder(Some(name.clone()))),
-        message::Refusal::Waited,
+        message::Refusal::Waited(Some(name.clone())),
+        message::Refusal::Waited(None),
         message::Refusal::Undecided,
         message::Refusal::Deadlock,
     ];
