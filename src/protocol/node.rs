@@ -758,9 +758,13 @@ impl Node {
             Message::Acts { service, epoch } => self.with_registry(now, out, |registry, _, turn| {
                 registry.on_acts(from, &service, epoch, turn);
             }),
-            Message::Yield { service, epoch, to } => self.with_registry(now, out, |registry, may_name, turn| {
-                registry.on_yield((from, epoch), service, to, may_name, turn);
-            }),
+            Message::Yield { service, epoch, to } => {
+                // It may have been said before that one was out.
+                let to = Some(to).filter(|to| self.view.as_ref().is_some_and(|view| view.contains(*to)));
+                self.with_registry(now, out, |registry, may_name, turn| {
+                    registry.on_yield((from, epoch), service, to, may_name, turn);
+                });
+            }
             Message::Vacant { service, epoch } => self.with_registry(now, out, |registry, may_name, turn| {
                 registry.on_vacant(from, &service, epoch);
                 registry.answer(may_name, turn);

@@ -346,12 +346,13 @@ impl Registry {
         }
     }
 
-    /// A grantor goes, and wants another to be named in its place. A young turk that waits comes first.
+    /// A grantor goes, and wants another to be named in its place; `None`: that one is gone. A young turk that waits comes
+    /// first.
     pub(crate) fn on_yield(
         &mut self,
         (from, epoch): (ProcessId, Epoch),
         service: ServiceName,
-        to: ProcessId,
+        to: Option<ProcessId>,
         may_name: bool,
         turn: &mut Turn,
     ) {
@@ -359,7 +360,9 @@ impl Registry {
         let is_last = entry.last() == Some((from, epoch));
         if is_last && may_name && !self.is_exhausted() {
             let turk = self.turks.remove(&service).map(|(turk, _)| turk).filter(|turk| *turk != from);
-            self.name(&service, turk.unwrap_or(to), turn);
+            if let Some(next) = turk.or(to) {
+                self.name(&service, next, turn);
+            }
         }
     }
 
