@@ -6,9 +6,9 @@
 //! install one, a Prometheus exporter say, **before** the member is built, because what is counted often is registered
 //! once.
 //!
-//! **Labels have few values**: fixed words, and the names of services, of which a program has few by design: whatever is many
-//! (users, files, rows) is a lock in one of them. Names of locks, members and owners are never labels. A series stays as long
-//! as the recorder keeps it, also when its service is destroyed.
+//! **Labels have few values**: fixed words, and the names of services, of which a program has few by design: whatever is
+//! many (users, files, rows) is a lock in one of them. Names of locks, members and owners are never labels. Series of a
+//! service that was destroyed stay for as long as the recorder keeps them.
 //!
 //! Of **this member's own requests**, whoever grants them; summed over all members these are the whole service. A batch is
 //! one request, and so is a suspension.
@@ -42,9 +42,9 @@
 //! | `elderlock_view_changes_total` | counter | views that were installed |
 //! | `elderlock_view_members` | gauge | members of the present view, ghosts among them; 0 without one |
 //!
-//! What is of the members and their views (`Beat`, `Pulse`, `Accept`, `Inventory`, …) or only acknowledges (`Ack`) has no label
-//! `service`, and neither have `Seen`, `Settled` and `Unsettled`: these name the request that they answer, and nothing else. What a
-//! member passes on for two others counts as what is in it, there too.
+//! What is of members and views (`Beat`, `Pulse`, `Accept`, `Inventory`, …), or only acknowledges (`Ack`), has no label `service`,
+//! and neither have `Seen`, `Settled` and `Unsettled`, which name the request that they answer and nothing else. What a
+//! member passes on between two others counts there, too, as what is in it.
 //!
 //! Several members in one process add up, in gauges too. A service that was destroyed here, and a member that has left or
 //! was dropped, leave their gauges at 0.
@@ -406,7 +406,7 @@ impl Begun {
 }
 
 impl Watch {
-    /// A packet leaves, of which `node` has just said that it is to.
+    /// A packet leaves: `node` has just said so.
     pub(crate) fn sent(&mut self, packet: &Packet, node: &Node, now: Time, notes: &mut Vec<Note>) {
         if !level_enabled!(Level::INFO) {
             return;
@@ -455,7 +455,7 @@ impl Watch {
         }
     }
 
-    /// An event, of which `node` has just said that it is one.
+    /// Something has happened: `node` has just said so.
     pub(crate) fn said(&mut self, event: &Event, node: &Node, now: Time, notes: &mut Vec<Note>) {
         match event {
             Event::ViewInstalled(view) => {
@@ -948,5 +948,85 @@ mod unmeasured {
         pub(crate) fn read(_: &Node, _: &mut Mail) {}
 
         pub(crate) fn tell(&mut self, (): ()) {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::protocol::message::Ballot;
+    use crate::protocol::{Config, MemberInfo, Timing};
+    use tracing::span::{Attributes, Id, Record};
+    use tracing_subscriber::layer::{Context, Layer, SubscriberExt as _};
+
+    /// How many spans have begun and ended, and how many events were told.
+    #[derive(Clone, Default)]
+    struct Tally(Arc<Mutex<[usize; 3]>>);
+
+    impl Tally {
+        fn add(&self, index: usize) {
+            self.0.lock().unwrap_or_else(PoisonError::into_inner)[index] += 1;
+        }
+
+        fn seen(&self) -> [usize; 3] {
+            *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        }
+    }
+
+    impl<S: tracing::Subscriber> Layer<S> for Tally {
+        fn on_new_span(&self, _: &Attributes<'_>, _: &Id, _: Context<'_, S>) {
+            self.add(0);
+        }
+
+        fn on_record(&self, _: &Id, _: &Record<'_>, _: Context<'_, S>) {}
+
+        fn on_close(&self, _: Id, _: Context<'_, S>) {
+            self.add(1);
+        }
+
+        fn on_event(&self, _: &tracing::Event<'_>, _: Context<'_, S>) {
+            self.add(2);
+        }
+    }
+
+    fn ending() -> Ending {
+        let how = How::Installed { number: ViewNumber(2), members: 1, elder: ProcessId(1) };
+        Ending { what: What::View(ViewNumber(2)), took: Duration::ZERO, how }
+    }
+
+    /// One test, because levels are of the whole process: nothing else in it listens.
+    #[test]
+    fn nothing_is_kept_where_nobody_listens_and_else_a_span_ends_once_whoever_tells_first() {
+        let addr = "127.0.0.1:1".parse().expect("an address");
+        let me = MemberInfo { process: ProcessId(1), addr, host: None };
+        let node = Node::new(Config::new(me, Timing::fast()), Time::ZERO);
+        let ballot = Ballot { round: 0, process: ProcessId(1) };
+        let vote = Packet::Notice(Notice::Accepted { instance: ViewNumber(2), ballot });
+        let (mut watch, mut notes) = (Watch::default(), Vec::new());
+        watch.sent(&vote, &node, Time::ZERO, &mut notes);
+        assert!(watch.view.is_none() && notes.is_empty(), "nobody listens");
+
+        let tally = Tally::default();
+        let _listens = tracing::subscriber::set_default(tracing_subscriber::registry().with(tally.clone()));
+        watch.sent(&vote, &node, Time::ZERO, &mut notes);
+        watch.sent(&vote, &node, Time::ZERO, &mut notes);
+        assert!(watch.view.is_some() && notes.len() == 1, "said again it is the same one");
+        watch.over(&mut notes);
+        assert!(watch.view.is_none() && notes.len() == 2);
+        let service = ServiceName::new("stock").expect("a good name");
+        let message = Message::Recover { service, epoch: Epoch(Token::new(ViewNumber(2), 1)) };
+        let late = Packet::Linked { view: ViewNumber(2), seq: 1, ack: 0, message };
+        watch.sent(&late, &node, Time::ZERO, &mut notes);
+        assert!(watch.terms.is_empty() && notes.len() == 2, "sent again after the end of its term");
+        notes.pop().expect("there are two").tell();
+        assert_eq!(tally.seen(), [0, 0, 0], "it waits for its beginning");
+        notes.pop().expect("there are two").tell();
+        assert_eq!(tally.seen(), [1, 1, 0]);
+
+        let course = Course::default();
+        course.open(ending().what.span());
+        assert_eq!(tally.seen(), [2, 1, 0]);
+        course.close(ending());
+        assert_eq!(tally.seen(), [2, 2, 1], "closed, although somebody keeps its course");
     }
 }
