@@ -454,6 +454,36 @@ async fn a_transfer_is_open_until_there_is_no_table_and_then_a_recovery_is() {
 }
 
 #[tokio::test]
+async fn a_table_that_is_passed_on_is_lost_to_whom_it_passes() {
+    let members = cluster(4).await;
+    let [_, (old, first), (between, second), (young, third)] = &members[..] else { panic!("there are four") };
+    let member = first.clone();
+    let guard = old
+        .run(async move {
+            let stock = member.lock_service("stock").await.expect("a good name");
+            stock.lock("a").await.expect("it is free")
+        })
+        .await;
+    let frozen = old.freeze().await;
+    let lost = insist(between, second).await;
+    let passed = between.log.opens(&["transfer"]).await;
+    let won = insist(young, third).await;
+    let kept = young.log.opens(&["transfer"]).await;
+    assert!(between.log.named("transfer").is_empty(), "it waits for the table still");
+    drop(frozen);
+
+    assert!(soon(won).await.expect("no panic") && !soon(lost).await.expect("no panic"));
+    let transfer = young.log.reaches("transfer", 1).await;
+    assert_eq!((transfer.get("outcome"), transfer.get("holds")), ("acts", "1"));
+    assert_eq!(transfer.get("epoch"), kept.get("epoch"));
+    between.log.is_closed().await;
+    let transfer = between.log.reaches("transfer", 1).await;
+    assert_eq!((transfer.get("outcome"), transfer.get("epoch")), ("lost", passed.get("epoch")));
+    assert!(between.log.named("grantor").is_empty() && between.log.named("grantor ended").is_empty());
+    old.run(async move { guard.release().await }).await.expect("it survived");
+}
+
+#[tokio::test]
 async fn what_is_under_way_when_a_member_goes_ends_as_lost() {
     let mut members = cluster(4).await;
     let member = members[1].1.clone();

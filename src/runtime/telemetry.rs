@@ -1028,5 +1028,9 @@ mod tests {
         assert_eq!(tally.seen(), [2, 1, 0]);
         course.close(ending());
         assert_eq!(tally.seen(), [2, 2, 1], "closed, although somebody keeps its course");
+        let course = Course::default();
+        course.close(ending());
+        course.open(ending().what.span());
+        assert_eq!(tally.seen(), [3, 3, 2], "told, although it was over before it began");
     }
 }
