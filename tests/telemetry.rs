@@ -4,7 +4,7 @@
 // Requests are started in one task and awaited in another.
 #![allow(clippy::async_yields_async)]
 
-use elderlock::{LockError, Member, Timing, TryLockError};
+use elderlock::{JoinError, LockError, Member, Timing, TryLockError};
 use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::future::Future;
@@ -56,33 +56,60 @@ impl Visit for Line {
     }
 }
 
-/// Keeps what has the target `elderlock`.
+/// Keeps what has the target `elderlock`: spans that are open, and in their order spans that have ended and events.
 #[derive(Clone, Default)]
-struct Log(Arc<Mutex<Vec<Line>>>);
+struct Log {
+    open: Arc<Mutex<BTreeMap<u64, Line>>>,
+    lines: Arc<Mutex<Vec<Line>>>,
+}
 
 impl Log {
     fn named(&self, name: &str) -> Vec<Line> {
-        self.0.lock().expect("no panic").iter().filter(|line| line.name == name).cloned().collect()
+        self.lines.lock().expect("no panic").iter().filter(|line| line.name == name).cloned().collect()
+    }
+
+    /// Spans with one of these names that have begun and not ended.
+    fn open(&self, names: &[&str]) -> Vec<Line> {
+        let open = self.open.lock().expect("no panic");
+        open.values().filter(|line| names.contains(&line.name.as_str())).cloned().collect()
+    }
+
+    async fn opens(&self, names: &[&str]) -> Line {
+        let seen = || format!("{:?}", self.lines.lock().expect("no panic"));
+        until(&format!("one of {names:?} to begin"), || !self.open(names).is_empty(), seen).await;
+        self.open(names).remove(0)
+    }
+
+    /// Whatever has begun has ended. It is told after what others can see.
+    async fn is_closed(&self) {
+        let open = || self.open.lock().expect("no panic").clone();
+        until("all spans to end", || open().is_empty(), || format!("{:?}", open())).await;
+    }
+
+    async fn reaches(&self, name: &str, count: usize) -> Line {
+        until(&format!("{count} of {name}"), || self.named(name).len() >= count, || format!("{:?}", self.named(name)))
+            .await;
+        self.named(name).remove(count - 1)
     }
 }
 
 impl<S: tracing::Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Log {
     fn on_new_span(&self, attributes: &Attributes<'_>, id: &Id, context: Context<'_, S>) {
         let Some(span) = context.span(id) else { return };
-        let mut line = Line {
-            name: attributes.metadata().name().to_owned(),
-            level: attributes.metadata().level().to_string(),
-            parent: span.parent().map(|parent| parent.name().to_owned()),
-            fields: BTreeMap::new(),
-        };
-        attributes.record(&mut line);
-        span.extensions_mut().insert(line);
+        if span.metadata().target() == "elderlock" {
+            let mut line = Line {
+                name: attributes.metadata().name().to_owned(),
+                level: attributes.metadata().level().to_string(),
+                parent: span.parent().map(|parent| parent.name().to_owned()),
+                fields: BTreeMap::new(),
+            };
+            attributes.record(&mut line);
+            self.open.lock().expect("no panic").insert(id.into_u64(), line);
+        }
     }
 
-    fn on_record(&self, id: &Id, values: &Record<'_>, context: Context<'_, S>) {
-        if let Some(span) = context.span(id)
-            && let Some(line) = span.extensions_mut().get_mut::<Line>()
-        {
+    fn on_record(&self, id: &Id, values: &Record<'_>, _: Context<'_, S>) {
+        if let Some(line) = self.open.lock().expect("no panic").get_mut(&id.into_u64()) {
             values.record(line);
         }
     }
@@ -92,16 +119,13 @@ impl<S: tracing::Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Log {
             let parent = context.event_span(event).map(|span| span.name().to_owned());
             let mut line = Line { level: event.metadata().level().to_string(), parent, ..Line::default() };
             event.record(&mut line);
-            self.0.lock().expect("no panic").push(line);
+            self.lines.lock().expect("no panic").push(line);
         }
     }
 
-    fn on_close(&self, id: Id, context: Context<'_, S>) {
-        let Some(span) = context.span(&id) else { return };
-        if span.metadata().target() == "elderlock"
-            && let Some(line) = span.extensions_mut().remove::<Line>()
-        {
-            self.0.lock().expect("no panic").push(line);
+    fn on_close(&self, id: Id, _: Context<'_, S>) {
+        if let Some(line) = self.open.lock().expect("no panic").remove(&id.into_u64()) {
+            self.lines.lock().expect("no panic").push(line);
         }
     }
 }
@@ -153,6 +177,18 @@ impl Process {
         soon(self.handle.spawn(task)).await.expect("no panic")
     }
 
+    /// Stops it where it stands, until what this returns is dropped.
+    async fn freeze(&self) -> mpsc::Sender<()> {
+        let (hold, held) = mpsc::channel();
+        let (stops, stopped) = oneshot::channel();
+        self.handle.spawn(async move {
+            let _ = stops.send(());
+            let _ = held.recv();
+        });
+        soon(stopped).await.expect("it runs");
+        hold
+    }
+
     /// Ends it as a crash does.
     fn crash(&mut self) {
         drop(self.stop.take());
@@ -191,14 +227,18 @@ fn free_addr() -> String {
     }
 }
 
+/// A member of the cluster, on its way.
+fn join(process: &Process, addr: &str, seeds: &[String]) -> tokio::task::JoinHandle<Result<Member, JoinError>> {
+    process.handle.spawn(Member::builder("telemetry").bind(addr).timing(Timing::fast()).seeds(seeds).join())
+}
+
 /// So many members in one view, the elder first.
 async fn cluster(count: usize) -> Vec<(Process, Member)> {
     let addrs: Vec<String> = (0..count).map(|_| free_addr()).collect();
     let processes: Vec<Process> = addrs.iter().map(|_| Process::start()).collect();
     let mut joins = Vec::new();
     for (process, addr) in processes.iter().zip(&addrs) {
-        let builder = Member::builder("telemetry").bind(addr).timing(Timing::fast()).seeds(&addrs);
-        joins.push(process.handle.spawn(builder.join()));
+        joins.push(join(process, addr, &addrs));
     }
     let mut members = Vec::new();
     for (process, join) in processes.into_iter().zip(joins) {
@@ -284,7 +324,7 @@ async fn to_acquire_is_a_span_of_the_callers_whatever_becomes_of_it() {
 }
 
 #[tokio::test]
-async fn a_view_change_a_transfer_and_a_recovery_are_logged_by_whom_they_happen_to() {
+async fn a_view_change_a_transfer_and_a_recovery_are_spans_of_whom_they_happen_to() {
     let mut members = cluster(3).await;
     // Told after they can be seen.
     for (process, member) in &members {
@@ -293,8 +333,11 @@ async fn a_view_change_a_transfer_and_a_recovery_are_logged_by_whom_they_happen_
         until("the view", is_told, || format!("{:?}", views())).await;
         let (view, status) = (views().pop().expect("just seen"), member.status().view.expect("it is in one"));
         assert_eq!((view.level.as_str(), view.parent.clone()), ("INFO", None));
-        assert_eq!(view.get("view"), status.number.0.to_string());
+        assert_eq!((view.get("view"), view.get("outcome")), (status.number.0.to_string().as_str(), "installed"));
         assert_eq!(view.get("elder"), status.elder().process.to_string());
+        let event = process.log.named("view").pop().expect("it is told in the span");
+        assert_eq!((event.level.as_str(), event.parent.as_deref()), ("INFO", Some("view change")));
+        assert!(["view", "members", "elder"].into_iter().all(|field| event.get(field) == view.get(field)));
     }
 
     // The youngest two use it, so that the elder's death has nothing to do with it.
@@ -307,6 +350,9 @@ async fn a_view_change_a_transfer_and_a_recovery_are_logged_by_whom_they_happen_
         })
         .await;
     assert_eq!(grantor_is(&members, "stock").await, 1);
+    let became = |log: &Log| log.named("grantor").pop().expect("it is one");
+    let began = became(&members[1].0.log);
+    assert_eq!(began.parent, None, "the first one has nothing to wait for");
     members[2]
         .0
         .run(async move {
@@ -316,28 +362,32 @@ async fn a_view_change_a_transfer_and_a_recovery_are_logged_by_whom_they_happen_
         .await
         .expect("nobody else wants to");
     let log = members[2].0.log.clone();
-    let transfers = || log.named("transfer");
-    until("the transfer", || transfers().len() == 1, || format!("{:?}", log.named("grantor"))).await;
-    let transfer = transfers().pop().expect("just seen");
+    let transfer = log.reaches("transfer", 1).await;
     assert_eq!((transfer.level.as_str(), transfer.parent.clone()), ("INFO", None));
-    assert_eq!((transfer.get("service"), transfer.get("holds"), transfer.get("waits")), ("stock", "1", "1"));
+    assert_eq!((transfer.get("service"), transfer.get("outcome")), ("stock", "acts"));
+    assert_eq!((transfer.get("holds"), transfer.get("waits")), ("1", "1"));
     assert!(transfer.number("took_ms") > 0.0);
-    let began = members[1].0.log.named("grantor").pop().expect("it was the first");
-    let ended = || members[1].0.log.named("grantor ended").pop();
-    until("the end", || ended().is_some(), || "nothing".to_owned()).await;
-    assert_eq!(ended().expect("just seen").get("epoch"), began.get("epoch"));
+    assert_eq!(became(&log).parent.as_deref(), Some("transfer"));
+    assert_eq!(became(&log).get("epoch"), transfer.get("epoch"));
+    let ended = members[1].0.log.reaches("grantor ended", 1).await;
+    assert_eq!(ended.get("epoch"), began.get("epoch"));
     assert_ne!(began.get("epoch"), transfer.get("epoch"));
 
     // It dies with the table, and whoever waits and holds is found by whoever is named.
     members[2].0.crash();
-    let recovery =
+    log.is_closed().await;
+    let recoveries =
         || -> Vec<Line> { members[..2].iter().flat_map(|(process, _)| process.log.named("recovery")).collect() };
-    until("the recovery", || recovery().len() == 1, || format!("{:?}", recovery())).await;
-    let recovery = recovery().pop().expect("just seen");
-    assert_eq!((recovery.get("service"), recovery.get("holds"), recovery.get("waits")), ("stock", "1", "1"));
+    until("the recovery", || recoveries().len() == 1, || format!("{:?}", recoveries())).await;
+    let recovery = recoveries().pop().expect("just seen");
+    assert_eq!((recovery.level.as_str(), recovery.parent.clone()), ("INFO", None));
+    assert_eq!((recovery.get("service"), recovery.get("outcome")), ("stock", "acts"));
+    assert_eq!((recovery.get("holds"), recovery.get("waits")), ("1", "1"));
     assert!(recovery.number("took_ms") > 0.0);
-    assert!(members.iter().all(|(process, _)| process.log.named("recovery").len() <= 1));
-    assert!(transfers().len() == 1 && members[1].0.log.named("transfer").is_empty());
+    assert!(log.named("transfer").len() == 1 && members[1].0.log.named("transfer").is_empty());
+    let grantor = members[..2].iter().find(|(process, _)| !process.log.named("recovery").is_empty());
+    let event = became(&grantor.expect("just seen").0.log);
+    assert_eq!((event.parent.as_deref(), event.get("epoch")), (Some("recovery"), recovery.get("epoch")));
     members[1]
         .0
         .run(async move {
@@ -351,6 +401,167 @@ async fn a_view_change_a_transfer_and_a_recovery_are_logged_by_whom_they_happen_
         until("the view of two", || last().get("members") == "2", || format!("{:?}", last())).await;
         assert!(member.status().view.is_some_and(|view| view.members.len() == 2));
     }
+    for (process, member) in members {
+        process.run(async move { member.leave().await }).await.expect("it is heard");
+        process.log.is_closed().await;
+    }
+}
+
+/// Asks for it to become the grantor, without waiting for that.
+async fn insist(process: &Process, member: &Member) -> tokio::task::JoinHandle<bool> {
+    let stock = member.lock_service("stock").await.expect("a good name");
+    process.handle.spawn(async move { stock.become_grantor().await.is_ok() })
+}
+
+#[tokio::test]
+async fn a_transfer_is_open_until_there_is_no_table_and_then_a_recovery_is() {
+    let members = cluster(3).await;
+    let [(_, elder), (old, first), (young, second)] = &members[..] else { panic!("there are three") };
+    let member = first.clone();
+    let guard = old
+        .run(async move {
+            let stock = member.lock_service("stock").await.expect("a good name");
+            stock.lock("a").await.expect("it is free")
+        })
+        .await;
+
+    // Who is asked for the table is silent, and so the other waits for it until the cluster goes on without that one.
+    let frozen = old.freeze().await;
+    let won = insist(young, second).await;
+    let begun = young.log.opens(&["transfer"]).await;
+    assert_eq!((begun.get("service"), begun.level.as_str(), begun.parent.clone()), ("stock", "INFO", None));
+    assert!(!begun.fields.contains_key("outcome"), "{begun:?}");
+    assert!(young.log.named("recovery").is_empty());
+    let recovery = young.log.reaches("recovery", 1).await;
+    let transfer = young.log.reaches("transfer", 1).await;
+    assert_eq!((transfer.get("outcome"), recovery.get("outcome")), ("no_table", "acts"));
+    assert_eq!([transfer.get("epoch"), recovery.get("epoch")], [begun.get("epoch"); 2]);
+    assert!(!transfer.fields.contains_key("holds") && recovery.get("holds") == "0");
+    assert!(transfer.number("took_ms") > recovery.number("took_ms"), "{transfer:?} before {recovery:?}");
+    assert!(soon(won).await.expect("no panic"));
+
+    drop(frozen);
+    old.run(async move { guard.lost().await }).await;
+    let is_back = || {
+        let (there, here) = (elder.status().view, first.status());
+        here.leased && there.is_some_and(|view| view.members.len() == 3 && view.contains(here.me.process))
+    };
+    until("all to be back", is_back, || format!("{:?}", elder.status())).await;
+    for (process, member) in members {
+        process.run(async move { member.leave().await }).await.expect("it is heard");
+        process.log.is_closed().await;
+    }
+}
+
+#[tokio::test]
+async fn a_table_that_is_passed_on_is_lost_to_whom_it_passes() {
+    let members = cluster(4).await;
+    let [_, (old, first), (between, second), (young, third)] = &members[..] else { panic!("there are four") };
+    let member = first.clone();
+    let guard = old
+        .run(async move {
+            let stock = member.lock_service("stock").await.expect("a good name");
+            stock.lock("a").await.expect("it is free")
+        })
+        .await;
+    let frozen = old.freeze().await;
+    let lost = insist(between, second).await;
+    let passed = between.log.opens(&["transfer"]).await;
+    let won = insist(young, third).await;
+    let kept = young.log.opens(&["transfer"]).await;
+    assert!(between.log.named("transfer").is_empty(), "it waits for the table still");
+    drop(frozen);
+
+    assert!(soon(won).await.expect("no panic") && !soon(lost).await.expect("no panic"));
+    let transfer = young.log.reaches("transfer", 1).await;
+    assert_eq!((transfer.get("outcome"), transfer.get("holds")), ("acts", "1"));
+    assert_eq!(transfer.get("epoch"), kept.get("epoch"));
+    between.log.is_closed().await;
+    let transfer = between.log.reaches("transfer", 1).await;
+    assert_eq!((transfer.get("outcome"), transfer.get("epoch")), ("lost", passed.get("epoch")));
+    assert!(between.log.named("grantor").is_empty() && between.log.named("grantor ended").is_empty());
+    old.run(async move { guard.release().await }).await.expect("it survived");
+}
+
+#[tokio::test]
+async fn what_is_under_way_when_a_member_goes_ends_as_lost() {
+    let mut members = cluster(4).await;
+    let member = members[1].1.clone();
+    let guard = members[1]
+        .0
+        .run(async move {
+            let stock = member.lock_service("stock").await.expect("a good name");
+            stock.lock("a").await.expect("it is free")
+        })
+        .await;
+
+    // One leaves.
+    let frozen = members[1].0.freeze().await;
+    let (young, member) = &members[2];
+    let won = insist(young, member).await;
+    let begun = young.log.opens(&["transfer"]).await;
+    let goes = member.clone();
+    let gone = young.handle.spawn(async move { goes.leave().await });
+    let transfer = young.log.reaches("transfer", 1).await;
+    assert_eq!((transfer.get("outcome"), transfer.get("epoch")), ("lost", begun.get("epoch")));
+    assert!(transfer.number("took_ms") > 0.0 && !transfer.fields.contains_key("holds"), "{transfer:?}");
+    assert!(!soon(won).await.expect("no panic"));
+    let ended: Vec<Line> = young.log.named("grantor ended");
+    assert!(ended.is_empty() && young.log.named("grantor").is_empty(), "it never was one: {ended:?}");
+    drop(frozen);
+    soon(gone).await.expect("no panic").expect("it is heard");
+    young.log.is_closed().await;
+
+    // One is dropped with its runtime, and so has no time for anything.
+    let settled = |member: &Member| {
+        let status = member.status();
+        status.leased && status.view.is_some_and(|view| view.members.len() == 3)
+    };
+    let others = [0, 1, 3].map(|index| members[index].1.clone());
+    until("a view of three", || others.iter().all(settled), || format!("{:?}", others[0].status())).await;
+    let frozen = members[1].0.freeze().await;
+    let _won = insist(&members[3].0, &members[3].1).await;
+    let log = members[3].0.log.clone();
+    let begun = log.opens(&["transfer", "recovery"]).await;
+    members[3].0.crash();
+    log.is_closed().await;
+    let ended = log.named(&begun.name).pop().expect("it has ended");
+    assert_eq!((ended.get("outcome"), ended.get("epoch")), ("lost", begun.get("epoch")));
+    drop(frozen);
+    members[1].0.run(async move { drop(guard) }).await;
+}
+
+#[tokio::test]
+async fn a_view_change_is_open_from_the_vote_to_the_view() {
+    let members = cluster(3).await;
+    let [(elder, seen), voters @ ..] = &members[..] else { panic!("there are three") };
+    let before = seen.status().view.expect("it is in one");
+    elder.log.is_closed().await;
+    let seeds: Vec<String> = before.members.iter().map(|member| member.info.addr.to_string()).collect();
+
+    // Nobody answers the elder that wants to take a fourth one in.
+    let frozen = [voters[0].0.freeze().await, voters[1].0.freeze().await];
+    let newcomer = Process::start();
+    let joins = join(&newcomer, &free_addr(), &seeds);
+    let begun = elder.log.opens(&["view change"]).await;
+    assert_eq!(begun.get("view"), before.number.next().0.to_string());
+    assert_eq!((begun.level.as_str(), begun.parent.clone()), ("INFO", None));
+    assert!(!begun.fields.contains_key("outcome"), "{begun:?}");
+    drop(frozen);
+    let member = soon(joins).await.expect("no panic").expect("it joins");
+
+    let change = |process: &Process| {
+        process.log.named("view change").into_iter().find(|change| change.get("view") == begun.get("view"))
+    };
+    for process in [elder, &voters[0].0, &voters[1].0] {
+        until("the view", || change(process).is_some(), || format!("{:?}", process.log.named("view change"))).await;
+        assert_eq!(change(process).expect("just seen").get("outcome"), "installed");
+    }
+    assert!(change(elder).expect("just seen").number("took_ms") > 0.0);
+    let has_voted = |process: &Process| change(process).is_some_and(|change| change.number("took_ms") > 0.0);
+    assert!(voters.iter().any(|(process, _)| has_voted(process)), "who votes waits for it, too");
+    newcomer.run(async move { member.leave().await }).await.expect("it is heard");
+    newcomer.log.is_closed().await;
 }
 
 #[cfg(feature = "metrics")]
@@ -613,14 +824,38 @@ mod measured {
         others[2].0.run(async move { drop(last) }).await;
         until("nothing held", || sum(HELD) == 0.0, || format!("{}", sum(HELD))).await;
 
-        // Messages are counted by kind, at both ends.
-        for kind in ["Ask", "Grant", "Beat", "Table", "Report"] {
-            let all = |name: String| members.iter().map(|(process, _)| process.book.value(&name)).sum::<f64>();
-            let (sent, received) = (
-                all(format!("elderlock_messages_sent_total{{kind={kind}}}")),
-                all(format!("elderlock_messages_received_total{{kind={kind}}}")),
-            );
-            assert!(sent >= 1.0 && received >= 1.0, "{kind}: {sent} sent, {received} received");
+        // Messages are counted by kind, at both ends, and by service if they are of one.
+        let other = others[2].1.clone();
+        let asker = others[1].1.clone();
+        others[2]
+            .0
+            .run(async move { drop(other.lock_service("other").await.expect("a good name").lock("a").await) })
+            .await;
+        others[1]
+            .0
+            .run(async move { drop(asker.lock_service("other").await.expect("a good name").lock("a").await) })
+            .await;
+        for labels in [
+            "kind=Ask,service=stock",
+            "kind=Grant,service=stock",
+            "kind=Table,service=stock",
+            "kind=Report,service=stock",
+            "kind=Ask,service=other",
+            "kind=Grant,service=other",
+            "kind=Beat",
+            "kind=Inventory",
+        ] {
+            for way in ["sent", "received"] {
+                let name = format!("elderlock_messages_{way}_total{{{labels}}}");
+                let count = || members.iter().map(|(process, _)| process.book.value(&name)).sum::<f64>();
+                until(&name, || count() >= 1.0, || format!("{:?}", members[1].0.book.names())).await;
+            }
+        }
+        for (process, _) in &members {
+            let names = process.book.names();
+            assert!(!names.iter().any(|name| name.contains("kind=Ask}") || name.contains("kind=Beat,")), "{names:?}");
+            let of_other = |kind: &str| names.iter().any(|name| name.contains(&format!("kind={kind},service=other")));
+            assert!(!of_other("Table") && !of_other("Report"), "it stayed where it was: {names:?}");
         }
 
         // Who leaves shows nothing any more.

@@ -81,9 +81,8 @@ fn table(status: &Status) -> String {
     text
 }
 
-/// The suspension of a service, with its reason.
+/// The suspension of a service, with its reason if one was given.
 fn suspension(lock: &LockStatus) -> String {
-    let reason = |metadata: &Metadata| String::from_utf8_lossy(metadata.as_bytes()).escape_debug().to_string();
     let (process, why, state) = match (&lock.holder, &lock.next) {
         (Some(HolderInfo { process, metadata, token, .. }), _) => {
             (process, metadata, format!("suspended with token {token}"))
@@ -91,5 +90,55 @@ fn suspension(lock: &LockStatus) -> String {
         (None, Some(WaiterInfo { process, metadata, .. })) => (process, metadata, "not suspended yet".to_owned()),
         (None, None) => return String::new(),
     };
-    format!("  {state} by {process}: {}; {} waiting\n", reason(why), lock.waiters)
+    format!("  {state} by {process}{}; {} waiting\n", reason(why), lock.waiters)
+}
+
+/// On one line, whatever it contains.
+fn reason(metadata: &Metadata) -> String {
+    if metadata.as_bytes().is_empty() {
+        return String::new();
+    }
+    format!(": {}", String::from_utf8_lossy(metadata.as_bytes()).escape_debug())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use elderlock::Member;
+
+    /// What is told of suspensions.
+    fn told(member: &Member) -> Vec<String> {
+        let text = table(&member.status());
+        text.lines().filter(|line| line.contains("suspended")).map(str::to_owned).collect()
+    }
+
+    #[tokio::test]
+    async fn a_suspension_is_told_with_its_reason_whether_it_holds_or_waits() {
+        let member = Member::local().await.expect("it joins");
+        let service = member.lock_service("stock").await.expect("a good name");
+        let me = member.status().me.process;
+        let guard = service.lock("a").owner(1).await.expect("it is free");
+        assert_eq!(told(&member), Vec::<String>::new());
+
+        let first = service.suspend().owner(2).reason("stock-taking").start();
+        assert_eq!(told(&member), [format!("  not suspended yet by {me}: stock-taking; 1 waiting")]);
+        let second = service.suspend().owner(3).reason("two\nlines").start();
+        let third = service.suspend().owner(4).start();
+        assert_eq!(told(&member), [format!("  not suspended yet by {me}: stock-taking; 3 waiting")]);
+
+        guard.release().await.expect("it is held");
+        let first = first.await.expect("nobody holds");
+        let token = first.token();
+        assert_eq!(told(&member), [format!("  suspended with token {token} by {me}: stock-taking; 2 waiting")]);
+        first.resume().await.expect("it is suspended");
+        let second = second.await.expect("it is next");
+        let token = second.token();
+        assert_eq!(told(&member), [format!("  suspended with token {token} by {me}: two\\nlines; 1 waiting")]);
+        second.resume().await.expect("it is suspended");
+        let third = third.await.expect("it is next");
+        let token = third.token();
+        assert_eq!(told(&member), [format!("  suspended with token {token} by {me}; 0 waiting")]);
+        third.resume().await.expect("it is suspended");
+        assert_eq!(told(&member), Vec::<String>::new());
+    }
 }

@@ -11,7 +11,7 @@
 use super::disk::Disk;
 use super::hold::HoldCell;
 use super::sync::{AtomicBool, AtomicU64, Map, Mutex, MutexGuard, Planted, is_planted, is_poisoned, seam};
-use super::telemetry::{Mail, Note, Sampler};
+use super::telemetry::{Mail, Note, Sampler, Watch};
 use super::{Inbox, Network, clock};
 use crate::protocol::{
     Command, Config, Event, GrantorState, Input, LostReason, MemberInfo, Node, Outcome, Output, ProcessId, RequestId,
@@ -126,6 +126,8 @@ struct Shell {
     phase: Phase,
     /// Packets, counted for the timer task.
     mail: Mail,
+    /// What has begun and not ended, for those who listen.
+    watch: Watch,
 }
 
 /// A request whose future has been told to wait.
@@ -172,6 +174,7 @@ impl Engine {
             joined_before: false,
             phase,
             mail: Mail::new(),
+            watch: Watch::default(),
         };
         Arc::new(Engine {
             shell: Mutex::new(shell),
@@ -572,6 +575,7 @@ impl Shell {
                 match output {
                     Output::Send { to, process, packet } => {
                         self.mail.sent(&packet);
+                        self.watch.sent(&packet, &self.node, now, &mut after.notes);
                         self.network.send(to, process, packet);
                     }
                     Output::Answer { request, outcome } => {
@@ -581,7 +585,7 @@ impl Shell {
                     }
                     Output::Lost { request, reason } => self.on_lost(request, reason, after),
                     Output::Event(event) => {
-                        after.notes.extend(Note::of(&event, &self.node, now));
+                        self.watch.said(&event, &self.node, now, &mut after.notes);
                         self.on_event(event, &mut over, after);
                     }
                     Output::Store(stored) => {
@@ -720,8 +724,9 @@ impl Shell {
         after.announcements.push(Announcement::Event(Event::Left));
     }
 
-    /// Ends every hold and every wait that the core has not ended already.
+    /// Ends every hold and every wait that the core has not ended already, and whatever else is under way.
     fn end_all(&mut self, reason: LostReason, after: &mut After) {
+        self.watch.over(&mut after.notes);
         for (_, hold) in self.holds.drain() {
             hold.mark_lost(reason);
             after.lost.push(hold);

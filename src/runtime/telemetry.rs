@@ -4,7 +4,11 @@
 //! # Measurements
 //! With the feature `metrics`, off by default. They go to the recorder of the [`metrics`](https://docs.rs/metrics) crate:
 //! install one, a Prometheus exporter say, **before** the member is built, because what is counted often is registered
-//! once. Labels have few values: the names of services, and fixed words. Names of locks are never among them.
+//! once.
+//!
+//! **Labels have few values**: fixed words, and the names of services, of which a program has few by design: whatever is
+//! many (users, files, rows) is a lock in one of them. Names of locks, members and owners are never labels. Series of a
+//! service that was destroyed stay for as long as the recorder keeps them.
 //!
 //! Of **this member's own requests**, whoever grants them; summed over all members these are the whole service. A batch is
 //! one request, and so is a suspension.
@@ -33,10 +37,14 @@
 //!
 //! | name | kind, unit | what it is |
 //! |---|---|---|
-//! | `elderlock_messages_sent_total{kind}` | counter | packets handed to the network, by what they carry; those that are sent again or by a detour count again. Kinds are the names of the protocol's messages: `Ask`, `Grant`, `Done`, `Beat`, `Pulse`, … What a member says to itself is no packet |
-//! | `elderlock_messages_received_total{kind}` | counter | packets taken from the network, in the same way. What the network refused is in [`Counters`](crate::Counters) |
+//! | `elderlock_messages_sent_total{service,kind}` | counter | packets handed to the network, by what they carry; those that are sent again or by a detour count again. Kinds are the names of the protocol's messages: `Ask`, `Grant`, `Done`, `Beat`, `Pulse`, … What a member says to itself is no packet |
+//! | `elderlock_messages_received_total{service,kind}` | counter | packets taken from the network, in the same way. What the network refused is in [`Counters`](crate::Counters) |
 //! | `elderlock_view_changes_total` | counter | views that were installed |
 //! | `elderlock_view_members` | gauge | members of the present view, ghosts among them; 0 without one |
+//!
+//! What is of members and views (`Beat`, `Pulse`, `Accept`, `Inventory`, …), or only acknowledges (`Ack`), has no label `service`,
+//! and neither have `Seen`, `Settled` and `Unsettled`, which name the request that they answer and nothing else. What a
+//! member passes on between two others counts there, too, as what is in it.
 //!
 //! Several members in one process add up, in gauges too. A service that was destroyed here, and a member that has left or
 //! was dropped, leave their gauges at 0.
@@ -47,25 +55,34 @@
 //! | name | kind, level | fields |
 //! |---|---|---|
 //! | `acquire` | span, debug | `service`; `lock.name` (of a batch all of them, none of a suspension); and when it ends `lock.outcome` as above, `lock.wait_ms`, and if granted `lock.token` |
-//! | `transfer` | event, info | `service`, `epoch`, `took_ms`, `holds`, `waits`: this member has begun to grant with its predecessor's table |
-//! | `recovery` | event, info | the same: it has begun to grant with what all members reported |
-//! | `grantor` | event, info | `service`, `epoch`: it is the first grantor, or goes on in a new term |
+//! | `transfer` | span, info | `service`, `epoch`: this member is named, and asks its predecessor for the table. When it ends `outcome`, `took_ms`, and if it acts `holds` and `waits`, of its table. Outcomes: `acts`; `no_table` (the predecessor has none, or left: a `recovery` follows); `lost` (the term is over before it began: a younger turk got the table, there is another elder, or this member leaves or is expelled) |
+//! | `recovery` | span, info | the same, from asking every member what it holds. Outcomes: `acts`, `lost` |
+//! | `view change` | span, info | `view` (its number): this member proposes that view, or has given its vote to who does. When it ends `outcome`, `took_ms`, and if there is one `members` and `elder`. Outcomes: `installed`; `lost` (this member left or was expelled meanwhile). With a later view than was asked for, `view` is recorded once more. Who had no part in the vote has a span of no length |
+//! | `grantor` | event, info | `service`, `epoch`: it grants from now on; in its `transfer` or `recovery`, or in none if it is the first grantor or goes on in a new term |
 //! | `grantor ended` | event, info | `service`, `epoch`: it grants no more |
-//! | `view change` | event, info | `view` (its number), `members`, `elder` |
+//! | `view` | event, info | `view`, `members`, `elder`: a view was installed; in its `view change` |
 //!
-//! To acquire a lock is a future of the caller's, so that is a span, the child of the span in which it is first polled, and
+//! To acquire a lock is a future of the caller's, so its span is the child of the span in which it is first polled, and
 //! entered only while it is polled: wherever the future is dropped, the span ends. The others begin in one turn of the
-//! member and end in another, and each turn is run by whatever task was there, the caller of some unrelated lock perhaps:
-//! a span would belong to whom it has nothing to do with. So these are events without a parent, told at the end with how
-//! long it took.
+//! member and end in another, and each turn is run by whatever task was there, the caller of some unrelated lock perhaps.
+//! So they have no parent and are never entered. They open when the turn is told in which the member said the first word of
+//! it (of a view: `Prepare`, `Promise`, `Accept` or `Accepted`; what comes before, `Canvass`, binds nobody and may come to
+//! nothing), and all that are open when a member leaves, is expelled or is dropped end as `lost`.
+//!
+//! Where no subscriber wants the level nothing is kept for a span, and nothing is looked at but the level.
 
 use super::clock;
-use crate::protocol::{Epoch, Event, GrantorState, LostReason, Node, Outcome, ProcessId, ServiceName, Token, Want};
-use crate::protocol::{Time, ViewNumber};
+use super::sync::Mutex;
+use crate::protocol::{
+    Epoch, Event, GrantorState, LostReason, Message, Node, Notice, Outcome, Packet, ProcessId, ServiceName, Time,
+    Token, ViewNumber, Want,
+};
+use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 use tracing::field::{Empty, display};
-use tracing::{Level, Span, debug_span, info, level_enabled};
+use tracing::{Level, Span, debug_span, info, info_span, level_enabled};
 
 #[cfg(feature = "metrics")]
 pub(crate) use measured::{HoldMeter, Mail, Meter, Sampler};
@@ -172,59 +189,329 @@ fn millis(span: Duration) -> f64 {
 /// Something that happened in a turn, to be told after it: recorders and subscribers are the application's code, and none
 /// of that runs under the engine's lock.
 pub(crate) enum Note {
-    View { number: ViewNumber, members: usize, elder: ProcessId },
-    Began { service: ServiceName, epoch: Epoch, holds: usize, waits: usize, way: Option<(GrantorState, Duration)> },
-    Ended { service: ServiceName, epoch: Epoch },
+    Opens { course: Arc<Course>, what: What },
+    Closes { course: Option<Arc<Course>>, ending: Ending },
+    Grants { service: ServiceName, epoch: Epoch },
+    GrantsNoMore { service: ServiceName, epoch: Epoch },
 }
 
 impl Note {
-    /// What is to be told of an event that `node` has just said.
-    pub(crate) fn of(event: &Event, node: &Node, now: Time) -> Option<Note> {
-        Some(match event {
-            Event::ViewInstalled(view) => {
-                Note::View { number: view.number, members: view.members.len(), elder: view.elder().process }
-            }
-            Event::BecameGrantor { service, epoch } => {
-                // Gone already if it ended in the step in which it began.
-                let load = node.load(service).filter(|load| load.epoch == *epoch)?;
-                let way = load.way.map(|(state, since)| (state, now.since(since)));
-                Note::Began { service: service.clone(), epoch: *epoch, holds: load.holds, waits: load.waits, way }
-            }
-            Event::LostGrantor { service, epoch } => Note::Ended { service: service.clone(), epoch: *epoch },
-            _ => return None,
-        })
-    }
-
     pub(crate) fn tell(self) {
         match self {
-            Note::View { number, members, elder } => {
-                info!(target: "elderlock", parent: None, view = number.0, members, %elder, "view change");
-                Meter::view_changed();
+            Note::Opens { course, what } => course.open(what.span()),
+            Note::Closes { course, ending } => {
+                ending.measure();
+                match course {
+                    Some(course) => course.close(ending),
+                    None => ending.tell(&ending.what.span()),
+                }
             }
-            Note::Began { service, epoch, holds, waits, way } => match way {
-                Some((GrantorState::Receiving, took)) => {
-                    let took_ms = millis(took);
-                    info!(target: "elderlock", parent: None, %service, %epoch, took_ms, holds, waits, "transfer");
-                    Meter::transferred(&service, took);
-                }
-                Some((_, took)) => {
-                    let took_ms = millis(took);
-                    info!(target: "elderlock", parent: None, %service, %epoch, took_ms, holds, waits, "recovery");
-                    Meter::recovered(&service, took);
-                }
-                None => info!(target: "elderlock", parent: None, %service, %epoch, "grantor"),
-            },
-            Note::Ended { service, epoch } => {
+            Note::Grants { service, epoch } => {
+                info!(target: "elderlock", parent: None, %service, %epoch, "grantor");
+            }
+            Note::GrantsNoMore { service, epoch } => {
                 info!(target: "elderlock", parent: None, %service, %epoch, "grantor ended");
             }
         }
     }
 }
 
+/// What takes longer than a turn, and is a span.
+#[derive(Clone)]
+pub(crate) enum What {
+    /// A view that this member has asked for, or given its vote to.
+    View(ViewNumber),
+    /// A term that has not begun to grant, and what it does instead.
+    Term { service: ServiceName, epoch: Epoch, state: GrantorState },
+}
+
+impl What {
+    /// A root, and never entered: the turn in which it begins was run by whatever task was there.
+    fn span(&self) -> Span {
+        match self {
+            What::View(number) => info_span!(
+                target: "elderlock",
+                parent: None,
+                "view change",
+                view = number.0,
+                outcome = Empty,
+                took_ms = Empty,
+                members = Empty,
+                elder = Empty,
+            ),
+            What::Term { service, epoch, state: GrantorState::Recovering } => info_span!(
+                target: "elderlock",
+                parent: None,
+                "recovery",
+                %service,
+                %epoch,
+                outcome = Empty,
+                took_ms = Empty,
+                holds = Empty,
+                waits = Empty,
+            ),
+            What::Term { service, epoch, .. } => info_span!(
+                target: "elderlock",
+                parent: None,
+                "transfer",
+                %service,
+                %epoch,
+                outcome = Empty,
+                took_ms = Empty,
+                holds = Empty,
+                waits = Empty,
+            ),
+        }
+    }
+}
+
+/// That it is over, after how long, and how.
+pub(crate) struct Ending {
+    what: What,
+    took: Duration,
+    how: How,
+}
+
+enum How {
+    Installed {
+        number: ViewNumber,
+        members: usize,
+        elder: ProcessId,
+    },
+    Acts {
+        holds: usize,
+        waits: usize,
+    },
+    /// There was no table to receive.
+    NoTable,
+    /// Nothing came of it here.
+    Lost,
+}
+
+impl Ending {
+    fn measure(&self) {
+        match (&self.what, &self.how) {
+            (What::View(_), How::Installed { .. }) => Meter::view_changed(),
+            (What::Term { service, state: GrantorState::Recovering, .. }, How::Acts { .. }) => {
+                Meter::recovered(service, self.took);
+            }
+            (What::Term { service, .. }, How::Acts { .. }) => Meter::transferred(service, self.took),
+            _ => {}
+        }
+    }
+
+    fn tell(&self, span: &Span) {
+        let outcome = match self.how {
+            How::Installed { .. } => "installed",
+            How::Acts { .. } => "acts",
+            How::NoTable => "no_table",
+            How::Lost => "lost",
+        };
+        span.record("outcome", outcome);
+        span.record("took_ms", millis(self.took));
+        match (&self.what, &self.how) {
+            (What::View(awaited), How::Installed { number, members, elder }) => {
+                if number != awaited {
+                    span.record("view", number.0);
+                }
+                span.record("members", members);
+                span.record("elder", display(elder));
+                info!(target: "elderlock", parent: span, view = number.0, members, %elder, "view");
+            }
+            (What::Term { service, epoch, .. }, How::Acts { holds, waits }) => {
+                span.record("holds", holds);
+                span.record("waits", waits);
+                info!(target: "elderlock", parent: span, %service, %epoch, "grantor");
+            }
+            _ => {}
+        }
+    }
+}
+
+/// One span. That it opens and that it closes are told after a turn each, maybe by two threads: then the later turn's may
+/// come first.
+#[derive(Default)]
+pub(crate) struct Course(Mutex<Stage>);
+
+#[derive(Default)]
+enum Stage {
+    #[default]
+    Ahead,
+    Open(Span),
+    /// Before it was opened.
+    Over(Ending),
+}
+
+impl Course {
+    fn open(&self, span: Span) {
+        let mut stage = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Stage::Over(ending) = std::mem::take(&mut *stage) {
+            drop(stage);
+            ending.tell(&span);
+        } else {
+            *stage = Stage::Open(span);
+        }
+    }
+
+    fn close(&self, ending: Ending) {
+        let mut stage = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Stage::Open(span) = std::mem::take(&mut *stage) {
+            drop(stage);
+            ending.tell(&span);
+        } else {
+            *stage = Stage::Over(ending);
+        }
+    }
+}
+
+/// What is under way at a member, seen by what its core says: with which words each thing begins, and with which events it
+/// ends. Empty where nobody listens.
+#[derive(Default)]
+pub(crate) struct Watch {
+    view: Option<Begun>,
+    terms: BTreeMap<ServiceName, Begun>,
+}
+
+struct Begun {
+    what: What,
+    since: Time,
+    course: Arc<Course>,
+}
+
+impl Begun {
+    fn new(what: What, since: Time, notes: &mut Vec<Note>) -> Begun {
+        let course = Arc::<Course>::default();
+        notes.push(Note::Opens { course: course.clone(), what: what.clone() });
+        Begun { what, since, course }
+    }
+
+    fn ends(self, how: How, now: Time) -> Note {
+        let ending = Ending { what: self.what, took: now.since(self.since), how };
+        Note::Closes { course: Some(self.course), ending }
+    }
+
+    fn is_of(&self, term: Epoch) -> bool {
+        matches!(self.what, What::Term { epoch, .. } if epoch == term)
+    }
+
+    fn is_in(&self, term: Epoch, doing: GrantorState) -> bool {
+        matches!(self.what, What::Term { epoch, state, .. } if epoch == term && state == doing)
+    }
+
+    /// Another way, or another term, has followed it.
+    fn makes_way(self, term: Epoch, now: Time) -> Note {
+        let how = if self.is_of(term) { How::NoTable } else { How::Lost };
+        self.ends(how, now)
+    }
+}
+
+impl Watch {
+    /// A packet leaves: `node` has just said so.
+    pub(crate) fn sent(&mut self, packet: &Packet, node: &Node, now: Time, notes: &mut Vec<Note>) {
+        if !level_enabled!(Level::INFO) {
+            return;
+        }
+        // What goes by a detour goes the straight way, too; and what is only passed on is another's.
+        match packet {
+            // A canvass binds nobody and may come to nothing. After these there is another view, or this member is out.
+            Packet::Notice(
+                Notice::Prepare { instance, .. }
+                | Notice::Promise { instance, .. }
+                | Notice::Accept { instance, .. }
+                | Notice::Accepted { instance, .. },
+            ) => {
+                self.view.get_or_insert_with(|| Begun::new(What::View(*instance), now, notes));
+            }
+            Packet::Linked { message: Message::Hand { service, epoch }, .. } => {
+                self.begin(service, *epoch, GrantorState::Receiving, (node, now), notes);
+            }
+            Packet::Linked { message: Message::Recover { service, epoch }, .. } => {
+                self.begin(service, *epoch, GrantorState::Recovering, (node, now), notes);
+            }
+            _ => {}
+        }
+    }
+
+    /// A term may begin. The same is said to many and said again, also when the term is over, and who acts asks those in a
+    /// table that was handed over.
+    fn begin(
+        &mut self,
+        service: &ServiceName,
+        epoch: Epoch,
+        state: GrantorState,
+        (node, now): (&Node, Time),
+        notes: &mut Vec<Note>,
+    ) {
+        let is_known = self.terms.get(service).is_some_and(|begun| begun.is_in(epoch, state));
+        if is_known || node.load(service).is_some() {
+            return;
+        }
+        if node.grantors().any(|(name, own, doing)| (name, own, doing) == (service, epoch, state)) {
+            if let Some(before) = self.terms.remove(service) {
+                notes.push(before.makes_way(epoch, now));
+            }
+            let what = What::Term { service: service.clone(), epoch, state };
+            self.terms.insert(service.clone(), Begun::new(what, now, notes));
+        }
+    }
+
+    /// Something has happened: `node` has just said so.
+    pub(crate) fn said(&mut self, event: &Event, node: &Node, now: Time, notes: &mut Vec<Note>) {
+        match event {
+            Event::ViewInstalled(view) => {
+                let (number, elder) = (view.number, view.elder().process);
+                let how = How::Installed { number, members: view.members.len(), elder };
+                notes.push(match self.view.take() {
+                    Some(begun) => begun.ends(how, now),
+                    None => at_once(What::View(number), Duration::ZERO, how),
+                });
+            }
+            Event::BecameGrantor { service, epoch } => {
+                // Gone already if it ended in the step in which it began.
+                let Some(load) = node.load(service).filter(|load| load.epoch == *epoch) else { return };
+                let begun = self.terms.remove(service);
+                let Some((state, since)) = load.way else {
+                    notes.extend(begun.map(|begun| begun.makes_way(*epoch, now)));
+                    return notes.push(Note::Grants { service: service.clone(), epoch: *epoch });
+                };
+                let how = How::Acts { holds: load.holds, waits: load.waits };
+                match begun {
+                    Some(begun) if begun.is_in(*epoch, state) => notes.push(begun.ends(how, now)),
+                    begun => {
+                        notes.extend(begun.map(|begun| begun.makes_way(*epoch, now)));
+                        let what = What::Term { service: service.clone(), epoch: *epoch, state };
+                        notes.push(at_once(what, now.since(since), how));
+                    }
+                }
+            }
+            Event::LostGrantor { service, epoch } => {
+                if self.terms.get(service).is_some_and(|begun| begun.is_of(*epoch)) {
+                    notes.extend(self.terms.remove(service).map(|begun| begun.ends(How::Lost, now)));
+                } else {
+                    notes.push(Note::GrantsNoMore { service: service.clone(), epoch: *epoch });
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// The member, or its incarnation, is over.
+    pub(crate) fn over(&mut self, notes: &mut Vec<Note>) {
+        let Watch { view, terms } = std::mem::take(self);
+        let now = clock::now();
+        notes.extend(view.into_iter().chain(terms.into_values()).map(|begun| begun.ends(How::Lost, now)));
+    }
+}
+
+/// What was not seen to begin: it began and ended in one step, or nobody listened then.
+fn at_once(what: What, took: Duration, how: How) -> Note {
+    Note::Closes { course: None, ending: Ending { what, took, how } }
+}
+
 /// With the feature `metrics`.
 #[cfg(feature = "metrics")]
 mod measured {
-    use crate::protocol::{LostReason, Node, Packet, ServiceName, Time};
+    use crate::protocol::{LostReason, Message, Node, Packet, ServiceName, Time};
     use crate::runtime::clock;
     use crate::runtime::sync::AtomicBool;
     use metrics::{Counter, Gauge, Histogram, SharedString, Unit, counter, gauge, histogram};
@@ -369,11 +656,11 @@ mod measured {
         }
     }
 
-    /// Packets by kind, counted under the engine's lock and told by the timer task.
+    /// Packets by kind, and by service, counted under the engine's lock and told by the timer task.
     #[derive(Default)]
     pub(crate) struct Mail {
-        sent: BTreeMap<&'static str, u64>,
-        received: BTreeMap<&'static str, u64>,
+        sent: Tally,
+        received: Tally,
     }
 
     impl Mail {
@@ -382,11 +669,64 @@ mod measured {
         }
 
         pub(crate) fn sent(&mut self, packet: &Packet) {
-            *self.sent.entry(packet.kind()).or_default() += 1;
+            self.sent.count(packet);
         }
 
         pub(crate) fn received(&mut self, packet: &Packet) {
-            *self.received.entry(packet.kind()).or_default() += 1;
+            self.received.count(packet);
+        }
+    }
+
+    /// Those that belong to no service are counted under `None`.
+    #[derive(Default)]
+    struct Tally(BTreeMap<Option<ServiceName>, BTreeMap<&'static str, u64>>);
+
+    impl Tally {
+        fn count(&mut self, packet: &Packet) {
+            *self.0.entry(service_of(packet).cloned()).or_default().entry(packet.kind()).or_default() += 1;
+        }
+    }
+
+    /// The service that a packet names. The last words of a question name the request alone.
+    fn service_of(packet: &Packet) -> Option<&ServiceName> {
+        let message = match packet {
+            Packet::Relay { packet, .. } => return service_of(packet),
+            Packet::Linked { message, .. } => message,
+            Packet::Notice(_) | Packet::Ack { .. } | Packet::Heir { .. } => return None,
+        };
+        match message {
+            Message::Inventory { .. }
+            | Message::InventoryIs { .. }
+            | Message::Settled { .. }
+            | Message::Unsettled { .. }
+            | Message::Seen { .. } => None,
+            Message::WhoGrants { service }
+            | Message::GrantorIs { service, .. }
+            | Message::Name { service, .. }
+            | Message::Become { service, .. }
+            | Message::Outbid { service, .. }
+            | Message::Acts { service, .. }
+            | Message::Yield { service, .. }
+            | Message::Vacant { service, .. }
+            | Message::Decline { service, .. }
+            | Message::Declined { service, .. }
+            | Message::Hand { service, .. }
+            | Message::Table { service, .. }
+            | Message::NoTable { service, .. }
+            | Message::Deposed { service, .. }
+            | Message::MoreTokens { service, .. }
+            | Message::Tokens { service, .. }
+            | Message::Ask { service, .. }
+            | Message::Queued { service, .. }
+            | Message::Grant { service, .. }
+            | Message::Refuse { service, .. }
+            | Message::NotGrantor { service, .. }
+            | Message::Done { service, .. }
+            | Message::Recover { service, .. }
+            | Message::Report { service, .. }
+            | Message::Revoke { service, .. }
+            | Message::Settle { service, .. }
+            | Message::Look { service, .. } => Some(service),
         }
     }
 
@@ -404,8 +744,8 @@ mod measured {
         due: Time,
         services: BTreeMap<ServiceName, [Dial; 3]>,
         members: Dial,
-        sent: BTreeMap<&'static str, Counter>,
-        received: BTreeMap<&'static str, Counter>,
+        sent: Counters,
+        received: Counters,
     }
 
     impl Sampler {
@@ -415,8 +755,8 @@ mod measured {
                 due: Time::ZERO,
                 services: BTreeMap::new(),
                 members: Dial::new(gauge!("elderlock_view_members")),
-                sent: BTreeMap::new(),
-                received: BTreeMap::new(),
+                sent: Counters::new("elderlock_messages_sent_total"),
+                received: Counters::new("elderlock_messages_received_total"),
             }
         }
 
@@ -458,15 +798,36 @@ mod measured {
                 });
                 dials.iter_mut().zip(values).for_each(|(dial, value)| dial.show(value));
             }
-            for (kind, count) in mail.sent {
-                let counter = || counter!("elderlock_messages_sent_total", "kind" => kind);
-                self.sent.entry(kind).or_insert_with(counter).increment(count);
-            }
-            for (kind, count) in mail.received {
-                let counter = || counter!("elderlock_messages_received_total", "kind" => kind);
-                self.received.entry(kind).or_insert_with(counter).increment(count);
-            }
+            self.sent.add(mail.sent);
+            self.received.add(mail.received);
             self.due = clock::now() + SAMPLE;
+        }
+    }
+
+    /// One name, with a counter for each service and kind.
+    struct Counters {
+        name: &'static str,
+        kept: BTreeMap<Option<ServiceName>, BTreeMap<&'static str, Counter>>,
+    }
+
+    impl Counters {
+        fn new(name: &'static str) -> Counters {
+            Counters { name, kept: BTreeMap::new() }
+        }
+
+        fn add(&mut self, tally: Tally) {
+            let name = self.name;
+            for (service, counts) in tally.0 {
+                let label = service.as_ref().map(label);
+                let kept = self.kept.entry(service).or_default();
+                for (kind, count) in counts {
+                    let counter = || match &label {
+                        Some(service) => counter!(name, "service" => service.clone(), "kind" => kind),
+                        None => counter!(name, "kind" => kind),
+                    };
+                    kept.entry(kind).or_insert_with(counter).increment(count);
+                }
+            }
         }
     }
 
@@ -587,5 +948,89 @@ mod unmeasured {
         pub(crate) fn read(_: &Node, _: &mut Mail) {}
 
         pub(crate) fn tell(&mut self, (): ()) {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::protocol::message::Ballot;
+    use crate::protocol::{Config, MemberInfo, Timing};
+    use tracing::span::{Attributes, Id, Record};
+    use tracing_subscriber::layer::{Context, Layer, SubscriberExt as _};
+
+    /// How many spans have begun and ended, and how many events were told.
+    #[derive(Clone, Default)]
+    struct Tally(Arc<Mutex<[usize; 3]>>);
+
+    impl Tally {
+        fn add(&self, index: usize) {
+            self.0.lock().unwrap_or_else(PoisonError::into_inner)[index] += 1;
+        }
+
+        fn seen(&self) -> [usize; 3] {
+            *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        }
+    }
+
+    impl<S: tracing::Subscriber> Layer<S> for Tally {
+        fn on_new_span(&self, _: &Attributes<'_>, _: &Id, _: Context<'_, S>) {
+            self.add(0);
+        }
+
+        fn on_record(&self, _: &Id, _: &Record<'_>, _: Context<'_, S>) {}
+
+        fn on_close(&self, _: Id, _: Context<'_, S>) {
+            self.add(1);
+        }
+
+        fn on_event(&self, _: &tracing::Event<'_>, _: Context<'_, S>) {
+            self.add(2);
+        }
+    }
+
+    fn ending() -> Ending {
+        let how = How::Installed { number: ViewNumber(2), members: 1, elder: ProcessId(1) };
+        Ending { what: What::View(ViewNumber(2)), took: Duration::ZERO, how }
+    }
+
+    /// One test, because levels are of the whole process: nothing else in it listens.
+    #[test]
+    fn nothing_is_kept_where_nobody_listens_and_else_a_span_ends_once_whoever_tells_first() {
+        let addr = "127.0.0.1:1".parse().expect("an address");
+        let me = MemberInfo { process: ProcessId(1), addr, host: None };
+        let node = Node::new(Config::new(me, Timing::fast()), Time::ZERO);
+        let ballot = Ballot { round: 0, process: ProcessId(1) };
+        let vote = Packet::Notice(Notice::Accepted { instance: ViewNumber(2), ballot });
+        let (mut watch, mut notes) = (Watch::default(), Vec::new());
+        watch.sent(&vote, &node, Time::ZERO, &mut notes);
+        assert!(watch.view.is_none() && notes.is_empty(), "nobody listens");
+
+        let tally = Tally::default();
+        let _listens = tracing::subscriber::set_default(tracing_subscriber::registry().with(tally.clone()));
+        watch.sent(&vote, &node, Time::ZERO, &mut notes);
+        watch.sent(&vote, &node, Time::ZERO, &mut notes);
+        assert!(watch.view.is_some() && notes.len() == 1, "said again it is the same one");
+        watch.over(&mut notes);
+        assert!(watch.view.is_none() && notes.len() == 2);
+        let service = ServiceName::new("stock").expect("a good name");
+        let message = Message::Recover { service, epoch: Epoch(Token::new(ViewNumber(2), 1)) };
+        let late = Packet::Linked { view: ViewNumber(2), seq: 1, ack: 0, message };
+        watch.sent(&late, &node, Time::ZERO, &mut notes);
+        assert!(watch.terms.is_empty() && notes.len() == 2, "sent again after the end of its term");
+        notes.pop().expect("there are two").tell();
+        assert_eq!(tally.seen(), [0, 0, 0], "it waits for its beginning");
+        notes.pop().expect("there are two").tell();
+        assert_eq!(tally.seen(), [1, 1, 0]);
+
+        let course = Course::default();
+        course.open(ending().what.span());
+        assert_eq!(tally.seen(), [2, 1, 0]);
+        course.close(ending());
+        assert_eq!(tally.seen(), [2, 2, 1], "closed, although somebody keeps its course");
+        let course = Course::default();
+        course.close(ending());
+        course.open(ending().what.span());
+        assert_eq!(tally.seen(), [3, 3, 2], "told, although it was over before it began");
     }
 }
