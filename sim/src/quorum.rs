@@ -151,12 +151,19 @@ impl World {
     }
 
     /// Whether those of whom everything is demanded are no quorum of the newest view's council, in person or by the
-    /// votes on their disks, or of no view that one of them has: nobody can decide anything any more, and nobody may.
+    /// votes on their disks, or of no view that one of them has, or not of a later one that was accepted,
+    /// or decided and seen by nobody since, as a disk tells: nobody can decide anything any more, and nobody may.
     pub fn quorum_is_lost(&self) -> bool {
         let Some(newest) = self.newest() else { return false };
         let suffice = |view: &View| self.is_quorum_with_disks(view, self.demanded());
         let mut known = self.demanded().filter_map(|place| self.view(place)).peekable();
-        !suffice(newest) || (known.peek().is_some() && !known.any(suffice))
+        let stored = self.demanded().filter_map(|place| self.peers[place].disk.as_ref());
+        let later = |view: &View| view.lineage == newest.lineage && view.number > newest.number;
+        let mut known_to_disks =
+            stored.flat_map(|stored| [Some(stored.view.clone()), stored.accepted_view()]).flatten().filter(later);
+        !suffice(newest)
+            || (known.peek().is_some() && !known.any(suffice))
+            || known_to_disks.any(|view| !suffice(&view))
     }
 
     /// An operator says that whoever does not answer is dead for ever, to one who knows of the newest view. False if

@@ -41,6 +41,11 @@ impl StoredVote {
         self.view.is_sound() && accepted.is_none_or(|(_, change)| self.view.next(change).is_sound())
     }
 
+    /// The view that comes of what was accepted. Whoever needs this vote has to decide that one and no other.
+    pub fn accepted_view(&self) -> Option<View> {
+        self.acceptor.accepted.as_ref().map(|(_, change)| self.view.next(change))
+    }
+
     /// The same with this change accepted, by the voter itself.
     #[cfg(test)]
     pub(crate) fn accept(&mut self, change: super::view::Change) {
