@@ -4,7 +4,7 @@
 // Requests are started in one task and awaited in another.
 #![allow(clippy::async_yields_async)]
 
-use elderlock::{JoinError, LockError, Member, Timing, TryLockError};
+use elderlock::{Guard, JoinError, LockError, Member, Timing, TryLockError};
 use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::future::Future;
@@ -407,6 +407,16 @@ async fn a_view_change_a_transfer_and_a_recovery_are_spans_of_whom_they_happen_t
     }
 }
 
+/// Makes it hold a lock: it is the first grantor of the service, or asks that one.
+async fn hold(process: &Process, member: &Member) -> Guard {
+    let member = member.clone();
+    let lock = async move {
+        let stock = member.lock_service("stock").await.expect("a good name");
+        stock.lock("a").await.expect("it is free")
+    };
+    process.run(lock).await
+}
+
 /// Asks for it to become the grantor, without waiting for that.
 async fn insist(process: &Process, member: &Member) -> tokio::task::JoinHandle<bool> {
     let stock = member.lock_service("stock").await.expect("a good name");
@@ -417,13 +427,7 @@ async fn insist(process: &Process, member: &Member) -> tokio::task::JoinHandle<b
 async fn a_transfer_is_open_until_there_is_no_table_and_then_a_recovery_is() {
     let members = cluster(3).await;
     let [(_, elder), (old, first), (young, second)] = &members[..] else { panic!("there are three") };
-    let member = first.clone();
-    let guard = old
-        .run(async move {
-            let stock = member.lock_service("stock").await.expect("a good name");
-            stock.lock("a").await.expect("it is free")
-        })
-        .await;
+    let guard = hold(old, first).await;
 
     // Who is asked for the table is silent, and so the other waits for it until the cluster goes on without that one.
     let frozen = old.freeze().await;
@@ -457,13 +461,7 @@ async fn a_transfer_is_open_until_there_is_no_table_and_then_a_recovery_is() {
 async fn a_table_that_is_passed_on_is_lost_to_whom_it_passes() {
     let members = cluster(4).await;
     let [_, (old, first), (between, second), (young, third)] = &members[..] else { panic!("there are four") };
-    let member = first.clone();
-    let guard = old
-        .run(async move {
-            let stock = member.lock_service("stock").await.expect("a good name");
-            stock.lock("a").await.expect("it is free")
-        })
-        .await;
+    let guard = hold(old, first).await;
     let frozen = old.freeze().await;
     let lost = insist(between, second).await;
     let passed = between.log.opens(&["transfer"]).await;
