@@ -44,6 +44,8 @@ pub struct Peer {
     pub node: Option<Arc<Node>>,
     /// Its process has been told to leave.
     pub leaving: bool,
+    /// It has left, and whether its goodbye was heard.
+    pub heard: Option<bool>,
     /// What came while it was stopped.
     pub inbox: VecDeque<Input>,
     /// It was stopped before it could begin anew, and does so as soon as it goes on.
@@ -99,6 +101,7 @@ impl Peer {
             run: Run::Down,
             node: None,
             leaving: false,
+            heard: None,
             inbox: VecDeque::new(),
             overdue: false,
             pauses: 0,
@@ -119,6 +122,7 @@ impl Peer {
         self.inbox.clear();
         self.overdue = false;
         self.leaving = false;
+        self.heard = None;
         self.run = Run::Up;
         self.host_up = true;
         let ask = |part| mix(&[common.seed, 0x70, place as u64, self.incarnation, part]);

@@ -443,7 +443,7 @@ impl Rare {
                 self.reach(if burnt { State::BurntJoiner } else { State::FoundingAbandoned });
                 self.over.insert(process);
             }
-            Event::Expelled | Event::Left => _ = self.over.insert(process),
+            Event::Expelled | Event::Left { .. } => _ = self.over.insert(process),
             Event::BecameElder(_) | Event::LostGrantor { .. } | Event::Orphaned | Event::Forced => {}
         }
     }

@@ -625,6 +625,11 @@ impl World {
         self.peers[place].run == Run::Paused
     }
 
+    /// Whether the process at `place` has left, and whether its goodbye was heard.
+    pub fn was_heard(&self, place: usize) -> Option<bool> {
+        self.peers[place].heard
+    }
+
     /// Whether a process is there, running or stopped.
     pub fn is_alive(&self, place: usize) -> bool {
         self.peers[place].is_alive()

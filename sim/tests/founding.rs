@@ -136,6 +136,7 @@ fn an_elder_that_hears_nobody_leaves_all_the_same() {
     w.run_for(Duration::from_millis(2_000));
     w.leave(elder);
     w.expect("it is gone", |w| !w.is_alive(elder));
+    assert_eq!(w.was_heard(elder), Some(false));
     w.heal();
     w.settle();
 }
@@ -185,7 +186,30 @@ fn all_members_may_leave_at_once() {
             w.leave(place);
         }
         w.expect("all have left", |w| w.places().all(|place| !w.is_alive(place)));
+        assert!(w.places().all(|place| w.was_heard(place) == Some(true)));
         assert!(w.broken().is_none());
+    }
+}
+
+/// The only voter goes: whoever is to vote after it is told before it does. (Found by chaos, when a leave had to be heard.)
+#[test]
+fn an_only_voter_that_leaves_hands_its_vote_on() {
+    for silent in [None, Some(1)] {
+        let mut w = World::new(13).members(4).council(1);
+        w.settle();
+        let order = w.in_view();
+        let held = w.hold_lock(order[3], "s", "x");
+        if let Some(age) = silent {
+            w.isolate(order[age]);
+            w.run_for(Timing::fast().elder_lease);
+        }
+        w.leave(order[0]);
+        w.expect("it has left", |w| !w.is_alive(order[0]));
+        assert_eq!(w.was_heard(order[0]), Some(true));
+        w.heal();
+        w.settle();
+        assert_eq!(w.in_view(), order[1..]);
+        assert!(w.fence(held).is_some());
     }
 }
 
@@ -248,5 +272,6 @@ fn when_all_leave_at_nearly_once_nobody_waits_long() {
         w.expect_within(&format!("seed {seed}: {count} have left"), limit, |w| {
             w.places().all(|place| !w.is_alive(place))
         });
+        assert!(w.places().all(|place| w.was_heard(place) == Some(true)), "seed {seed}");
     }
 }

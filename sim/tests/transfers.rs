@@ -378,6 +378,26 @@ fn assert_is_followed_by(successor: usize, shares: &[(usize, usize, usize)]) {
     }
 }
 
+/// While the elder renews its lease there is somebody to take over what a member grants: it waits for that, however long it
+/// takes.
+#[test]
+fn who_leaves_waits_until_its_work_is_in_other_hands() {
+    let (mut w, order) = with_grantor(7, 4);
+    let grantor = order[1];
+    let held = w.hold_lock(order[2], "s", "x");
+    // By whatever way.
+    let late = w.hold(|flight| elderlock_sim::kind::kind(flight.packet) == "Table");
+    let recovers = w.hold(|flight| elderlock_sim::kind::kind(flight.packet) == "Report");
+    w.leave(grantor);
+    w.run_for(Timing::fast().member_lease * 3);
+    assert!(w.is_alive(grantor) && w.matched(late) > 0);
+    w.let_go(late);
+    w.expect("it has left", |w| !w.is_alive(grantor));
+    assert_eq!(w.was_heard(grantor), Some(true));
+    assert_eq!((w.matched(recovers), w.grantor("s")), (0, order[2]));
+    assert!(w.fence(held).is_some());
+}
+
 /// A successor that leaves as well is followed by the next, and the leave ends when the work is in other hands.
 #[test]
 fn a_successor_that_will_not_is_followed_by_the_next() {
@@ -789,7 +809,21 @@ fn destroying_one_service_does_not_hold_up_another() {
     w.expect_within("the other is destroyed", ms(100), |w| w.is_answered(quick));
     assert!(!w.is_answered(stuck));
     assert_eq!(w.lost(mine), Some(LostReason::Destroyed));
-    assert_eq!(answered(&mut w, stuck), Outcome::Destroyed, "at the latest after a member lease");
+    assert_eq!(answered(&mut w, stuck), Outcome::Destroyed, "when its grantor is out of the view");
+}
+
+/// Who reaches no grantor waits for a member lease, and is not told that nothing is left there.
+#[test]
+fn a_destruction_that_no_grantor_hears_of_is_not_confirmed() {
+    let (mut w, order) = with_grantor(9, 3);
+    let mine = w.hold_lock(order[2], "s", "x");
+    w.isolate(order[2]);
+    let gone = w.destroy(order[2], "s");
+    assert_eq!(w.lost(mine), Some(LostReason::Destroyed));
+    assert_eq!(answered(&mut w, gone), Outcome::Unconfirmed);
+    w.heal();
+    w.settle();
+    w.expect("nothing of it is left", World::is_empty_everywhere);
 }
 
 /// A service that is destroyed where it is granted goes on elsewhere, with all that others have of it.

@@ -297,15 +297,22 @@ impl Elder {
             let is_silent = |process: &ProcessId| {
                 self.seats.get(process).is_some_and(|seat| seat.heard_at + view.timing.slow_beat() * 2 <= now)
             };
-            let council = view.council().map(|info| info.process);
-            change.ghost.extend(council.filter(|process| is_silent(process) && !change.remove.contains(process)));
+            // The only voter has nobody in the council to ask: those who come after it are told while it parts, and of those
+            // too nobody is silent.
+            let is_sole = view.has_sole_voter();
+            let heirs: Vec<ProcessId> = match is_sole {
+                true => view.living().map(|member| member.info.process).collect(),
+                false => view.council().map(|info| info.process).collect(),
+            };
+            let silent = heirs.iter().filter(|process| is_silent(process) && !change.remove.contains(process));
+            change.ghost.extend(silent);
             let can_go = |change: &Change| {
                 let next = view.next(change);
-                let council = view.council().map(|info| info.process);
-                let present: Vec<ProcessId> = council.filter(|process| !change.ghost.contains(process)).collect();
+                let present: Vec<&ProcessId> = heirs.iter().filter(|process| !change.ghost.contains(process)).collect();
                 // Without the word of the present council nothing would come of it but a proposal that lies about, and
                 // whoever finds that later has to finish it, though those whom it calls silent are the ones who stayed.
-                view.is_quorum(present.iter()) && next.living().next().is_some() && next.is_quorum(present.iter())
+                let present = || present.iter().copied();
+                view.is_quorum(present()) && next.living().next().is_some() && next.is_quorum(present())
             };
             if !can_go(&change) {
                 change.join.clear();

@@ -147,7 +147,8 @@ pub enum Command {
         wait: Wait,
     },
     /// End all that this member has of the service: its waits are answered `Closed`, its holds lost, its grantor role
-    /// handed over. Answered `Destroyed` when the grantor has heard of it, at the latest after one member lease.
+    /// handed over. Answered `Destroyed` when the grantor has heard of it, `Unconfirmed` if it has not after one
+    /// member lease.
     Destroy {
         /// A number never used before in this process.
         request: RequestId,
@@ -254,8 +255,10 @@ pub enum Outcome {
     Won,
     /// Another member is, or is about to be, the grantor instead.
     Superseded(ProcessId),
-    /// The service is destroyed here.
+    /// The service is destroyed here, and nothing of it is left at its grantor.
     Destroyed,
+    /// The service is destroyed here, and no grantor has said in time that nothing of it is left there.
+    Unconfirmed,
     /// What the grantor sees.
     Seen(Seen),
     /// Too much is waiting already: nothing was asked.
@@ -316,8 +319,12 @@ pub enum Event {
     Resumed,
     /// A later view is without this process. It must draw a new process id and start again.
     Expelled,
-    /// Goodbye was heard, or nobody is left to hear it.
-    Left,
+    /// It has left, as it was told to.
+    Left {
+        /// A view without it is decided, or nobody is left to hear its goodbye, or it never was a member that knew of it. Otherwise
+        /// the others find out when its lease is surely over.
+        heard: bool,
+    },
     /// The founding came to nothing. It must draw a new process id and start again.
     Abandoned,
     /// Without a quorum for three member leases: this member grants and holds nothing, and will not until enough of the

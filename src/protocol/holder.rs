@@ -101,7 +101,7 @@ impl Errand {
         match self.what {
             Business::Bid => Outcome::TimedOut,
             Business::Look(..) => Outcome::Undecided,
-            Business::Ending(_) => Outcome::Destroyed,
+            Business::Ending(_) => Outcome::Unconfirmed,
         }
     }
 }
@@ -244,7 +244,7 @@ impl Holder {
     }
 
     /// The application wants nothing of the service to be left here: all its waits and holds end. The rest follows
-    /// by [`settled`](Self::settled), at the latest after `limit`.
+    /// by [`settled`](Self::settled); after `limit` nobody waits for it any longer.
     pub(crate) fn destroy(&mut self, request: RequestId, service: ServiceName, limit: Duration, turn: &mut Turn) {
         let reason = LostReason::Destroyed;
         let session = self.sessions.entry(service.clone()).or_default();

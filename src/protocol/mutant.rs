@@ -173,6 +173,8 @@ pub enum Mutant {
     SeeBeforeActing,
     /// Who waits is told with the last one first.
     SeeWaitersBackwards,
+    /// Who leaves without a word from anybody says that it was heard.
+    CallItHeard,
 }
 
 /// By its name.
@@ -212,7 +214,7 @@ impl Mutant {
     }
 
     /// All of them.
-    pub const ALL: [Mutant; 78] = [
+    pub const ALL: [Mutant; 79] = [
         Mutant::SkipOneInRecovery,
         Mutant::AwaitNoGhosts,
         Mutant::ServeWhileRecovering,
@@ -291,5 +293,6 @@ impl Mutant {
         Mutant::ReportNoOwners,
         Mutant::SeeBeforeActing,
         Mutant::SeeWaitersBackwards,
+        Mutant::CallItHeard,
     ];
 }

@@ -435,7 +435,10 @@ impl Node {
             | Command::Look { request, .. }
                 if matches!(self.stage, Stage::Leaving { .. } | Stage::Parting { .. }) =>
             {
-                out.push(Output::Answer { request, outcome: Outcome::Closed(LostReason::Left) });
+                // Who is expelled and stays for the others' sake is about to come back as another process.
+                let stays = matches!(self.stage, Stage::Parting { left: false, .. });
+                let reason = if stays { LostReason::Expelled } else { LostReason::Left };
+                out.push(Output::Answer { request, outcome: Outcome::Closed(reason) });
             }
             Command::Lock { request, service, want, owner, wait, lease, metadata } => {
                 let answer = self.timing().answer;
@@ -704,7 +707,7 @@ impl Node {
                 if view.lineage == lineage && view.number.next() == instance {
                     let next = view.next(&change);
                     if matches!(self.stage, Stage::Parting { .. }) {
-                        self.end_parting(now, out);
+                        self.end_parting(now, true, out);
                     } else if next.is_sound() && self.heir.is_some() && !next.contains(self.config.me.process) {
                         self.inherit(next, out);
                     } else if next.is_sound() {

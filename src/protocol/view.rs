@@ -125,6 +125,18 @@ impl View {
         self.living().take(usize::from(self.council_size.max(1))).map(|member| &member.info)
     }
 
+    /// Whether this one is a ghost at whose address another member lives. Of two that live there one may have come last.
+    pub(crate) fn is_replaced(&self, member: &Member) -> bool {
+        let is_other =
+            |other: &Member| other.info.addr == member.info.addr && other.info.process != member.info.process;
+        member.ghost && self.living().any(is_other)
+    }
+
+    /// Whether one member decides the next view alone.
+    pub(crate) fn has_sole_voter(&self) -> bool {
+        self.council().nth(1).is_none()
+    }
+
     /// Whether `process` has a vote on the next view.
     pub fn has_vote(&self, process: ProcessId) -> bool {
         self.council().any(|info| info.process == process)

@@ -119,8 +119,8 @@ struct Shell {
     lease_end: Arc<AtomicU64>,
     /// What the timer task sleeps towards.
     armed: Time,
-    /// When leaving: until when to wait for somebody to hear it.
-    leaving: Option<Time>,
+    /// It was told to leave.
+    leaving: bool,
     /// In the first incarnation nobody has lost anything by its being abandoned.
     joined_before: bool,
     phase: Phase,
@@ -170,7 +170,7 @@ impl Engine {
             holds: Map::default(),
             lease_end: Arc::new(AtomicU64::new(0)),
             armed: Time::ZERO,
-            leaving: None,
+            leaving: false,
             joined_before: false,
             phase,
             mail: Mail::new(),
@@ -516,11 +516,6 @@ impl Inbox for Engine {
             if shell.phase.closed.is_some() {
                 return;
             }
-            if let (Input::Timer, Some(until)) = (&input, shell.leaving)
-                && clock::now() >= until
-            {
-                return shell.close(Closed::Unheard, after);
-            }
             shell.step(input, None, after);
         });
     }
@@ -529,13 +524,12 @@ impl Inbox for Engine {
 impl Shell {
     /// Neither locks nor waits are taken any more.
     fn is_over(&self) -> bool {
-        self.leaving.is_some() || self.phase.closed.is_some()
+        self.leaving || self.phase.closed.is_some()
     }
 
     /// When the timer is due: [`Time::MAX`] for never.
     fn deadline(&self) -> Time {
-        let deadline = self.node.deadline().unwrap_or(Time::MAX);
-        self.leaving.map_or(deadline, |until| until.min(deadline))
+        self.node.deadline().unwrap_or(Time::MAX)
     }
 
     /// A command from the side queue.
@@ -549,9 +543,7 @@ impl Shell {
                 }
             }
             Command::Leave if !self.is_over() => {
-                // Longer than that nobody needs to be told: this member's lease is over everywhere.
-                let timing = self.node.view().map_or(self.config.timing, |view| view.timing);
-                self.leaving = Some(clock::now() + timing.member_lease);
+                self.leaving = true;
                 self.step(Input::Command(command), None, after);
             }
             _ => {}
@@ -603,8 +595,8 @@ impl Shell {
             self.outputs = outputs;
             match over {
                 None => {}
-                Some(Over::Left) => {
-                    self.close(Closed::Heard, after);
+                Some(Over::Left { heard }) => {
+                    self.close(if heard { Closed::Heard } else { Closed::Unheard }, after);
                     break;
                 }
                 Some(Over::Reborn { expelled }) => {
@@ -674,7 +666,7 @@ impl Shell {
         match event {
             Event::Expelled => *over = Some(Over::Reborn { expelled: true }),
             Event::Abandoned | Event::Forced => *over = Some(Over::Reborn { expelled: false }),
-            Event::Left => *over = Some(Over::Left),
+            Event::Left { heard } => *over = Some(Over::Left { heard }),
             event => after.announcements.push(Announcement::Event(event)),
         }
     }
@@ -692,8 +684,8 @@ impl Shell {
             after.announcements.push(Announcement::Lost);
         }
         after.phase = true;
-        if self.leaving.is_some() {
-            return self.close(Closed::Heard, after);
+        if self.leaving {
+            return self.close(Closed::Unheard, after);
         }
         let process = match draw_process() {
             Ok(process) => process,
@@ -721,7 +713,7 @@ impl Shell {
         self.disk = None;
         after.phase = true;
         after.rearm = true;
-        after.announcements.push(Announcement::Event(Event::Left));
+        after.announcements.push(Announcement::Event(Event::Left { heard: closed == Closed::Heard }));
     }
 
     /// Ends every hold and every wait that the core has not ended already, and whatever else is under way.
@@ -765,7 +757,7 @@ impl Shell {
 
 /// How an incarnation ended.
 enum Over {
-    Left,
+    Left { heard: bool },
     Reborn { expelled: bool },
 }
 

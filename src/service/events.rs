@@ -125,7 +125,7 @@ impl From<Announcement> for MemberEvent {
             Event::Orphaned => MemberEvent::Orphaned,
             // The engine tells of these by `Announcement::Lost`.
             Event::Expelled | Event::Abandoned | Event::Forced => MemberEvent::Lost,
-            Event::Left => MemberEvent::Left,
+            Event::Left { .. } => MemberEvent::Left,
         }
     }
 }

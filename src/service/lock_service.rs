@@ -328,8 +328,8 @@ impl LockService {
 
     /// Destroys the service at this member: its requests that wait are answered
     /// [`LockError::Destroyed`](crate::LockError::Destroyed), its guards are lost, and if it is the grantor another member
-    /// takes over. Completes when the grantor knows, so that what was held here is free for others; if it cannot be
-    /// heard, after one member lease: then others get it when the grantor hears of it. Other members go on using the service; other services do not notice.
+    /// takes over. Completes when the grantor says that nothing is left of this member, so that what was held here is free for
+    /// others. Other members go on using the service; other services do not notice.
     ///
     /// This handle and its clones answer "destroyed" from then on. [`Member::lock_service`](crate::Member::lock_service)
     /// gives a new one at once, which has nothing to do with the old one.
@@ -361,6 +361,7 @@ impl LockService {
         match Asking::new(self.inner.clone(), move |request| Command::Destroy { request, service: name }).await {
             Err(Outcome::Closed(LostReason::Left)) => Err(DestroyError::Left),
             Err(Outcome::Closed(LostReason::Destroyed)) => Err(DestroyError::Destroyed),
+            Err(Outcome::Unconfirmed) => Err(DestroyError::Unconfirmed),
             // Expelled meanwhile: everybody knows that nothing is left of this member.
             _ => Ok(()),
         }
@@ -382,7 +383,7 @@ impl std::fmt::Debug for LockService {
     }
 }
 
-/// Why [`LockService::destroy`] did nothing.
+/// Why [`LockService::destroy`] did nothing, or cannot say that all is done.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DestroyError {
@@ -392,4 +393,8 @@ pub enum DestroyError {
     /// The member has left or is leaving: nothing of it is left.
     #[error("the member has left")]
     Left,
+    /// It is destroyed here, but no grantor has confirmed within a member lease that nothing of this member is left there.
+    /// Others get what was held here when a grantor hears of it, at the latest when this member is out of the view.
+    #[error("destroyed here, but no grantor confirmed it: others get what was held here when one hears of it")]
+    Unconfirmed,
 }

@@ -173,9 +173,10 @@ impl Member {
         if self.handle.engine.force() { Ok(()) } else { Err(ForceError::NotOrphaned) }
     }
 
-    /// Says goodbye and waits until it is heard: every hold and every wait of this member ends, other members take
-    /// over what it granted, and its port is free. At most one member lease, and a second to close the connections.
-    /// Leaving twice is no error.
+    /// Says goodbye and waits until it is heard: every hold and every wait of this member ends at once, other members take
+    /// over what it granted, and its port is free. While there is an elder with a quorum this takes as long as the handing over
+    /// does; without one, a member lease, or two more if just then a view was decided without this member; and a second to
+    /// close the connections. Leaving twice is no error.
     ///
     /// # Errors
     /// [`LeaveError`]. The member has left in every case.
@@ -235,7 +236,9 @@ pub enum ForceError {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LeaveError {
-    /// Nobody confirmed the goodbye within a member lease. Others remove this member when its lease has surely run out.
+    /// Nobody confirmed the goodbye: there was no quorum for a member lease, or everybody else refused connections. What this
+    /// member granted is not in other hands yet. The others, if there are any, remove it when its lease has surely run out, and
+    /// recover that.
     #[error("left, but nobody confirmed it: the others go on after this member's lease")]
     Unheard,
     /// The runtime under the member had ended, or the member broke. Others remove it when its lease has surely run out.

@@ -80,6 +80,7 @@ impl Summary {
                 Some(Outcome::Won) => "won",
                 Some(Outcome::Superseded(_)) => "superseded",
                 Some(Outcome::Destroyed) => "destroyed",
+                Some(Outcome::Unconfirmed) => "unconfirmed",
                 Some(Outcome::Seen(_)) => "seen",
                 Some(Outcome::Busy) => "busy",
                 Some(Outcome::Closed(_)) => "closed",

@@ -113,6 +113,7 @@ mod hunt {
             Mutant::TearBatch => &["batch_is_atomic"],
             Mutant::DestroyedAtOnce | Mutant::SettleElsewhere | Mutant::SettleBlindly => &["destroyed_is_over"],
             Mutant::SeeBeforeActing | Mutant::SeeWaitersBackwards => &["what_is_seen_is_so"],
+            Mutant::CallItHeard => &["who_leaves_has_left"],
             Mutant::RenewTheDeaf | Mutant::ReviveTheDeaf | Mutant::KeepTheDeaf => &["converges_after_heal"],
             Mutant::StayThoughExpelled | Mutant::YieldForEver => &["converges_after_heal"],
             Mutant::FoundWithoutAll => &["one_lineage"],

@@ -68,7 +68,7 @@ impl Invariant for OneOutcomePerRequest {
                     return Err(format!("m{} loses ({reason:?}) what it does not hold: {call:?}", call.member));
                 }
             }
-            Fact::Event { process, event: Event::Expelled | Event::Left | Event::Abandoned, .. } => {
+            Fact::Event { process, event: Event::Expelled | Event::Left { .. } | Event::Abandoned, .. } => {
                 self.ended.insert(*process);
             }
             // The event may come before the answers, so they are looked for after the step.

@@ -49,7 +49,7 @@ pub fn meaning(invariant: &str) -> (String, String) {
         "what_is_seen_is_so" => ("what a grantor tells is true", "a grantor told of holds or waits what is not so"),
         "no_resurrected_grant" => ("what is over is never granted again", "a grant that was over came back"),
         "stale_writes_are_refused" => ("the store takes no stale write", "a stale write was taken"),
-        "who_leaves_has_left" => ("who says goodbye leaves in order", "who said goodbye was expelled"),
+        "who_leaves_has_left" => ("who says goodbye leaves in order", "who said goodbye was expelled, or not heard"),
         "record_is_sound" => ("the record of a run makes sense", "the record of the run makes no sense"),
         "no_panic" => ("the core never panics", "the core panicked"),
         "determinism" => ("the same seed is the same run", "the same seed went another way"),

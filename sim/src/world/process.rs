@@ -160,7 +160,11 @@ impl World {
         }
         self.record_event(place, &event);
         self.tell(&Fact::Event { place, process, event: &event });
-        if event == Event::Left && self.peers[place].leaving {
+        if let Event::Left { heard } = event {
+            if heard && !self.is_known_to_be_gone(place, process) {
+                self.fail("who_leaves_has_left", format!("m{place} says that its goodbye was heard, and it was not"));
+            }
+            self.peers[place].heard = Some(heard);
             self.count_premise("who_leaves_has_left");
         }
         if event == Event::Expelled && self.peers[place].leaving {
@@ -170,12 +174,20 @@ impl World {
             Event::Expelled | Event::Abandoned | Event::Forced => {
                 self.schedule(MS, Due::Rebirth { to: place, process })
             }
-            Event::Left => {
+            Event::Left { .. } => {
                 self.end_process(place, "left");
                 self.peers[place].run = Run::Down;
             }
             _ => {}
         }
+    }
+
+    /// Whether a view without `process` is decided, or nobody is there any more whom it knew in its last view.
+    fn is_known_to_be_gone(&self, place: usize, process: ProcessId) -> bool {
+        let Some(view) = self.view(place) else { return true };
+        let lives = |other: ProcessId| other != process && self.peers.iter().any(|peer| peer.is(other));
+        let is_out = self.latest.get(&view.lineage).is_some_and(|latest| !latest.contains(process));
+        is_out || !view.members.iter().any(|member| lives(member.info.process))
     }
 
     /// The process at `place` is no more; `how`: as in [`Entry::End`].

@@ -130,7 +130,7 @@ impl Node {
 
     pub(super) fn leave(&mut self, now: Time, out: &mut Vec<Output>) {
         match &mut self.stage {
-            Stage::Seeking(_) => self.end(now, Event::Left, out),
+            Stage::Seeking(_) => self.end(now, Event::Left { heard: true }, out),
             Stage::Parting { left, .. } => *left = true,
             Stage::Member => {
                 let member_lease = self.view.as_ref().map_or(self.config.timing, |view| view.timing).member_lease;
@@ -145,17 +145,25 @@ impl Node {
         }
     }
 
-    /// Says goodbye, again and again, until a view without this process is there.
+    /// Says goodbye, again and again, until a view without this process is there. While an elder with a quorum renews
+    /// its lease there is somebody to take over, and no reason to go before what it granted is in other hands.
     pub(super) fn keep_leaving(&mut self, now: Time, out: &mut Vec<Output>) {
         let has_handed_over = self.has_handed_over();
+        let is_heard = now < self.lease.until || self.has_authority(now);
         let Stage::Leaving { again_at, until } = &mut self.stage else { return };
         let Some(view) = &self.view else { return };
         let me = self.config.me.process;
+        if is_heard && !has_handed_over {
+            *until = now + view.timing.member_lease;
+        }
         let gone = gone(now, &self.dead, &self.refused, &view.timing);
-        if view.members.iter().all(|member| member.info.process == me || gone.contains(&member.info.process))
-            || now >= *until
-        {
-            self.end(now, Event::Left, out);
+        let others = || view.members.iter().map(|member| member.info.process).filter(|process| *process != me);
+        // Whose address somebody else has by now is no more, a former process of this member among them.
+        let is_replaced = |process| view.member(process).is_some_and(|member| view.is_replaced(member));
+        let is_last = others().all(|process| self.dead.contains(&process) || is_replaced(process));
+        if is_last || now >= *until || others().all(|process| gone.contains(&process)) {
+            let heard = is_last || planted!(self.config.mutant, CallItHeard);
+            self.end(now, Event::Left { heard }, out);
         } else if now >= *again_at && has_handed_over {
             *again_at = now + view.timing.retry;
             let elder = view.elder().process;
@@ -190,8 +198,9 @@ impl Node {
         let Some(view) = &self.view else { return };
         // Who is no more cannot be told, and without it the rest is no quorum that could go on.
         let gone = gone(now, &self.dead, &self.refused, &view.timing);
-        if view.is_quorum(informed.iter().chain(&gone)) || now >= *until {
-            self.end_parting(now, out);
+        let heard = view.is_quorum(informed.iter().chain(&gone));
+        if heard || now >= *until {
+            self.end_parting(now, heard, out);
         } else if now >= *again_at {
             *again_at = now + view.timing.retry;
             for info in view.council().filter(|info| !informed.contains(&info.process)) {
@@ -202,9 +211,9 @@ impl Node {
         }
     }
 
-    pub(super) fn end_parting(&mut self, now: Time, out: &mut Vec<Output>) {
+    pub(super) fn end_parting(&mut self, now: Time, heard: bool, out: &mut Vec<Output>) {
         let left = matches!(self.stage, Stage::Parting { left: true, .. });
-        self.end(now, if left { Event::Left } else { Event::Expelled }, out);
+        self.end(now, if left { Event::Left { heard } } else { Event::Expelled }, out);
     }
 
     /// The council greets the seeds all the time, so that seeds which start again find the cluster instead of founding
@@ -254,7 +263,7 @@ impl Node {
 
     /// The end of this process as a member, told by `event`.
     pub(super) fn end(&mut self, now: Time, event: Event, out: &mut Vec<Output>) {
-        let reason = if event == Event::Left { LostReason::Left } else { LostReason::Expelled };
+        let reason = if let Event::Left { .. } = event { LostReason::Left } else { LostReason::Expelled };
         // Nobody is left to tell, so no mail: everything was given up with the membership.
         let _ = self.turn(now, out, |node, turn| node.give_everything_up(reason, turn));
         self.stage = Stage::Gone;
@@ -287,7 +296,7 @@ impl Node {
             (_, None) => false,
         };
         if acceptable && matches!(self.stage, Stage::Parting { .. }) {
-            self.end_parting(now, out); // they went on: they know
+            self.end_parting(now, true, out); // they went on: they know
         } else if acceptable {
             self.last_change = None;
             self.install(now, view, out);
@@ -354,7 +363,7 @@ impl Node {
             }
             let left = matches!(self.stage, Stage::Leaving { .. });
             out.push(Output::Event(Event::ViewInstalled(View::clone(&view))));
-            self.end(now, if left { Event::Left } else { Event::Expelled }, out);
+            self.end(now, if left { Event::Left { heard: true } } else { Event::Expelled }, out);
             return;
         }
         if let Stage::Seeking(_) = self.stage {

@@ -431,8 +431,11 @@ impl Node {
         }
         let next = view.next(change);
         let me = self.config.me.process;
-        if !next.contains(me) && self.heir.is_none() && !next.is_quorum(accepted.iter()) {
-            return; // those who go on must know of it before the one who goes may forget it; an heir forgets nothing
+        // Those who go on must know of it before the one who goes may forget it; an heir forgets nothing, and an only voter has
+        // nobody to ask and tells them before it goes.
+        let is_sole = view.has_sole_voter();
+        if !next.contains(me) && self.heir.is_none() && !next.is_quorum(accepted.iter()) && !is_sole {
+            return;
         }
         let change = change.clone();
         let install = Notice::Install { lineage: view.lineage, instance: next.number, change: change.clone() };
