@@ -213,6 +213,22 @@ fn an_only_voter_that_leaves_hands_its_vote_on() {
     }
 }
 
+/// The only voter goes, and who is to vote after it has crashed just before: it waits until somebody else shows itself. When it
+/// counted on whom it had heard lately, the last vote was lost, and the refused connections passed for an answer.
+#[test]
+fn an_only_voter_that_leaves_does_not_leave_its_vote_to_the_dead() {
+    let mut w = World::new(14).members(4).council(1).hosts(&[0, 1, 2, 3]);
+    w.settle();
+    let order = w.in_view();
+    let held = w.hold_lock(order[3], "s", "x");
+    w.crash(order[1]);
+    w.leave(order[0]);
+    w.expect("it has left", |w| !w.is_alive(order[0]));
+    assert_eq!(w.was_heard(order[0]), Some(true));
+    w.expect("the rest goes on", |w| w.in_view() == order[2..]);
+    assert!(w.fence(held).is_some());
+}
+
 /// A deployment that restarts every seed at once: the members that live on greet the seeds, and so no second cluster is
 /// founded beside them.
 #[test]

@@ -36,7 +36,8 @@ pub(crate) struct Elder {
     /// This elder promised its vote to another candidate: it renews nobody any more.
     pub(crate) deposed: bool,
     joins: BTreeMap<ProcessId, (MemberInfo, Time)>,
-    leaves: BTreeSet<ProcessId>,
+    /// Who said goodbye, and when that was first heard.
+    leaves: BTreeMap<ProcessId, Time>,
     revives: BTreeSet<ProcessId>,
     /// Members that a proposed view is without. It may be decided at any time, so they get no renewal any more, not
     /// even if they are heard again.
@@ -68,7 +69,7 @@ impl Elder {
             floor: None,
             deposed: false,
             joins: BTreeMap::new(),
-            leaves: BTreeSet::new(),
+            leaves: BTreeMap::new(),
             revives: BTreeSet::new(),
             condemned: BTreeSet::new(),
             rally_at: now,
@@ -90,7 +91,7 @@ impl Elder {
         self.deposed = false;
         (self.rally_at, self.viewed_at) = (now, now);
         self.joins.retain(|process, (info, _)| !view.contains(*process) && view.admits(info, view.number));
-        self.leaves.retain(|process| view.contains(*process));
+        self.leaves.retain(|process, _| view.contains(*process));
         self.revives.clear();
         self.condemned.clear();
         self.registry.on_view(view);
@@ -156,7 +157,7 @@ impl Elder {
             }
         }
         let is_condemned = self.condemned.contains(&from) && !planted!(self.mutant, RenewCondemned);
-        let is_going = self.leaves.contains(&from) || is_condemned;
+        let is_going = self.leaves.contains_key(&from) || is_condemned;
         let may_renew = self.has_authority(now, &view.timing) && !is_going;
         let seat = self.seats.get_mut(&from)?;
         if view.member(from).is_some_and(|member| member.ghost) {
@@ -228,8 +229,10 @@ impl Elder {
     }
 
     /// A member said goodbye. Returns whether that is news.
-    pub(crate) fn on_leave(&mut self, process: ProcessId) -> bool {
-        self.leaves.insert(process)
+    pub(crate) fn on_leave(&mut self, now: Time, process: ProcessId) -> bool {
+        let is_news = !self.leaves.contains_key(&process);
+        self.leaves.entry(process).or_insert(now);
+        is_news
     }
 
     /// The latest view that the process is known to have had.
@@ -258,19 +261,20 @@ impl Elder {
         self.condemned.extend(members);
     }
 
-    /// What the next view should change; empty if nothing.
+    /// What the next view should change; empty if nothing. `gone`: who is not there any more for an elder that leaves.
     pub(crate) fn wanted_change(
         &mut self,
         now: Time,
         me: ProcessId,
         view: &View,
         dead: &BTreeSet<ProcessId>,
+        gone: &BTreeSet<ProcessId>,
     ) -> Change {
         let patience = view.timing.retry * 4;
         self.joins.retain(|process, (_, heard)| *heard + patience > now && !dead.contains(process));
         let mut change = Change::default();
         change.remove.extend(dead.iter().copied().filter(|process| view.contains(*process) && *process != me));
-        change.remove.extend(self.leaves.iter().copied().filter(|process| view.contains(*process)));
+        change.remove.extend(self.leaves.keys().copied().filter(|process| view.contains(*process)));
         if now >= self.patient_until && self.has_authority(now, &view.timing) {
             let is_over =
                 |at: Time| at <= if planted!(self.mutant, RemoveEarly) { now + view.timing.member_lease } else { now };
@@ -278,16 +282,17 @@ impl Elder {
             change.remove.extend(over.filter(|process| self.is_lost(*process, now, view)));
         }
         change.revive.extend(self.revives.iter().copied().filter(|process| !change.remove.contains(process)));
-        change.join.extend(self.joins.values().map(|(info, _)| info.clone()).take(MAX_JOINS));
+        // Of two that ask from one address the former is no more.
+        let is_former = |info: &MemberInfo, heard: Time| {
+            let mut later = self.joins.values().filter(|(_, at)| *at > heard);
+            later.any(|(other, _)| other.addr == info.addr)
+        };
+        let joins = self.joins.values().filter(|(info, heard)| !is_former(info, *heard));
+        change.join.extend(joins.map(|(info, _)| info.clone()).take(MAX_JOINS));
         // Who comes in place of a former process votes for itself from then on, also if it was its heir: the former one
         // becomes a ghost, or the view would count on the word of the dead.
-        let former = |info: &MemberInfo| {
-            let (addr, process) = (info.addr, info.process);
-            let there = view.living().map(|member| &member.info);
-            there
-                .filter(move |one| one.addr == addr && one.process != process && one.process != me)
-                .map(|one| one.process)
-        };
+        let former =
+            |info: &MemberInfo| view.others_at(info).map(|one| one.process).filter(move |process| *process != me);
         // Who decides a view without itself needs the word of a quorum of that view, and only the present council is
         // asked. So the elder goes with a view whose council is known to be there: first without those who come, and
         // if others go at the same time, after them. (A view also has a living member, if all go at once.)
@@ -295,20 +300,25 @@ impl Elder {
             change.join.retain(|info| former(info).next().is_none());
             // Nor does it wait for those of the council that are silent: they are left as ghosts, as at a takeover.
             let is_silent = |process: &ProcessId| {
-                self.seats.get(process).is_some_and(|seat| seat.heard_at + view.timing.slow_beat() * 2 <= now)
+                let is_old = |seat: &Seat| seat.heard_at + view.timing.slow_beat() * 2 <= now;
+                gone.contains(process) || self.seats.get(process).is_some_and(is_old)
             };
-            // The only voter has nobody in the council to ask: those who come after it are told while it parts, and of those
-            // too nobody is silent.
+            // The only voter has nobody in the council to ask. Those who vote after it have shown themselves since it said
+            // goodbye, and are told while it parts: one that died just before would take the last vote with it.
             let is_sole = view.has_sole_voter();
             let heirs: Vec<ProcessId> = match is_sole {
                 true => view.living().map(|member| member.info.process).collect(),
                 false => view.council().map(|info| info.process).collect(),
             };
+            let since = self.leaves.get(&me).copied().unwrap_or(now);
+            let is_there =
+                |process: &ProcessId| !is_sole || self.seats.get(process).is_none_or(|seat| seat.heard_at >= since);
             let silent = heirs.iter().filter(|process| is_silent(process) && !change.remove.contains(process));
             change.ghost.extend(silent);
             let can_go = |change: &Change| {
                 let next = view.next(change);
-                let present: Vec<&ProcessId> = heirs.iter().filter(|process| !change.ghost.contains(process)).collect();
+                let is_present = |process: &&ProcessId| !change.ghost.contains(process) && is_there(process);
+                let present: Vec<&ProcessId> = heirs.iter().filter(is_present).collect();
                 // Without the word of the present council nothing would come of it but a proposal that lies about, and
                 // whoever finds that later has to finish it, though those whom it calls silent are the ones who stayed.
                 let present = || present.iter().copied();

@@ -222,9 +222,10 @@ impl Node {
             self.store(out); // that this heir is there, before anybody can take it in
         }
         if self.stage == Stage::Gone {
-            if let Input::Command(
+            if let Input::Command(Command::Extend { request, .. }) = input {
+                out.push(Output::Answer { request, outcome: Outcome::NotHeld });
+            } else if let Input::Command(
                 Command::Lock { request, .. }
-                | Command::Extend { request, .. }
                 | Command::Become { request, .. }
                 | Command::Destroy { request, .. }
                 | Command::Look { request, .. },
@@ -712,13 +713,14 @@ impl Node {
                         self.inherit(next, out);
                     } else if next.is_sound() {
                         self.last_change = Some((instance, change));
-                        self.install(now, next, out);
+                        self.confirm(addr, from, &next, out);
+                        self.install(now, next, Some(from), out);
                     }
                 } else if view.lineage == lineage && view.number.next() < instance {
                     self.fetch(now, from, addr, out);
                 }
             }
-            Notice::ViewIs(view) => self.on_view_is(now, view, out),
+            Notice::ViewIs(view) => self.on_view_is(now, (from, addr), view, out),
             Notice::Fetch { lineage, have } => {
                 if let Some(view) = self.ballot_view()
                     && view.lineage == lineage

@@ -125,11 +125,16 @@ impl View {
         self.living().take(usize::from(self.council_size.max(1))).map(|member| &member.info)
     }
 
+    /// Living members at the address of `info` that are other processes.
+    pub(crate) fn others_at<'a>(&'a self, info: &MemberInfo) -> impl Iterator<Item = &'a MemberInfo> + use<'a> {
+        let (addr, process) = (info.addr, info.process);
+        let others = self.living().map(|member| &member.info);
+        others.filter(move |other| other.addr == addr && other.process != process)
+    }
+
     /// Whether this one is a ghost at whose address another member lives. Of two that live there one may have come last.
     pub(crate) fn is_replaced(&self, member: &Member) -> bool {
-        let is_other =
-            |other: &Member| other.info.addr == member.info.addr && other.info.process != member.info.process;
-        member.ghost && self.living().any(is_other)
+        member.ghost && self.others_at(&member.info).next().is_some()
     }
 
     /// Whether one member decides the next view alone.

@@ -83,7 +83,7 @@ impl Node {
         match found {
             Found::Seeking => {}
             Found::Founded(view) => {
-                self.install(now, view.clone(), out);
+                self.install(now, view.clone(), None, out);
                 for info in view.members.iter().map(|member| &member.info).filter(|info| **info != self.config.me) {
                     send(info.addr, info.process, Notice::ViewIs(view.clone()), out);
                 }
@@ -120,7 +120,7 @@ impl Node {
         self.act(now, out, |node, turn| {
             let may_name = node.has_authority(turn.now);
             if let Some(elder) = &mut node.elder
-                && elder.on_leave(from)
+                && elder.on_leave(turn.now, from)
             {
                 elder.registry.on_leave(from);
                 elder.registry.answer(may_name, turn);
@@ -148,12 +148,12 @@ impl Node {
     /// Says goodbye, again and again, until a view without this process is there. While an elder with a quorum renews
     /// its lease there is somebody to take over, and no reason to go before what it granted is in other hands.
     pub(super) fn keep_leaving(&mut self, now: Time, out: &mut Vec<Output>) {
+        let Stage::Leaving { .. } = self.stage else { return };
         let has_handed_over = self.has_handed_over();
-        let is_heard = now < self.lease.until || self.has_authority(now);
-        let Stage::Leaving { again_at, until } = &mut self.stage else { return };
-        let Some(view) = &self.view else { return };
+        let is_led = now < self.lease.until || self.has_authority(now);
+        let (Stage::Leaving { again_at, until }, Some(view)) = (&mut self.stage, &self.view) else { return };
         let me = self.config.me.process;
-        if is_heard && !has_handed_over {
+        if is_led && !has_handed_over {
             *until = now + view.timing.member_lease;
         }
         let gone = gone(now, &self.dead, &self.refused, &view.timing);
@@ -175,8 +175,9 @@ impl Node {
         }
     }
 
-    /// This member decided a view without itself. If it went at once, and what it said were lost, nobody might know.
-    pub(super) fn part(&mut self, now: Time, next: View, out: &mut Vec<Output>) {
+    /// A view without this member is decided, by it or by whoever told it. If it went at once, and what it said were lost,
+    /// nobody might know.
+    pub(super) fn part(&mut self, now: Time, next: View, teller: Option<ProcessId>, out: &mut Vec<Output>) {
         let left = matches!(self.stage, Stage::Leaving { .. });
         let reason = if left { LostReason::Left } else { LostReason::Expelled };
         self.act(now, out, |node, turn| node.give_everything_up(reason, turn));
@@ -188,7 +189,7 @@ impl Node {
         self.elder = None;
         self.proposal = None;
         self.sole_quorum = false;
-        self.stage = Stage::Parting { again_at: now, until, informed: BTreeSet::new(), left };
+        self.stage = Stage::Parting { again_at: now, until, informed: teller.into_iter().collect(), left };
         self.keep_parting(now, out);
     }
 
@@ -196,10 +197,11 @@ impl Node {
         let standing = self.standing(now);
         let Stage::Parting { again_at, until, informed, .. } = &mut self.stage else { return };
         let Some(view) = &self.view else { return };
+        let heard = view.is_quorum(informed.iter())
+            || view.members.iter().all(|member| self.dead.contains(&member.info.process));
         // Who is no more cannot be told, and without it the rest is no quorum that could go on.
         let gone = gone(now, &self.dead, &self.refused, &view.timing);
-        let heard = view.is_quorum(informed.iter().chain(&gone));
-        if heard || now >= *until {
+        if heard || view.is_quorum(informed.iter().chain(&gone)) || now >= *until {
             self.end_parting(now, heard, out);
         } else if now >= *again_at {
             *again_at = now + view.timing.retry;
@@ -274,7 +276,23 @@ impl Node {
         out.push(Output::Event(event));
     }
 
-    pub(super) fn on_view_is(&mut self, now: Time, view: View, out: &mut Vec<Output>) {
+    /// Whoever has told of a view without itself stays until that is known, and asks; but this member may go as well before it is
+    /// asked.
+    pub(super) fn confirm(&self, addr: SocketAddr, teller: ProcessId, view: &View, out: &mut Vec<Output>) {
+        if !view.contains(teller) {
+            let (lineage, number, elder) = (view.lineage, view.number, view.elder().clone());
+            let standing = Standing::Member { lineage, view: number, elder, led: false };
+            send(addr, teller, Notice::HelloIs { me: self.config.me.clone(), asked: addr, standing }, out);
+        }
+    }
+
+    pub(super) fn on_view_is(
+        &mut self,
+        now: Time,
+        (from, addr): (ProcessId, SocketAddr),
+        view: View,
+        out: &mut Vec<Output>,
+    ) {
         if !view.is_sound() {
             return;
         }
@@ -299,7 +317,8 @@ impl Node {
             self.end_parting(now, true, out); // they went on: they know
         } else if acceptable {
             self.last_change = None;
-            self.install(now, view, out);
+            self.confirm(addr, from, &view, out);
+            self.install(now, view, Some(from), out);
         }
     }
 
@@ -333,8 +352,8 @@ impl Node {
         }
     }
 
-    /// A decided view. Everything that hangs on the view is brought in line with it here and only here.
-    pub(super) fn install(&mut self, now: Time, view: View, out: &mut Vec<Output>) {
+    /// A decided view, and who told it. Everything that hangs on the view is brought in line with it here and only here.
+    pub(super) fn install(&mut self, now: Time, view: View, teller: Option<ProcessId>, out: &mut Vec<Output>) {
         let me = self.config.me.process;
         if !view.contains(me) && planted!(self.config.mutant, StayThoughExpelled) {
             return;
@@ -358,7 +377,7 @@ impl Node {
         if !view.contains(me) {
             if follows && before.as_ref().is_some_and(|before| before.has_vote(me)) {
                 // Perhaps none but those who go have it: they may not forget it before those who stay know.
-                self.part(now, View::clone(&view), out);
+                self.part(now, View::clone(&view), teller, out);
                 return;
             }
             let left = matches!(self.stage, Stage::Leaving { .. });
@@ -482,7 +501,7 @@ impl Node {
 
 /// Who is surely no more, or has refused four questions in a row without a word: for one who goes, that is as
 /// good as gone. It would not stay for ever either; others do not depend on it.
-fn gone(
+pub(super) fn gone(
     now: Time,
     dead: &BTreeSet<ProcessId>,
     refused: &BTreeMap<ProcessId, Time>,

@@ -164,3 +164,16 @@ fn who_wants_to_join_is_sent_on_once() {
     assert!(sends_on(ProcessId(9)));
     assert!(!sends_on(BOB));
 }
+
+/// Found by the fuzzer: a wait that the end of its process had ended was told so once more, when it was extended.
+#[test]
+fn nothing_is_held_by_a_process_that_is_gone() {
+    let mut node = lone();
+    let mut out = Vec::new();
+    node.step(NOW, Input::Command(Command::Leave), &mut out);
+    assert!(out.contains(&Output::Event(Event::Left { heard: true })));
+    out.clear();
+    let request = RequestId(1);
+    node.step(NOW, Input::Command(Command::Extend { request, lease: Duration::from_secs(1) }), &mut out);
+    assert_eq!(out, [Output::Answer { request, outcome: Outcome::NotHeld }]);
+}

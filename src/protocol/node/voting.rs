@@ -1,5 +1,6 @@
 //! Proposing the next view and voting on it.
 
+use super::belonging::gone;
 use super::*;
 
 impl Node {
@@ -299,7 +300,8 @@ impl Node {
         if elder.deposed {
             return;
         }
-        let change = elder.wanted_change(now, me, &view, &self.dead);
+        let gone = gone(now, &self.dead, &self.refused, &view.timing);
+        let change = elder.wanted_change(now, me, &view, &self.dead, &gone);
         if change.is_empty() && !elder.registry.is_exhausted() {
             return;
         }
@@ -410,7 +412,8 @@ impl Node {
             && let Some(elder) = &mut self.elder
         {
             // The elder itself, in a later round: it may propose what it wanted all along.
-            change = elder.wanted_change(now, self.config.me.process, &view, &self.dead);
+            let gone = gone(now, &self.dead, &self.refused, &view.timing);
+            change = elder.wanted_change(now, self.config.me.process, &view, &self.dead, &gone);
         }
         if planted!(self.config.mutant, ForgetGhosts) {
             change.remove.append(&mut change.ghost);
@@ -456,11 +459,11 @@ impl Node {
         }
         self.last_change = Some((next.number, change));
         if next.contains(me) {
-            self.install(now, next, out);
+            self.install(now, next, None, out);
         } else if self.heir.is_some() {
             self.inherit(next, out);
         } else {
-            self.part(now, next, out);
+            self.part(now, next, None, out);
         }
     }
 
