@@ -86,6 +86,9 @@ fn at_any_moment<T>(
 /// It was hit before it heard of its naming, while it waited for the table, and when it acted.
 const A_TURK: &[Option<GrantorState>] = &[None, Some(GrantorState::Receiving), Some(GrantorState::Acting)];
 
+/// It was hit while it waited for the table, and when it acted.
+const A_LAST: &[Option<GrantorState>] = &[Some(GrantorState::Receiving), Some(GrantorState::Acting)];
+
 /// Gives back all that is held, one after the other, until these are all served. Returns the order.
 #[track_caller]
 fn serve(w: &mut World, waiting: &[Ask], mut held: Ask) -> Vec<Ask> {
@@ -296,6 +299,33 @@ fn a_turk_in_the_middle_of_a_line_may_go_at_any_moment() {
         at_any_moment((600, 5, 30), (middle, fate), (middle, &states), begin, |w, _, (held, waiting, table, ask)| {
             w.drop_held(table);
             assert_eq!(answered(w, ask), Outcome::Won);
+            assert!(w.fence(held).is_some());
+            w.release(held);
+            w.granted(waiting);
+        });
+    }
+}
+
+/// And the youngest, to whom the one in the middle passes the table through, or has done so: whoever asks next has what others
+/// hold and wait for, from the table or by asking them.
+#[test]
+fn the_youngest_of_a_line_may_go_at_any_moment() {
+    let (old, middle, youngest) = (1, 2, 3);
+    let begin = |w: &mut World, order: &[usize]| {
+        let held = w.hold_lock(order[0], "s", "x");
+        let waiting = w.lock(order[4], "s", "x");
+        w.run_for(ms(20));
+        let table = w.hold_kind(order[old], order[middle], "Table");
+        w.become_grantor(order[middle], "s");
+        w.expect("the table is on its way", |w| w.matched(table) > 0);
+        w.become_grantor(order[youngest], "s");
+        w.run_for(ms(3));
+        w.let_go(table);
+        (held, waiting)
+    };
+    for fate in ENDS {
+        at_any_moment((650, 5, 40), (youngest, fate), (youngest, A_LAST), begin, |w, _, (held, waiting)| {
+            w.run_for(ms(20));
             assert!(w.fence(held).is_some());
             w.release(held);
             w.granted(waiting);
