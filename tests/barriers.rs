@@ -150,7 +150,10 @@ async fn who_waits_hears_that_the_member_has_left() {
     let error = soon(wait).await.expect("no panic").expect_err("it is open no more");
     assert!(error.is_lost(), "{error:?}");
     let error = soon(latch_wait).await.expect("no panic").expect_err("it is open no more");
-    assert!(matches!(error, BarrierError::Count(CountError::Lost(lost)) if lost.reason == LostReason::Left), "{error:?}");
+    assert!(
+        matches!(error, BarrierError::Count(CountError::Lost(lost)) if lost.reason == LostReason::Left),
+        "{error:?}"
+    );
     assert!(soon(barriers[1].wait()).await.expect_err("it is open no more").is_lost());
 }
 

@@ -1,7 +1,10 @@
 //! `ReadWriteLock`: many readers or one writer.
 
-use crate::service::{Guard, LockBuilder, LockService, Lost, ReleaseError, TryLockBuilder, UpgradeError};
+use crate::service::{
+    Grant, Guard, Hold, LockBuilder, LockService, Lost, ReleaseError, TryLockBuilder, UpgradeError, sealed,
+};
 use std::ops::Deref;
+use std::sync::Arc;
 
 /// A lock that many may have for reading, or one for writing.
 ///
@@ -199,5 +202,20 @@ impl Deref for WriteGuard {
 
     fn deref(&self) -> &Guard {
         &self.0
+    }
+}
+
+impl Grant for ReadGuard {}
+impl Grant for WriteGuard {}
+
+impl sealed::Grant for ReadGuard {
+    fn new(hold: Arc<Hold>) -> Self {
+        ReadGuard(sealed::Grant::new(hold))
+    }
+}
+
+impl sealed::Grant for WriteGuard {
+    fn new(hold: Arc<Hold>) -> Self {
+        WriteGuard(sealed::Grant::new(hold))
     }
 }
