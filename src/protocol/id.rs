@@ -399,10 +399,10 @@ impl Value {
         self.0.clone()
     }
 
-    /// How many permits of an object with this value there are: a `u32`, little endian. What has not four bytes is no
-    /// limit, and nobody is granted anything by it.
+    /// How many permits of an object with this value there are: a number of 32 bits with a sign, little endian; below zero there are
+    /// none. What has not four bytes is no limit, and nobody is granted anything by it.
     pub fn limit(&self) -> u32 {
-        self.0.as_ref().try_into().map_or(0, u32::from_le_bytes)
+        self.0.as_ref().try_into().map_or(0, i32::from_le_bytes).max(0) as u32
     }
 }
 

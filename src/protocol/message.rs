@@ -419,6 +419,8 @@ pub enum Seen {
         holders: Vec<HolderInfo>,
         /// How many more have it.
         more_holders: u64,
+        /// How many permits they have together; none of a lock.
+        permits: u64,
         /// The object of that name, if somebody has it open.
         content: Option<Content>,
         /// How many members have it open.

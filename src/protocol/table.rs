@@ -512,12 +512,13 @@ impl Table {
                 let (waiters, more) = self.seen_waiters(ranks.into_iter(), all);
                 let content = object.map(|object| object.content.clone());
                 let openers = object.map_or(0, |object| object.openers.len()) as u64;
-                Seen::Lock { holders, more_holders, content, openers, waiters, more }
+                let permits = if let Some(Use::Permits(_, sum)) = used { *sum } else { 0 };
+                Seen::Lock { holders, more_holders, permits, content, openers, waiters, more }
             }
             Look::Suspension => {
                 let holders = self.suspended.and_then(|(_, key)| self.info(None, key, now)).into_iter().collect();
                 let (waiters, more) = self.seen_waiters(self.suspensions.iter(), self.suspensions.len());
-                Seen::Lock { holders, more_holders: 0, content: None, openers: 0, waiters, more }
+                Seen::Lock { holders, more_holders: 0, permits: 0, content: None, openers: 0, waiters, more }
             }
             Look::Place(request) => self.seen_place((from, *request)),
             Look::Held(after) => {

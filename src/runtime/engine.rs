@@ -344,6 +344,12 @@ impl Engine {
         })
     }
 
+    /// As [`narrow`](Self::narrow), for those who do not want to know. Never blocks, whoever calls it and wherever.
+    pub(crate) fn narrow_unheard(&self, request: RequestId, want: Want) {
+        lock(&self.side).push(Command::Narrow { request, want });
+        self.empty_side();
+    }
+
     /// The request is over, whether it waits or holds. Never blocks, whoever calls it and wherever.
     pub(crate) fn give_back(&self, request: RequestId) {
         lock(&self.side).push(Command::Release { request });
@@ -562,6 +568,9 @@ impl Shell {
                 if self.phase.closed.is_none() {
                     self.step(Input::Command(command), None, after);
                 }
+            }
+            Command::Narrow { .. } if self.phase.closed.is_none() => {
+                self.step(Input::Command(command), None, after);
             }
             Command::Leave if !self.is_over() => {
                 self.leaving = true;

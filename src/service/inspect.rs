@@ -18,6 +18,8 @@ pub struct Inspection {
     pub holders: Vec<HolderInfo>,
     /// How many more have it.
     pub more_holders: u64,
+    /// How many [permits](crate::LockService::permits) they have together; 0 of a lock.
+    pub permits: u64,
     /// The [object](crate::LockService::open) of that name, if a member has it open.
     pub value: Option<Versioned>,
     /// How many members have it open.

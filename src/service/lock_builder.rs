@@ -89,6 +89,11 @@ impl<G: Grant> LockBuilder<G> {
         self
     }
 
+    /// The same wish, for a guard of another type.
+    pub(crate) fn granting<H: Grant>(self) -> LockBuilder<H> {
+        LockBuilder { parts: self.parts, wait: self.wait, granted: PhantomData }
+    }
+
     /// Asks now. What this returns can be asked for its [`position`](Locking::position), and awaited for the guard.
     pub fn start(self) -> Locking<G> {
         self.into_future().start()
@@ -132,6 +137,11 @@ pub struct TryLockBuilder<G = Guard> {
 impl<G: Grant> TryLockBuilder<G> {
     pub(super) fn new(service: Arc<Inner>, want: Result<Want, Unwanted>) -> Self {
         TryLockBuilder { parts: Parts::new(service, want), granted: PhantomData }
+    }
+
+    /// The same wish, for a guard of another type.
+    pub(crate) fn granting<H: Grant>(self) -> TryLockBuilder<H> {
+        TryLockBuilder { parts: self.parts, granted: PhantomData }
     }
 
     /// Holds at most so long, from the grant on, unless [extended](Guard::extend). More than zero, at most ten years.

@@ -427,10 +427,11 @@ impl LockService {
 
     async fn inspect_at(&self, at: Look) -> Result<Inspection, InspectError> {
         match Inner::look(&self.inner, at).await? {
-            Seen::Lock { holders, more_holders, content, openers, waiters, more } => Ok(Inspection {
+            Seen::Lock { holders, more_holders, permits, content, openers, waiters, more } => Ok(Inspection {
                 holder: holders.first().cloned(),
                 holders,
                 more_holders,
+                permits,
                 value: content.map(Versioned::from),
                 openers,
                 waiters,

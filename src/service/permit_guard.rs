@@ -3,6 +3,7 @@
 use super::guard::{ExtendError, Hold, Lost, ReleaseError};
 use crate::protocol::{LostReason, Permits, Token, Want};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 /// Permits of an object, held together, from [`permits`](crate::LockService::permits). They are granted and lost as one,
@@ -81,6 +82,27 @@ impl PermitGuard {
         Ok(())
     }
 
+    /// Takes them apart, one [`Lease`] for each permit that is left, in the order of their tokens: to hand to tasks, say, each of
+    /// which gives its own back.
+    ///
+    /// Curator: the collection that `InterProcessSemaphoreV2.acquire(qty)` returns.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let member = elderlock::Member::local().await?;
+    /// let pools = member.lock_service("pools").await?;
+    /// let limit = pools.open("db", 3_u32.to_le_bytes()).await?;
+    /// let mut leases = pools.permits("db", 3).await?.into_leases();
+    /// leases.remove(1).release().await?;
+    /// let other = pools.try_permits("db", 1).await?;
+    /// assert!(leases[0].fence()? < leases[1].fence()?);
+    /// # Ok(()) }
+    /// ```
+    pub fn into_leases(self) -> Vec<Lease> {
+        let left = Arc::new(AtomicU32::new(self.left));
+        self.tokens().map(|token| Lease { hold: self.hold.clone(), left: left.clone(), token }).collect()
+    }
+
     /// Completes when the permits are lost, with the reason; never while they are held.
     ///
     /// # Cancel safety
@@ -138,6 +160,73 @@ impl PermitGuard {
 impl std::fmt::Debug for PermitGuard {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         self.hold.debug("PermitGuard", f)
+    }
+}
+
+/// One permit of several that were granted together, from [`into_leases`](PermitGuard::into_leases). All of a grant are lost
+/// together, and each is given back by itself, in any order: released or dropped.
+///
+/// Curator: `Lease`.
+#[must_use = "the permit is given back as soon as the lease is dropped"]
+#[clippy::has_significant_drop]
+pub struct Lease {
+    hold: Arc<Hold>,
+    /// How many of the grant are left. Their number is all that the grantor has to know.
+    left: Arc<AtomicU32>,
+    token: Token,
+}
+
+impl Lease {
+    /// Its own fencing token, if it is held at this instant.
+    ///
+    /// # Errors
+    /// [`Lost`] with the reason, for good. Nothing is changed by asking.
+    pub fn fence(&self) -> Result<Token, Lost> {
+        self.hold.fence().map(|_| self.token)
+    }
+
+    /// Completes when it is lost, with the reason; never while it is held.
+    ///
+    /// # Cancel safety
+    /// Dropping the future changes nothing; a loss in between is told by the next call.
+    pub async fn lost(&self) -> LostReason {
+        self.hold.cell.lost().await
+    }
+
+    /// Gives it back and says whether it was held until now. Does not wait for the grantor.
+    ///
+    /// # Errors
+    /// [`ReleaseError::Lost`]: it had been lost before. It is given back all the same.
+    ///
+    /// # Cancel safety
+    /// Dropping the future gives it back too.
+    ///
+    /// Curator: `Lease.close`.
+    pub async fn release(self) -> Result<(), ReleaseError> {
+        self.fence().map(drop).map_err(|lost| ReleaseError::Lost(lost.reason))
+    }
+
+    /// Its token as a number for logs, without a claim that it is still held.
+    pub fn token(&self) -> Token {
+        self.token
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        let left = self.left.fetch_sub(1, Ordering::AcqRel) - 1;
+        // The last one gives back what is left by ending the hold. Of two that come the wrong way round the core takes the one that
+        // leaves less.
+        if let ([name], Ok(left)) = (self.hold.want.names(), Permits::new(left)) {
+            let want = Want::Permits(name.clone(), left);
+            self.hold.service.engine.narrow_unheard(self.hold.cell.request, want);
+        }
+    }
+}
+
+impl std::fmt::Debug for Lease {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Lease").field("token", &self.token).field("fence", &self.fence()).finish_non_exhaustive()
     }
 }
 

@@ -22,7 +22,7 @@ use std::time::Duration;
 /// What a request is granted: a [`Guard`], a [`BatchGuard`], a [`SuspendGuard`], a [`PermitGuard`] or a [`SharedValue`].
 pub trait Grant: sealed::Grant {}
 
-pub(super) mod sealed {
+pub(crate) mod sealed {
     use super::{Arc, Hold};
 
     pub trait Grant {
