@@ -36,6 +36,10 @@ const LONGEST_SLEEP: Duration = Duration::from_secs(5);
 
 /// A process id never used before.
 pub(crate) fn draw_process() -> Result<ProcessId, SysError> {
+    #[cfg(feature = "simulated")]
+    if let Some(process) = super::simulated::draw_process() {
+        return Ok(process);
+    }
     let mut bytes = [0; 16];
     SysRng.try_fill_bytes(&mut bytes)?;
     Ok(ProcessId(u128::from_le_bytes(bytes)))

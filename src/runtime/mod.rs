@@ -10,6 +10,8 @@ mod peer;
 mod query;
 mod resolve;
 mod shared;
+#[cfg(feature = "simulated")]
+pub(crate) mod simulated;
 pub(crate) mod sync;
 mod tcp;
 pub mod telemetry;

@@ -11,6 +11,9 @@ mod lock_error;
 mod lock_service;
 mod member;
 mod request;
+#[cfg(feature = "simulated")]
+#[doc(hidden)]
+pub mod simulated;
 mod suspend_guard;
 
 pub use crate::runtime::DataDirError;
