@@ -80,7 +80,10 @@ impl HoldCell {
 
     /// Whoever had it has let it go. Only the clock can tell whether that was in time.
     pub(crate) fn end(&self) {
-        self.meter.end(|| self.fence().err());
+        let lost = self.fence().err();
+        self.meter.end(|| lost);
+        self.mark_lost(LostReason::Released);
+        self.tell();
     }
 
     /// Wakes those who wait for its loss.
@@ -117,6 +120,7 @@ fn code(reason: LostReason) -> u8 {
         LostReason::Superseded => 4,
         LostReason::Left => 5,
         LostReason::Destroyed => 6,
+        LostReason::Released => 7,
     }
 }
 
@@ -128,7 +132,8 @@ fn reason(code: u8) -> Option<LostReason> {
         3 => LostReason::Expelled,
         4 => LostReason::Superseded,
         5 => LostReason::Left,
-        _ => LostReason::Destroyed,
+        6 => LostReason::Destroyed,
+        _ => LostReason::Released,
     })
 }
 
@@ -170,6 +175,7 @@ mod tests {
             LostReason::Superseded,
             LostReason::Left,
             LostReason::Destroyed,
+            LostReason::Released,
         ] {
             let cell = cell(Time::MAX, Time::MAX);
             cell.mark_lost(first);
