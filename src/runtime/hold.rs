@@ -1,8 +1,8 @@
 //! `HoldCell`: what a guard can ask without the engine's lock.
 
-use super::clock;
 use super::sync::{AtomicU8, AtomicU64};
 use super::telemetry::{HoldMeter, Meter};
+use super::clock;
 use crate::protocol::{LostReason, RequestId, Time, Token};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -44,7 +44,7 @@ impl HoldCell {
         }
         let reason = if now >= until {
             LostReason::LeaseEnded
-        } else if now >= member_until {
+        } else if now >= member_until && !planted!(FenceWithoutMember) {
             LostReason::Suspended
         } else {
             return Ok(self.token);

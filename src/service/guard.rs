@@ -4,6 +4,7 @@ use super::lock_error::InvalidLease;
 use super::lock_service::Inner;
 use crate::protocol::{LostReason, Token, Want};
 use crate::runtime::hold::HoldCell;
+use crate::runtime::planted;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,7 +18,9 @@ pub struct Hold {
 impl Drop for Hold {
     fn drop(&mut self) {
         // Also if it is lost: the core may not have noticed what the clock has shown to a guard.
-        self.service.engine.give_back(self.cell.request);
+        if !planted!(KeepDroppedHold) {
+            self.service.engine.give_back(self.cell.request);
+        }
         // After it: the application's recorder must not be able to keep a lock.
         self.cell.end();
     }

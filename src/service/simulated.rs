@@ -12,6 +12,8 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
+pub use crate::runtime::mutant::{Mutant, plant};
+
 /// While it lives, this thread has simulated time and simulated chance. To be made in a tokio runtime of this thread
 /// whose clock is paused.
 #[derive(Debug)]
@@ -101,21 +103,11 @@ impl Ears {
 impl MemberBuilder {
     /// Sets the member up at `addr`, in a [`Simulation`]. Its seeds are addresses.
     pub fn simulate(&self, addr: SocketAddr, post: Post) -> Simulated {
-        self.simulate_with(addr, post, |config| config)
-    }
-
-    /// The same, with the core's configuration changed.
-    pub fn simulate_with(
-        &self,
-        addr: SocketAddr,
-        post: Post,
-        change: impl FnOnce(crate::protocol::Config) -> crate::protocol::Config,
-    ) -> Simulated {
         // On a thread without a simulation the system draws it; it has always given bytes so far.
         let process = draw_process().unwrap_or(ProcessId(u128::from(addr.port())));
         let me = MemberInfo { process, addr, host: None };
         let seeds: BTreeSet<SocketAddr> = self.seeds_given().iter().filter_map(|seed| seed.parse().ok()).collect();
-        let config = change(self.config(me.clone(), seeds));
+        let config = self.config(me.clone(), seeds);
         let network = Arc::new(Wire { me: Mutex::new(me), post });
         let engine = Engine::new(EngineOptions { config, network, disk: None });
         let timer = Box::pin(engine.run(async {}));

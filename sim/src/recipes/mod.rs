@@ -9,6 +9,7 @@
 //! - [`tasks`] polls all of them in an order of the seed's.
 
 pub mod board;
+pub mod mutants;
 pub mod plan;
 pub mod players;
 pub mod stage;
@@ -19,7 +20,7 @@ pub use plan::Plan;
 pub use players::Cast;
 
 use board::Board;
-use elderlock::simulated::Simulation;
+use elderlock::simulated::{Mutant, Simulation, plant};
 use stage::Stage;
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -41,18 +42,11 @@ pub struct Run {
     pub took: u64,
 }
 
-/// Runs a plan and keeps so many lines of its story.
-pub fn run(plan: &Plan, lines: usize) -> Run {
-    run_with(plan, lines, |config| config)
-}
-
-/// The same, with the configuration of each core changed: a break planted, say.
-pub fn run_with(
-    plan: &Plan,
-    lines: usize,
-    change: impl Fn(elderlock::protocol::Config) -> elderlock::protocol::Config + 'static,
-) -> Run {
-    let told = catch_unwind(AssertUnwindSafe(|| tell(plan, lines, change)));
+/// Runs a plan, with a break planted or none, and keeps so many lines of its story.
+pub fn run(plan: &Plan, lines: usize, mutant: Option<Mutant>) -> Run {
+    plant(mutant);
+    let told = catch_unwind(AssertUnwindSafe(|| tell(plan, lines)));
+    plant(None);
     told.unwrap_or_else(|panic| {
         let what = panic.downcast_ref::<String>().cloned();
         let what = what.or_else(|| panic.downcast_ref::<&str>().map(|what| (*what).to_owned())).unwrap_or_default();
@@ -61,11 +55,16 @@ pub fn run_with(
     })
 }
 
-fn tell(
-    plan: &Plan,
-    lines: usize,
-    change: impl Fn(elderlock::protocol::Config) -> elderlock::protocol::Config + 'static,
-) -> Run {
+/// What must have happened somewhere in a large batch, or the batch says little.
+pub fn deeds(only: Option<Cast>) -> Vec<&'static str> {
+    let mut deeds = vec!["crashes", "leaves", "pauses", "cuts", "storms", "dropped futures", "runs that came to rest"];
+    for cast in Cast::ALL.into_iter().filter(|cast| only.is_none_or(|only| only == *cast)) {
+        deeds.extend(cast.deeds());
+    }
+    deeds
+}
+
+fn tell(plan: &Plan, lines: usize) -> Run {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
         .start_paused(true)
@@ -78,7 +77,7 @@ fn tell(
         let began = simulation.now();
         let board = Rc::new(Board::new(plan.seed, move || clock.now()));
         let (tasks, driver) = Tasks::new(plan.seed);
-        let stage = Stage::new(plan.clone(), board.clone(), tasks.clone(), change);
+        let stage = Stage::new(plan.clone(), board.clone(), tasks.clone());
         tasks.begin(None, stage.clone().tell());
         tasks.begin(None, stage.watch());
         driver.await;

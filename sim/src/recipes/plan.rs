@@ -67,8 +67,7 @@ impl Plan {
         if let Some(only) = only {
             casts = vec![only];
         }
-        let mut faults: Vec<Fault> =
-            (0..dice.between(3, 9)).map(|_| Fault::draw(dice, seats, span)).collect();
+        let mut faults: Vec<Fault> = (0..dice.between(3, 9)).map(|_| Fault::draw(dice, seats, span)).collect();
         faults.sort_by_key(|fault| fault.at);
         Plan { seed, seats, span, vouched: dice.chance(500_000), casts, faults }
     }
@@ -108,8 +107,16 @@ impl Fault {
 }
 
 /// What a network of one building does: late by some milliseconds, and nothing lost.
-pub const CALM: Weather =
-    Weather { loss: 0, duplicate: 0, reorder: 0, fastest: MS, slowest: 4 * MS, spike: 10_000, spike_by: 40 * MS, garble: 0 };
+pub const CALM: Weather = Weather {
+    loss: 0,
+    duplicate: 0,
+    reorder: 0,
+    fastest: MS,
+    slowest: 4 * MS,
+    spike: 10_000,
+    spike_by: 40 * MS,
+    garble: 0,
+};
 
 fn storm(dice: &mut Dice) -> Weather {
     Weather {

@@ -74,17 +74,11 @@ pub struct Stage {
     /// Players that have not come to their end, by their numbers: what they play, and what they wait for.
     playing: RefCell<BTreeMap<u64, (usize, String)>>,
     next_player: Cell<u64>,
-    change: Box<dyn Fn(elderlock::protocol::Config) -> elderlock::protocol::Config>,
 }
 
 impl Stage {
     /// An empty stage.
-    pub fn new(
-        plan: Plan,
-        board: Rc<Board>,
-        tasks: Tasks,
-        change: impl Fn(elderlock::protocol::Config) -> elderlock::protocol::Config + 'static,
-    ) -> Rc<Stage> {
+    pub fn new(plan: Plan, board: Rc<Board>, tasks: Tasks) -> Rc<Stage> {
         let seats = (0..plan.seats)
             .map(|seat| Seat {
                 addr: SocketAddr::from(([10, 0, 0, seat as u8 + 1], 7400)),
@@ -110,7 +104,6 @@ impl Stage {
             dials: RefCell::default(),
             playing: RefCell::default(),
             next_player: Cell::new(0),
-            change: Box::new(change),
         })
     }
 
@@ -165,7 +158,7 @@ impl Stage {
             }
         });
         let builder = Member::builder(CLUSTER).timing(Timing::fast()).seeds(addrs);
-        let Simulated { member, timer, ears } = builder.simulate_with(addr, post, |config| (self.change)(config));
+        let Simulated { member, timer, ears } = builder.simulate(addr, post);
         self.board.note(|| format!("member {seat} starts as {}", member.process()));
         {
             let mut seats = self.seats.borrow_mut();
@@ -366,9 +359,10 @@ impl Stage {
         }
         let members: Vec<Member> = self.seats.borrow().iter().filter_map(|seat| seat.member.clone()).collect();
         for member in &members {
-            if let Err(why) = tokio::time::timeout(LOCK_LIMIT, players::have_all(self, member)).await.unwrap_or_else(|_| {
-                Err("no answer".to_owned())
-            }) {
+            if let Err(why) = tokio::time::timeout(LOCK_LIMIT, players::have_all(self, member))
+                .await
+                .unwrap_or_else(|_| Err("no answer".to_owned()))
+            {
                 return self.board.fail("no_lost_wakeup", format!("at {} after the healing: {why}", member.process()));
             }
         }
@@ -378,7 +372,8 @@ impl Stage {
             for service in member.status().services {
                 let kept = (service.held_here, service.waiting_here, service.locks.len());
                 if kept != (0, 0, 0) {
-                    let what = format!("{} has (held, waiting, locks) {kept:?} of {}", member.process(), service.service);
+                    let what =
+                        format!("{} has (held, waiting, locks) {kept:?} of {}", member.process(), service.service);
                     return self.board.fail("no_leaked_hold", what);
                 }
             }

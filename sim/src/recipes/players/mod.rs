@@ -41,6 +41,13 @@ impl Cast {
             .ok_or_else(|| format!("nobody plays {name}; there are {}", names()))
     }
 
+    /// What its players must have done somewhere in a large batch.
+    pub fn deeds(self) -> &'static [&'static str] {
+        match self {
+            Cast::Locks => &["locks held", "batches held", "suspensions held", "transfers asked for", "destructions"],
+        }
+    }
+
     fn players(self) -> u64 {
         match self {
             Cast::Locks => 3,
