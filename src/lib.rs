@@ -47,6 +47,8 @@ pub mod membership;
 #[doc(hidden)]
 pub mod protocol;
 #[cfg(feature = "tokio")]
+mod recipes;
+#[cfg(feature = "tokio")]
 mod runtime;
 #[cfg(feature = "tokio")]
 mod service;
@@ -57,12 +59,14 @@ pub use protocol::id::InvalidBatch;
 pub use protocol::message::WaiterInfo;
 pub use protocol::view::Member as ViewMember;
 pub use protocol::{
-    Epoch, GrantorState, HolderInfo, Host, InvalidName, InvalidTiming, Lineage, LockName, LockStatus, LostReason,
-    MemberInfo, Metadata, ProcessId, ServiceName, ServiceStatus, Status, Timing, Token, View, ViewNumber,
+    Epoch, GrantorState, HolderInfo, Host, InvalidName, InvalidPermits, InvalidTiming, InvalidValue, Lineage, LockName,
+    LockStatus, LostReason, MemberInfo, Metadata, Mode, ProcessId, ServiceName, ServiceStatus, Status, Timing, Token,
+    View, ViewNumber,
 };
 #[cfg(feature = "tokio")]
 #[cfg_attr(docsrs, doc(cfg(feature = "tokio")))]
 pub use {
+    recipes::*,
     runtime::{QueryError, query_status, telemetry},
     service::*,
 };

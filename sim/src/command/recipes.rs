@@ -1,5 +1,6 @@
 //! `recipes`: whole members with the recipes in simulated time, on all cores of the machine. Needs the feature `recipes`.
 
+#[cfg(not(feature = "recipes"))]
 use std::process::ExitCode;
 
 /// What to run.

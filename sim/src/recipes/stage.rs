@@ -121,7 +121,9 @@ impl Stage {
                 self.tasks.begin(None, async move {
                     tokio::time::sleep(Duration::from_millis(fault.at)).await;
                     if !stage.board.ending.get() {
+                        stage.board.trouble_begins();
                         stage.go_wrong(fault.trouble, Duration::from_millis(fault.span)).await;
+                        stage.board.trouble_ends();
                     }
                 });
             }
@@ -194,7 +196,12 @@ impl Stage {
         }
         drop(member);
         self.tasks.end(seat);
-        self.playing.borrow_mut().retain(|_, (at, _)| *at != seat);
+        self.playing.borrow_mut().retain(|player, (at, _)| {
+            if *at == seat {
+                self.board.killed(*player);
+            }
+            *at != seat
+        });
         process
     }
 
@@ -205,6 +212,22 @@ impl Stage {
     /// Seats whose member is away, or has not joined again since.
     fn away(&self) -> usize {
         self.seats.borrow().iter().filter(|seat| !seat.joined).count()
+    }
+
+    /// Whether too many voters of the last view that anybody knows have died: then nobody can be let in, and that is right.
+    fn is_quorum_lost(&self) -> bool {
+        let members: Vec<Member> = self.seats.borrow().iter().filter_map(|seat| seat.member.clone()).collect();
+        let alive: Vec<ProcessId> = members.iter().map(Member::process).collect();
+        let views = members.iter().filter_map(|member| member.status().view);
+        let Some(view) = views.max_by_key(|view| view.number) else { return true };
+        let weigh = |is_counted: &dyn Fn(ProcessId) -> bool| {
+            let voters = view.members.iter().filter(|member| !member.ghost).enumerate();
+            voters
+                .filter(|(_, one)| is_counted(one.info.process))
+                .map(|(age, _)| if age == 0 { 3 } else { 2 })
+                .sum::<u32>()
+        };
+        2 * weigh(&|process| alive.contains(&process)) <= weigh(&|_| true)
     }
 
     async fn all_joined(&self) -> bool {
@@ -343,6 +366,10 @@ impl Stage {
         }
         // Those whose process is gone are started again by the faults that ended it.
         if !self.all_joined().await {
+            if self.is_quorum_lost() {
+                self.board.note(|| "a quorum is lost for good".to_owned());
+                return self.board.count("quorums lost");
+            }
             let away: Vec<usize> = (0..self.plan.seats).filter(|seat| !self.seats.borrow()[*seat].joined).collect();
             return self.board.fail("converges_after_heal", format!("these have not joined again: {away:?}"));
         }

@@ -17,7 +17,7 @@ pub(super) async fn play(player: &Player) {
             60..=69 => attempt(player, &locks).await,
             70..=87 => batch(player, &locks).await,
             88..=92 => suspension(player, &locks).await,
-            93..=98 => turk(player, &locks).await,
+            93..=98 => player.turk(&locks).await,
             _ => {
                 player.count("destructions");
                 let _ = player.fickle("destroy", locks.destroy()).await;
@@ -106,13 +106,6 @@ async fn suspension(player: &Player, locks: &LockService) {
         }
         Some(Err(error)) => refused(player, "suspension", &error),
         None => {}
-    }
-}
-
-async fn turk(player: &Player, locks: &LockService) {
-    player.count("transfers asked for");
-    if let Some(became) = player.fickle("to become grantor", locks.become_grantor().into_future()).await {
-        player.note(|| format!("asked to become grantor: {became:?}"));
     }
 }
 

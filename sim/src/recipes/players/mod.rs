@@ -1,11 +1,15 @@
 //! Who plays: for each recipe, tasks that use it as a program would, at random.
 
+mod barriers;
+mod count;
 mod locks;
+mod read_write;
+mod semaphore;
 
 use super::board::{Belief, Mode};
 use super::stage::Stage;
 use crate::chance::Dice;
-use elderlock::{LockError, Member};
+use elderlock::{LockError, LockService, Member};
 use std::cell::RefCell;
 use std::fmt::Debug;
 use std::future::poll_fn;
@@ -19,16 +23,28 @@ use std::time::Duration;
 pub enum Cast {
     /// Locks, batches, suspensions, transfers and destructions of a service.
     Locks,
+    /// Read/write locks.
+    ReadWrite,
+    /// Semaphores.
+    Semaphore,
+    /// Shared counts.
+    Count,
+    /// Barriers, double barriers and latches.
+    Barriers,
 }
 
 impl Cast {
     /// All of them.
-    pub const ALL: [Cast; 1] = [Cast::Locks];
+    pub const ALL: [Cast; 5] = [Cast::Locks, Cast::ReadWrite, Cast::Semaphore, Cast::Count, Cast::Barriers];
 
     /// As on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Cast::Locks => "locks",
+            Cast::ReadWrite => "read-write",
+            Cast::Semaphore => "semaphore",
+            Cast::Count => "count",
+            Cast::Barriers => "barriers",
         }
     }
 
@@ -45,13 +61,31 @@ impl Cast {
     pub fn deeds(self) -> &'static [&'static str] {
         match self {
             Cast::Locks => &["locks held", "batches held", "suspensions held", "transfers asked for", "destructions"],
+            Cast::ReadWrite => &["shares held", "upgrades", "upgrades refused", "downgrades"],
+            Cast::Semaphore => &["permits held", "limits set", "permits given back early"],
+            Cast::Count => &["counts added to", "counts set", "counts changed meanwhile"],
+            Cast::Barriers => {
+                &["gates passed", "rounds entered", "rounds left", "latches counted down", "latches passed"]
+            }
         }
     }
 
+    /// How many there are at each member.
     fn players(self) -> u64 {
         match self {
-            Cast::Locks => 3,
+            Cast::Locks | Cast::ReadWrite | Cast::Semaphore | Cast::Barriers => 3,
+            Cast::Count => 2,
         }
+    }
+}
+
+async fn play(cast: Cast, player: &Player) {
+    match cast {
+        Cast::Locks => locks::play(player).await,
+        Cast::ReadWrite => read_write::play(player).await,
+        Cast::Semaphore => semaphore::play(player).await,
+        Cast::Count => count::play(player).await,
+        Cast::Barriers => barriers::play(player).await,
     }
 }
 
@@ -61,9 +95,7 @@ pub fn enter(stage: &Rc<Stage>, seat: usize, member: &Member) {
         for _ in 0..cast.players() {
             let player = Rc::new(stage.player(seat, member, cast.name()));
             let task = async move {
-                match cast {
-                    Cast::Locks => locks::play(&player).await,
-                }
+                play(cast, &player).await;
                 player.stage.done(player.number);
             };
             stage.tasks.begin(Some(seat), task);
@@ -76,6 +108,10 @@ pub async fn have_all(stage: &Rc<Stage>, member: &Member) -> Result<(), String> 
     for cast in stage.plan.casts.clone() {
         match cast {
             Cast::Locks => locks::have_all(member).await?,
+            Cast::ReadWrite => read_write::have_all(member).await?,
+            Cast::Semaphore => semaphore::have_all(member).await?,
+            Cast::Count => count::have_all(member).await?,
+            Cast::Barriers => barriers::have_all(member).await?,
         }
     }
     Ok(())
@@ -132,6 +168,14 @@ impl Player {
         tokio::time::sleep(span).await;
     }
 
+    /// Asks to become the grantor.
+    async fn turk(&self, service: &LockService) {
+        self.count("transfers asked for");
+        if let Some(became) = self.fickle("to become grantor", service.become_grantor().into_future()).await {
+            self.note(|| format!("asked to become grantor: {became:?}"));
+        }
+    }
+
     /// Waits for `future`, and notes what it came to; now and then it loses patience, after so many polls or so much
     /// time, and drops it where it stands.
     async fn fickle<F: Future>(&self, what: &str, future: F) -> Option<F::Output> {
@@ -164,7 +208,7 @@ impl Player {
     }
 }
 
-/// Notes an error; says whether the player can go on with this member.
+/// Notes an error.
 fn goes_on<E: Debug>(player: &Player, what: &str, error: &E) {
     player.count("errors");
     player.note(|| format!("{what}: {error:?}"));
@@ -181,4 +225,12 @@ async fn have(member: &Member, service: &str, name: &str) -> Result<(), String> 
             Err(error) => break Err(format!("{service}/{name}: {error}")),
         }
     }
+}
+
+/// A share of a lock can be had, and then the lock.
+async fn have_read_and_write(member: &Member, service: &str, name: &str) -> Result<(), String> {
+    let locks = member.lock_service(service).await.map_err(|error| error.to_string())?;
+    let share = locks.share(name).await.map_err(|error| format!("a share of {service}/{name}: {error}"))?;
+    drop(share);
+    have(member, service, name).await
 }

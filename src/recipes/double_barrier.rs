@@ -1,0 +1,195 @@
+//! `DoubleBarrier`: so many begin together and end together.
+
+use super::barrier::{BarrierError, within};
+use super::shared_count::{Count, CountError, SharedCount};
+use crate::protocol::{LostReason, Token};
+use crate::service::{Guard, InspectError, LockError, LockService, Lost};
+use std::time::Duration;
+
+/// Between two questions to a service that has no grantor at the moment.
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// A barrier for rounds of work: nobody begins before so many have [entered](DoubleBarrier::enter), and nobody has
+/// [left](Inside::leave) before all have. Then the next round can begin.
+///
+/// The number is a threshold and no limit: whoever enters while a round goes on is in it. From the first leave on the
+/// round takes nobody any more; whoever enters then waits for the next one.
+///
+/// Whoever is inside has a [share](crate::LockService::share) of the lock of its name, which ends with its member. So one that
+/// dies inside is waited for no longer than any holder is, and one that dies before the round begins does not count: the
+/// others wait for another in its place. Whoever drops its [`Inside`], or loses it, is out as well.
+///
+/// Curator: `DistributedDoubleBarrier`.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use elderlock::DoubleBarrier;
+/// let member = elderlock::Member::local().await?;
+/// let shop = member.lock_service("shop").await?;
+/// let counting = DoubleBarrier::open(&shop, "stock-taking", 2).await?;
+/// let (one, two) = tokio::join!(counting.enter(), counting.enter());
+/// let (one, two) = tokio::join!(one?.leave(), two?.leave());
+/// one.and(two)?;
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Debug)]
+pub struct DoubleBarrier {
+    members: u32,
+    /// Odd from when a round begins until all have left it, else even.
+    phase: SharedCount,
+}
+
+impl DoubleBarrier {
+    /// Opens the barrier `name`, 1 to 4096 bytes, for rounds of at least `members`. The same number for all, or the lowest counts.
+    ///
+    /// # Errors
+    /// [`LockError`]; nothing is open.
+    ///
+    /// # Cancel safety
+    /// Dropped at any time: nothing stays open.
+    pub async fn open(service: &LockService, name: impl AsRef<[u8]>, members: u32) -> Result<DoubleBarrier, LockError> {
+        Ok(DoubleBarrier { members, phase: SharedCount::open(service, name, 0).await? })
+    }
+
+    /// Enters, and waits until so many have.
+    ///
+    /// # Errors
+    /// [`BarrierError`]; nobody entered.
+    ///
+    /// # Cancel safety
+    /// Dropped at any time: who waited does not count any more. If it was the last one that was missing, and was dropped
+    /// just when it came, the others may have begun.
+    ///
+    /// Curator: `DistributedDoubleBarrier.enter`, which after a limit stays counted.
+    pub async fn enter(&self) -> Result<Inside, BarrierError> {
+        let share = self.phase.service().share(self.phase.name()).await?;
+        // After the share was granted: from here on no round ends properly, for that wants all shares to be given back.
+        let phase = self.phase.opened_anew().await?;
+        let mut seen = phase.get()?;
+        let (inside, since_before) = self.inside(&share, seen.version).await?;
+        // If nobody is inside who was when the round began, all went without a leave (dropped, died): it is over.
+        let mut begun = is_begun(seen.count) && since_before;
+        while !begun {
+            let next = seen.count.wrapping_add(1) | 1;
+            if inside >= u64::from(self.members) {
+                match phase.try_set(seen.version, next).await {
+                    Ok(version) => seen = Count { count: next, version, maybe_stale: false },
+                    Err(CountError::Changed(now)) => seen = now,
+                    Err(error) => return Err(error.into()),
+                }
+            } else {
+                let old = seen.count;
+                seen = phase.until(|phase| phase != old).await?;
+            }
+            begun = is_begun(seen.count);
+        }
+        share.fence().map_err(CountError::from)?;
+        Ok(Inside { share, phase, round: seen.count })
+    }
+
+    /// As [`enter`](DoubleBarrier::enter), at most so long.
+    ///
+    /// # Errors
+    /// [`BarrierError::TimedOut`], and as of `enter`; nobody entered.
+    ///
+    /// # Cancel safety
+    /// As of `enter`.
+    pub async fn enter_within(&self, limit: Duration) -> Result<Inside, BarrierError> {
+        within(limit, self.enter()).await
+    }
+
+    /// How many have entered, and whether one of the others did before `version`.
+    async fn inside(&self, own: &Guard, version: Token) -> Result<(u64, bool), BarrierError> {
+        loop {
+            own.fence().map_err(CountError::from)?;
+            match self.phase.service().inspect(self.phase.name()).await {
+                Ok(seen) => {
+                    // Where there are more than are listed, one of them surely did.
+                    let before = seen.holders.iter().any(|holder| holder.token < version);
+                    return Ok((seen.holders.len() as u64 + seen.more_holders, before || seen.more_holders > 0));
+                }
+                Err(InspectError::Undecided) => tokio::time::sleep(PAUSE).await,
+                Err(InspectError::Busy) => return Err(LockError::Busy.into()),
+                Err(InspectError::Left) => return Err(LockError::Left.into()),
+                Err(InspectError::Destroyed) => return Err(LockError::Destroyed.into()),
+                Err(_) => return Err(LockError::Expelled.into()),
+            }
+        }
+    }
+}
+
+/// A place inside a [`DoubleBarrier`], from [`enter`](DoubleBarrier::enter). Dropping it leaves without waiting for the others.
+#[must_use = "whoever drops it is out"]
+#[derive(Debug)]
+pub struct Inside {
+    share: Guard,
+    phase: SharedCount,
+    round: i32,
+}
+
+impl Inside {
+    /// A fencing token, if this is still inside: every one has its own.
+    ///
+    /// # Errors
+    /// [`Lost`]: the others do not wait for this one any more, or will not soon.
+    pub fn fence(&self) -> Result<Token, Lost> {
+        self.share.fence()
+    }
+
+    /// Completes when the place is lost, with the reason.
+    ///
+    /// # Cancel safety
+    /// Dropping the future changes nothing.
+    pub async fn lost(&self) -> LostReason {
+        self.share.lost().await
+    }
+
+    /// Leaves, and waits until all have.
+    ///
+    /// # Errors
+    /// [`BarrierError`]: it has left, and does not know of the others. [`CountError::Lost`] also if the place was lost before.
+    ///
+    /// # Cancel safety
+    /// Dropped at any time, it has left.
+    ///
+    /// Curator: `DistributedDoubleBarrier.leave`.
+    pub async fn leave(self) -> Result<(), BarrierError> {
+        let Inside { share, phase, round } = self;
+        let held = share.fence();
+        drop(share);
+        held.map_err(CountError::from)?;
+        // The lock is free when all are out, dead ones too. Whoever gets it first tells the others: they do not wait for it in
+        // turn, behind those who enter the next round.
+        tokio::select! {
+            biased;
+            over = phase.until(|phase| phase != round) => over.map(drop)?,
+            lock = phase.service().lock(phase.name()).into_future() => {
+                let _all_out = lock?;
+                let seen = phase.get()?;
+                if seen.count == round {
+                    match phase.try_set(seen.version, round.wrapping_add(1)).await {
+                        Ok(_) | Err(CountError::Changed(_)) => {}
+                        Err(error) => return Err(error.into()),
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// As [`leave`](Inside::leave), waiting at most so long.
+    ///
+    /// # Errors
+    /// [`BarrierError::TimedOut`], and as of `leave`: it has left in every case.
+    ///
+    /// # Cancel safety
+    /// As of `leave`.
+    pub async fn leave_within(self, limit: Duration) -> Result<(), BarrierError> {
+        within(limit, self.leave()).await
+    }
+}
+
+/// Whether a round goes on.
+fn is_begun(phase: i32) -> bool {
+    phase & 1 == 1
+}

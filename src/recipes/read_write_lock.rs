@@ -1,0 +1,221 @@
+//! `ReadWriteLock`: many readers or one writer.
+
+use crate::service::{
+    Grant, Guard, Hold, LockBuilder, LockService, Lost, ReleaseError, TryLockBuilder, UpgradeError, sealed,
+};
+use std::ops::Deref;
+use std::sync::Arc;
+
+/// A lock that many may have for reading, or one for writing.
+///
+/// Readers have [shares](LockService::share) of the lock, a writer has the [lock](LockService::lock) itself. Served in the
+/// order of asking: a reader that asks after a writer waits behind it, so neither readers nor writers starve. Each guard,
+/// also a reader's, has a fencing token of its own, higher than those of all guards before it that shut it out.
+///
+/// Not reentrant by task or thread: a writer that asks to read waits for himself, and so does a reader that asks to read again
+/// behind a writer that waits. [`reenter`](Guard::reenter) gives another guard of the same hold, and
+/// [`downgrade`](WriteGuard::downgrade) and [`upgrade`](ReadGuard::upgrade) change one into the other.
+///
+/// Curator: `InterProcessReadWriteLock`.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use elderlock::ReadWriteLock;
+/// let member = elderlock::Member::local().await?;
+/// let shop = member.lock_service("shop").await?;
+/// let prices = ReadWriteLock::new(&shop, "prices");
+/// let (one, two) = (prices.read().await?, prices.read().await?);
+/// assert!(prices.try_write().await.is_err());
+/// one.release().await?;
+/// two.release().await?;
+/// let writer = prices.write().metadata("till 3").await?;
+/// assert!(prices.try_read().await.is_err());
+/// writer.release().await?;
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Debug)]
+pub struct ReadWriteLock {
+    service: LockService,
+    name: Vec<u8>,
+}
+
+impl ReadWriteLock {
+    /// The lock `name` of the service, 1 to 4096 bytes; asks nobody. A name out of range is an error of each request.
+    pub fn new(service: &LockService, name: impl AsRef<[u8]>) -> ReadWriteLock {
+        ReadWriteLock { service: service.clone(), name: name.as_ref().to_vec() }
+    }
+
+    /// Asks to read, and waits until no writer has the lock or asked before.
+    ///
+    /// # Errors
+    /// [`LockError`](crate::LockError); in every case nothing is held and nothing is queued.
+    ///
+    /// # Cancel safety
+    /// Dropped at any time, even after the grant: nothing stays held or queued.
+    ///
+    /// Curator: `InterProcessReadWriteLock.readLock().acquire`.
+    pub fn read(&self) -> LockBuilder<ReadGuard> {
+        self.service.share(&self.name).granting()
+    }
+
+    /// Reads if that can be at once. As [`LockService::try_share`].
+    ///
+    /// # Errors
+    /// [`TryLockError`](crate::TryLockError); in every case nothing is held and nothing is queued.
+    ///
+    /// # Cancel safety
+    /// Dropped at any time: nothing stays held or queued.
+    pub fn try_read(&self) -> TryLockBuilder<ReadGuard> {
+        self.service.try_share(&self.name).granting()
+    }
+
+    /// Asks to write, and waits until nobody has the lock or asked before.
+    ///
+    /// # Errors
+    /// [`LockError`](crate::LockError); in every case nothing is held and nothing is queued.
+    ///
+    /// # Cancel safety
+    /// Dropped at any time, even after the grant: nothing stays held or queued.
+    ///
+    /// Curator: `InterProcessReadWriteLock.writeLock().acquire`.
+    pub fn write(&self) -> LockBuilder<WriteGuard> {
+        self.service.lock(&self.name).granting()
+    }
+
+    /// Writes if that can be at once. As [`LockService::try_lock`].
+    ///
+    /// # Errors
+    /// [`TryLockError`](crate::TryLockError); in every case nothing is held and nothing is queued.
+    ///
+    /// # Cancel safety
+    /// Dropped at any time: nothing stays held or queued.
+    pub fn try_write(&self) -> TryLockBuilder<WriteGuard> {
+        self.service.try_lock(&self.name).granting()
+    }
+
+    /// Its name, to [inspect](LockService::inspect) who reads, writes and waits.
+    pub fn name(&self) -> &[u8] {
+        &self.name
+    }
+}
+
+/// A [`ReadWriteLock`] that is held for reading, beside other readers.
+#[must_use = "the lock is given back as soon as the guard is dropped"]
+#[clippy::has_significant_drop]
+#[derive(Debug)]
+pub struct ReadGuard(Guard);
+
+/// A [`ReadWriteLock`] that is held for writing, alone.
+#[must_use = "the lock is given back as soon as the guard is dropped"]
+#[clippy::has_significant_drop]
+#[derive(Debug)]
+pub struct WriteGuard(Guard);
+
+impl ReadGuard {
+    /// Makes a writer of this reader, with a new and higher token, if it is the only reader. Never waits for other readers, so two
+    /// that try cannot wait for each other; writers that wait go on waiting.
+    ///
+    /// # Errors
+    /// [`UpgradeError`], with this guard, if it is still good: [`UpgradeError::Shared`] if others read too.
+    ///
+    /// # Cancel safety
+    /// Dropping the future gives the lock back, as a reader's or a writer's.
+    ///
+    /// Curator: none; there a reader that asks to write waits for ever.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use elderlock::{ReadWriteLock, UpgradeError};
+    /// let member = elderlock::Member::local().await?;
+    /// let shop = member.lock_service("shop").await?;
+    /// let prices = ReadWriteLock::new(&shop, "prices");
+    /// let (one, two) = (prices.read().await?, prices.read().await?);
+    /// let (error, one) = one.upgrade().await.unwrap_err();
+    /// assert!(matches!(error, UpgradeError::Shared { others: 1 }));
+    /// two.release().await?;
+    /// let writer = one.unwrap().upgrade().await.map_err(|(error, _)| error)?;
+    /// writer.release().await?;
+    /// # Ok(()) }
+    /// ```
+    pub async fn upgrade(self) -> Result<WriteGuard, (UpgradeError, Option<ReadGuard>)> {
+        self.0.upgrade().await.map(WriteGuard).map_err(|(error, guard)| (error, guard.map(ReadGuard)))
+    }
+
+    /// Gives it back. As [`Guard::release`].
+    ///
+    /// # Errors
+    /// [`ReleaseError::Lost`]: it had been lost before.
+    ///
+    /// # Cancel safety
+    /// Dropping the future gives it back too.
+    pub async fn release(self) -> Result<(), ReleaseError> {
+        self.0.release().await
+    }
+}
+
+impl WriteGuard {
+    /// Makes a reader of this writer. It keeps its token, and nobody writes in between; readers that wait first in line read
+    /// beside it.
+    ///
+    /// # Errors
+    /// [`Lost`]: the lock was lost before.
+    ///
+    /// Curator: a writer that acquires the read lock and then releases the write lock.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use elderlock::ReadWriteLock;
+    /// let member = elderlock::Member::local().await?;
+    /// let shop = member.lock_service("shop").await?;
+    /// let prices = ReadWriteLock::new(&shop, "prices");
+    /// let writer = prices.write().await?;
+    /// let reader = writer.downgrade()?;
+    /// let other = prices.try_read().await?;
+    /// # Ok(()) }
+    /// ```
+    pub fn downgrade(self) -> Result<ReadGuard, Lost> {
+        self.0.downgrade().map(ReadGuard)
+    }
+
+    /// Gives it back. As [`Guard::release`].
+    ///
+    /// # Errors
+    /// [`ReleaseError::Lost`]: it had been lost before.
+    ///
+    /// # Cancel safety
+    /// Dropping the future gives it back too.
+    pub async fn release(self) -> Result<(), ReleaseError> {
+        self.0.release().await
+    }
+}
+
+impl Deref for ReadGuard {
+    type Target = Guard;
+
+    fn deref(&self) -> &Guard {
+        &self.0
+    }
+}
+
+impl Deref for WriteGuard {
+    type Target = Guard;
+
+    fn deref(&self) -> &Guard {
+        &self.0
+    }
+}
+
+impl Grant for ReadGuard {}
+impl Grant for WriteGuard {}
+
+impl sealed::Grant for ReadGuard {
+    fn new(hold: Arc<Hold>) -> Self {
+        ReadGuard(sealed::Grant::new(hold))
+    }
+}
+
+impl sealed::Grant for WriteGuard {
+    fn new(hold: Arc<Hold>) -> Self {
+        WriteGuard(sealed::Grant::new(hold))
+    }
+}

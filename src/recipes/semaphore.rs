@@ -1,0 +1,148 @@
+//! `Semaphore`: so many permits, and no more.
+
+use super::shared_count::SharedCount;
+use crate::service::{InspectError, LockBuilder, LockError, LockService, PermitGuard, TryLockBuilder};
+
+/// So many permits that the members of a cluster have at once, and no more. How many there are may change at any time.
+///
+/// The limit is the [`SharedCount`] of its name, and lives while a member has the semaphore, or the count, open. Keep it open while
+/// you wait. When nobody has it open the limit is forgotten, and whoever opens it then sets a new one; permits that are held stay
+/// held, and count.
+///
+/// **Fair, with sizes mixed**: strictly in the order of asking. The first in line waits until as many are left as it asks for,
+/// and nobody overtakes it, though fewer would be left for him. Who asks for more than the limit waits until it is raised.
+///
+/// **The limit is shrunk**: nothing is taken away. Nothing is granted until enough was given back. A limit below zero is zero.
+///
+/// Curator: `InterProcessSemaphoreV2`, with a `SharedCountReader`.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use elderlock::Semaphore;
+/// let member = elderlock::Member::local().await?;
+/// let shop = member.lock_service("shop").await?;
+/// let tills = Semaphore::open(&shop, "tills", 2).await?;
+/// let both = tills.acquire(2).metadata("till 3").await?;
+/// assert!(tills.try_acquire(1).await.is_err());
+/// tills.limit().set(3).await?;
+/// let third = tills.try_acquire(1).await?;
+/// both.release().await?;
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Debug)]
+pub struct Semaphore {
+    limit: SharedCount,
+}
+
+impl Semaphore {
+    /// Opens the semaphore `name`, 1 to 4096 bytes. If no member has it open its limit is `limit`, else what it is. Above two
+    /// billion: two billion.
+    ///
+    /// # Errors
+    /// [`LockError`]; nothing is open.
+    ///
+    /// # Cancel safety
+    /// Dropped at any time: nothing stays open.
+    ///
+    /// Curator: `InterProcessSemaphoreV2(client, path, maxLeases)`.
+    pub async fn open(service: &LockService, name: impl AsRef<[u8]>, limit: u32) -> Result<Semaphore, LockError> {
+        let limit = i32::try_from(limit).unwrap_or(i32::MAX);
+        Ok(Semaphore { limit: SharedCount::open(service, name, limit).await? })
+    }
+
+    /// The semaphore whose limit this count is. Asks nobody.
+    ///
+    /// Curator: `InterProcessSemaphoreV2(client, path, SharedCountReader)`.
+    pub fn of(limit: &SharedCount) -> Semaphore {
+        Semaphore { limit: limit.clone() }
+    }
+
+    /// Asks for `permits` at once, 1 to 65,536, all or none, and waits in line for them. What is granted is given back one by one
+    /// or together, or taken [apart](PermitGuard::into_leases).
+    ///
+    /// # Errors
+    /// [`LockError`]; in every case nothing is held and nothing is queued. [`LockError::NotOpen`]: the semaphore was
+    /// [lost](SharedCount::lost), because the cluster went on without this member; open it again.
+    ///
+    /// # Cancel safety
+    /// Dropped at any time, even after the grant: nothing stays held or queued.
+    ///
+    /// Curator: `InterProcessSemaphoreV2.acquire`.
+    pub fn acquire(&self, permits: u32) -> LockBuilder<PermitGuard> {
+        self.limit.service().permits(self.limit.name(), permits)
+    }
+
+    /// Takes permits if so many are left and nobody waits for some. As [`LockService::try_permits`].
+    ///
+    /// # Errors
+    /// [`TryLockError`](crate::TryLockError); in every case nothing is held and nothing is queued.
+    ///
+    /// # Cancel safety
+    /// Dropped at any time: nothing stays held or queued.
+    ///
+    /// Curator: `InterProcessSemaphoreV2.acquire` with a wait of 0.
+    pub fn try_acquire(&self, permits: u32) -> TryLockBuilder<PermitGuard> {
+        self.limit.service().try_permits(self.limit.name(), permits)
+    }
+
+    /// Its limit: to be read, set and watched.
+    ///
+    /// Curator: `SharedCountReader`.
+    pub fn limit(&self) -> &SharedCount {
+        &self.limit
+    }
+
+    /// How many permits there are, are in use and are waited for, as the grantor sees it. One round trip. Who has them and who
+    /// waits, with what each said of itself, tells [`LockService::inspect`] of the same name.
+    ///
+    /// # Errors
+    /// [`InspectError`]; nothing is changed.
+    ///
+    /// # Cancel safety
+    /// Dropping the future changes nothing.
+    ///
+    /// Curator: `InterProcessSemaphoreV2.getParticipantNodes`, which are those that hold and those that wait.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use elderlock::Semaphore;
+    /// let member = elderlock::Member::local().await?;
+    /// let shop = member.lock_service("shop").await?;
+    /// let tills = Semaphore::open(&shop, "tills", 5).await?;
+    /// let three = tills.acquire(3).await?;
+    /// let usage = tills.usage().await?;
+    /// assert_eq!((usage.limit, usage.used, usage.available()), (5, 3, 2));
+    /// # Ok(()) }
+    /// ```
+    pub async fn usage(&self) -> Result<Usage, InspectError> {
+        let seen = self.limit.service().inspect(self.limit.name()).await?;
+        let limit = seen.value.and_then(|value| value.value[..].try_into().ok()).map_or(0, i32::from_le_bytes);
+        Ok(Usage {
+            limit: limit.max(0) as u32,
+            used: seen.permits,
+            holders: seen.holders.len() as u64 + seen.more_holders,
+            waiting: seen.waiters.len() as u64 + seen.more,
+        })
+    }
+}
+
+/// The permits of a [`Semaphore`] at an instant, from [`usage`](Semaphore::usage).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct Usage {
+    /// How many there are.
+    pub limit: u32,
+    /// How many are held: more than there are, if the limit was shrunk.
+    pub used: u64,
+    /// Grants that hold them.
+    pub holders: u64,
+    /// Requests that wait.
+    pub waiting: u64,
+}
+
+impl Usage {
+    /// How many are left. Nobody is granted them while somebody waits for more.
+    pub fn available(&self) -> u64 {
+        u64::from(self.limit).saturating_sub(self.used)
+    }
+}

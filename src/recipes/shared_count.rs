@@ -1,0 +1,313 @@
+//! `SharedCount`: a number that all members see.
+
+use crate::protocol::{LostReason, Token};
+use crate::service::{LockError, LockService, Lost, SetError, SharedValue, Versioned};
+
+/// A number of 32 bits with a version, seen by every member that has it open and changed by any of them. It is a
+/// [`SharedValue`] of four bytes.
+///
+/// It lives while a member has it open: a clone of this, or one of the same name at any member. The last one that is
+/// dropped, or that dies with its member, takes the number with it, and whoever opens it then begins anew. It stays open while
+/// the member is suspended.
+///
+/// Each change has a higher version, dealt by the grantor as fencing tokens are, so of two counts seen anywhere, at any time,
+/// the one with the higher version is the later one. A [transfer](crate::LockService::become_grantor) of the grantor role loses
+/// nothing. When the grantor dies, the highest version that anybody alive was told of is the count, marked
+/// [`maybe_stale`](Count::maybe_stale) until it is written again: a later one may have been known to the dead alone.
+///
+/// The [limit](crate::Semaphore::limit) of a [`Semaphore`](crate::Semaphore) is the count of its name.
+///
+/// Curator: `SharedCount`, `SharedCountReader`. OpenVMS and the Linux DLM: a lock value block.
+#[derive(Clone, Debug)]
+pub struct SharedCount {
+    service: LockService,
+    name: Vec<u8>,
+    value: SharedValue,
+}
+
+/// A [`SharedCount`] at one of its versions.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct Count {
+    /// The number.
+    pub count: i32,
+    /// Rises with every change, also with one to the same number.
+    pub version: Token,
+    /// Whether its grantor has died since it was written: a later write may be lost, if nobody alive was told of it.
+    pub maybe_stale: bool,
+}
+
+impl SharedCount {
+    /// Opens the count `name`, 1 to 4096 bytes. If no member has it open it begins with `initial`, else it is what it is.
+    /// Waits for a grantor, but for no lock.
+    ///
+    /// # Errors
+    /// [`LockError`]; nothing is open.
+    ///
+    /// # Cancel safety
+    /// Dropped at any time: nothing stays open.
+    ///
+    /// Curator: `SharedCount.start`, with the seed value.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use elderlock::SharedCount;
+    /// let member = elderlock::Member::local().await?;
+    /// let shop = member.lock_service("shop").await?;
+    /// let orders = SharedCount::open(&shop, "orders", 10).await?;
+    /// let the_same = SharedCount::open(&shop, "orders", 20).await?;
+    /// assert_eq!(the_same.get()?.count, 10);
+    /// # Ok(()) }
+    /// ```
+    pub async fn open(service: &LockService, name: impl AsRef<[u8]>, initial: i32) -> Result<SharedCount, LockError> {
+        let name = name.as_ref().to_vec();
+        let value = service.open(&name, initial.to_le_bytes()).await?;
+        Ok(SharedCount { service: service.clone(), name, value })
+    }
+
+    /// The count as this member knows it: every change is told to it, so it is late by what the network takes. Asks nobody.
+    ///
+    /// # Errors
+    /// [`CountError::Lost`]: it is open no more. [`CountError::NotACount`].
+    ///
+    /// Curator: `SharedCount.getVersionedValue`.
+    pub fn get(&self) -> Result<Count, CountError> {
+        Count::of(&self.value.get()?)
+    }
+
+    /// The count as the grantor knows it, at an instant after the call. One round trip.
+    ///
+    /// # Errors
+    /// [`CountError`]; nothing is changed.
+    ///
+    /// # Cancel safety
+    /// Dropping the future changes nothing.
+    pub async fn read(&self) -> Result<Count, CountError> {
+        self.opened_anew().await?.get()
+    }
+
+    /// Sets it, whatever it was. The version of what was written.
+    ///
+    /// # Errors
+    /// [`CountError::Lost`]: it may be written or not. Others: nothing is changed.
+    ///
+    /// # Cancel safety
+    /// Not asked before the first poll. Dropped later, it may be written or not.
+    ///
+    /// Curator: `SharedCount.setCount`.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use elderlock::SharedCount;
+    /// let member = elderlock::Member::local().await?;
+    /// let shop = member.lock_service("shop").await?;
+    /// let orders = SharedCount::open(&shop, "orders", 0).await?;
+    /// let before = orders.get()?.version;
+    /// assert!(orders.set(7).await? > before);
+    /// assert_eq!(orders.get()?.count, 7);
+    /// # Ok(()) }
+    /// ```
+    pub async fn set(&self, count: i32) -> Result<Token, CountError> {
+        Ok(self.value.set(count.to_le_bytes()).await?)
+    }
+
+    /// Sets it if it is still at `version`. The version of what was written.
+    ///
+    /// # Errors
+    /// [`CountError::Changed`] with what it is; nothing is changed. Others as of [`set`](SharedCount::set).
+    ///
+    /// # Cancel safety
+    /// As of `set`.
+    ///
+    /// Curator: `SharedCount.trySetCount`.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use elderlock::{CountError, SharedCount};
+    /// let member = elderlock::Member::local().await?;
+    /// let shop = member.lock_service("shop").await?;
+    /// let orders = SharedCount::open(&shop, "orders", 0).await?;
+    /// let seen = orders.get()?;
+    /// orders.set(1).await?;
+    /// match orders.try_set(seen.version, 2).await {
+    ///     Err(CountError::Changed(now)) => assert_eq!(now.count, 1),
+    ///     other => panic!("{other:?}"),
+    /// }
+    /// # Ok(()) }
+    /// ```
+    pub async fn try_set(&self, version: Token, count: i32) -> Result<Token, CountError> {
+        Ok(self.value.compare_and_set(version, count.to_le_bytes()).await?)
+    }
+
+    /// Adds to it: what it is with that. Tries again as often as another member is faster, so not in the order of asking.
+    ///
+    /// # Errors
+    /// [`CountError::Overflow`]: the sum has no 32 bits; nothing is changed. Others as of [`set`](SharedCount::set).
+    ///
+    /// # Cancel safety
+    /// As of `set`: dropped after the first poll, it may be added or not.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use elderlock::SharedCount;
+    /// let member = elderlock::Member::local().await?;
+    /// let shop = member.lock_service("shop").await?;
+    /// let orders = SharedCount::open(&shop, "orders", 5).await?;
+    /// assert_eq!(orders.add(-2).await?.count, 3);
+    /// # Ok(()) }
+    /// ```
+    pub async fn add(&self, by: i32) -> Result<Count, CountError> {
+        let mut seen = self.get()?;
+        loop {
+            let count = seen.count.checked_add(by).ok_or(CountError::Overflow)?;
+            match self.try_set(seen.version, count).await {
+                Ok(version) => return Ok(Count { count, version, maybe_stale: false }),
+                Err(CountError::Changed(now)) => seen = now,
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// The changes from now on.
+    ///
+    /// Curator: `SharedCount.addListener`.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use elderlock::SharedCount;
+    /// let member = elderlock::Member::local().await?;
+    /// let shop = member.lock_service("shop").await?;
+    /// let orders = SharedCount::open(&shop, "orders", 0).await?;
+    /// let mut changes = orders.changes()?;
+    /// orders.set(1).await?;
+    /// assert_eq!(changes.next().await?.count, 1);
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// [`CountError::Lost`]: it is open no more.
+    pub fn changes(&self) -> Result<CountChanges, CountError> {
+        Ok(CountChanges { value: self.value.clone(), seen: self.value.get()?.version })
+    }
+
+    /// Completes when it is open no more, with the reason: the member was cut off, expelled or has left, or the service was
+    /// destroyed here. Open it again then.
+    ///
+    /// # Cancel safety
+    /// Dropping the future changes nothing.
+    pub async fn lost(&self) -> LostReason {
+        self.value.lost().await
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &[u8] {
+        &self.name
+    }
+
+    pub(super) fn service(&self) -> &LockService {
+        &self.service
+    }
+
+    /// The same count, opened once more. Whoever opens it is told what it is, so this one knows all that was written before the
+    /// call, and never less than that, also when the grantor dies.
+    pub(super) async fn opened_anew(&self) -> Result<SharedCount, CountError> {
+        // With this one open it is there, so nothing begins anew.
+        let known = self.value.get()?;
+        let value = self.service.open(&self.name, &known.value).await?;
+        Ok(SharedCount { service: self.service.clone(), name: self.name.clone(), value })
+    }
+
+    /// Waits until it is as wanted, as this one knows it.
+    pub(super) async fn until(&self, wanted: impl Fn(i32) -> bool) -> Result<Count, CountError> {
+        let mut seen = self.get()?;
+        while !wanted(seen.count) {
+            seen = Count::of(&self.value.changed(seen.version).await?)?;
+        }
+        Ok(seen)
+    }
+}
+
+impl Count {
+    fn of(seen: &Versioned) -> Result<Count, CountError> {
+        let bytes = seen.value[..].try_into().map_err(|_| CountError::NotACount)?;
+        Ok(Count { count: i32::from_le_bytes(bytes), version: seen.version, maybe_stale: seen.maybe_stale })
+    }
+}
+
+/// The changes of a [`SharedCount`], from [`changes`](SharedCount::changes). Keeps the count open.
+#[derive(Clone, Debug)]
+pub struct CountChanges {
+    value: SharedValue,
+    seen: Token,
+}
+
+impl CountChanges {
+    /// The next change. Versions rise; whoever is slower than the changes gets the latest and none of those before it.
+    ///
+    /// # Errors
+    /// [`CountError::Lost`]: it is open no more, and there are no more changes. [`CountError::NotACount`].
+    ///
+    /// # Cancel safety
+    /// Dropping the future loses no change: the next call tells the latest.
+    ///
+    /// Curator: `SharedCountListener.countHasChanged`.
+    pub async fn next(&mut self) -> Result<Count, CountError> {
+        let now = self.value.changed(self.seen).await?;
+        self.seen = now.version;
+        Count::of(&now)
+    }
+}
+
+/// Why a [`SharedCount`] cannot be read, changed or waited for.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CountError {
+    /// Somebody has changed it since the version that was given: here is what it is. Nothing was changed.
+    #[error("it was changed meanwhile, to {}", .0.count)]
+    Changed(Count),
+    /// The sum has no 32 bits. Nothing was changed.
+    #[error("the sum has no 32 bits")]
+    Overflow,
+    /// Something else than a count is open by that name: not four bytes. Nothing was changed.
+    #[error("what is open by that name is no count")]
+    NotACount,
+    /// Too many requests of this member wait already. Nothing was asked; try again later.
+    #[error("too many requests are waiting already")]
+    Busy,
+    /// It is open no more: the cluster went on without the member, the member has left, or the service was destroyed here. A change
+    /// that was under way may have been made. Open it again.
+    #[error("it is open no more: {0}")]
+    Lost(#[from] Lost),
+}
+
+impl CountError {
+    /// Whether it is open no more.
+    pub fn is_lost(&self) -> bool {
+        matches!(self, CountError::Lost(_))
+    }
+}
+
+impl From<SetError> for CountError {
+    fn from(error: SetError) -> Self {
+        match error {
+            SetError::Changed(now) => Count::of(&now).map_or_else(|error| error, CountError::Changed),
+            SetError::Busy => CountError::Busy,
+            SetError::Lost(lost) => lost.into(),
+            // Four bytes are not too long.
+            _ => CountError::NotACount,
+        }
+    }
+}
+
+/// Of opening once more what is open: the name is good, and nobody set a limit.
+impl From<LockError> for CountError {
+    fn from(error: LockError) -> Self {
+        let reason = match error {
+            LockError::Busy | LockError::TimedOut => return CountError::Busy,
+            LockError::Left => LostReason::Left,
+            LockError::Destroyed => LostReason::Destroyed,
+            _ => LostReason::Expelled,
+        };
+        CountError::Lost(Lost { reason })
+    }
+}

@@ -1,0 +1,128 @@
+//! What has to hold with a thousand of something, over real members in one process.
+#![cfg(all(unix, feature = "tokio"))]
+
+mod support;
+
+use elderlock::{Grant, Locking, Semaphore, Token};
+use std::sync::{Arc, Mutex};
+use support::local::{Local, left_over, soon, until};
+use support::rng::Rng;
+use tokio::task::JoinHandle;
+
+const WAITERS: usize = 1_000;
+const LIMIT: u32 = 3;
+
+/// What is held at this instant, and what was granted.
+#[derive(Default)]
+struct Board {
+    alone: u32,
+    shares: u32,
+    permits: u32,
+    granted: Vec<(Token, usize)>,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Kind {
+    Alone,
+    Share,
+    Permits(u32),
+}
+
+impl Board {
+    fn granted(&mut self, token: Token, number: usize, kind: Kind) {
+        self.granted.push((token, number));
+        *self.held(kind).0 += self.held(kind).1;
+        let kinds = [self.alone > 0, self.shares > 0, self.permits > 0].into_iter().filter(|held| *held).count();
+        assert!(kinds == 1 && self.alone <= 1, "{number} {kind:?}: {} {} {}", self.alone, self.shares, self.permits);
+        assert!(self.permits <= LIMIT, "{} permits", self.permits);
+    }
+
+    fn released(&mut self, kind: Kind) {
+        *self.held(kind).0 -= self.held(kind).1;
+    }
+
+    fn held(&mut self, kind: Kind) -> (&mut u32, u32) {
+        match kind {
+            Kind::Alone => (&mut self.alone, 1),
+            Kind::Share => (&mut self.shares, 1),
+            Kind::Permits(count) => (&mut self.permits, count),
+        }
+    }
+}
+
+/// Waits until the place is known, and then, in a task, until it is granted; holds it for a moment.
+async fn queue<G: Grant + Send + 'static>(
+    board: &Arc<Mutex<Board>>,
+    number: usize,
+    kind: Kind,
+    waiting: Locking<G>,
+    token: fn(&G) -> Token,
+) -> JoinHandle<()> {
+    let place = soon(waiting.position()).await.expect("the grantor answers");
+    assert!(place.is_some(), "{number} does not wait");
+    let board = board.clone();
+    tokio::spawn(async move {
+        let guard = soon(waiting).await.expect("its turn comes");
+        board.lock().expect("no panic").granted(token(&guard), number, kind);
+        tokio::task::yield_now().await;
+        board.lock().expect("no panic").released(kind);
+        drop(guard);
+    })
+}
+
+/// No rival keeps the order of those who wait when what grants dies: locks, batches, shares, permits and suspensions, all in the
+/// queue of one name.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_thousand_waiters_of_mixed_kinds_keep_their_order_when_the_grantor_dies() {
+    let mut local = Local::start(3).await;
+    let services = local.services("s").await;
+    // Each owner its own, or whoever holds would pass the suspensions that wait.
+    let of_grantor = soon(services[0].lock("x").owner(u64::MAX)).await.expect("it is free");
+    until(|| services[0].is_grantor()).await;
+    let semaphores = [
+        soon(Semaphore::open(&services[1], "x", LIMIT)).await.expect("it opens"),
+        soon(Semaphore::open(&services[2], "x", LIMIT)).await.expect("it opens"),
+    ];
+    let board = Arc::new(Mutex::new(Board::default()));
+    let mut rng = Rng::new("a_thousand_waiters_of_mixed_kinds_keep_their_order_when_the_grantor_dies", 1);
+    let mut tasks = Vec::new();
+    for number in 0..WAITERS {
+        let of = rng.below(2) as usize;
+        let (service, semaphore, owner) = (&services[1 + of], &semaphores[of], number as u64 + 1);
+        tasks.push(match rng.below(20) {
+            0 => {
+                let waiting = service.suspend().owner(owner).start();
+                queue(&board, number, Kind::Alone, waiting, |guard| guard.token()).await
+            }
+            1..=4 => {
+                let waiting = service.lock_all(["w", "x", "y"]).owner(owner).start();
+                // The second of three consecutive ones.
+                queue(&board, number, Kind::Alone, waiting, |guard| guard.tokens().nth(1).expect("three").1).await
+            }
+            5..=9 => {
+                let waiting = service.share("x").owner(owner).start();
+                queue(&board, number, Kind::Share, waiting, |guard| guard.token()).await
+            }
+            10..=14 => {
+                let count = 1 + rng.below(u64::from(LIMIT)) as u32;
+                let waiting = semaphore.acquire(count).owner(owner).start();
+                queue(&board, number, Kind::Permits(count), waiting, |guard| guard.token()).await
+            }
+            _ => {
+                let waiting = service.lock("x").owner(owner).start();
+                queue(&board, number, Kind::Alone, waiting, |guard| guard.token()).await
+            }
+        });
+    }
+    local.kill(0);
+    for task in tasks {
+        soon(task).await.expect("no panic");
+    }
+    assert!(of_grantor.fence().is_err());
+    let mut granted = std::mem::take(&mut board.lock().expect("no panic").granted);
+    granted.sort();
+    let order: Vec<usize> = granted.iter().map(|(_, number)| *number).collect();
+    assert_eq!(order, (0..WAITERS).collect::<Vec<_>>());
+    drop(semaphores);
+    until(|| local.members[1..].iter().all(|member| left_over(member) == (0, 0))).await;
+}

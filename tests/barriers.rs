@@ -1,0 +1,532 @@
+//! `Barrier`, `DoubleBarrier` and `CountDownLatch` over real members, in one process with sockets on the loopback interface.
+//! What Curator's own tests of its barriers show is here, each test with their name.
+#![cfg(all(unix, feature = "tokio"))]
+
+mod support;
+
+use elderlock::{Barrier, BarrierError, CountDownLatch, CountError, DoubleBarrier, Inside, LockService, LostReason};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use support::local::{HANG, Local, MS, left_over, poll_k_then_drop, poll_once, soon, until};
+use support::rng::Rng;
+use tokio::task::JoinHandle;
+
+async fn barriers(services: &[LockService], name: &str) -> Vec<Barrier> {
+    let mut barriers = Vec::new();
+    for service in services {
+        barriers.push(soon(Barrier::open(service, name)).await.expect("it opens"));
+    }
+    barriers
+}
+
+async fn double_barriers(services: &[LockService], name: &str, members: u32) -> Vec<DoubleBarrier> {
+    let mut barriers = Vec::new();
+    for service in services {
+        barriers.push(soon(DoubleBarrier::open(service, name, members)).await.expect("it opens"));
+    }
+    barriers
+}
+
+async fn latches(services: &[LockService], name: &str, count: u32) -> Vec<CountDownLatch> {
+    let mut latches = Vec::new();
+    for service in services {
+        latches.push(soon(CountDownLatch::open(service, name, count)).await.expect("it opens"));
+    }
+    latches
+}
+
+/// Waits until so many have a share of the lock, or wait for one, as the grantor sees it.
+async fn until_inside(service: &LockService, name: &str, count: usize) {
+    soon(async {
+        loop {
+            if let Ok(seen) = soon(service.inspect(name)).await
+                && seen.holders.len() == count
+            {
+                return;
+            }
+            tokio::time::sleep(MS).await;
+        }
+    })
+    .await;
+}
+
+fn waiting(barrier: &Barrier) -> JoinHandle<Result<(), BarrierError>> {
+    let barrier = barrier.clone();
+    tokio::spawn(async move { soon(barrier.wait()).await })
+}
+
+fn entering(barrier: &DoubleBarrier) -> JoinHandle<Inside> {
+    let barrier = barrier.clone();
+    tokio::spawn(async move { soon(barrier.enter()).await.expect("enough enter") })
+}
+
+fn leaving(inside: Inside) -> JoinHandle<Result<(), BarrierError>> {
+    tokio::spawn(async move { soon(inside.leave()).await })
+}
+
+/// TestDistributedBarrier.testNoBarrier.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nobody_waits_at_a_barrier_that_is_not_set() {
+    let local = Local::start(2).await;
+    for barrier in barriers(&local.services("s").await, "x").await {
+        barrier.wait_within(HANG).await.expect("it is not set");
+        soon(barrier.wait()).await.expect("it is not set");
+        assert_eq!(soon(barrier.is_set()).await, Ok(false));
+    }
+}
+
+/// TestDistributedBarrier.testBasic, testMultiClient: set by one, waited for by others, removed by a third.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn all_who_wait_go_on_when_anybody_removes_the_barrier() {
+    let local = Local::start(3).await;
+    let barriers = barriers(&local.services("s").await, "x").await;
+    soon(barriers[0].set()).await.expect("it is open");
+    // Whoever is told so, by whatever way, does wait: also where the change has not been seen yet.
+    for barrier in &barriers {
+        assert_eq!(barrier.wait_within(20 * MS).await, Err(BarrierError::TimedOut));
+        assert_eq!(soon(barrier.is_set()).await, Ok(true));
+    }
+    let waits: Vec<_> = barriers.iter().flat_map(|barrier| [waiting(barrier), waiting(barrier)]).collect();
+    soon(barriers[1].set()).await.expect("setting it twice is no error");
+    assert!(waits.iter().all(|wait| !wait.is_finished()));
+    soon(barriers[2].remove()).await.expect("it is open");
+    for wait in waits {
+        soon(wait).await.expect("no panic").expect("it is removed");
+    }
+    soon(barriers[1].remove()).await.expect("removing it twice is no error");
+    soon(barriers[0].set()).await.expect("it can be set again");
+    assert!(barriers[2].wait_within(20 * MS).await.expect_err("it is set").is_timeout());
+}
+
+/// TestDistributedBarrier.testServerCrash: there whoever waits hears of the lost server. Here another grantor takes over, and they
+/// wait on.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_barrier_stays_set_when_the_grantor_that_set_it_dies() {
+    let mut local = Local::start(3).await;
+    let services = local.services("s").await;
+    let barriers = barriers(&services, "x").await;
+    soon(barriers[0].set()).await.expect("it is open");
+    until(|| services[0].is_grantor()).await;
+    let waits = [waiting(&barriers[1]), waiting(&barriers[2])];
+    assert!(barriers[1].wait_within(20 * MS).await.is_err());
+    assert!(barriers[2].wait_within(20 * MS).await.is_err());
+    local.kill(0);
+    local.agree(2).await;
+    assert_eq!(soon(barriers[1].is_set()).await, Ok(true));
+    assert!(waits.iter().all(|wait| !wait.is_finished()));
+    soon(barriers[2].remove()).await.expect("it is open");
+    for wait in waits {
+        soon(wait).await.expect("no panic").expect("it is removed");
+    }
+}
+
+/// Curator's barrier stays for ever; this one is gone with the last that has it open.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_barrier_that_nobody_has_open_is_not_set() {
+    let local = Local::start(2).await;
+    let services = local.services("s").await;
+    let barrier = soon(Barrier::open(&services[0], "x")).await.expect("it opens");
+    soon(barrier.set()).await.expect("it is open");
+    drop(barrier);
+    soon(async {
+        while soon(soon(Barrier::open(&services[1], "x")).await.expect("it opens").is_set()).await == Ok(true) {}
+    })
+    .await;
+}
+
+/// A member that is gone does not go on waiting.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_waits_hears_that_the_member_has_left() {
+    let local = Local::start(2).await;
+    let services = local.services("s").await;
+    let barriers = barriers(&services, "x").await;
+    let latches = latches(&services, "y", 1).await;
+    soon(barriers[0].set()).await.expect("it is open");
+    let wait = waiting(&barriers[1]);
+    let latch = latches[1].clone();
+    let latch_wait = tokio::spawn(async move { soon(latch.wait()).await });
+    assert!(barriers[1].wait_within(20 * MS).await.is_err());
+    soon(local.members[1].leave()).await.expect("it leaves");
+    let error = soon(wait).await.expect("no panic").expect_err("it is open no more");
+    assert!(error.is_lost(), "{error:?}");
+    let error = soon(latch_wait).await.expect("no panic").expect_err("it is open no more");
+    assert!(
+        matches!(error, BarrierError::Count(CountError::Lost(lost)) if lost.reason == LostReason::Left),
+        "{error:?}"
+    );
+    assert!(soon(barriers[1].wait()).await.expect_err("it is open no more").is_lost());
+}
+
+/// Interrupted anywhere, nothing stays open, held or queued, and the others go on.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn waits_dropped_at_any_poll_leave_nothing() {
+    let local = Local::start(2).await;
+    let services = local.services("s").await;
+    let barriers = barriers(&services, "x").await;
+    let double = double_barriers(&services, "y", 2).await;
+    let latches = latches(&services, "z", 1_000).await;
+    let opened = local.members.iter().map(left_over).collect::<Vec<_>>();
+    let nothing = async |_| until(|| local.members.iter().map(left_over).collect::<Vec<_>>() == opened).await;
+    for of in 0..2 {
+        poll_k_then_drop(async || Barrier::open(&services[of], "other"), nothing).await;
+        poll_k_then_drop(async || DoubleBarrier::open(&services[of], "other", 2), nothing).await;
+        poll_k_then_drop(async || CountDownLatch::open(&services[of], "other", 2), nothing).await;
+        soon(barriers[0].set()).await.expect("it is open");
+        let k = poll_k_then_drop(async || barriers[of].wait_within(10 * MS), nothing).await;
+        assert!(k > 1, "it never had to wait");
+        poll_k_then_drop(async || barriers[of].remove(), nothing).await;
+        poll_k_then_drop(async || latches[of].count_down(), nothing).await;
+        let k = poll_k_then_drop(async || latches[of].wait_within(10 * MS), nothing).await;
+        assert!(k > 1, "it never had to wait");
+
+        // Alone it waits until its limit.
+        let k = poll_k_then_drop(async || double[of].enter_within(10 * MS), nothing).await;
+        assert!(k > 1, "it never had to wait");
+        // The second one of two.
+        let other = 1 - of;
+        poll_k_then_drop(
+            async || {
+                let first = entering(&double[other]);
+                until_inside(&services[0], "y", 1).await;
+                let entering = double[of].enter();
+                async move {
+                    let inside = entering.await;
+                    drop(inside);
+                    drop(soon(first).await.expect("no panic"));
+                }
+            },
+            async |_| {
+                // If the second one was dropped, the first one still waits: let another come.
+                let helper = double[of].enter_within(50 * MS).await;
+                drop(helper);
+                soon(async {
+                    while local.members.iter().map(left_over).collect::<Vec<_>>() != opened {
+                        drop(double[of].enter_within(20 * MS).await);
+                    }
+                })
+                .await;
+            },
+        )
+        .await;
+        poll_k_then_drop(
+            async || {
+                let (one, two) = (entering(&double[of]), entering(&double[other]));
+                let (one, two) = (soon(one).await.expect("no panic"), soon(two).await.expect("no panic"));
+                let two = leaving(two);
+                async move {
+                    let left = one.leave().await;
+                    soon(two).await.expect("no panic").expect("all have left");
+                    left
+                }
+            },
+            nothing,
+        )
+        .await;
+    }
+    // After all that it works as before.
+    let (one, two) = (entering(&double[0]), entering(&double[1]));
+    let (one, two) = (soon(one).await.expect("no panic"), soon(two).await.expect("no panic"));
+    let (one, two) = (leaving(one), leaving(two));
+    soon(one).await.expect("no panic").expect("all have left");
+    soon(two).await.expect("no panic").expect("all have left");
+}
+
+/// TestDistributedDoubleBarrier.testBasic, testMultiClient: nobody begins before five have entered, nobody is out before all are.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn all_begin_together_and_end_together() {
+    const QTY: usize = 5;
+    let local = Local::start(3).await;
+    let barriers = double_barriers(&local.services("s").await, "x", QTY as u32).await;
+    let (entered, leaving) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    // Round after round with the same barrier.
+    for round in 1..=5 {
+        let tasks: Vec<_> = (0..QTY)
+            .map(|number| {
+                let barrier = barriers[number % 3].clone();
+                let (entered, leaving) = (entered.clone(), leaving.clone());
+                tokio::spawn(async move {
+                    entered.fetch_add(1, Ordering::SeqCst);
+                    let inside = barrier.enter_within(HANG).await.expect("all enter");
+                    assert_eq!(entered.load(Ordering::SeqCst), round * QTY, "somebody began before all had entered");
+                    inside.fence().expect("it is inside");
+                    leaving.fetch_add(1, Ordering::SeqCst);
+                    inside.leave_within(HANG).await.expect("all leave");
+                    assert_eq!(leaving.load(Ordering::SeqCst), round * QTY, "somebody was out before all were");
+                })
+            })
+            .collect();
+        for task in tasks {
+            soon(task).await.expect("no panic");
+        }
+    }
+}
+
+/// TestDistributedDoubleBarrier.testOverSubscribed: the number is a threshold and no limit.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn more_than_the_number_may_enter_and_all_leave_together() {
+    const QTY: usize = 5;
+    let local = Local::start(2).await;
+    let services = local.services("s").await;
+    let barriers = double_barriers(&services, "x", QTY as u32).await;
+    let mut inside = Vec::new();
+    for task in (0..QTY).map(|number| entering(&barriers[number % 2])).collect::<Vec<_>>() {
+        inside.push(soon(task).await.expect("no panic"));
+    }
+    // The round goes on: whoever comes is in it.
+    for barrier in &barriers {
+        inside.push(soon(barrier.enter()).await.expect("the round goes on"));
+    }
+    let last = inside.pop().expect("there are seven");
+    let leavers: Vec<_> = inside.into_iter().map(leaving).collect();
+    until_inside(&services[0], "x", 1).await;
+    assert!(leavers.iter().all(|leaver| !leaver.is_finished()), "one is still inside");
+    soon(last.leave()).await.expect("all have left");
+    for leaver in leavers {
+        soon(leaver).await.expect("no panic").expect("all have left");
+    }
+}
+
+/// TestDistributedDoubleBarrier.testSpuriousWakeup: whoever comes and goes meanwhile wakes nobody for good.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_comes_and_gives_up_does_not_count() {
+    let local = Local::start(2).await;
+    let services = local.services("s").await;
+    let barriers = double_barriers(&services, "x", 3).await;
+    let first = entering(&barriers[0]);
+    until_inside(&services[0], "x", 1).await;
+    for _ in 0..5 {
+        assert!(barriers[1].enter_within(20 * MS).await.expect_err("two of three").is_timeout());
+    }
+    assert!(!first.is_finished());
+    let (second, third) = (entering(&barriers[1]), entering(&barriers[0]));
+    for task in [first, second, third] {
+        drop(soon(task).await.expect("no panic"));
+    }
+}
+
+/// A round begins after the last one has ended: who comes while it ends is of the next one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_enters_while_others_leave_is_of_the_next_round() {
+    let local = Local::start(2).await;
+    let services = local.services("s").await;
+    let barriers = double_barriers(&services, "x", 2).await;
+    let (one, two) = (entering(&barriers[0]), entering(&barriers[1]));
+    let (one, two) = (soon(one).await.expect("no panic"), soon(two).await.expect("no panic"));
+    let one = leaving(one);
+    // It waits for the lock that it has to pass.
+    soon(async { while soon(services[0].inspect("x")).await.expect("it answers").waiters.is_empty() {} }).await;
+    let late = [entering(&barriers[0]), entering(&barriers[1])];
+    soon(async { while soon(services[0].inspect("x")).await.expect("it answers").waiters.len() < 3 {} }).await;
+    assert!(!one.is_finished() && late.iter().all(|task| !task.is_finished()));
+    soon(two.leave()).await.expect("all have left");
+    soon(one).await.expect("no panic").expect("all have left");
+    for task in late {
+        drop(soon(task).await.expect("no panic"));
+    }
+}
+
+/// A round that ends without a leave (all drop their places, or die) is over all the same.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_round_that_nobody_leaves_properly_is_over_with_the_last_inside() {
+    let local = Local::start(2).await;
+    let services = local.services("s").await;
+    let barriers = double_barriers(&services, "x", 2).await;
+    for _ in 0..3 {
+        let (one, two) = (entering(&barriers[0]), entering(&barriers[1]));
+        let (one, two) = (soon(one).await.expect("no panic"), soon(two).await.expect("no panic"));
+        drop((one, two));
+        until_inside(&services[0], "x", 0).await;
+        assert!(barriers[0].enter_within(30 * MS).await.expect_err("it is alone").is_timeout());
+    }
+}
+
+/// A member that dies inside does not hang the others: they leave when it is out of the view.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_member_that_dies_inside_is_not_waited_for() {
+    let mut local = Local::start(3).await;
+    let services = local.services("s").await;
+    let barriers = double_barriers(&services, "x", 3).await;
+    let tasks: Vec<_> = barriers.iter().map(entering).collect();
+    let mut inside = Vec::new();
+    for task in tasks {
+        inside.push(soon(task).await.expect("no panic"));
+    }
+    let dead = inside.pop().expect("there are three");
+    local.kill(2);
+    for leaver in inside.into_iter().map(leaving).collect::<Vec<_>>() {
+        soon(leaver).await.expect("no panic").expect("all who live have left");
+    }
+    assert!(dead.fence().is_err(), "told before the others go on");
+    assert!(soon(dead.leave()).await.expect_err("it is out").is_lost());
+}
+
+/// The same, when it is the grantor that dies inside.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_grantor_that_dies_inside_is_not_waited_for() {
+    let mut local = Local::start(3).await;
+    let services = local.services("s").await;
+    let barriers = double_barriers(&services, "x", 3).await;
+    until(|| services[0].is_grantor()).await;
+    let tasks: Vec<_> = barriers.iter().map(entering).collect();
+    let mut inside = Vec::new();
+    for task in tasks {
+        inside.push(soon(task).await.expect("no panic"));
+    }
+    let _dead = inside.remove(0);
+    let first = leaving(inside.remove(0));
+    until_inside(&services[1], "x", 2).await;
+    local.kill(0);
+    soon(inside.remove(0).leave()).await.expect("all who live have left");
+    soon(first).await.expect("no panic").expect("all who live have left");
+}
+
+/// A member that dies before the round begins does not count: another has to come in its place.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_member_that_dies_before_the_round_begins_does_not_count() {
+    let mut local = Local::start(3).await;
+    let services = local.services("s").await;
+    let barriers = double_barriers(&services, "x", 3).await;
+    let first = entering(&barriers[0]);
+    let dead = barriers[2].clone();
+    let dead = tokio::spawn(async move { dead.enter().await.map(drop) });
+    until_inside(&services[0], "x", 2).await;
+    local.kill(2);
+    assert!(soon(dead).await.expect("no panic").expect_err("its member is dead").is_lost());
+    until_inside(&services[0], "x", 1).await;
+    let second = entering(&barriers[1]);
+    until_inside(&services[0], "x", 2).await;
+    assert!(!first.is_finished() && !second.is_finished(), "two of three");
+    let third = entering(&barriers[0]);
+    for task in [first, second, third] {
+        drop(soon(task).await.expect("no panic"));
+    }
+}
+
+/// The grantor dies while they gather: they gather on.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn those_who_gather_survive_a_killed_grantor() {
+    let mut local = Local::start(3).await;
+    let services = local.services("s").await;
+    let barriers = double_barriers(&services, "x", 2).await;
+    until(|| services[0].is_grantor()).await;
+    let first = entering(&barriers[1]);
+    until_inside(&services[0], "x", 1).await;
+    local.kill(0);
+    // While nobody grants, and after.
+    let second = entering(&barriers[2]);
+    let (first, second) = (soon(first).await.expect("no panic"), soon(second).await.expect("no panic"));
+    soon(services[2].become_grantor()).await.expect("nobody else asks");
+    let first = leaving(first);
+    soon(second.leave()).await.expect("all have left");
+    soon(first).await.expect("no panic").expect("all have left");
+}
+
+/// CountDownLatch of Java and Hazelcast: count_down, await, get_count.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_latch_opens_at_zero_and_stays_open() {
+    let local = Local::start(3).await;
+    let latches = latches(&local.services("s").await, "x", 3).await;
+    let waits: Vec<_> = latches
+        .iter()
+        .map(|latch| {
+            let latch = latch.clone();
+            tokio::spawn(async move { soon(latch.wait()).await })
+        })
+        .collect();
+    assert_eq!(soon(latches[0].count_down()).await, Ok(2));
+    assert_eq!(soon(latches[1].count_down()).await, Ok(1));
+    until(|| latches.iter().all(|latch| latch.count() == Ok(1))).await;
+    assert!(latches[2].wait_within(10 * MS).await.expect_err("one is missing").is_timeout());
+    assert!(waits.iter().all(|wait| !wait.is_finished()));
+    assert_eq!(soon(latches[2].count_down()).await, Ok(0));
+    for wait in waits {
+        soon(wait).await.expect("no panic").expect("it is zero");
+    }
+    assert_eq!(soon(latches[0].count_down()).await, Ok(0), "zero stays zero");
+    soon(latches[1].wait()).await.expect("it is zero");
+    assert_eq!(latches[1].count(), Ok(0));
+}
+
+/// Many count down at once, at several members, and each is counted once.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_count_down_is_counted_once() {
+    const COUNT: u32 = 90;
+    let local = Local::start(3).await;
+    let latches = latches(&local.services("s").await, "x", COUNT + 1).await;
+    let tasks: Vec<_> = (0..COUNT as usize)
+        .map(|number| {
+            let latch = latches[number % 3].clone();
+            tokio::spawn(async move { soon(latch.count_down()).await.expect("it is open") })
+        })
+        .collect();
+    let mut left = Vec::new();
+    for task in tasks {
+        left.push(soon(task).await.expect("no panic"));
+    }
+    left.sort();
+    assert_eq!(left, (1..=COUNT).collect::<Vec<_>>());
+    assert_eq!(soon(latches[0].count_down()).await, Ok(0));
+}
+
+/// The grantor dies while many count down: none is made twice, and none that was answered is lost.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_count_down_whose_grantor_died_is_not_made_twice() {
+    const COUNT: u32 = 60;
+    let mut rng = Rng::new("a_count_down_whose_grantor_died_is_not_made_twice", 1);
+    for _ in 0..3 {
+        let mut local = Local::start(3).await;
+        let services = local.services("s").await;
+        let latches = latches(&services, "x", COUNT + 1).await;
+        until(|| services[0].is_grantor()).await;
+        let tasks: Vec<_> = (0..COUNT as usize)
+            .map(|number| {
+                let latch = latches[1 + number % 2].clone();
+                tokio::spawn(async move { soon(latch.count_down()).await.expect("it is open") })
+            })
+            .collect();
+        // Somewhere among them.
+        let after = 1 + rng.below(u64::from(COUNT) - 2) as u32;
+        until(|| latches[1].count().is_ok_and(|count| count <= COUNT + 1 - after)).await;
+        local.kill(0);
+        for task in tasks {
+            soon(task).await.expect("no panic");
+        }
+        assert_eq!(soon(latches[2].count_down()).await, Ok(0), "each was counted once");
+        soon(latches[1].wait()).await.expect("it is zero");
+    }
+}
+
+/// A member that dies takes back nothing that it has counted, and counts nothing more.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_dead_member_has_counted_stays_counted() {
+    let mut local = Local::start(3).await;
+    let latches = latches(&local.services("s").await, "x", 2).await;
+    assert_eq!(soon(latches[2].count_down()).await, Ok(1));
+    local.kill(2);
+    local.agree(2).await;
+    assert_eq!(latches[0].count(), Ok(1));
+    assert!(latches[0].wait_within(20 * MS).await.expect_err("one is missing").is_timeout());
+    assert_eq!(soon(latches[1].count_down()).await, Ok(0));
+    soon(latches[0].wait()).await.expect("it is zero");
+}
+
+/// A count survives a transfer as it is.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_latch_and_a_barrier_survive_a_transfer() {
+    let local = Local::start(3).await;
+    let services = local.services("s").await;
+    let latches = latches(&services, "x", 3).await;
+    let barriers = barriers(&services, "y").await;
+    soon(barriers[0].set()).await.expect("it is open");
+    for (number, service) in services.iter().enumerate().rev() {
+        soon(service.become_grantor()).await.expect("nobody else asks");
+        assert_eq!(soon(barriers[number].is_set()).await, Ok(true));
+        assert_eq!(soon(latches[number].count_down()).await, Ok(number as u32));
+    }
+    soon(latches[1].wait()).await.expect("it is zero");
+    // Where nobody waits any more, nothing is polled.
+    let mut wait = Box::pin(barriers[1].wait());
+    assert!(poll_once(wait.as_mut()).is_pending());
+    soon(barriers[2].remove()).await.expect("it is open");
+    soon(wait).await.expect("it is removed");
+}

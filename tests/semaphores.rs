@@ -1,0 +1,875 @@
+//! `Semaphore` and `ReadWriteLock` over real members, three or so in one process with sockets on the loopback interface. What
+//! Curator's own tests of `InterProcessSemaphoreV2` and `InterProcessReadWriteLock` show is here, each test with their name.
+#![cfg(all(unix, feature = "tokio"))]
+
+mod support;
+
+use elderlock::{
+    LockError, LockService, LostReason, Mode, PermitGuard, ReadGuard, ReadWriteLock, Semaphore, SharedCount, Token,
+    TryLockError, UpgradeError, WriteGuard,
+};
+use std::future::IntoFuture;
+use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use support::local::{HANG, Local, MS, left_over, poll_k_then_drop, poll_once, soon, until};
+use support::rng::Rng;
+
+/// How many are at something at once, and how many were at most.
+#[derive(Default)]
+struct Gauge {
+    now: AtomicI64,
+    most: AtomicI64,
+}
+
+impl Gauge {
+    fn enter(&self, count: i64) {
+        let now = self.now.fetch_add(count, Ordering::SeqCst) + count;
+        self.most.fetch_max(now, Ordering::SeqCst);
+    }
+
+    fn leave(&self, count: i64) {
+        self.now.fetch_sub(count, Ordering::SeqCst);
+    }
+
+    fn most(&self) -> i64 {
+        self.most.load(Ordering::SeqCst)
+    }
+}
+
+/// The semaphore at each of the members, with this limit if it is new.
+async fn semaphores(services: &[LockService], name: &str, limit: u32) -> Vec<Semaphore> {
+    let mut semaphores = Vec::new();
+    for service in services {
+        semaphores.push(soon(Semaphore::open(service, name, limit)).await.expect("it opens"));
+    }
+    semaphores
+}
+
+async fn acquire(semaphore: &Semaphore, permits: u32) -> PermitGuard {
+    soon(semaphore.acquire(permits)).await.expect("it is granted")
+}
+
+/// Waits until so many wait for the semaphore.
+async fn until_waiting(semaphore: &Semaphore, waiters: u64) {
+    soon(async {
+        while soon(semaphore.usage()).await.expect("the grantor answers").waiting != waiters {
+            tokio::time::sleep(MS).await;
+        }
+    })
+    .await;
+}
+
+/// Waits until so many permits are in use: giving back is under way while one looks.
+async fn until_used(semaphore: &Semaphore, used: u64) {
+    soon(async {
+        while soon(semaphore.usage()).await.expect("the grantor answers").used != used {
+            tokio::time::sleep(MS).await;
+        }
+    })
+    .await;
+}
+
+async fn nothing_is_left(local: &Local) {
+    until(|| local.members.iter().all(|member| left_over(member) == (0, 0))).await;
+}
+
+/// TestInterProcessSemaphore.testSimple.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn with_one_permit_a_second_acquire_times_out() {
+    let local = Local::start(2).await;
+    let semaphores = semaphores(&local.services("s").await, "x", 1).await;
+    let one = acquire(&semaphores[0], 1).await;
+    for semaphore in &semaphores {
+        assert_eq!(soon(semaphore.acquire(1).wait(50 * MS)).await.expect_err("there is one"), LockError::TimedOut);
+        match soon(semaphore.try_acquire(1)).await.expect_err("there is one") {
+            TryLockError::Held(holder) => assert_eq!(holder.token, one.token()),
+            other => panic!("{other:?}"),
+        }
+    }
+    one.release().await.expect("it was held");
+    acquire(&semaphores[1], 1).await.release().await.expect("it was held");
+}
+
+/// TestInterProcessSemaphore.testSimple2: `Lease.close`.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_three_permits_a_fourth_is_there_when_one_is_closed() {
+    let local = Local::start(3).await;
+    let semaphores = semaphores(&local.services("s").await, "x", 3).await;
+    let mut leases = Vec::new();
+    for semaphore in &semaphores {
+        leases.push(acquire(semaphore, 1).await);
+    }
+    assert!(soon(semaphores[0].acquire(1).wait(50 * MS)).await.expect_err("there are three").is_timeout());
+    leases.remove(0).release().await.expect("it was held");
+    acquire(&semaphores[0], 1).await;
+}
+
+/// InterProcessSemaphoreV2.acquire(qty), returnLease, returnAll: several at once, each with a token of its own, closed one by one
+/// or all together.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn several_permits_are_leases_that_are_closed_one_by_one_or_all_together() {
+    let local = Local::start(2).await;
+    let semaphores = semaphores(&local.services("s").await, "x", 5).await;
+    let mut leases = acquire(&semaphores[1], 4).await.into_leases();
+    assert_eq!(leases.len(), 4);
+    let mut tokens: Vec<Token> = leases.iter().map(|lease| lease.fence().expect("it is held")).collect();
+    assert!(tokens.is_sorted());
+    tokens.dedup();
+    assert_eq!(tokens.len(), 4);
+    assert!(soon(semaphores[0].acquire(2).wait(20 * MS)).await.is_err());
+
+    // One of them, and no matter which.
+    leases.remove(1).release().await.expect("it was held");
+    let two = acquire(&semaphores[0], 2).await;
+    assert!(leases.iter().all(|lease| lease.fence().is_ok()));
+    two.release().await.expect("it was held");
+
+    drop(leases);
+    let all = acquire(&semaphores[0], 5).await;
+    assert_eq!(all.tokens().count(), 5);
+    assert!(all.tokens().all(|token| !tokens.contains(&token)), "a token is dealt once");
+    all.release().await.expect("it was held");
+    nothing_is_left(&local).await;
+}
+
+/// InterProcessSemaphoreV2.acquire(qty, time, unit): "if time expires before all leases are acquired, the subset of acquired
+/// leases are automatically closed". Here there is no subset at any time.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn permits_are_given_all_or_none() {
+    let local = Local::start(2).await;
+    let semaphores = semaphores(&local.services("s").await, "x", 5).await;
+    let three = acquire(&semaphores[0], 3).await;
+    let mut waiting = Box::pin(semaphores[1].acquire(3).into_future());
+    assert!(poll_once(waiting.as_mut()).is_pending());
+    until_waiting(&semaphores[0], 1).await;
+    assert_eq!(soon(semaphores[0].usage()).await.expect("the grantor answers").used, 3);
+    assert!(soon(semaphores[1].acquire(3).wait(20 * MS)).await.expect_err("two are free").is_timeout());
+    three.release().await.expect("it was held");
+    assert_eq!(soon(waiting).await.expect("it fits").tokens().count(), 3);
+}
+
+/// InterProcessSemaphoreV2: `qty cannot be 0`.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_permits_at_all_cannot_be_asked_for() {
+    let local = Local::start(1).await;
+    let semaphores = semaphores(&local.services("s").await, "x", 5).await;
+    assert!(matches!(soon(semaphores[0].acquire(0)).await, Err(LockError::InvalidPermits(_))));
+    assert!(matches!(soon(semaphores[0].try_acquire(0)).await, Err(TryLockError::InvalidPermits(_))));
+    assert_eq!(left_over(&local.members[0]), (0, 0));
+}
+
+/// TestInterProcessSemaphore.testGetParticipantNodes; `setNodeData` and `Lease.getData`.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn participants_and_their_data_are_seen_from_every_member() {
+    let local = Local::start(3).await;
+    let services = local.services("s").await;
+    let semaphores = semaphores(&services, "x", 3).await;
+    let mut leases = Vec::new();
+    for (index, semaphore) in semaphores.iter().enumerate() {
+        leases.push(soon(semaphore.acquire(1).metadata(format!("node {index}"))).await.expect("it fits"));
+    }
+    let waiting = semaphores[2].acquire(2).metadata("late").start();
+    until_waiting(&semaphores[0], 1).await;
+    for (service, semaphore) in services.iter().zip(&semaphores) {
+        let usage = soon(semaphore.usage()).await.expect("the grantor answers");
+        assert_eq!((usage.limit, usage.used, usage.available(), usage.holders, usage.waiting), (3, 3, 0, 3, 1));
+        let seen = soon(service.inspect("x")).await.expect("the grantor answers");
+        let mut data: Vec<_> = seen.holders.iter().map(|holder| holder.metadata.as_bytes().to_vec()).collect();
+        data.sort();
+        assert_eq!(data, [b"node 0", b"node 1", b"node 2"]);
+        assert_eq!(seen.waiters[0].metadata.as_bytes(), b"late");
+        assert_eq!(seen.waiters[0].mode, Mode::Permits(2));
+    }
+    drop(waiting);
+}
+
+/// TestInterProcessSemaphore.testThreads.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ten_tasks_have_the_one_permit_in_turn() {
+    let local = Local::start(2).await;
+    let semaphores = semaphores(&local.services("s").await, "x", 1).await;
+    let gauge = Arc::new(Gauge::default());
+    let tasks: Vec<_> = (0..10)
+        .map(|number| {
+            let (semaphore, gauge) = (semaphores[number % 2].clone(), gauge.clone());
+            tokio::spawn(async move {
+                let lease = acquire(&semaphore, 1).await;
+                gauge.enter(1);
+                tokio::time::sleep(MS).await;
+                gauge.leave(1);
+                lease.release().await.expect("it was held");
+            })
+        })
+        .collect();
+    for task in tasks {
+        soon(task).await.expect("no panic");
+    }
+    assert_eq!(gauge.most(), 1);
+}
+
+/// TestInterProcessSemaphore.testRelease1AtATime: ten clients, five permits, all five in use at once.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn as_many_as_there_are_permits_have_one_at_once() {
+    let local = Local::start(3).await;
+    let semaphores = semaphores(&local.services("s").await, "x", 5).await;
+    let gauge = Arc::new(Gauge::default());
+    let uses = Arc::new(AtomicUsize::new(0));
+    let tasks: Vec<_> = (0..10)
+        .map(|number| {
+            let (semaphore, gauge, uses) = (semaphores[number % 3].clone(), gauge.clone(), uses.clone());
+            tokio::spawn(async move {
+                let lease = acquire(&semaphore, 1).await;
+                uses.fetch_add(1, Ordering::SeqCst);
+                gauge.enter(1);
+                // The first five stay until all five are there.
+                until(|| gauge.most() == 5).await;
+                gauge.leave(1);
+                lease.release().await.expect("it was held");
+            })
+        })
+        .collect();
+    for task in tasks {
+        soon(task).await.expect("no panic");
+    }
+    assert_eq!((uses.load(Ordering::SeqCst), gauge.most()), (10, 5));
+    nothing_is_left(&local).await;
+}
+
+/// TestInterProcessSemaphore.testReleaseInChunks: a hundred tasks, eleven permits, given back in chunks.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_hundred_tasks_pass_through_eleven_permits() {
+    let local = Local::start(2).await;
+    let semaphores = semaphores(&local.services("s").await, "x", 11).await;
+    let gauge = Arc::new(Gauge::default());
+    let steps = Arc::new(tokio::sync::Semaphore::new(0));
+    let tasks: Vec<_> = (0..100)
+        .map(|number| {
+            let (semaphore, gauge, steps) = (semaphores[number % 2].clone(), gauge.clone(), steps.clone());
+            tokio::spawn(async move {
+                let lease = acquire(&semaphore, 1).await;
+                gauge.enter(1);
+                steps.acquire().await.expect("it is never closed").forget();
+                gauge.leave(1);
+                lease.release().await.expect("it was held");
+            })
+        })
+        .collect();
+    let (mut rng, mut left) = (Rng::new("a_hundred_tasks_pass_through_eleven_permits", 1), 100);
+    while left > 0 {
+        let chunk = (1 + rng.below(5)).min(left);
+        steps.add_permits(chunk as usize);
+        left -= chunk;
+        tokio::time::sleep(MS).await;
+    }
+    for task in tasks {
+        soon(task).await.expect("no panic");
+    }
+    assert!((1..=11).contains(&gauge.most()), "{}", gauge.most());
+    nothing_is_left(&local).await;
+}
+
+/// TestInterProcessSemaphore.testMaxPerSession: many clients ask for many sizes; never more than the limit is held.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn permits_of_many_sizes_never_exceed_the_limit() {
+    let local = Local::start(3).await;
+    let mut rng = Rng::new("permits_of_many_sizes_never_exceed_the_limit", 1);
+    let limit = 25 + rng.below(75) as u32;
+    let semaphores = semaphores(&local.services("s").await, "x", limit).await;
+    let gauge = Arc::new(Gauge::default());
+    let tasks: Vec<_> = (0..10)
+        .map(|number| {
+            let (semaphore, gauge) = (semaphores[number % 3].clone(), gauge.clone());
+            let sizes: Vec<u32> = (0..30).map(|_| 1 + rng.below(u64::from(limit)) as u32).collect();
+            tokio::spawn(async move {
+                for size in sizes {
+                    let mut permits = acquire(&semaphore, size).await;
+                    gauge.enter(i64::from(size));
+                    tokio::task::yield_now().await;
+                    let part = size / 3;
+                    if part > 0 {
+                        gauge.leave(i64::from(part));
+                        permits.give_back(part).expect("it has as many");
+                    }
+                    tokio::task::yield_now().await;
+                    gauge.leave(i64::from(size - part));
+                    permits.release().await.expect("it was held");
+                }
+            })
+        })
+        .collect();
+    for task in tasks {
+        soon(task).await.expect("no panic");
+    }
+    assert_eq!(gauge.now.load(Ordering::SeqCst), 0);
+    assert!((1..=i64::from(limit)).contains(&gauge.most()), "{} of {limit}", gauge.most());
+    until_used(&semaphores[0], 0).await;
+    nothing_is_left(&local).await;
+}
+
+/// TestInterProcessSemaphore.testClientClose: who goes gives back what it held.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_member_that_leaves_or_dies_gives_its_permits_back() {
+    let mut local = Local::start(3).await;
+    let semaphores = semaphores(&local.services("s").await, "x", 2).await;
+    let of_leaver = acquire(&semaphores[1], 1).await;
+    let of_dead = acquire(&semaphores[2], 1).await;
+    assert!(soon(semaphores[0].acquire(1).wait(20 * MS)).await.is_err());
+    soon(local.members[1].leave()).await.expect("it leaves");
+    let first = acquire(&semaphores[0], 1).await;
+    assert_eq!(of_leaver.fence().expect_err("it is gone").reason, LostReason::Left);
+    local.kill(2);
+    let second = acquire(&semaphores[0], 1).await;
+    assert!(of_dead.fence().is_err(), "told before it is given on");
+    assert!(first.token() < second.token());
+}
+
+/// TestInterProcessSemaphore.testThreadedLeaseIncrease: the limit is a SharedCount (seed: `SharedCountReader`,
+/// `countHasChanged`), and growing it lets a waiter in.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_limit_that_grows_lets_waiters_in() {
+    let local = Local::start(3).await;
+    let services = local.services("s").await;
+    let count = soon(SharedCount::open(&services[2], "x", 1)).await.expect("it opens");
+    // The limit that is given here is of no account: there is one.
+    let semaphores = semaphores(&services, "x", 7).await;
+    let _one = acquire(&semaphores[0], 1).await;
+    let second = semaphores[0].acquire(1).start();
+    let third = semaphores[1].acquire(1).start();
+    until_waiting(&semaphores[0], 2).await;
+    let seen = count.get().expect("it is open");
+    soon(count.try_set(seen.version, 2)).await.expect("nobody else changes it");
+    let second = soon(second).await.expect("two fit");
+    assert_eq!(soon(semaphores[1].usage()).await.expect("the grantor answers").waiting, 1);
+    soon(semaphores[1].limit().set(3)).await.expect("it is open");
+    let third = soon(third).await.expect("three fit");
+    assert!(second.token() < third.token());
+    until(|| semaphores.iter().all(|semaphore| semaphore.limit().get().is_ok_and(|limit| limit.count == 3))).await;
+}
+
+/// Seed 000, "number of permits changed while in use": below what is held nothing is taken away, and nothing is granted until
+/// so many are given back.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_limit_that_shrinks_takes_nothing_away() {
+    let local = Local::start(2).await;
+    let semaphores = semaphores(&local.services("s").await, "x", 5).await;
+    let mut leases = acquire(&semaphores[1], 5).await.into_leases();
+    soon(semaphores[0].limit().set(2)).await.expect("it is open");
+    let usage = soon(semaphores[0].usage()).await.expect("the grantor answers");
+    assert_eq!((usage.limit, usage.used, usage.available()), (2, 5, 0));
+    assert!(leases.iter().all(|lease| lease.fence().is_ok()), "nothing is taken away");
+    for left in (2..5).rev() {
+        assert!(soon(semaphores[0].try_acquire(1)).await.is_err());
+        drop(leases.pop());
+        until_used(&semaphores[0], left).await;
+    }
+    assert!(soon(semaphores[0].acquire(1).wait(20 * MS)).await.is_err(), "two of two are held");
+    drop(leases.pop());
+    acquire(&semaphores[0], 1).await;
+}
+
+/// A limit of nothing, or below nothing, stops all grants until it is raised.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_limit_of_nothing_stops_all_grants() {
+    let local = Local::start(1).await;
+    let semaphores = semaphores(&local.services("s").await, "x", 0).await;
+    for limit in [0, -1, i32::MIN] {
+        soon(semaphores[0].limit().set(limit)).await.expect("it is open");
+        assert!(soon(semaphores[0].acquire(1).wait(5 * MS)).await.is_err(), "{limit}");
+        assert_eq!(soon(semaphores[0].usage()).await.expect("the grantor answers").limit, 0);
+    }
+    soon(semaphores[0].limit().set(1)).await.expect("it is open");
+    acquire(&semaphores[0], 1).await;
+}
+
+/// Fair with mixed sizes, the stated rule: strictly in order, the head waits until it fits, and nobody overtakes it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_big_request_at_the_head_is_not_overtaken_by_small_ones() {
+    let local = Local::start(2).await;
+    let semaphores = semaphores(&local.services("s").await, "x", 4).await;
+    let mut held = acquire(&semaphores[0], 3).await;
+    let order = Arc::new(Mutex::new(Vec::new()));
+    let mut tasks = Vec::new();
+    for (number, size) in [4, 1, 2, 1, 3].into_iter().enumerate() {
+        let waiting = semaphores[number % 2].acquire(size).start();
+        soon(waiting.position()).await.expect("the grantor answers");
+        let order = order.clone();
+        tasks.push(tokio::spawn(async move {
+            let permits = soon(waiting).await.expect("its turn comes");
+            order.lock().expect("no panic").push((permits.token(), number));
+            permits.release().await.expect("it was held");
+        }));
+    }
+    // One is free all the time, and would do for the second.
+    assert!(soon(semaphores[1].try_acquire(1)).await.is_err());
+    held.give_back(2).expect("it has three");
+    until_used(&semaphores[0], 1).await;
+    assert_eq!(soon(semaphores[0].usage()).await.expect("the grantor answers").waiting, 5);
+    held.release().await.expect("it was held");
+    for task in tasks {
+        soon(task).await.expect("no panic");
+    }
+    let mut order = order.lock().expect("no panic").clone();
+    order.sort();
+    assert_eq!(order.into_iter().map(|(_, number)| number).collect::<Vec<_>>(), [0, 1, 2, 3, 4]);
+}
+
+/// TestInterProcessSemaphore.testAcquireAfterLostServer, TestInterProcessSemaphoreCluster.testKilledServerWithEnsembleProvider: the
+/// grantor is killed; permits, limit and queue are kept, and acquires go on.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn permits_limit_and_queue_survive_a_killed_grantor() {
+    let mut local = Local::start(3).await;
+    let services = local.services("s").await;
+    let semaphores = semaphores(&services, "x", 1).await;
+    soon(semaphores[1].limit().set(4)).await.expect("it is open");
+    until(|| services[0].is_grantor()).await;
+    let _of_grantor = acquire(&semaphores[0], 1).await;
+    let held = acquire(&semaphores[1], 2).await.into_leases();
+    let big = semaphores[2].acquire(3).start();
+    soon(big.position()).await.expect("the grantor answers");
+    let small = semaphores[1].acquire(1).start();
+    soon(small.position()).await.expect("the grantor answers");
+    local.kill(0);
+    local.agree(2).await;
+
+    // Two of four are held: the small one would fit, and waits behind the big one.
+    until_waiting(&semaphores[1], 2).await;
+    let usage = soon(semaphores[2].usage()).await.expect("the grantor answers");
+    assert_eq!((usage.limit, usage.used), (4, 2));
+    assert!(held.iter().all(|lease| lease.fence().is_ok()));
+    drop(held);
+    let big = soon(big).await.expect("four are free");
+    let small = soon(small).await.expect("one is left");
+    assert!(held_before(&big, &small));
+    drop((big, small));
+    let all = acquire(&semaphores[2], 4).await;
+    assert!(soon(semaphores[1].try_acquire(1)).await.is_err());
+    all.release().await.expect("it was held");
+}
+
+fn held_before(one: &PermitGuard, other: &PermitGuard) -> bool {
+    one.token() < other.token()
+}
+
+/// Nobody who holds or waits notices a transfer.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn permits_limit_and_queue_survive_a_transfer() {
+    let local = Local::start(3).await;
+    let services = local.services("s").await;
+    let semaphores = semaphores(&services, "x", 5).await;
+    let mut held = acquire(&semaphores[1], 4).await;
+    let waiting = semaphores[0].acquire(3).start();
+    soon(waiting.position()).await.expect("the grantor answers");
+    for service in [&services[2], &services[1], &services[0]] {
+        soon(service.become_grantor()).await.expect("nobody else asks");
+        let usage = soon(semaphores[2].usage()).await.expect("the grantor answers");
+        assert_eq!((usage.limit, usage.used, usage.waiting), (5, 4, 1));
+        assert!(!soon(semaphores[2].limit().read()).await.expect("it is open").maybe_stale);
+    }
+    held.give_back(2).expect("it has four");
+    let waiting = soon(waiting).await.expect("three are free");
+    assert_eq!((held.tokens().count(), waiting.tokens().count()), (2, 3));
+}
+
+/// TestInterProcessSemaphore.testInterruptAcquire, testNoOrphanedNodes; curator PR#155, #982: interrupted anywhere, nothing stays
+/// held or queued, and whoever is next has the permits.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_acquire_dropped_at_any_poll_leaves_nothing() {
+    let local = Local::start(2).await;
+    let services = local.services("s").await;
+    let semaphores = semaphores(&services, "x", 3).await;
+    let opened = local.members.iter().map(left_over).collect::<Vec<_>>();
+    let nothing = async |_| until(|| local.members.iter().map(left_over).collect::<Vec<_>>() == opened).await;
+    for of in [&semaphores[0], &semaphores[1]] {
+        poll_k_then_drop(async || of.acquire(2).into_future(), nothing).await;
+        poll_k_then_drop(async || of.try_acquire(2).into_future(), nothing).await;
+        let k = poll_k_then_drop(
+            async || {
+                let held = soon(semaphores[0].acquire(2).lease(10 * MS)).await.expect("it fits");
+                let waiting = of.acquire(3).into_future();
+                async move {
+                    let permits = waiting.await;
+                    drop(held);
+                    permits
+                }
+            },
+            nothing,
+        )
+        .await;
+        assert!(k > 1, "it never had to wait");
+        poll_k_then_drop(
+            async || {
+                let permits = acquire(of, 3).await;
+                async move { permits.release().await }
+            },
+            nothing,
+        )
+        .await;
+        acquire(of, 3).await.release().await.expect("all are free");
+        nothing(0).await;
+    }
+    poll_k_then_drop(async || Semaphore::open(&services[1], "y", 1), nothing).await;
+    poll_k_then_drop(async || semaphores[1].usage(), nothing).await;
+}
+
+/// Curator: none, there leases end with the session. Here each may have a time of its own.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn permits_whose_lease_ended_go_to_whoever_is_next() {
+    let local = Local::start(2).await;
+    let semaphores = semaphores(&local.services("s").await, "x", 2).await;
+    let held = soon(semaphores[1].acquire(2).lease(30 * MS)).await.expect("both are free");
+    let next = acquire(&semaphores[0], 1).await;
+    assert_eq!(held.fence().expect_err("it is over").reason, LostReason::LeaseEnded);
+    assert!(next.token() > held.token());
+    assert_eq!(soon(held.lost()).await, LostReason::LeaseEnded);
+    assert!(held.into_leases().iter().all(|lease| lease.fence().is_err()));
+}
+
+/// What nobody has open is no semaphore: its limit went with the last one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_semaphore_lives_while_somebody_has_it_open() {
+    let local = Local::start(2).await;
+    let services = local.services("s").await;
+    let first = soon(Semaphore::open(&services[0], "x", 1)).await.expect("it opens");
+    let second = soon(Semaphore::open(&services[1], "x", 9)).await.expect("it opens");
+    drop(first);
+    assert_eq!(second.limit().get().expect("it is open").count, 1);
+    drop(second);
+    let gone = async {
+        // Closing is under way while one looks.
+        loop {
+            let third = soon(Semaphore::open(&services[0], "x", 9)).await.expect("it opens");
+            if third.limit().get().expect("it is open").count == 9 {
+                return;
+            }
+            drop(third);
+            tokio::time::sleep(MS).await;
+        }
+    };
+    soon(gone).await;
+    assert_eq!(soon(services[1].permits("x", 1)).await.expect_err("not open here"), LockError::NotOpen);
+}
+
+// Read and write locks.
+
+async fn read(lock: &ReadWriteLock) -> ReadGuard {
+    soon(lock.read()).await.expect("it is granted")
+}
+
+async fn write(lock: &ReadWriteLock) -> WriteGuard {
+    soon(lock.write()).await.expect("it is granted")
+}
+
+fn locks(services: &[LockService], name: &str) -> Vec<ReadWriteLock> {
+    services.iter().map(|service| ReadWriteLock::new(service, name)).collect()
+}
+
+/// How many read, write and wait.
+async fn in_line(service: &LockService, name: &str) -> (usize, usize, usize, usize) {
+    let seen = soon(service.inspect(name)).await.expect("the grantor answers");
+    let holders = |mode| seen.holders.iter().filter(|holder| holder.mode == mode).count();
+    let waiters = |mode| seen.waiters.iter().filter(|waiter| waiter.mode == mode).count();
+    (holders(Mode::Share), holders(Mode::Lock), waiters(Mode::Share), waiters(Mode::Lock))
+}
+
+/// TestInterProcessReadWriteLock.testGetParticipantNodes.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn readers_and_writers_in_line_are_seen_from_every_member() {
+    let local = Local::start(3).await;
+    let services = local.services("s").await;
+    let locks = locks(&services, "x");
+    let mut readers = Vec::new();
+    for number in 0..20 {
+        readers.push(read(&locks[number % 3]).await);
+    }
+    let mut writers = Vec::new();
+    for number in 0..8 {
+        let waiting = locks[number % 3].write().start();
+        soon(waiting.position()).await.expect("the grantor answers");
+        writers.push(waiting);
+    }
+    for service in &services {
+        assert_eq!(in_line(service, "x").await, (20, 0, 0, 8));
+    }
+    drop(readers);
+    for writer in writers {
+        soon(writer).await.expect("its turn comes").release().await.expect("it was held");
+    }
+}
+
+/// TestInterProcessReadWriteLock.testBasic: many read at once, and one writes alone.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_read_at_once_and_one_writes_alone() {
+    let local = Local::start(3).await;
+    let locks = locks(&local.services("s").await, "x");
+    let (reading, writing) = (Arc::new(Gauge::default()), Arc::new(Gauge::default()));
+    let mut rng = Rng::new("many_read_at_once_and_one_writes_alone", 1);
+    let tasks: Vec<_> = (0..8)
+        .map(|number| {
+            let (lock, reading, writing) = (locks[number % 3].clone(), reading.clone(), writing.clone());
+            let writes: Vec<bool> = (0..50).map(|_| rng.below(10) == 0).collect();
+            tokio::spawn(async move {
+                for write_it in writes {
+                    if write_it {
+                        let guard = write(&lock).await;
+                        writing.enter(1);
+                        assert_eq!(reading.now.load(Ordering::SeqCst), 0, "a reader beside a writer");
+                        tokio::time::sleep(MS).await;
+                        assert_eq!(reading.now.load(Ordering::SeqCst), 0, "a reader beside a writer");
+                        writing.leave(1);
+                        guard.release().await.expect("it was held");
+                    } else {
+                        let guard = read(&lock).await;
+                        reading.enter(1);
+                        assert_eq!(writing.now.load(Ordering::SeqCst), 0, "a writer beside a reader");
+                        tokio::time::sleep(MS).await;
+                        reading.leave(1);
+                        guard.release().await.expect("it was held");
+                    }
+                }
+            })
+        })
+        .collect();
+    for task in tasks {
+        soon(task).await.expect("no panic");
+    }
+    assert!(reading.most() > 1, "nobody read beside another");
+    assert!(writing.most() <= 1, "{} wrote at once", writing.most());
+    nothing_is_left(&local).await;
+}
+
+/// TestInterProcessReadWriteLock.testThatUpgradingIsDisallowed: there a reader that asks to write waits for ever. Here it is
+/// refused at once beside other readers, and otherwise writes.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_upgrade_succeeds_or_fails_at_once() {
+    let local = Local::start(2).await;
+    let services = local.services("s").await;
+    let locks = locks(&services, "x");
+    for of in [&locks[0], &locks[1]] {
+        let (one, two) = (read(of).await, read(&locks[0]).await);
+        let (error, one) = soon(one.upgrade()).await.expect_err("there is another reader");
+        assert!(matches!(error, UpgradeError::Shared { others: 1 }), "{error:?}");
+        let one = one.expect("it still reads");
+        one.fence().expect("it still reads");
+        two.release().await.expect("it was held");
+        soon(async { while in_line(&services[0], "x").await.0 > 1 {} }).await;
+
+        // A writer that waits already goes on waiting.
+        let waiting = locks[0].write().start();
+        soon(waiting.position()).await.expect("the grantor answers");
+        let before = one.token();
+        let writer = soon(one.upgrade()).await.expect("nobody else reads");
+        assert!(writer.fence().expect("it is held") > before, "a new token");
+        assert_eq!(in_line(&services[1], "x").await, (0, 1, 0, 1));
+        assert!(soon(of.try_read()).await.is_err());
+        writer.release().await.expect("it was held");
+        soon(waiting).await.expect("its turn comes").release().await.expect("it was held");
+    }
+    nothing_is_left(&local).await;
+}
+
+/// As above, two readers that both want to write: neither waits for the other.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_readers_that_upgrade_do_not_wait_for_each_other() {
+    let local = Local::start(3).await;
+    let locks = locks(&local.services("s").await, "x");
+    let (one, two) = (read(&locks[1]).await, read(&locks[2]).await);
+    let (one, two) = soon(async { tokio::join!(one.upgrade(), two.upgrade()) }).await;
+    assert!(one.is_err() && two.is_err(), "each of them saw the other");
+}
+
+/// TestInterProcessReadWriteLock.testThatDowngradingRespectsThreads: nobody else reads beside a writer.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nobody_reads_beside_a_writer() {
+    let local = Local::start(2).await;
+    let locks = locks(&local.services("s").await, "x");
+    let writer = write(&locks[0]).await;
+    for lock in &locks {
+        assert!(soon(lock.read().wait(30 * MS)).await.expect_err("it is written").is_timeout());
+        assert!(soon(lock.try_read()).await.is_err());
+        assert!(soon(lock.try_write()).await.is_err());
+    }
+    writer.release().await.expect("it was held");
+    let readers = [read(&locks[0]).await, read(&locks[1]).await];
+    assert!(readers[0].token() < readers[1].token(), "each reader has a token of its own");
+}
+
+/// TestInterProcessReadWriteLock.testDowngrading.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_writer_becomes_a_reader_and_keeps_its_token() {
+    let local = Local::start(2).await;
+    let services = local.services("s").await;
+    for (lock, other) in [(0, 1), (1, 0)].map(|(a, b)| (&services[a], &services[b])) {
+        let (lock, other) = (ReadWriteLock::new(lock, "x"), ReadWriteLock::new(other, "x"));
+        let writer = write(&lock).await;
+        let token = writer.token();
+        let waiting = other.read().start();
+        soon(waiting.position()).await.expect("the grantor answers");
+        let reader = writer.downgrade().expect("it is held");
+        assert_eq!(reader.fence(), Ok(token));
+        let beside = soon(waiting).await.expect("readers may read beside it");
+        assert!(soon(other.try_write()).await.is_err());
+        reader.release().await.expect("it was held");
+        beside.release().await.expect("it was held");
+        write(&other).await.release().await.expect("it was held");
+    }
+}
+
+/// TestInterProcessReadWriteLock.testContendingDowngrading: a writer that waits does not get in between.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nobody_writes_between_a_writer_and_the_reader_that_it_becomes() {
+    let local = Local::start(2).await;
+    let services = local.services("s").await;
+    let locks = locks(&services, "x");
+    let writer = write(&locks[1]).await;
+    let mut waiting = locks[0].write().start();
+    soon(waiting.position()).await.expect("the grantor answers");
+    let reader = writer.downgrade().expect("it is held");
+    soon(async { while in_line(&services[0], "x").await != (1, 0, 0, 1) {} }).await;
+    assert!(poll_once(std::pin::Pin::new(&mut waiting)).is_pending());
+    reader.release().await.expect("it was held");
+    soon(waiting).await.expect("its turn comes");
+}
+
+/// TestInterProcessReadWriteLock.testSetNodeData.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_data_of_a_writer_is_seen() {
+    let local = Local::start(2).await;
+    let services = local.services("s").await;
+    let locks = locks(&services, "x");
+    let mut data = vec![1, 2, 3, 4];
+    let asking = locks[1].write().metadata(&data);
+    data[0] = 5;
+    let _writer = soon(asking).await.expect("it is free");
+    let seen = soon(services[0].inspect("x")).await.expect("the grantor answers");
+    assert_eq!(seen.holders[0].metadata.as_bytes(), [1, 2, 3, 4]);
+}
+
+/// TestInterProcessReadWriteLock.testLockPath: a writer whose session is killed makes way.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_writer_that_dies_makes_way_for_readers() {
+    let mut local = Local::start(3).await;
+    let locks = locks(&local.services("s").await, "x");
+    read(&locks[0]).await.release().await.expect("it was held");
+    let writer = write(&locks[2]).await;
+    local.kill(2);
+    let readers = [read(&locks[0]).await, read(&locks[1]).await];
+    assert!(writer.fence().is_err(), "told before it is given on");
+    assert!(readers.iter().all(|reader| reader.token() > writer.token()));
+}
+
+/// Fair, unlike readers that overtake: a reader that asks after a writer waits behind it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_reader_does_not_overtake_a_writer_that_waits() {
+    let local = Local::start(2).await;
+    let services = local.services("s").await;
+    let locks = locks(&services, "x");
+    let first = read(&locks[0]).await;
+    let writer = locks[1].write().start();
+    soon(writer.position()).await.expect("the grantor answers");
+    let late = [locks[0].read().start(), locks[1].read().start()];
+    for reader in &late {
+        soon(reader.position()).await.expect("the grantor answers");
+    }
+    assert!(soon(locks[0].try_read()).await.is_err(), "a writer was there first");
+    first.release().await.expect("it was held");
+    let writer = soon(writer).await.expect("its turn comes");
+    assert_eq!(in_line(&services[0], "x").await, (0, 1, 2, 0));
+    writer.release().await.expect("it was held");
+    for reader in late {
+        soon(reader).await.expect("its turn comes");
+    }
+}
+
+/// Readers, writers and their order survive the death of the grantor.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn readers_and_writers_survive_a_killed_grantor() {
+    let mut local = Local::start(3).await;
+    let services = local.services("s").await;
+    let locks = locks(&services, "x");
+    read(&locks[0]).await.release().await.expect("it was held");
+    until(|| services[0].is_grantor()).await;
+    let of_dead = read(&locks[0]).await;
+    let readers = [read(&locks[1]).await, read(&locks[2]).await];
+    let writer = locks[1].write().start();
+    soon(writer.position()).await.expect("the grantor answers");
+    let late = locks[2].read().start();
+    soon(late.position()).await.expect("the grantor answers");
+    local.kill(0);
+    local.agree(2).await;
+    soon(async { while in_line_or_none(&services[1], "x").await != Some((2, 0, 1, 1)) {} }).await;
+    assert!(of_dead.fence().is_err());
+    for reader in readers {
+        reader.release().await.expect("it was held all the time");
+    }
+    let writer = soon(writer).await.expect("its turn comes");
+    // What was downgraded stays so.
+    let reader = writer.downgrade().expect("it is held");
+    soon(late).await.expect("beside the reader");
+    reader.release().await.expect("it was held");
+}
+
+async fn in_line_or_none(service: &LockService, name: &str) -> Option<(usize, usize, usize, usize)> {
+    tokio::time::sleep(MS).await;
+    soon(service.inspect(name)).await.ok()?;
+    Some(in_line(service, name).await)
+}
+
+/// Nobody who reads, writes or waits notices a transfer.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn readers_and_writers_survive_a_transfer() {
+    let local = Local::start(3).await;
+    let services = local.services("s").await;
+    let locks = locks(&services, "x");
+    let one = read(&locks[0]).await;
+    let two = read(&locks[1]).await;
+    let writer = locks[2].write().start();
+    soon(writer.position()).await.expect("the grantor answers");
+    soon(services[2].become_grantor()).await.expect("nobody else asks");
+    assert_eq!(in_line(&services[0], "x").await, (2, 0, 0, 1));
+    one.release().await.expect("it was held");
+    soon(async { while in_line(&services[0], "x").await.0 > 1 {} }).await;
+    let two = soon(two.upgrade()).await.expect("it is the only reader");
+    soon(services[1].become_grantor()).await.expect("nobody else asks");
+    assert_eq!(in_line(&services[0], "x").await, (0, 1, 0, 1));
+    two.release().await.expect("it was held");
+    soon(writer).await.expect("its turn comes");
+}
+
+/// Interrupted anywhere, nothing stays held or queued.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn reading_writing_and_upgrading_dropped_at_any_poll_leave_nothing() {
+    let local = Local::start(2).await;
+    let locks = locks(&local.services("s").await, "x");
+    let nothing = async |_| nothing_is_left(&local).await;
+    for of in [&locks[0], &locks[1]] {
+        poll_k_then_drop(async || of.read().into_future(), nothing).await;
+        poll_k_then_drop(async || of.write().into_future(), nothing).await;
+        poll_k_then_drop(async || of.try_read().into_future(), nothing).await;
+        poll_k_then_drop(async || of.try_write().into_future(), nothing).await;
+        poll_k_then_drop(
+            async || {
+                let guard = read(of).await;
+                async move { guard.upgrade().await.map(drop) }
+            },
+            nothing,
+        )
+        .await;
+        let k = poll_k_then_drop(
+            async || {
+                let held = soon(locks[0].write().lease(10 * MS)).await.expect("it is free");
+                let waiting = of.read().into_future();
+                async move {
+                    let guard = waiting.await;
+                    drop(held);
+                    guard
+                }
+            },
+            nothing,
+        )
+        .await;
+        assert!(k > 1, "it never had to wait");
+        write(of).await.release().await.expect("it is free");
+        nothing(0).await;
+    }
+}
