@@ -68,7 +68,18 @@ impl DoubleBarrier {
         let mut seen = phase.get()?;
         let (inside, since_before) = self.inside(&share, seen.version).await?;
         // If nobody is inside who was when the round began, all went without a leave (dropped, died): it is over.
-        let mut begun = is_begun(seen.count) && since_before;
+        let mut begun = false;
+        if is_begun(seen.count) && since_before {
+            // Whoever comes later writes the same phase anew, so that the round has somebody who was inside before it: else it
+            // would be taken for over as soon as those who began it are gone, with this one in it.
+            while !begun && is_begun(seen.count) {
+                match phase.try_set(seen.version, seen.count).await {
+                    Ok(version) => (seen, begun) = (Count { version, ..seen }, true),
+                    Err(CountError::Changed(now)) => seen = now,
+                    Err(error) => return Err(error.into()),
+                }
+            }
+        }
         while !begun {
             let next = seen.count.wrapping_add(1) | 1;
             if inside >= u64::from(self.members) {
