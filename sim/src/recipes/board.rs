@@ -223,21 +223,13 @@ impl Board {
             self.fail(invariant, format!("player {who} has {mode} of {service}/{name} by {token:?} while {there}"));
         }
         let mut highest = self.highest.borrow_mut();
-        let before = highest.entry((service, name.to_owned())).or_insert(token);
-        match mode {
-            // Those who have it together were granted in any order.
-            Mode::Permits { .. } | Mode::Suspension => {}
-            Mode::Lock | Mode::Share => {
-                if *before > token {
-                    self.fail(
-                        "tokens_rise",
-                        format!("player {who} has {service}/{name} by {token:?} after {before:?}"),
-                    );
-                }
-            }
+        let before = highest.get(&(service, name.to_owned())).copied();
+        // Those who have it together were granted in any order, but all of them after whoever had it alone.
+        if before.is_some_and(|before| before > token) {
+            self.fail("tokens_rise", format!("player {who} has {service}/{name} by {token:?} after {before:?}"));
         }
         if matches!(mode, Mode::Lock) {
-            *before = token.max(*before);
+            highest.insert((service, name.to_owned()), before.map_or(token, |before| before.max(token)));
         }
         self.count(match mode {
             Mode::Lock => "locks held",
