@@ -1,10 +1,11 @@
 //! `Guard`: a held lock, and what it shares with a held batch and a held suspension.
 
+use super::claims::Claim;
 use super::lock_error::InvalidLease;
 use super::lock_service::Inner;
 use crate::protocol::{LostReason, Token, Want};
 use crate::runtime::hold::HoldCell;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 /// What all guards of one hold share; the last one gives it back.
@@ -12,6 +13,8 @@ pub struct Hold {
     pub(super) service: Arc<Inner>,
     pub(super) want: Want,
     pub(super) cell: Arc<HoldCell>,
+    /// Whose it is, if owners may enter it.
+    claim: OnceLock<Claim>,
 }
 
 impl Drop for Hold {
@@ -25,7 +28,16 @@ impl Drop for Hold {
 
 impl Hold {
     pub(super) fn new(service: Arc<Inner>, want: Want, cell: Arc<HoldCell>) -> Arc<Hold> {
-        Arc::new(Hold { service, want, cell })
+        Arc::new(Hold { service, want, cell, claim: OnceLock::new() })
+    }
+
+    /// The claim ends with the hold.
+    pub(super) fn belongs_to(&self, claim: Claim) {
+        let _ = self.claim.set(claim);
+    }
+
+    pub(super) fn watch(&self) -> LossWatch {
+        LossWatch { cell: self.cell.clone() }
     }
 
     pub(super) fn fence(&self) -> Result<Token, Lost> {
@@ -131,7 +143,11 @@ impl Guard {
     /// # Ok(()) }
     /// ```
     pub fn watch(&self) -> LossWatch {
-        LossWatch { cell: self.hold.cell.clone() }
+        self.hold.watch()
+    }
+
+    pub(super) fn hold(&self) -> &Arc<Hold> {
+        &self.hold
     }
 
     /// Runs `future` until it completes or the lock is lost, whichever is first.
@@ -293,6 +309,12 @@ impl std::fmt::Debug for LossWatch {
 pub struct Lost {
     /// Why.
     pub reason: LostReason,
+}
+
+impl Lost {
+    pub(crate) fn new(reason: LostReason) -> Self {
+        Lost { reason }
+    }
 }
 
 /// Why giving back failed.

@@ -2,6 +2,7 @@
 
 mod batch_guard;
 mod builder;
+mod claims;
 mod connection;
 mod events;
 mod grantorship;
@@ -34,4 +35,4 @@ pub use request::{Grant, Locking, TryLocking};
 pub use suspend_guard::SuspendGuard;
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
