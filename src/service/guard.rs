@@ -1,5 +1,6 @@
 //! `Guard`: a held lock, and what it shares with a held batch and a held suspension.
 
+use super::claims::Claim;
 use super::lock_error::InvalidLease;
 use super::lock_service::Inner;
 use super::request::Asking;
@@ -8,8 +9,8 @@ use crate::runtime::hold::HoldCell;
 use crate::runtime::planted;
 use crate::runtime::sync::AtomicBool;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -20,6 +21,8 @@ pub struct Hold {
     pub(super) cell: Arc<HoldCell>,
     /// Whether a lock is held as a share; changed with the core's word only.
     shared: AtomicBool,
+    /// Whose it is, if owners may enter it.
+    claim: OnceLock<Claim>,
 }
 
 impl Drop for Hold {
@@ -36,7 +39,16 @@ impl Drop for Hold {
 impl Hold {
     pub(super) fn new(service: Arc<Inner>, want: Want, cell: Arc<HoldCell>) -> Arc<Hold> {
         let shared = AtomicBool::new(matches!(want, Want::Share(_)));
-        Arc::new(Hold { service, want, cell, shared })
+        Arc::new(Hold { service, want, cell, shared, claim: OnceLock::new() })
+    }
+
+    /// The claim ends with the hold.
+    pub(super) fn belongs_to(&self, claim: Claim) {
+        let _ = self.claim.set(claim);
+    }
+
+    pub(super) fn watch(&self) -> LossWatch {
+        LossWatch { cell: self.cell.clone() }
     }
 
     pub(super) fn fence(&self) -> Result<Token, Lost> {
@@ -143,7 +155,11 @@ impl Guard {
     /// # Ok(()) }
     /// ```
     pub fn watch(&self) -> LossWatch {
-        LossWatch { cell: self.hold.cell.clone() }
+        self.hold.watch()
+    }
+
+    pub(super) fn hold(&self) -> &Arc<Hold> {
+        &self.hold
     }
 
     /// Runs `future` until it completes or the lock is lost, whichever is first.
@@ -441,6 +457,12 @@ impl UpgradeError {
 pub struct Lost {
     /// Why.
     pub reason: LostReason,
+}
+
+impl Lost {
+    pub(crate) fn new(reason: LostReason) -> Self {
+        Lost { reason }
+    }
 }
 
 /// Why giving back failed.

@@ -2,6 +2,7 @@
 
 mod batch_guard;
 mod builder;
+mod claims;
 mod connection;
 mod events;
 mod grantorship;
@@ -43,4 +44,4 @@ pub use shared_value::{SetError, SharedValue, Versioned};
 pub use suspend_guard::SuspendGuard;
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

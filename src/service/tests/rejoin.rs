@@ -2,7 +2,7 @@
 //! and comes back as a new process.
 
 use super::*;
-use crate::protocol::{Config, Input, MemberInfo, Packet, ProcessId, Timing, View};
+use crate::protocol::{Config, Input, MemberInfo, Message, Packet, ProcessId, Timing, View};
 use crate::runtime::engine::{Engine, EngineOptions, draw_process};
 use crate::runtime::{Inbox, Network, Outbox};
 use std::collections::{BTreeMap, BTreeSet};
@@ -33,8 +33,10 @@ struct Parcel {
 }
 
 #[derive(Default)]
-pub(super) struct Lan {
+pub(crate) struct Lan {
     engines: Mutex<BTreeMap<SocketAddr, Weak<Engine>>>,
+    /// What was said on links, but for what was repeated.
+    pub(crate) said: Mutex<BTreeMap<(ProcessId, SocketAddr, u64), Message>>,
     /// Each of them reaches nobody.
     cut: Mutex<BTreeSet<SocketAddr>>,
 }
@@ -65,6 +67,9 @@ impl Lan {
             return;
         }
         drop(cut);
+        if let Packet::Linked { seq, message, .. } = &packet {
+            self.said.lock().unwrap().insert((from.process, to, *seq), message.clone());
+        }
         let engine = self.engines.lock().unwrap().get(&to).and_then(Weak::upgrade);
         if let Some(engine) = engine
             && process.is_none_or(|process| process == engine.process())
@@ -78,7 +83,7 @@ impl Lan {
     }
 
     /// Member number `number`, not joined yet; number 1 founds alone, the others seek it.
-    pub(super) fn start_with(self: &Arc<Self>, number: u16, timing: Timing) -> Member {
+    pub(crate) fn start_with(self: &Arc<Self>, number: u16, timing: Timing) -> Member {
         let addr = |number| SocketAddr::from(([10, 0, 0, 1], number));
         let me = MemberInfo { process: draw_process().unwrap(), addr: addr(number), host: None };
         let (sender, mut parcels) = mpsc::unbounded_channel();
