@@ -7,9 +7,7 @@ use super::request::Asking;
 use crate::protocol::{Command, LostReason, Outcome, Token, Want};
 use crate::runtime::hold::HoldCell;
 use crate::runtime::planted;
-use crate::runtime::sync::AtomicBool;
 use std::pin::Pin;
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -19,8 +17,6 @@ pub struct Hold {
     pub(super) service: Arc<Inner>,
     pub(super) want: Want,
     pub(super) cell: Arc<HoldCell>,
-    /// Whether a lock is held as a share; changed with the core's word only.
-    shared: AtomicBool,
     /// Whose it is, if owners may enter it.
     claim: OnceLock<Claim>,
 }
@@ -38,8 +34,10 @@ impl Drop for Hold {
 
 impl Hold {
     pub(super) fn new(service: Arc<Inner>, want: Want, cell: Arc<HoldCell>) -> Arc<Hold> {
-        let shared = AtomicBool::new(matches!(want, Want::Share(_)));
-        Arc::new(Hold { service, want, cell, shared, claim: OnceLock::new() })
+        if let Want::Share(_) = want {
+            cell.share();
+        }
+        Arc::new(Hold { service, want, cell, claim: OnceLock::new() })
     }
 
     /// The claim ends with the hold.
@@ -236,7 +234,7 @@ impl Guard {
 
     /// Whether this is a share of the lock: others may have one, too.
     pub fn is_shared(&self) -> bool {
-        self.hold.shared.load(Ordering::Acquire)
+        self.hold.cell.is_shared()
     }
 
     /// Makes a share of the lock, with the same token and lease: nobody gets the lock in between, and shares that wait
@@ -269,7 +267,6 @@ impl Guard {
             if !narrowed {
                 return Err(Lost { reason: LostReason::LeaseEnded });
             }
-            self.hold.shared.store(true, Ordering::Release);
         }
         Ok(self)
     }
@@ -408,10 +405,7 @@ impl Future for Upgrading {
             return Poll::Ready(Err((lost.into(), None)));
         }
         let error = match answer {
-            Err(Outcome::Upgraded { .. }) => {
-                guard.hold.shared.store(false, Ordering::Release);
-                return Poll::Ready(Ok(guard));
-            }
+            Err(Outcome::Upgraded { .. }) => return Poll::Ready(Ok(guard)),
             Err(Outcome::Shared(others)) => UpgradeError::Shared { others },
             _ => UpgradeError::Undecided,
         };
