@@ -3,6 +3,7 @@
 use super::acquire::{Acquire, Terms};
 use super::owner::Owner;
 use crate::protocol::{LostReason, Token};
+use crate::runtime::planted;
 use crate::service::{BatchGuard, ExtendError, FenceError, LockError, LockService, LossWatch, Lost, ReleaseError};
 use std::collections::BTreeMap;
 use std::future::{IntoFuture, poll_fn};
@@ -82,7 +83,12 @@ async fn take_all(parts: Vec<(LockService, Vec<Vec<u8>>)>, mut terms: Terms) -> 
     // A limit that no clock can express is none.
     let deadline = terms.wait.and_then(|limit| Instant::now().checked_add(limit));
     let mut all = MultiGuard { parts: Vec::new() };
-    for (name, (service, names)) in in_order(parts)? {
+    let named_first = parts.first().map(|(service, _)| service.name().to_owned());
+    let mut parts: Vec<_> = in_order(parts)?.into_iter().collect();
+    if planted!(MultiWithoutOrder) && parts.first().map(|(name, _)| name) != named_first.as_ref() {
+        parts.reverse();
+    }
+    for (name, (service, names)) in parts {
         let of = |error| MultiLockError::Lock { service: name.clone(), error };
         terms.wait = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
         let mut asking = pin!(terms.put(service.lock_all(names)).into_future());
@@ -90,7 +96,15 @@ async fn take_all(parts: Vec<(LockService, Vec<Vec<u8>>)>, mut terms: Terms) -> 
             tokio::select! {
                 biased;
                 (service, lost) = all.first_lost() => return Err(MultiLockError::Lost { service, lost }),
-                granted = &mut asking => break granted.map_err(of)?,
+                granted = &mut asking => break match granted {
+                    Ok(granted) => granted,
+                    Err(error) => {
+                        if planted!(MultiKeepsFirst) {
+                            std::mem::forget(all);
+                        }
+                        return Err(of(error));
+                    }
+                },
                 () = third_of(terms.lease) => all.extend_all(terms.lease)?,
             }
         };

@@ -27,6 +27,10 @@ impl Owner {
 /// A number that was never drawn before in this process. All recipes draw from this one range, which begins where the numbers
 /// that programs think of end.
 pub(crate) fn draw_owner() -> u64 {
+    #[cfg(feature = "simulated")]
+    if let Some(owner) = crate::runtime::simulated::draw_owner() {
+        return owner;
+    }
     static NEXT: AtomicU64 = AtomicU64::new(1 << 63);
     NEXT.fetch_add(1, Ordering::Relaxed)
 }

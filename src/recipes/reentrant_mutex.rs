@@ -3,6 +3,7 @@
 use super::acquire::{Acquire, Terms};
 use super::owner::Owner;
 use crate::protocol::{InvalidName, LockName};
+use crate::runtime::planted;
 use crate::service::{ExtendError, Guard, LockError, LockService, Lost};
 use std::future::IntoFuture;
 
@@ -100,7 +101,10 @@ impl ReentrantMutex {
 
 async fn enter(service: LockService, name: Result<LockName, InvalidName>, terms: Terms) -> Result<Guard, EnterError> {
     let name = name.map_err(LockError::from)?;
-    let claim = service.claim(&name, terms.owner);
+    let claim = service.claim(&name, if planted!(EnterForOthers) { 0 } else { terms.owner });
+    if planted!(AskAgain) {
+        return Ok(terms.lock(&service, name.as_bytes()).await?);
+    }
     let guard = match claim.enter()? {
         Some(guard) => guard,
         None => tokio::select! {

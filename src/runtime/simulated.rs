@@ -43,6 +43,14 @@ pub(crate) fn founding_number() -> Option<ViewNumber> {
     Some(ViewNumber(FIRST_FOUNDING.saturating_add(u32::try_from(seconds).unwrap_or(u32::MAX))))
 }
 
+/// A number for an owner, counted within the simulation: another run must not show in it.
+pub(crate) fn draw_owner() -> Option<u64> {
+    let mut present = PRESENT.get()?;
+    present.drawn += 1;
+    PRESENT.set(Some(present));
+    Some((1 << 63) + present.drawn)
+}
+
 /// A process id that the seed gives, another one each time.
 pub(crate) fn draw_process() -> Option<ProcessId> {
     let mut present = PRESENT.get()?;

@@ -110,7 +110,7 @@ pub struct Board {
     highest: RefCell<BTreeMap<(&'static str, String), Token>>,
     counts: RefCell<BTreeMap<&'static str, u64>>,
     limits: RefCell<Vec<Limit>>,
-    values: RefCell<BTreeMap<(&'static str, &'static str, Token), i32>>,
+    values: RefCell<BTreeMap<(&'static str, &'static str, Token), (i32, bool)>>,
     removals: Cell<u64>,
     /// By who removes the barrier: until when that may happen.
     removing: RefCell<BTreeMap<u64, u64>>,
@@ -325,10 +325,24 @@ impl Board {
 
     /// Somebody saw this number under this version: everybody else must.
     pub fn value(&self, service: &'static str, name: &'static str, version: Token, value: i32) {
+        let is_calm = self.is_calm();
         let mut values = self.values.borrow_mut();
-        let before = *values.entry((service, name, version)).or_insert(value);
+        let before = values.entry((service, name, version)).or_insert((value, is_calm)).0;
         if before != value {
             let what = format!("{service}/{name} of {version:?} was {before}, and is {value}");
+            self.fail("values_are_seen_in_order", what);
+        }
+    }
+
+    /// A value was written on condition that it was still the one before: while all is calm nobody saw one in between.
+    pub fn value_replaced(&self, service: &'static str, name: &'static str, before: Token, version: Token) {
+        let values = self.values.borrow();
+        let between = values.range((service, name, before)..(service, name, version)).skip(1);
+        if let Some(((.., one), _)) = between.into_iter().find(|(_, (_, was_calm))| *was_calm)
+            && self.is_calm()
+        {
+            let what =
+                format!("{service}/{name} of {before:?} was replaced by {version:?} though it was {one:?} by then");
             self.fail("values_are_seen_in_order", what);
         }
     }

@@ -54,7 +54,12 @@ pub(super) async fn play(player: &Player) {
                     let Ok(before) = count.get() else { continue 'anew };
                     let to = before.count.wrapping_add(10);
                     match player.fickle("try_set", count.try_set(before.version, to)).await {
-                        Some(Ok(version)) => written(player, &count, version, to),
+                        Some(Ok(version)) => {
+                            let board = &player.stage.board;
+                            board.value(SERVICE, NAME, before.version, before.count);
+                            board.value_replaced(SERVICE, NAME, before.version, version);
+                            written(player, &count, version, to)
+                        }
                         Some(Err(CountError::Changed(now))) => {
                             player.count("counts changed meanwhile");
                             Ok(now)

@@ -3,6 +3,7 @@
 mod barriers;
 mod count;
 mod locks;
+mod mutexes;
 mod read_write;
 mod semaphore;
 
@@ -23,6 +24,8 @@ use std::time::Duration;
 pub enum Cast {
     /// Locks, batches, suspensions, transfers and destructions of a service.
     Locks,
+    /// Mutexes, reentrant and not, and multi locks.
+    Mutexes,
     /// Read/write locks.
     ReadWrite,
     /// Semaphores.
@@ -35,12 +38,14 @@ pub enum Cast {
 
 impl Cast {
     /// All of them.
-    pub const ALL: [Cast; 5] = [Cast::Locks, Cast::ReadWrite, Cast::Semaphore, Cast::Count, Cast::Barriers];
+    pub const ALL: [Cast; 6] =
+        [Cast::Locks, Cast::Mutexes, Cast::ReadWrite, Cast::Semaphore, Cast::Count, Cast::Barriers];
 
     /// As on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Cast::Locks => "locks",
+            Cast::Mutexes => "mutexes",
             Cast::ReadWrite => "read-write",
             Cast::Semaphore => "semaphore",
             Cast::Count => "count",
@@ -61,6 +66,7 @@ impl Cast {
     pub fn deeds(self) -> &'static [&'static str] {
         match self {
             Cast::Locks => &["locks held", "batches held", "suspensions held", "transfers asked for", "destructions"],
+            Cast::Mutexes => &["locks entered again", "multi locks held"],
             Cast::ReadWrite => &["shares held", "upgrades", "upgrades refused", "downgrades"],
             Cast::Semaphore => &["permits held", "limits set", "permits given back early"],
             Cast::Count => &["counts added to", "counts set", "counts changed meanwhile"],
@@ -73,7 +79,7 @@ impl Cast {
     /// How many there are at each member.
     fn players(self) -> u64 {
         match self {
-            Cast::Locks | Cast::ReadWrite | Cast::Semaphore | Cast::Barriers => 3,
+            Cast::Locks | Cast::Mutexes | Cast::ReadWrite | Cast::Semaphore | Cast::Barriers => 3,
             Cast::Count => 2,
         }
     }
@@ -82,6 +88,7 @@ impl Cast {
 async fn play(cast: Cast, player: &Player) {
     match cast {
         Cast::Locks => locks::play(player).await,
+        Cast::Mutexes => mutexes::play(player).await,
         Cast::ReadWrite => read_write::play(player).await,
         Cast::Semaphore => semaphore::play(player).await,
         Cast::Count => count::play(player).await,
@@ -108,6 +115,7 @@ pub async fn have_all(stage: &Rc<Stage>, member: &Member) -> Result<(), String> 
     for cast in stage.plan.casts.clone() {
         match cast {
             Cast::Locks => locks::have_all(member).await?,
+            Cast::Mutexes => mutexes::have_all(member).await?,
             Cast::ReadWrite => read_write::have_all(member).await?,
             Cast::Semaphore => semaphore::have_all(member).await?,
             Cast::Count => count::have_all(member).await?,
