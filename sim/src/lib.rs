@@ -26,6 +26,8 @@ pub mod offline;
 pub mod peer;
 pub mod quorum;
 pub mod rare;
+#[cfg(feature = "recipes")]
+pub mod recipes;
 pub mod record;
 pub mod report;
 pub mod rule;

@@ -26,6 +26,8 @@ enum Command {
     Judge(command::judge::Options),
     /// Plants breaks in the core and looks whether chaos finds each. Needs RUSTFLAGS="--cfg elderlock_mutants".
     Mutants(command::mutants::Options),
+    /// Runs whole members with the recipes in simulated time. Needs the feature `recipes`.
+    Recipes(command::recipes::Options),
     /// Tells a log or a script again, and prints what came of it.
     Replay(command::replay::Options),
     /// Writes a page of HTML about a run: what happened, drawn.
@@ -40,6 +42,7 @@ fn main() -> ExitCode {
         Command::Check(options) => command::check::run(&options),
         Command::Judge(options) => command::judge::run(&options),
         Command::Mutants(options) => command::mutants::run(&options),
+        Command::Recipes(options) => command::recipes::run(&options),
         Command::Replay(options) => command::replay::run(&options),
         Command::Report(options) => command::report::run(&options),
         Command::Tape(options) => command::tape::run(&options),

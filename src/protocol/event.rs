@@ -350,6 +350,8 @@ pub enum LostReason {
     Left,
     /// The service was destroyed at this member.
     Destroyed,
+    /// It was given back, by whoever had it: told to those only who watch a hold that is not theirs.
+    Released,
 }
 
 /// What a member goes through.

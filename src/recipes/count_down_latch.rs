@@ -2,6 +2,7 @@
 
 use super::barrier::{BarrierError, within};
 use super::shared_count::{CountError, SharedCount};
+use crate::runtime::planted;
 use crate::service::{LockError, LockService};
 use std::time::Duration;
 
@@ -58,6 +59,9 @@ impl CountDownLatch {
                 0 => return Ok(0),
                 count => count - 1,
             };
+            if planted!(CountDownBlindly) {
+                return self.count.set(left as i32).await.map(|_| left);
+            }
             match self.count.try_set(seen.version, left as i32).await {
                 Ok(_) => return Ok(left),
                 Err(CountError::Changed(now)) => seen = now,
@@ -76,7 +80,7 @@ impl CountDownLatch {
     ///
     /// Java: `CountDownLatch.await`.
     pub async fn wait(&self) -> Result<(), BarrierError> {
-        self.count.until(|count| count == 0).await?;
+        self.count.until(|count| count == 0 || count == 1 && planted!(LatchOneEarly)).await?;
         Ok(())
     }
 

@@ -3,6 +3,7 @@
 use super::barrier::{BarrierError, within};
 use super::shared_count::{Count, CountError, SharedCount};
 use crate::protocol::{LostReason, Token};
+use crate::runtime::planted;
 use crate::service::{Guard, InspectError, LockError, LockService, Lost};
 use std::time::Duration;
 
@@ -68,10 +69,23 @@ impl DoubleBarrier {
         let mut seen = phase.get()?;
         let (inside, since_before) = self.inside(&share, seen.version).await?;
         // If nobody is inside who was when the round began, all went without a leave (dropped, died): it is over.
-        let mut begun = is_begun(seen.count) && since_before;
+        let mut begun = false;
+        if planted!(LateComerUnseen) {
+            begun = is_begun(seen.count) && since_before;
+        } else if is_begun(seen.count) && since_before {
+            // Whoever comes later writes the same phase anew, so that the round has somebody who was inside before it: else it
+            // would be taken for over as soon as those who began it are gone, with this one in it.
+            while !begun && is_begun(seen.count) {
+                match phase.try_set(seen.version, seen.count).await {
+                    Ok(version) => (seen, begun) = (Count { version, ..seen }, true),
+                    Err(CountError::Changed(now)) => seen = now,
+                    Err(error) => return Err(error.into()),
+                }
+            }
+        }
         while !begun {
             let next = seen.count.wrapping_add(1) | 1;
-            if inside >= u64::from(self.members) {
+            if inside + u64::from(planted!(RoundOfOneLess)) >= u64::from(self.members) {
                 match phase.try_set(seen.version, next).await {
                     Ok(version) => seen = Count { count: next, version, maybe_stale: false },
                     Err(CountError::Changed(now)) => seen = now,
@@ -158,6 +172,9 @@ impl Inside {
         let held = share.fence();
         drop(share);
         held.map_err(CountError::from)?;
+        if planted!(LeaveAlone) {
+            return Ok(());
+        }
         // The lock is free when all are out, dead ones too. Whoever gets it first tells the others: they do not wait for it in
         // turn, behind those who enter the next round.
         tokio::select! {

@@ -1,16 +1,29 @@
 //! What programs build from locks, ready made. Each recipe is made of what a [`LockService`](crate::LockService) gives, and
 //! has no messages of its own: so all of them are fair, fenced, and outlive the grantor as locks do.
 
+mod acquire;
 mod barrier;
 mod count_down_latch;
 mod double_barrier;
+mod multi_lock;
+mod mutex;
+mod owner;
 mod read_write_lock;
+mod reentrant_mutex;
 mod semaphore;
 mod shared_count;
 
+pub use acquire::Acquire;
 pub use barrier::{Barrier, BarrierError};
 pub use count_down_latch::CountDownLatch;
 pub use double_barrier::{DoubleBarrier, Inside};
+pub use multi_lock::{MultiGuard, MultiLock, MultiLockError};
+pub use mutex::Mutex;
+pub use owner::Owner;
 pub use read_write_lock::{ReadGuard, ReadWriteLock, WriteGuard};
+pub use reentrant_mutex::{EnterError, ReentrantMutex};
 pub use semaphore::{Semaphore, Usage};
 pub use shared_count::{Count, CountChanges, CountError, SharedCount};
+
+#[cfg(test)]
+mod tests;

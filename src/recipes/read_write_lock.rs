@@ -1,5 +1,6 @@
 //! `ReadWriteLock`: many readers or one writer.
 
+use crate::runtime::planted;
 use crate::service::{
     Grant, Guard, Hold, LockBuilder, LockService, Lost, ReleaseError, TryLockBuilder, UpgradeError, sealed,
 };
@@ -79,6 +80,9 @@ impl ReadWriteLock {
     ///
     /// Curator: `InterProcessReadWriteLock.writeLock().acquire`.
     pub fn write(&self) -> LockBuilder<WriteGuard> {
+        if planted!(ReadForWrite) {
+            return self.service.share(&self.name).granting();
+        }
         self.service.lock(&self.name).granting()
     }
 
@@ -138,7 +142,11 @@ impl ReadGuard {
     /// # Ok(()) }
     /// ```
     pub async fn upgrade(self) -> Result<WriteGuard, (UpgradeError, Option<ReadGuard>)> {
-        self.0.upgrade().await.map(WriteGuard).map_err(|(error, guard)| (error, guard.map(ReadGuard)))
+        let upgraded = match self.0.upgrade().await {
+            Err((UpgradeError::Shared { .. }, Some(share))) if planted!(UpgradeBlindly) => Ok(share),
+            upgraded => upgraded,
+        };
+        upgraded.map(WriteGuard).map_err(|(error, guard)| (error, guard.map(ReadGuard)))
     }
 
     /// Gives it back. As [`Guard::release`].

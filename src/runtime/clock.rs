@@ -25,6 +25,10 @@ pub(crate) fn now() -> Time {
 
 #[cfg(not(elderlock_shuttle))]
 fn read(clock: rustix::time::ClockId) -> Time {
+    #[cfg(feature = "simulated")]
+    if let Some(now) = super::simulated::now() {
+        return now;
+    }
     let time = rustix::time::clock_gettime(clock);
     // Seconds and nanoseconds since boot: never negative, and 584 years fit.
     Time::from_nanos(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
@@ -81,6 +85,10 @@ pub(crate) mod simulated {
 
 /// The number of a view founded now: seconds since 2026-01-01 by the wall clock, at least 1.
 pub(crate) fn founding_number() -> ViewNumber {
+    #[cfg(feature = "simulated")]
+    if let Some(number) = super::simulated::founding_number() {
+        return number;
+    }
     let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let seconds = unix.saturating_sub(FOUNDING_ORIGIN).as_secs().clamp(1, MAX_FOUNDING_NUMBER);
     ViewNumber(seconds as u32)

@@ -113,7 +113,7 @@ impl HoldCell {
         }
         let reason = if now >= until {
             LostReason::LeaseEnded
-        } else if now >= member_until {
+        } else if now >= member_until && !planted!(FenceWithoutMember) {
             LostReason::Suspended
         } else {
             return Ok(self.token());
@@ -149,7 +149,10 @@ impl HoldCell {
 
     /// Whoever had it has let it go. Only the clock can tell whether that was in time.
     pub(crate) fn end(&self) {
-        self.meter.end(|| self.fence().err());
+        let lost = self.fence().err();
+        self.meter.end(|| lost);
+        self.mark_lost(LostReason::Released);
+        self.tell();
     }
 
     /// Wakes those who wait for its loss.
@@ -186,6 +189,7 @@ fn code(reason: LostReason) -> u8 {
         LostReason::Superseded => 4,
         LostReason::Left => 5,
         LostReason::Destroyed => 6,
+        LostReason::Released => 7,
     }
 }
 
@@ -197,7 +201,8 @@ fn reason(code: u8) -> Option<LostReason> {
         3 => LostReason::Expelled,
         4 => LostReason::Superseded,
         5 => LostReason::Left,
-        _ => LostReason::Destroyed,
+        6 => LostReason::Destroyed,
+        _ => LostReason::Released,
     })
 }
 
@@ -239,6 +244,7 @@ mod tests {
             LostReason::Superseded,
             LostReason::Left,
             LostReason::Destroyed,
+            LostReason::Released,
         ] {
             let cell = cell(Time::MAX, Time::MAX);
             cell.mark_lost(first);

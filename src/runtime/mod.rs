@@ -1,15 +1,32 @@
 //! The shell around the core: sockets, clock, tasks. It waits, steps the core and carries out what the core says.
 
+/// Whether a deliberate break is planted. In a build for use it never is, and the code is as if this were not there.
+macro_rules! planted {
+    ($name:ident) => {{
+        #[cfg(all(elderlock_mutants, feature = "simulated"))]
+        let planted = $crate::runtime::mutant::is_planted($crate::runtime::mutant::Mutant::$name);
+        #[cfg(not(all(elderlock_mutants, feature = "simulated")))]
+        let planted = false;
+        planted
+    }};
+}
+
+pub(crate) use planted;
+
 pub(crate) mod clock;
 pub(crate) mod counters;
 pub(crate) mod disk;
 pub(crate) mod engine;
 pub(crate) mod hold;
 pub(crate) mod host;
+#[cfg(feature = "simulated")]
+pub(crate) mod mutant;
 mod peer;
 mod query;
 mod resolve;
 mod shared;
+#[cfg(feature = "simulated")]
+pub(crate) mod simulated;
 pub(crate) mod sync;
 mod tcp;
 pub mod telemetry;

@@ -7,9 +7,15 @@
 
 #[cfg(not(elderlock_shuttle))]
 mod real {
+    #[cfg(not(feature = "simulated"))]
     pub(crate) use std::collections::HashMap as Map;
     pub(crate) use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64};
     pub(crate) use std::sync::{Mutex, MutexGuard};
+
+    /// Its order is the same in every run: who is woken first must not hang on the machine's chance.
+    #[cfg(feature = "simulated")]
+    pub(crate) type Map<K, V> =
+        std::collections::HashMap<K, V, std::hash::BuildHasherDefault<std::hash::DefaultHasher>>;
 
     /// Whether somebody panicked while holding it.
     pub(crate) fn is_poisoned<T>(mutex: &Mutex<T>) -> bool {

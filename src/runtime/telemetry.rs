@@ -665,6 +665,7 @@ mod measured {
             LostReason::Superseded => "superseded",
             LostReason::Left => "left",
             LostReason::Destroyed => "destroyed",
+            LostReason::Released => "released",
         }
     }
 

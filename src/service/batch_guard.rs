@@ -1,6 +1,6 @@
 //! `BatchGuard`: several held locks of one service.
 
-use super::guard::{ExtendError, Hold, Lost, ReleaseError};
+use super::guard::{ExtendError, Hold, LossWatch, Lost, ReleaseError};
 use crate::protocol::{LostReason, Token};
 use std::sync::Arc;
 use std::time::Duration;
@@ -51,6 +51,11 @@ impl BatchGuard {
     /// Dropping the future changes nothing; a loss in between is told by the next call.
     pub async fn lost(&self) -> LostReason {
         self.hold.cell.lost().await
+    }
+
+    /// A look at the hold for those who do not have it: see [`Guard::watch`](crate::Guard::watch).
+    pub fn watch(&self) -> LossWatch {
+        self.hold.watch()
     }
 
     /// Runs `future` until it completes or the locks are lost, whichever is first. See [`Guard::protect`](crate::Guard::protect).

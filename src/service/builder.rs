@@ -226,7 +226,7 @@ impl MemberBuilder {
         Ok(())
     }
 
-    fn config(&self, me: MemberInfo, seeds: BTreeSet<SocketAddr>) -> Config {
+    pub(super) fn config(&self, me: MemberInfo, seeds: BTreeSet<SocketAddr>) -> Config {
         Config {
             council_size: self.council,
             seeds,
@@ -235,6 +235,16 @@ impl MemberBuilder {
             trust_refused: self.trust_refused,
             ..Config::new(me, self.timing)
         }
+    }
+
+    #[cfg(feature = "simulated")]
+    pub(super) fn cluster(&self) -> &str {
+        &self.cluster
+    }
+
+    #[cfg(feature = "simulated")]
+    pub(super) fn seeds_given(&self) -> &[String] {
+        &self.seeds
     }
 
     fn no_cluster(&self, engine: &Engine, transport: &Transport) -> JoinError {
@@ -327,7 +337,7 @@ impl Outbox for Nowhere {
     fn send(&self, _to: SocketAddr, _process: Option<ProcessId>, _packet: Packet) {}
 }
 
-async fn until_ready(engine: &Engine, limit: Duration) -> bool {
+pub(super) async fn until_ready(engine: &Engine, limit: Duration) -> bool {
     let mut phase = engine.phase();
     let ready = phase.wait_for(|phase| phase.ready || phase.closed.is_some());
     matches!(tokio::time::timeout(limit, ready).await, Ok(Ok(phase)) if phase.ready)

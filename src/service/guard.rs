@@ -1,12 +1,14 @@
 //! `Guard`: a held lock, and what it shares with a held batch and a held suspension.
 
+use super::claims::Claim;
 use super::lock_error::InvalidLease;
 use super::lock_service::Inner;
 use super::request::Asking;
 use crate::protocol::{Command, LostReason, Outcome, Token, Want};
 use crate::runtime::hold::HoldCell;
+use crate::runtime::planted;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -15,12 +17,16 @@ pub struct Hold {
     pub(super) service: Arc<Inner>,
     pub(super) want: Want,
     pub(super) cell: Arc<HoldCell>,
+    /// Whose it is, if owners may enter it.
+    claim: OnceLock<Claim>,
 }
 
 impl Drop for Hold {
     fn drop(&mut self) {
         // Also if it is lost: the core may not have noticed what the clock has shown to a guard.
-        self.service.engine.give_back(self.cell.request);
+        if !planted!(KeepDroppedHold) {
+            self.service.engine.give_back(self.cell.request);
+        }
         // After it: the application's recorder must not be able to keep a lock.
         self.cell.end();
     }
@@ -31,7 +37,16 @@ impl Hold {
         if let Want::Share(_) = want {
             cell.share();
         }
-        Arc::new(Hold { service, want, cell })
+        Arc::new(Hold { service, want, cell, claim: OnceLock::new() })
+    }
+
+    /// The claim ends with the hold.
+    pub(super) fn belongs_to(&self, claim: Claim) {
+        let _ = self.claim.set(claim);
+    }
+
+    pub(super) fn watch(&self) -> LossWatch {
+        LossWatch { cell: self.cell.clone() }
     }
 
     pub(super) fn fence(&self) -> Result<Token, Lost> {
@@ -122,6 +137,27 @@ impl Guard {
     /// Dropping the future changes nothing; a loss in between is told by the next call.
     pub async fn lost(&self) -> LostReason {
         self.hold.cell.lost().await
+    }
+
+    /// A look at the hold for those who do not have it: a cheap handle that does not keep the lock held.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use elderlock::LostReason;
+    /// let member = elderlock::Member::local().await?;
+    /// let guard = member.lock_service("inventory").await?.lock("sku-42").await?;
+    /// let watch = guard.watch();
+    /// assert_eq!(watch.reason(), None);
+    /// guard.release().await?;
+    /// assert_eq!(watch.lost().await, LostReason::Released);
+    /// # Ok(()) }
+    /// ```
+    pub fn watch(&self) -> LossWatch {
+        self.hold.watch()
+    }
+
+    pub(super) fn hold(&self) -> &Arc<Hold> {
+        &self.hold
     }
 
     /// Runs `future` until it completes or the lock is lost, whichever is first.
@@ -312,6 +348,42 @@ impl std::fmt::Debug for Guard {
     }
 }
 
+/// Tells whether a hold is over, without keeping it, from [`Guard::watch`].
+///
+/// It outlives the guard. It is no permit for anything: whoever acts on the lock has the guard and asks it for
+/// [`fence`](Guard::fence).
+#[derive(Clone)]
+pub struct LossWatch {
+    cell: Arc<HoldCell>,
+}
+
+impl LossWatch {
+    /// Why the hold is over; `None` while it is held at this instant. Once over it stays so, for the first reason.
+    /// [`LostReason::Released`] says that all its guards were given back in time.
+    pub fn reason(&self) -> Option<LostReason> {
+        self.cell.fence().err()
+    }
+
+    /// Completes when the hold is over, with the reason.
+    ///
+    /// # Cancel safety
+    /// Dropping the future changes nothing; an end in between is told by the next call.
+    pub async fn lost(&self) -> LostReason {
+        self.cell.lost().await
+    }
+
+    /// The token of the hold as a number for logs, without a claim that it is still held.
+    pub fn token(&self) -> Token {
+        self.cell.token()
+    }
+}
+
+impl std::fmt::Debug for LossWatch {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("LossWatch").field("token", &self.cell.token()).field("reason", &self.reason()).finish()
+    }
+}
+
 /// An [`upgrade`](Guard::upgrade) on its way.
 ///
 /// # Cancel safety
@@ -381,6 +453,12 @@ pub struct Lost {
     pub reason: LostReason,
 }
 
+impl Lost {
+    pub(crate) fn new(reason: LostReason) -> Self {
+        Lost { reason }
+    }
+}
+
 /// Why giving back failed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -424,5 +502,6 @@ fn says(reason: &LostReason) -> &'static str {
         LostReason::Superseded => "another hold of it has a higher token",
         LostReason::Left => "the member has left",
         LostReason::Destroyed => "its service was destroyed at this member",
+        LostReason::Released => "it was given back",
     }
 }

@@ -1,6 +1,7 @@
 //! `LockService`: a named set of locks.
 
 use super::batch_guard::BatchGuard;
+use super::claims::{Claim, Claims};
 use super::grantorship::BecomeBuilder;
 use super::inspect::{HeldLocks, InspectError, Inspection};
 use super::lock_builder::{LockBuilder, OpenBuilder, TryLockBuilder, Unwanted};
@@ -35,6 +36,8 @@ pub(super) struct Inner {
     /// Changed by the engine only, in a turn.
     pub(super) destroyed: AtomicBool,
     pub(super) meter: Meter,
+    /// Who of this member has or wants what by a name of his own.
+    pub(super) claims: Claims,
 }
 
 impl Inner {
@@ -52,11 +55,45 @@ impl Inner {
 impl LockService {
     pub(super) fn new(engine: Arc<Engine>, name: ServiceName) -> Self {
         let meter = Meter::new(&name);
-        LockService { inner: Arc::new(Inner { engine, name, destroyed: AtomicBool::new(false), meter }) }
+        LockService {
+            inner: Arc::new(Inner {
+                engine,
+                name,
+                destroyed: AtomicBool::new(false),
+                meter,
+                claims: Claims::default(),
+            }),
+        }
     }
 
     pub(super) fn is_destroyed(&self) -> bool {
         self.inner.destroyed.load(Ordering::Acquire)
+    }
+
+    /// Whether both are handles of one service of one member.
+    pub(crate) fn is_same(&self, other: &LockService) -> bool {
+        Arc::ptr_eq(&self.inner, &other.inner)
+    }
+
+    /// The claim of somebody who asks for the lock in the owner's name.
+    pub(crate) fn claim(&self, name: &LockName, owner: u64) -> Claim {
+        Claim::new(self.inner.clone(), name.clone(), owner)
+    }
+
+    /// How many guards the owner has of a lock that it holds at this instant.
+    pub(crate) fn claimed_depth(&self, name: &LockName, owner: u64) -> usize {
+        self.inner.claims.depth(name, owner)
+    }
+
+    /// Whether any owner holds the lock at this instant.
+    pub(crate) fn is_claimed(&self, name: &LockName) -> bool {
+        self.inner.claims.is_held(name)
+    }
+
+    /// Claims that take room.
+    #[cfg(test)]
+    pub(crate) fn claims_kept(&self) -> usize {
+        self.inner.claims.kept()
     }
 
     /// The service's name.
@@ -71,7 +108,7 @@ impl LockService {
     /// released, dropped or lost.
     ///
     /// The locks are not reentrant by task or thread: whoever holds a lock and asks for it again waits for himself.
-    /// See [`Guard::reenter`](crate::Guard::reenter).
+    /// See [`Guard::reenter`](crate::Guard::reenter) and [`ReentrantMutex`](crate::ReentrantMutex).
     ///
     /// # Errors
     /// [`LockError`](crate::LockError); in every case nothing is held and nothing is queued.

@@ -2,6 +2,8 @@
 
 mod batch_guard;
 mod builder;
+mod claims;
+mod connection;
 mod events;
 mod grantorship;
 mod guard;
@@ -13,18 +15,23 @@ mod member;
 mod permit_guard;
 mod request;
 mod shared_value;
+#[cfg(feature = "simulated")]
+#[doc(hidden)]
+pub mod simulated;
 mod suspend_guard;
 
 pub use crate::runtime::DataDirError;
 pub use crate::runtime::counters::Counters;
+pub use crate::runtime::engine::Standing;
 pub use crate::runtime::transport::BindError;
 pub use crate::wire::VoteError;
 pub use batch_guard::{BatchGuard, FenceError};
 pub use builder::{JoinError, MemberBuilder};
+pub use connection::{Connection, ConnectionState};
 pub use events::{Events, MemberEvent};
 pub use grantorship::{BecomeBuilder, BecomeError, Becoming};
 pub(crate) use guard::Hold;
-pub use guard::{ExtendError, Guard, Lost, ReleaseError, UpgradeError, Upgrading};
+pub use guard::{ExtendError, Guard, LossWatch, Lost, ReleaseError, UpgradeError, Upgrading};
 pub use inspect::{HeldLocks, InspectError, Inspection, Position};
 pub use lock_builder::{LockBuilder, OpenBuilder, TryLockBuilder};
 pub use lock_error::{InvalidLease, LockError, TryLockError};
@@ -37,4 +44,4 @@ pub use shared_value::{SetError, SharedValue, Versioned};
 pub use suspend_guard::SuspendGuard;
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -2,6 +2,7 @@
 
 use super::guard::{ExtendError, Hold, Lost, ReleaseError};
 use crate::protocol::{LostReason, Permits, Token, Want};
+use crate::runtime::planted;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -21,7 +22,7 @@ pub struct PermitGuard {
 
 impl PermitGuard {
     pub(super) fn new(hold: Arc<Hold>) -> Self {
-        let left = hold.want.tokens();
+        let left = hold.want.tokens() + u32::from(planted!(CountOneMore));
         PermitGuard { hold, left }
     }
 
@@ -78,7 +79,9 @@ impl PermitGuard {
         if !narrowed {
             return Err(GiveBackError::Lost(Lost { reason: LostReason::LeaseEnded }));
         }
-        self.left = left.get();
+        if !planted!(GivenBackAndKept) {
+            self.left = left.get();
+        }
         Ok(())
     }
 

@@ -11,6 +11,7 @@ use super::suspend_guard::SuspendGuard;
 use crate::protocol::message::{Look, Seen};
 use crate::protocol::{Command, Metadata, Outcome, Owner, RequestId, Wait, Want};
 use crate::runtime::engine::Answer;
+use crate::runtime::planted;
 use crate::runtime::telemetry::Acquire;
 use std::future::Future;
 use std::marker::PhantomData;
@@ -139,7 +140,9 @@ impl Future for Asking {
 
 impl Drop for Asking {
     fn drop(&mut self) {
-        if let Stage::Waiting(request) | Stage::Answered(request, _) = self.stage {
+        if let Stage::Waiting(request) | Stage::Answered(request, _) = self.stage
+            && !planted!(KeepDroppedRequest)
+        {
             self.service.engine.give_back(request);
         }
     }

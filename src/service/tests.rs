@@ -7,7 +7,8 @@ mod awaits;
 mod geode;
 mod network;
 mod objects;
-mod rejoin;
+pub(crate) mod rejoin;
+mod standing;
 #[cfg(elderlock_shuttle)]
 mod threads;
 
@@ -21,9 +22,9 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 /// A guard against hanging, far above what anything takes here.
-const HANG: Duration = Duration::from_secs(60);
+pub(crate) const HANG: Duration = Duration::from_secs(60);
 
-const MS: Duration = Duration::from_millis(1);
+pub(crate) const MS: Duration = Duration::from_millis(1);
 
 async fn service() -> (Member, LockService) {
     let member = Member::local().await.unwrap();
@@ -32,7 +33,7 @@ async fn service() -> (Member, LockService) {
 }
 
 /// Holds with open objects, locks in the grantor's table and waiting requests of the member: all zero if nothing leaks.
-fn left_over(member: &Member) -> (usize, usize, usize) {
+pub(crate) fn left_over(member: &Member) -> (usize, usize, usize) {
     let services = member.status().services;
     let held = services.iter().map(|service| service.held_here + service.open_here).sum();
     let locks = services.iter().map(|service| service.locks.len()).sum();
@@ -40,10 +41,10 @@ fn left_over(member: &Member) -> (usize, usize, usize) {
     (held, locks, waiting)
 }
 
-const NOTHING: (usize, usize, usize) = (0, 0, 0);
+pub(crate) const NOTHING: (usize, usize, usize) = (0, 0, 0);
 
 /// Waits for a condition, without taking all of the thread: leases must go on.
-async fn come(mut condition: impl FnMut() -> bool) {
+pub(crate) async fn come(mut condition: impl FnMut() -> bool) {
     let wait = async {
         while !condition() {
             tokio::time::sleep(MS).await;
@@ -53,7 +54,7 @@ async fn come(mut condition: impl FnMut() -> bool) {
 }
 
 /// Whether the member is in a view of so many, none of them a ghost, with a running lease.
-fn sees(member: &Member, members: usize) -> bool {
+pub(crate) fn sees(member: &Member, members: usize) -> bool {
     let status = member.status();
     status.leased && status.view.is_some_and(|view| view.living().count() == members && view.members.len() == members)
 }
@@ -109,6 +110,8 @@ fn what_users_hold_can_go_to_any_thread() {
     is::<Upgrading>();
     is::<Events>();
     is::<MemberEvent>();
+    is::<Connection>();
+    is::<LossWatch>();
     is::<LockError>();
     is::<TryLockError>();
     is::<JoinError>();

@@ -384,3 +384,32 @@ fn of_two_upgrades_of_one_hold_only_the_last_that_gives_up_says_so() {
         assert!(matches!(said, (1, Some((ANN, Message::Narrow { token: has, .. }))) if has == token(101)));
     });
 }
+
+/// An elder that decides a view without itself stays until the others know. It is about to come back as another process.
+#[test]
+fn who_is_expelled_and_stays_for_the_others_sake_says_expelled_and_never_left() {
+    let mut node = with_two_more();
+    assert!(node.belongs());
+    let mut next = node.view.as_deref().expect("it has founded").clone();
+    next.members.remove(0);
+    next.number = next.number.next();
+    node.part(NOW, next, None, &mut Vec::new());
+    assert!(matches!(node.stage, Stage::Parting { left: false, .. }));
+    assert!(!node.belongs(), "though its lease may run still");
+    let told = |out: Vec<Output>, request| {
+        let answers = out.into_iter().filter_map(|output| match output {
+            Output::Answer { request: answered, outcome } if answered == request => Some(outcome),
+            _ => None,
+        });
+        answers.collect::<Vec<_>>()
+    };
+    let out = lock(&mut node, RequestId(1));
+    assert_eq!(told(out, RequestId(1)), [Outcome::Closed(LostReason::Expelled)]);
+    let mut out = Vec::new();
+    node.step(NOW, Input::Command(Command::Destroy { request: RequestId(2), service: service() }), &mut out);
+    assert_eq!(told(out, RequestId(2)), [Outcome::Closed(LostReason::Expelled)]);
+
+    node.step(NOW, Input::Command(Command::Leave), &mut Vec::new());
+    let out = lock(&mut node, RequestId(3));
+    assert_eq!(told(out, RequestId(3)), [Outcome::Closed(LostReason::Left)], "now it will not come back");
+}

@@ -2,7 +2,7 @@
 //! and comes back as a new process.
 
 use super::*;
-use crate::protocol::{Config, Input, MemberInfo, Packet, ProcessId, Timing, View};
+use crate::protocol::{Config, Input, MemberInfo, Message, Packet, ProcessId, Timing, View};
 use crate::runtime::engine::{Engine, EngineOptions, draw_process};
 use crate::runtime::{Inbox, Network, Outbox};
 use std::collections::{BTreeMap, BTreeSet};
@@ -33,8 +33,11 @@ struct Parcel {
 }
 
 #[derive(Default)]
-pub(super) struct Lan {
+pub(crate) struct Lan {
     engines: Mutex<BTreeMap<SocketAddr, Weak<Engine>>>,
+    /// What was said on links, but for what was repeated.
+    pub(crate) said: Mutex<BTreeMap<(ProcessId, SocketAddr, u64), Message>>,
+    /// Each of them reaches nobody.
     cut: Mutex<BTreeSet<SocketAddr>>,
 }
 
@@ -60,10 +63,13 @@ impl Network for Cable {
 impl Lan {
     fn deliver(&self, Parcel { from, to, process, packet }: Parcel) {
         let cut = self.cut.lock().unwrap();
-        if cut.contains(&to) != cut.contains(&from.addr) {
+        if cut.contains(&to) || cut.contains(&from.addr) {
             return;
         }
         drop(cut);
+        if let Packet::Linked { seq, message, .. } = &packet {
+            self.said.lock().unwrap().insert((from.process, to, *seq), message.clone());
+        }
         let engine = self.engines.lock().unwrap().get(&to).and_then(Weak::upgrade);
         if let Some(engine) = engine
             && process.is_none_or(|process| process == engine.process())
@@ -72,12 +78,12 @@ impl Lan {
         }
     }
 
-    fn start(self: &Arc<Self>, number: u16) -> Member {
+    pub(super) fn start(self: &Arc<Self>, number: u16) -> Member {
         self.start_with(number, timing())
     }
 
     /// Member number `number`, not joined yet; number 1 founds alone, the others seek it.
-    pub(super) fn start_with(self: &Arc<Self>, number: u16, timing: Timing) -> Member {
+    pub(crate) fn start_with(self: &Arc<Self>, number: u16, timing: Timing) -> Member {
         let addr = |number| SocketAddr::from(([10, 0, 0, 1], number));
         let me = MemberInfo { process: draw_process().unwrap(), addr: addr(number), host: None };
         let (sender, mut parcels) = mpsc::unbounded_channel();

@@ -1,0 +1,188 @@
+//! `recipes`: whole members with the recipes in simulated time, on all cores of the machine. Needs the feature `recipes`.
+
+#[cfg(not(feature = "recipes"))]
+use std::process::ExitCode;
+
+/// What to run.
+#[derive(Debug, clap::Args)]
+#[cfg_attr(not(feature = "recipes"), expect(dead_code, reason = "the same command line in every build"))]
+pub(crate) struct Options {
+    /// How many seeds.
+    #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u64).range(1..))]
+    seeds: u64,
+    /// The first seed.
+    #[arg(long, default_value_t = 1)]
+    from: u64,
+    /// Only this is played.
+    #[arg(long, value_name = "CAST")]
+    only: Option<String>,
+    /// How many lines of its story are told of a break.
+    #[arg(long, default_value_t = 60)]
+    trace: usize,
+    /// Go on after a break and name each.
+    #[arg(long)]
+    keep_going: bool,
+    /// Plant breaks and look whether each is found. Needs RUSTFLAGS="--cfg elderlock_mutants".
+    #[arg(long)]
+    mutants: bool,
+    /// With this break planted; with `--mutants`: hunt these only.
+    #[arg(long, value_name = "BREAK", value_delimiter = ',')]
+    mutant: Vec<String>,
+}
+
+#[cfg(not(feature = "recipes"))]
+pub(crate) fn run(_: &Options) -> ExitCode {
+    eprintln!("the recipes are in a build of their own: cargo run -p elderlock-sim --features recipes -- recipes");
+    ExitCode::from(2)
+}
+
+#[cfg(feature = "recipes")]
+pub(crate) use driver::run;
+
+#[cfg(feature = "recipes")]
+mod driver {
+    use super::Options;
+    use elderlock::simulated::Mutant;
+    use elderlock_sim::recipes::{self, Break, Cast, Plan, Run, mutants};
+    use std::collections::BTreeMap;
+    use std::process::ExitCode;
+    use std::sync::atomic::{AtomicU64, Ordering};
+    use std::sync::{Mutex, PoisonError};
+    use std::time::Instant;
+
+    /// One seed in so many is run twice, and must go the same way.
+    const TWICE_EVERY: u64 = 16;
+    /// From so many seeds on everything that players can do must have been done.
+    const TELLING_SEEDS: u64 = 200;
+    /// Seeds spent on one planted break at most.
+    const HUNT: u64 = 600;
+
+    pub(crate) fn run(options: &Options) -> ExitCode {
+        std::panic::set_hook(Box::new(|panic| eprintln!("{panic}")));
+        let only = match options.only.as_deref().map(Cast::find).transpose() {
+            Ok(only) => only,
+            Err(error) => return wrong(&error),
+        };
+        match options.mutant.iter().map(|name| mutants::find(name)).collect::<Result<Vec<_>, _>>() {
+            Err(error) => wrong(&error),
+            Ok(mutants) if options.mutants => hunt_all(options, &mutants),
+            Ok(mutants) => batch(options, only, mutants.first().copied()),
+        }
+    }
+
+    fn wrong(error: &str) -> ExitCode {
+        eprintln!("{error}");
+        ExitCode::from(2)
+    }
+
+    /// Runs seeds one after the other on all cores, until `look` has seen enough.
+    fn on_all_cores(from: u64, seeds: u64, look: impl Fn(u64) -> bool + Sync) {
+        let next = AtomicU64::new(from);
+        let workers = std::thread::available_parallelism().map_or(1, usize::from);
+        std::thread::scope(|scope| {
+            for _ in 0..workers {
+                scope.spawn(|| {
+                    loop {
+                        let seed = next.fetch_add(1, Ordering::Relaxed);
+                        if seed >= from.saturating_add(seeds) || look(seed) {
+                            break;
+                        }
+                    }
+                });
+            }
+        });
+    }
+
+    fn batch(options: &Options, only: Option<Cast>, mutant: Option<Mutant>) -> ExitCode {
+        let started = Instant::now();
+        let counts: Mutex<BTreeMap<&'static str, u64>> = Mutex::default();
+        let breaks: Mutex<BTreeMap<u64, (Plan, Run)>> = Mutex::default();
+        let (runs, simulated) = (AtomicU64::new(0), AtomicU64::new(0));
+        on_all_cores(options.from, options.seeds, |seed| {
+            let plan = Plan::draw(seed, only);
+            let mut run = recipes::run(&plan, options.trace, mutant);
+            if seed.is_multiple_of(TWICE_EVERY) && recipes::run(&plan, 0, mutant).digest != run.digest {
+                let what = "the same seed went another way".to_owned();
+                run.broken.get_or_insert(Break { invariant: "determinism", what, at: 0 });
+            }
+            runs.fetch_add(1, Ordering::Relaxed);
+            simulated.fetch_add(run.took, Ordering::Relaxed);
+            for (what, count) in &run.counts {
+                *lock(&counts).entry(what).or_default() += count;
+            }
+            if run.broken.is_some() {
+                lock(&breaks).insert(seed, (plan, run));
+            }
+            !options.keep_going && !lock(&breaks).is_empty()
+        });
+        let (counts, breaks) = (lock(&counts), lock(&breaks));
+        let (runs, simulated) = (runs.into_inner(), simulated.into_inner() / 1_000_000_000);
+        let took = started.elapsed().as_secs_f64();
+        println!("{runs} runs from seed {} on, {simulated} s in {took:.1} s", options.from);
+        for (what, count) in counts.iter() {
+            println!("  {what:<32} {count:>8}");
+        }
+        for (seed, (plan, run)) in breaks.iter() {
+            let Some(found) = &run.broken else { continue };
+            if breaks.first_key_value().is_some_and(|(first, _)| first == seed) {
+                println!("{}\n{}", run.story, plan.describe());
+            }
+            println!("seed {seed} breaks {}: {}", found.invariant, found.what);
+        }
+        let undone: Vec<&str> = recipes::deeds(only).into_iter().filter(|deed| !counts.contains_key(deed)).collect();
+        let is_mute = runs >= TELLING_SEEDS && !undone.is_empty();
+        if is_mute {
+            println!("what never happened: {}", undone.join(", "));
+        }
+        if breaks.is_empty() && !is_mute { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    }
+
+    fn hunt_all(options: &Options, wanted: &[Mutant]) -> ExitCode {
+        if !cfg!(elderlock_mutants) {
+            return wrong("planted breaks exist only in a build of their own: RUSTFLAGS='--cfg elderlock_mutants'");
+        }
+        std::panic::set_hook(Box::new(|_| {}));
+        let started = Instant::now();
+        let mut missed = Vec::new();
+        println!("{:<24} {:>5} {:>6}  found by", "break", "seeds", "s");
+        let is_wanted = |mutant: &Mutant| wanted.is_empty() || wanted.contains(mutant);
+        let hunted: Vec<Mutant> = Mutant::ALL.into_iter().filter(is_wanted).collect();
+        for mutant in &hunted {
+            let began = Instant::now();
+            let (cast, invariants) = mutants::found_by(*mutant);
+            let found: Mutex<BTreeMap<u64, Break>> = Mutex::default();
+            let counts = |found: &Break| invariants.contains(&found.invariant);
+            on_all_cores(options.from, HUNT, |seed| {
+                let plan = Plan::draw(seed, Some(cast));
+                if let Some(broken) = recipes::run(&plan, 0, Some(*mutant)).broken
+                    // A seed that breaks without it proves nothing about it.
+                    && recipes::run(&plan, 0, None).broken.is_none()
+                {
+                    lock(&found).insert(seed, broken);
+                }
+                lock(&found).iter().any(|(at, found)| *at < seed && counts(found))
+            });
+            let found = lock(&found);
+            let (took, name) = (began.elapsed().as_secs_f64(), format!("{mutant:?}"));
+            match found.iter().find(|(_, found)| counts(found)) {
+                Some((seed, found)) => {
+                    println!("{name:<24} {:>5} {took:>6.1}  {}", seed - options.from + 1, found.invariant);
+                }
+                None => {
+                    let others: Vec<&str> = found.values().map(|found| found.invariant).collect();
+                    println!("{name:<24} {HUNT:>5} {took:>6.1}  NOT FOUND by {}; {others:?}", invariants.join(", "));
+                    missed.push(name);
+                }
+            }
+        }
+        let took = started.elapsed().as_secs_f64();
+        let rest =
+            if missed.is_empty() { "none is left".to_owned() } else { format!("NOT FOUND: {}", missed.join(", ")) };
+        println!("{} found from seed {} on in {took:.0} s: {rest}", hunted.len() - missed.len(), options.from);
+        if missed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    }
+
+    fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+        mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

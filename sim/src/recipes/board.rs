@@ -1,0 +1,451 @@
+//! The board on which players put what they believe, and the invariants that look at it.
+//!
+//! A claim is checked at the instant at which it is made, against every other one that is still believed at that
+//! instant: belief is what `fence()` answers then, of this claim and of the others.
+
+use crate::chance::Digest;
+use elderlock::Token;
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, VecDeque};
+use std::hash::{Hash as _, Hasher as _};
+
+/// After something went wrong whoever is to be taken for dead is, and its grantor's successor grants.
+const AFTERMATH: u64 = 8_000_000_000;
+/// While all is calm everybody has been told of everything after this.
+const SETTLED: u64 = 1_000_000_000;
+
+/// Lines of the story that are kept.
+const LINES: usize = 4_000;
+
+/// An invariant that did not hold.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Break {
+    /// Its name.
+    pub invariant: &'static str,
+    /// What was seen.
+    pub what: String,
+    /// When, in nanoseconds.
+    pub at: u64,
+}
+
+/// What a claim lays claim to.
+pub enum Mode {
+    /// The lock, alone.
+    Lock,
+    /// A share of it.
+    Share,
+    /// Some permits of it.
+    Permits {
+        /// How many at present.
+        many: Box<dyn Fn() -> u32>,
+        /// When they were asked for.
+        asked: u64,
+    },
+    /// The whole service, alone.
+    Suspension,
+}
+
+impl std::fmt::Display for Mode {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Mode::Lock => f.write_str("the lock"),
+            Mode::Share => f.write_str("a share"),
+            Mode::Permits { many, .. } => write!(f, "{} permits", many()),
+            Mode::Suspension => f.write_str("the suspension"),
+        }
+    }
+}
+
+/// Says the token, while its holder may believe in it.
+pub type Belief = Box<dyn Fn() -> Option<Token>>;
+
+/// A limit that was in force, or may have been.
+struct Limit {
+    service: &'static str,
+    limit: u32,
+    /// Which write it was; 0: what it begins with.
+    write: u64,
+    /// Its writer was told so.
+    is_written: bool,
+    until: Option<u64>,
+}
+
+/// A stay at a double barrier.
+struct Stay {
+    who: u64,
+    gone: Option<u64>,
+    /// Once it has entered, and until it begins to leave.
+    belief: Option<Belief>,
+}
+
+impl Stay {
+    fn is_inside(&self) -> bool {
+        self.belief.as_ref().is_some_and(|belief| belief().is_some())
+    }
+}
+
+/// A latch counted down.
+struct Counted {
+    who: u64,
+    latch: String,
+    left: u32,
+    at: u64,
+    is_open: Box<dyn Fn() -> bool>,
+}
+
+struct Claim {
+    service: &'static str,
+    name: String,
+    mode: Mode,
+    who: u64,
+    belief: Belief,
+}
+
+/// See the head of the module.
+pub struct Board {
+    digest: RefCell<Digest>,
+    story: RefCell<VecDeque<String>>,
+    broken: RefCell<Option<Break>>,
+    claims: RefCell<Vec<Claim>>,
+    highest: RefCell<BTreeMap<(&'static str, String), Token>>,
+    counts: RefCell<BTreeMap<&'static str, u64>>,
+    limits: RefCell<Vec<Limit>>,
+    values: RefCell<BTreeMap<(&'static str, &'static str, Token), (i32, bool)>>,
+    removals: Cell<u64>,
+    /// By who removes the barrier: until when that may happen.
+    removing: RefCell<BTreeMap<u64, u64>>,
+    stays: RefCell<BTreeMap<u64, Stay>>,
+    troubles: Cell<u64>,
+    calm_from: Cell<u64>,
+    count_downs: RefCell<BTreeMap<String, u64>>,
+    counted: RefCell<Vec<Counted>>,
+    now: Box<dyn Fn() -> u64>,
+    /// The faults are over and players come to their end.
+    pub ending: Cell<bool>,
+}
+
+impl Board {
+    /// An empty one, with a clock.
+    pub fn new(seed: u64, now: impl Fn() -> u64 + 'static) -> Board {
+        Board {
+            digest: RefCell::new(Digest::new(seed)),
+            story: RefCell::default(),
+            broken: RefCell::default(),
+            claims: RefCell::default(),
+            highest: RefCell::default(),
+            counts: RefCell::default(),
+            limits: RefCell::default(),
+            values: RefCell::default(),
+            removals: Cell::new(0),
+            removing: RefCell::default(),
+            stays: RefCell::default(),
+            troubles: Cell::new(0),
+            calm_from: Cell::new(0),
+            count_downs: RefCell::default(),
+            counted: RefCell::default(),
+            now: Box::new(now),
+            ending: Cell::new(false),
+        }
+    }
+
+    /// Nanoseconds by the one clock.
+    pub fn now(&self) -> u64 {
+        (self.now)()
+    }
+
+    /// Writes a line of the story, and mixes it into the digest.
+    pub fn note(&self, line: impl FnOnce() -> String) {
+        let (now, line) = (self.now(), line());
+        let mut digest = self.digest.borrow_mut();
+        (now, &line).hash(&mut *digest);
+        let mut story = self.story.borrow_mut();
+        if story.len() >= LINES {
+            story.pop_front();
+        }
+        story.push_back(format!("{:>6}.{:03} {line}", now / 1_000_000_000, now / 1_000_000 % 1_000));
+    }
+
+    /// Mixes something into the digest.
+    pub fn mix(&self, what: impl std::hash::Hash) {
+        what.hash(&mut *self.digest.borrow_mut());
+    }
+
+    /// The last lines of the story.
+    pub fn story(&self, lines: usize) -> String {
+        let story = self.story.borrow();
+        let kept: Vec<&str> = story.iter().rev().take(lines).rev().map(String::as_str).collect();
+        kept.join("\n")
+    }
+
+    /// What the run has come to.
+    pub fn digest(&self) -> u64 {
+        self.digest.borrow().finish()
+    }
+
+    /// Something that players did, or that a check looked at.
+    pub fn count(&self, what: &'static str) {
+        *self.counts.borrow_mut().entry(what).or_default() += 1;
+    }
+
+    /// How often.
+    pub fn counts(&self) -> BTreeMap<&'static str, u64> {
+        self.counts.borrow().clone()
+    }
+
+    /// The invariant does not hold; the first to say so counts.
+    pub fn fail(&self, invariant: &'static str, what: impl Into<String>) {
+        let found = Break { invariant, what: what.into(), at: self.now() };
+        self.note(|| format!("BREAK {}: {}", found.invariant, found.what));
+        self.broken.borrow_mut().get_or_insert(found);
+    }
+
+    /// The first break.
+    pub fn broken(&self) -> Option<Break> {
+        self.broken.borrow().clone()
+    }
+
+    /// `who` believes from now on. Judged here and now.
+    pub fn claim(&self, who: u64, service: &'static str, name: &str, mode: Mode, belief: Belief) {
+        // What was lost before anybody looked at it is no claim.
+        let Some(token) = belief() else { return self.count("lost before use") };
+        let mut claims = self.claims.borrow_mut();
+        claims.retain(|claim| (claim.belief)().is_some());
+        for other in claims.iter().filter(|other| other.service == service && other.who != who) {
+            let is_same = other.name == name;
+            let invariant = match (&mode, &other.mode) {
+                (Mode::Suspension, _) | (_, Mode::Suspension) => "suspension_is_exclusive",
+                (Mode::Lock, Mode::Lock) if is_same => "exclusive_by_lease",
+                (Mode::Lock, Mode::Share) | (Mode::Share, Mode::Lock) if is_same => "no_writer_with_reader",
+                _ => continue,
+            };
+            let (has, token_there) = (&other.mode, (other.belief)());
+            let there = format!("player {} has {has} of {} by {token_there:?}", other.who, other.name);
+            self.fail(invariant, format!("player {who} has {mode} of {service}/{name} by {token:?} while {there}"));
+        }
+        let mut highest = self.highest.borrow_mut();
+        let before = highest.get(&(service, name.to_owned())).copied();
+        // Those who have it together were granted in any order, but all of them after whoever had it alone.
+        if before.is_some_and(|before| before > token) {
+            self.fail("tokens_rise", format!("player {who} has {service}/{name} by {token:?} after {before:?}"));
+        }
+        if matches!(mode, Mode::Lock) {
+            highest.insert((service, name.to_owned()), before.map_or(token, |before| before.max(token)));
+        }
+        self.count(match mode {
+            Mode::Lock => "locks held",
+            Mode::Share => "shares held",
+            Mode::Permits { .. } => "permits held",
+            Mode::Suspension => "suspensions held",
+        });
+        claims.push(Claim { service, name: name.to_owned(), mode, who, belief });
+        self.judge_permits(&claims, service, name);
+    }
+
+    /// `permits_never_exceed_limit`: of those who believe in permits the one that was granted last was granted beside all
+    /// the others, and some time after each of them had asked. So all of them together fit under a limit that may have
+    /// been in force since the last of them asked.
+    fn judge_permits(&self, claims: &[Claim], service: &'static str, name: &str) {
+        let (mut sum, mut since) = (0_u64, 0);
+        for claim in claims.iter().filter(|claim| claim.service == service && claim.name == name) {
+            if let Mode::Permits { many, asked } = &claim.mode {
+                sum += u64::from(many());
+                since = since.max(*asked);
+            }
+        }
+        let limits = self.limits.borrow();
+        let may_count = |limit: &&Limit| limit.service == service && limit.until.is_none_or(|until| until >= since);
+        let greatest = limits.iter().filter(may_count).map(|limit| limit.limit).max().unwrap_or(u32::MAX);
+        if sum > u64::from(greatest) {
+            self.fail("permits_never_exceed_limit", format!("{sum} permits of {service} under a limit of {greatest}"));
+        }
+    }
+
+    /// A limit that comes back whenever nobody keeps another one.
+    pub fn limit_begins(&self, service: &'static str, limit: u32) {
+        let mut limits = self.limits.borrow_mut();
+        if !limits.iter().any(|one| one.service == service && one.write == 0) {
+            limits.push(Limit { service, limit, write: 0, is_written: false, until: None });
+        }
+    }
+
+    /// Somebody begins to write a limit: it may be in force from now on.
+    pub fn limit_asked(&self, service: &'static str, limit: u32) -> u64 {
+        let mut limits = self.limits.borrow_mut();
+        let write = limits.len() as u64 + 1;
+        limits.push(Limit { service, limit, write, is_written: false, until: None });
+        write
+    }
+
+    /// It is written: while all is calm, those that were written before it was asked for are in force no more.
+    pub fn limit_set(&self, service: &'static str, write: u64) {
+        let (now, is_calm) = (self.now(), self.is_calm());
+        for limit in self.limits.borrow_mut().iter_mut().filter(|limit| limit.service == service) {
+            if limit.is_written && limit.write < write && is_calm {
+                limit.until.get_or_insert(now);
+            }
+            limit.is_written |= limit.write == write;
+        }
+    }
+
+    // Trouble.
+
+    /// Something begins to go wrong: what was written just before may be lost with those who knew of it.
+    pub fn trouble_begins(&self) {
+        self.troubles.set(self.troubles.get() + 1);
+        self.counted.borrow_mut().clear();
+        let now = self.now();
+        for limit in self.limits.borrow_mut().iter_mut() {
+            limit.until = limit.until.filter(|until| until + SETTLED < now);
+        }
+    }
+
+    /// It is over.
+    pub fn trouble_ends(&self) {
+        self.troubles.set(self.troubles.get() - 1);
+        self.calm_from.set(self.now() + AFTERMATH);
+    }
+
+    /// Nothing goes wrong, and what did has had its consequences.
+    fn is_calm(&self) -> bool {
+        self.troubles.get() == 0 && self.now() >= self.calm_from.get()
+    }
+
+    /// The player ends where it stands.
+    pub fn killed(&self, who: u64) {
+        let now = self.now();
+        if let Some(until) = self.removing.borrow_mut().get_mut(&who) {
+            *until = now + AFTERMATH;
+        }
+        for stay in self.stays.borrow_mut().values_mut().filter(|stay| stay.who == who) {
+            stay.gone.get_or_insert(now);
+        }
+    }
+
+    // Values.
+
+    /// Somebody saw this number under this version: everybody else must.
+    pub fn value(&self, service: &'static str, name: &'static str, version: Token, value: i32) {
+        let is_calm = self.is_calm();
+        let mut values = self.values.borrow_mut();
+        let before = values.entry((service, name, version)).or_insert((value, is_calm)).0;
+        if before != value {
+            let what = format!("{service}/{name} of {version:?} was {before}, and is {value}");
+            self.fail("values_are_seen_in_order", what);
+        }
+    }
+
+    /// A value was written on condition that it was still the one before: while all is calm nobody saw one in between.
+    pub fn value_replaced(&self, service: &'static str, name: &'static str, before: Token, version: Token) {
+        let values = self.values.borrow();
+        let between = values.range((service, name, before)..(service, name, version)).skip(1);
+        if let Some(((.., one), _)) = between.into_iter().find(|(_, (_, was_calm))| *was_calm)
+            && self.is_calm()
+        {
+            let what =
+                format!("{service}/{name} of {before:?} was replaced by {version:?} though it was {one:?} by then");
+            self.fail("values_are_seen_in_order", what);
+        }
+    }
+
+    // Barriers: `barrier_opens_once`.
+
+    /// Somebody begins to remove the barrier.
+    pub fn gate_opens(&self, who: u64) {
+        self.removals.set(self.removals.get() + 1);
+        self.removing.borrow_mut().insert(who, u64::MAX);
+    }
+
+    /// And knows that it is removed, or does not.
+    pub fn gate_opened(&self, who: u64, is_known: bool) {
+        if is_known {
+            self.removing.borrow_mut().remove(&who);
+        } else {
+            self.removing.borrow_mut().insert(who, self.now() + AFTERMATH);
+        }
+    }
+
+    /// How often somebody began to; `None` while one may be under way.
+    pub fn removals(&self) -> Option<u64> {
+        let now = self.now();
+        self.removing.borrow_mut().retain(|_, until| *until > now);
+        self.removing.borrow().is_empty().then(|| self.removals.get())
+    }
+
+    /// Begins to enter a round.
+    pub fn enters(&self, who: u64) -> u64 {
+        let mut stays = self.stays.borrow_mut();
+        let stay = stays.last_key_value().map_or(0, |(stay, _)| stay + 1);
+        stays.insert(stay, Stay { who, gone: None, belief: None });
+        stay
+    }
+
+    /// Has entered: so many were entering or inside. Whoever is gone counts until the others know of it.
+    pub fn entered(&self, stay: u64, began: u64, together: u32, belief: Belief) {
+        if belief().is_none() {
+            return self.count("lost before use");
+        }
+        self.count("rounds entered");
+        let late = if self.is_calm() { SETTLED } else { 2 * AFTERMATH };
+        let mut stays = self.stays.borrow_mut();
+        let there = stays.values().filter(|stay| stay.gone.is_none_or(|gone| gone + late >= began)).count();
+        if there < together as usize {
+            self.fail("barrier_opens_once", format!("{there} have entered a round of {together}"));
+        }
+        if let Some(stay) = stays.get_mut(&stay) {
+            stay.belief = Some(belief);
+        }
+    }
+
+    /// Begins to leave; says who else is inside.
+    pub fn begins_to_leave(&self, stay: u64) -> Vec<u64> {
+        let mut stays = self.stays.borrow_mut();
+        if let Some(stay) = stays.get_mut(&stay) {
+            stay.belief = None;
+        }
+        stays.iter().filter(|(_, stay)| stay.is_inside()).map(|(stay, _)| *stay).collect()
+    }
+
+    /// Has left: nobody of those is inside who has not begun to leave.
+    pub fn left(&self, who: u64, beside: &[u64]) {
+        let stays = self.stays.borrow();
+        for other in beside.iter().filter_map(|stay| stays.get(stay)).filter(|stay| stay.is_inside()) {
+            self.fail("barrier_opens_once", format!("player {who} has left while player {} is inside", other.who));
+        }
+    }
+
+    /// Is out, from wherever it was.
+    pub fn goes_out(&self, stay: u64) {
+        if let Some(stay) = self.stays.borrow_mut().get_mut(&stay) {
+            stay.gone = Some(self.now());
+            stay.belief = None;
+        }
+    }
+
+    /// Begins to count a latch down.
+    pub fn counts_down(&self, latch: &str) {
+        *self.count_downs.borrow_mut().entry(latch.to_owned()).or_default() += 1;
+    }
+
+    /// How often somebody began to.
+    pub fn count_downs(&self, latch: &str) -> u64 {
+        self.count_downs.borrow().get(latch).copied().unwrap_or_default()
+    }
+
+    /// Has counted it down to what is left, having it open since then and asking then. While all is calm, nobody else counts
+    /// it to the same who had it open all the while.
+    pub fn counted_down(&self, who: u64, latch: &str, left: u32, since: u64, is_open: Box<dyn Fn() -> bool>) {
+        let mut counted = self.counted.borrow_mut();
+        counted.retain(|one| (one.is_open)());
+        if left == 0 || !self.is_calm() || !is_open() {
+            return;
+        }
+        for other in counted.iter().filter(|other| other.latch == latch && other.left == left) {
+            // One of the two had it open from before the other counted until now.
+            if since <= other.at {
+                let what = format!("players {} and {who} both counted {latch} down to {left}", other.who);
+                self.fail("barrier_opens_once", what);
+            }
+        }
+        counted.push(Counted { who, latch: latch.to_owned(), left, at: self.now(), is_open });
+    }
+}

@@ -1,0 +1,92 @@
+//! Whole members with the recipes in simulated time: what [`chaos`](crate::chaos) is for the core.
+//!
+//! Each run is one thread: several [`Member`](elderlock::Member)s as they ship (recipes, service, engine, core), a
+//! paused clock, a network of this crate and players who use the recipes at random. The seed decides who is polled
+//! first, what players do, what the network does and what goes wrong; the same seed is the same run.
+//!
+//! - [`Plan`] is drawn before the run; [`stage`] has the members, the network and the faults;
+//! - [`players`] play a recipe each; what they believe they put on the [`board`], which judges it;
+//! - [`tasks`] polls all of them in an order of the seed's.
+
+pub mod board;
+pub mod mutants;
+pub mod plan;
+pub mod players;
+pub mod stage;
+pub mod tasks;
+
+pub use board::Break;
+pub use plan::Plan;
+pub use players::Cast;
+
+use board::Board;
+use elderlock::simulated::{Mutant, Simulation, plant};
+use stage::Stage;
+use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::rc::Rc;
+use tasks::Tasks;
+
+/// What a run came to.
+#[derive(Clone, Debug)]
+pub struct Run {
+    /// Equal for equal runs.
+    pub digest: u64,
+    /// What did not hold.
+    pub broken: Option<Break>,
+    /// What happened how often.
+    pub counts: BTreeMap<&'static str, u64>,
+    /// Its last lines.
+    pub story: String,
+    /// How long it took by its own clock, in nanoseconds.
+    pub took: u64,
+}
+
+/// Runs a plan, with a break planted or none, and keeps so many lines of its story.
+pub fn run(plan: &Plan, lines: usize, mutant: Option<Mutant>) -> Run {
+    plant(mutant);
+    let told = catch_unwind(AssertUnwindSafe(|| tell(plan, lines)));
+    plant(None);
+    told.unwrap_or_else(|panic| {
+        let what = panic.downcast_ref::<String>().cloned();
+        let what = what.or_else(|| panic.downcast_ref::<&str>().map(|what| (*what).to_owned())).unwrap_or_default();
+        let broken = Some(Break { invariant: "no_panic", what, at: 0 });
+        Run { digest: 0, broken, counts: BTreeMap::new(), story: String::new(), took: 0 }
+    })
+}
+
+/// What must have happened somewhere in a large batch, or the batch says little.
+pub fn deeds(only: Option<Cast>) -> Vec<&'static str> {
+    let mut deeds = vec!["crashes", "leaves", "pauses", "cuts", "storms", "dropped futures", "runs that came to rest"];
+    for cast in Cast::ALL.into_iter().filter(|cast| only.is_none_or(|only| only == *cast)) {
+        deeds.extend(cast.deeds());
+    }
+    deeds
+}
+
+fn tell(plan: &Plan, lines: usize) -> Run {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .start_paused(true)
+        .build()
+        .expect("a runtime without sockets needs nothing of the system");
+    runtime.block_on(async {
+        // Outlives everything that could ask for the time.
+        let simulation = Rc::new(Simulation::new(plan.seed));
+        let clock = simulation.clone();
+        let began = simulation.now();
+        let board = Rc::new(Board::new(plan.seed, move || clock.now()));
+        let (tasks, driver) = Tasks::new(plan.seed);
+        let stage = Stage::new(plan.clone(), board.clone(), tasks.clone());
+        tasks.begin(None, stage.clone().tell());
+        tasks.begin(None, stage.watch());
+        driver.await;
+        Run {
+            digest: board.digest(),
+            broken: board.broken(),
+            counts: board.counts(),
+            story: board.story(lines),
+            took: simulation.now() - began,
+        }
+    })
+}

@@ -1,0 +1,30 @@
+//! The planted breaks of the recipes: who plays when one is hunted, and what must find it.
+
+use super::Cast;
+use elderlock::simulated::Mutant;
+
+/// By its name.
+pub fn find(name: &str) -> Result<Mutant, String> {
+    let is_it = |mutant: &Mutant| format!("{mutant:?}") == name;
+    Mutant::ALL.into_iter().find(is_it).ok_or_else(|| format!("no break is called {name}; there are {:?}", Mutant::ALL))
+}
+
+/// Something that was asked for is never answered, or never given back.
+const STUCK: &[&str] = &["no_lost_wakeup", "no_leaked_hold"];
+
+/// What is played while it is hunted, and the invariants of which one must break.
+pub fn found_by(mutant: Mutant) -> (Cast, &'static [&'static str]) {
+    match mutant {
+        Mutant::FenceWithoutMember => (Cast::Locks, &["exclusive_by_lease", "suspension_is_exclusive"]),
+        Mutant::KeepDroppedRequest | Mutant::KeepDroppedHold => (Cast::Locks, STUCK),
+        Mutant::EnterForOthers => (Cast::Mutexes, &["exclusive_by_lease"]),
+        Mutant::AskAgain | Mutant::MultiWithoutOrder | Mutant::MultiKeepsFirst => (Cast::Mutexes, STUCK),
+        Mutant::UpgradeBlindly | Mutant::ReadForWrite => (Cast::ReadWrite, &["no_writer_with_reader"]),
+        Mutant::CountOneMore | Mutant::GivenBackAndKept => (Cast::Semaphore, &["permits_never_exceed_limit"]),
+        Mutant::SetWithoutLook => (Cast::Count, &["values_are_seen_in_order"]),
+        Mutant::GateAlwaysOpen | Mutant::RoundOfOneLess | Mutant::LeaveAlone => (Cast::Barriers, BARRIER),
+        Mutant::LateComerUnseen | Mutant::LatchOneEarly | Mutant::CountDownBlindly => (Cast::Barriers, BARRIER),
+    }
+}
+
+const BARRIER: &[&str] = &["barrier_opens_once"];

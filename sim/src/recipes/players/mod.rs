@@ -1,0 +1,244 @@
+//! Who plays: for each recipe, tasks that use it as a program would, at random.
+
+mod barriers;
+mod count;
+mod locks;
+mod mutexes;
+mod read_write;
+mod semaphore;
+
+use super::board::{Belief, Mode};
+use super::stage::Stage;
+use crate::chance::Dice;
+use elderlock::{LockError, LockService, Member};
+use std::cell::RefCell;
+use std::fmt::Debug;
+use std::future::poll_fn;
+use std::pin::pin;
+use std::rc::Rc;
+use std::task::Poll;
+use std::time::Duration;
+
+/// What can be played.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Cast {
+    /// Locks, batches, suspensions, transfers and destructions of a service.
+    Locks,
+    /// Mutexes, reentrant and not, and multi locks.
+    Mutexes,
+    /// Read/write locks.
+    ReadWrite,
+    /// Semaphores.
+    Semaphore,
+    /// Shared counts.
+    Count,
+    /// Barriers, double barriers and latches.
+    Barriers,
+}
+
+impl Cast {
+    /// All of them.
+    pub const ALL: [Cast; 6] =
+        [Cast::Locks, Cast::Mutexes, Cast::ReadWrite, Cast::Semaphore, Cast::Count, Cast::Barriers];
+
+    /// As on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Cast::Locks => "locks",
+            Cast::Mutexes => "mutexes",
+            Cast::ReadWrite => "read-write",
+            Cast::Semaphore => "semaphore",
+            Cast::Count => "count",
+            Cast::Barriers => "barriers",
+        }
+    }
+
+    /// By its name.
+    pub fn find(name: &str) -> Result<Cast, String> {
+        let names = || Cast::ALL.map(Cast::name).join(", ");
+        Cast::ALL
+            .into_iter()
+            .find(|cast| cast.name() == name)
+            .ok_or_else(|| format!("nobody plays {name}; there are {}", names()))
+    }
+
+    /// What its players must have done somewhere in a large batch.
+    pub fn deeds(self) -> &'static [&'static str] {
+        match self {
+            Cast::Locks => &["locks held", "batches held", "suspensions held", "transfers asked for", "destructions"],
+            Cast::Mutexes => &["locks entered again", "multi locks held"],
+            Cast::ReadWrite => &["shares held", "upgrades", "upgrades refused", "downgrades"],
+            Cast::Semaphore => &["permits held", "limits set", "permits given back early"],
+            Cast::Count => &["counts added to", "counts set", "counts changed meanwhile"],
+            Cast::Barriers => {
+                &["gates passed", "rounds entered", "rounds left", "latches counted down", "latches passed"]
+            }
+        }
+    }
+
+    /// How many there are at each member.
+    fn players(self) -> u64 {
+        match self {
+            Cast::Locks | Cast::Mutexes | Cast::ReadWrite | Cast::Semaphore | Cast::Barriers => 3,
+            Cast::Count => 2,
+        }
+    }
+}
+
+async fn play(cast: Cast, player: &Player) {
+    match cast {
+        Cast::Locks => locks::play(player).await,
+        Cast::Mutexes => mutexes::play(player).await,
+        Cast::ReadWrite => read_write::play(player).await,
+        Cast::Semaphore => semaphore::play(player).await,
+        Cast::Count => count::play(player).await,
+        Cast::Barriers => barriers::play(player).await,
+    }
+}
+
+/// The players of a member that has joined.
+pub fn enter(stage: &Rc<Stage>, seat: usize, member: &Member) {
+    for cast in stage.plan.casts.clone() {
+        for _ in 0..cast.players() {
+            let player = Rc::new(stage.player(seat, member, cast.name()));
+            let task = async move {
+                play(cast, &player).await;
+                player.stage.done(player.number);
+            };
+            stage.tasks.begin(Some(seat), task);
+        }
+    }
+}
+
+/// After the healing: everything that can be had can be had here.
+pub async fn have_all(stage: &Rc<Stage>, member: &Member) -> Result<(), String> {
+    for cast in stage.plan.casts.clone() {
+        match cast {
+            Cast::Locks => locks::have_all(member).await?,
+            Cast::Mutexes => mutexes::have_all(member).await?,
+            Cast::ReadWrite => read_write::have_all(member).await?,
+            Cast::Semaphore => semaphore::have_all(member).await?,
+            Cast::Count => count::have_all(member).await?,
+            Cast::Barriers => barriers::have_all(member).await?,
+        }
+    }
+    Ok(())
+}
+
+/// One of those who play. What it does is drawn from the seed and its number.
+pub struct Player {
+    pub(super) stage: Rc<Stage>,
+    pub(super) seat: usize,
+    pub(super) member: Member,
+    pub(super) number: u64,
+    dice: RefCell<Dice>,
+}
+
+impl Player {
+    pub(super) fn new(stage: Rc<Stage>, seat: usize, member: Member, number: u64) -> Player {
+        let dice = RefCell::new(Dice::new(stage.plan.seed, 1_000 + number));
+        Player { stage, seat, member, number, dice }
+    }
+
+    fn below(&self, limit: u64) -> u64 {
+        self.dice.borrow_mut().below(limit)
+    }
+
+    fn millis(&self, low: u64, high: u64) -> Duration {
+        Duration::from_millis(self.dice.borrow_mut().between(low, high))
+    }
+
+    fn pick<'a, T>(&self, these: &'a [T]) -> &'a T {
+        self.dice.borrow_mut().pick(these)
+    }
+
+    /// Whether it is to begin nothing any more.
+    fn is_ending(&self) -> bool {
+        self.stage.board.ending.get()
+    }
+
+    fn note(&self, line: impl FnOnce() -> String) {
+        self.stage.board.note(|| format!("{}.{} {}", self.seat, self.number, line()));
+    }
+
+    fn count(&self, what: &'static str) {
+        self.stage.board.count(what);
+    }
+
+    /// From now on it believes in this.
+    fn claim(&self, service: &'static str, name: &str, mode: Mode, belief: Belief) {
+        self.stage.board.claim(self.number, service, name, mode, belief);
+    }
+
+    /// Does nothing for a while.
+    async fn rest(&self, low: u64, high: u64) {
+        let span = self.millis(low, high);
+        tokio::time::sleep(span).await;
+    }
+
+    /// Asks to become the grantor.
+    async fn turk(&self, service: &LockService) {
+        self.count("transfers asked for");
+        if let Some(became) = self.fickle("to become grantor", service.become_grantor().into_future()).await {
+            self.note(|| format!("asked to become grantor: {became:?}"));
+        }
+    }
+
+    /// Waits for `future`, and notes what it came to; now and then it loses patience, after so many polls or so much
+    /// time, and drops it where it stands.
+    async fn fickle<F: Future>(&self, what: &str, future: F) -> Option<F::Output> {
+        let mut polls = if self.below(8) == 0 { 1 + self.below(6) } else { u64::MAX };
+        let limit = if self.below(8) == 0 { self.millis(1, 800) } else { Duration::from_secs(1_000_000) };
+        self.stage.waits(self.number, what.to_owned());
+        let mut future = pin!(future);
+        let mut late = pin!(tokio::time::sleep(limit));
+        let output = poll_fn(|context| {
+            if polls == 0 {
+                return Poll::Ready(None);
+            }
+            if let Poll::Ready(output) = future.as_mut().poll(context) {
+                return Poll::Ready(Some(output));
+            }
+            polls -= 1;
+            if polls == 0 {
+                // Dropped at its next turn: what is on its way may meet it just before.
+                context.waker().wake_by_ref();
+            }
+            late.as_mut().poll(context).map(|()| None)
+        })
+        .await;
+        self.stage.waits(self.number, "nothing".to_owned());
+        if output.is_none() {
+            self.count("dropped futures");
+            self.note(|| format!("drops {what}"));
+        }
+        output
+    }
+}
+
+/// Notes an error.
+fn goes_on<E: Debug>(player: &Player, what: &str, error: &E) {
+    player.count("errors");
+    player.note(|| format!("{what}: {error:?}"));
+}
+
+/// A lock can be had and given back.
+async fn have(member: &Member, service: &str, name: &str) -> Result<(), String> {
+    let locks = member.lock_service(service).await.map_err(|error| error.to_string())?;
+    loop {
+        match locks.lock(name).await {
+            Ok(guard) => break guard.release().await.map_err(|error| error.to_string()),
+            // It comes back at once.
+            Err(LockError::Expelled) => tokio::time::sleep(Duration::from_millis(50)).await,
+            Err(error) => break Err(format!("{service}/{name}: {error}")),
+        }
+    }
+}
+
+/// A share of a lock can be had, and then the lock.
+async fn have_read_and_write(member: &Member, service: &str, name: &str) -> Result<(), String> {
+    let locks = member.lock_service(service).await.map_err(|error| error.to_string())?;
+    let share = locks.share(name).await.map_err(|error| format!("a share of {service}/{name}: {error}"))?;
+    drop(share);
+    have(member, service, name).await
+}

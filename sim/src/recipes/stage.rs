@@ -1,0 +1,533 @@
+//! The stage: members on their seats, the network between them, and what goes wrong.
+
+use super::board::Board;
+use super::plan::{CALM, Plan, Trouble};
+use super::players::{self, Player};
+use super::tasks::Tasks;
+use crate::chance::mix;
+use crate::network::{MS, Network};
+use elderlock::protocol::event::{Hint, Input};
+use elderlock::simulated::{Ears, Parcel, Simulated};
+use elderlock::{Member, ProcessId, Timing};
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, VecDeque};
+use std::future::poll_fn;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Poll, Waker};
+use std::time::Duration;
+
+/// A member that has not joined after so long never will: many times what a take-over takes.
+const JOIN_LIMIT: Duration = Duration::from_secs(60);
+/// After the healing every call is answered within this.
+const REST_LIMIT: Duration = Duration::from_secs(60);
+/// And every lock can be had within this.
+const LOCK_LIMIT: Duration = Duration::from_secs(20);
+/// A connection that is refused or does not open is dialled again after so long.
+const DIAL_EVERY: u64 = 200 * MS;
+
+/// The cluster's name.
+const CLUSTER: &str = "stage";
+
+/// Where a member lives, one after the other.
+struct Seat {
+    addr: SocketAddr,
+    member: Option<Member>,
+    ears: Option<Ears>,
+    frozen: bool,
+    /// What came while it was frozen: its system keeps it.
+    mailbox: Vec<Flight>,
+    /// Which process that has been started here.
+    life: u64,
+    /// It was started and has joined.
+    joined: bool,
+}
+
+/// What members want sent, until the pump takes it.
+#[derive(Default)]
+struct Postbox {
+    parcels: VecDeque<(usize, u64, Parcel)>,
+    pump: Option<Waker>,
+}
+
+struct Flight {
+    from: usize,
+    to: usize,
+    parcel: Rc<Parcel>,
+}
+
+/// See the head of the module.
+pub struct Stage {
+    /// What it is to be.
+    pub plan: Plan,
+    /// What the players claim.
+    pub board: Rc<Board>,
+    /// Everything that goes on.
+    pub tasks: Tasks,
+    network: RefCell<Network>,
+    seats: RefCell<Vec<Seat>>,
+    postbox: Arc<Mutex<Postbox>>,
+    flying: RefCell<BTreeMap<(u64, u64), Flight>>,
+    flights: Cell<u64>,
+    dials: RefCell<BTreeMap<(usize, usize), u64>>,
+    /// Players that have not come to their end, by their numbers: what they play, and what they wait for.
+    playing: RefCell<BTreeMap<u64, (usize, String)>>,
+    next_player: Cell<u64>,
+}
+
+impl Stage {
+    /// An empty stage.
+    pub fn new(plan: Plan, board: Rc<Board>, tasks: Tasks) -> Rc<Stage> {
+        let seats = (0..plan.seats)
+            .map(|seat| Seat {
+                addr: SocketAddr::from(([10, 0, 0, seat as u8 + 1], 7400)),
+                member: None,
+                ears: None,
+                frozen: false,
+                mailbox: Vec::new(),
+                life: 0,
+                joined: false,
+            })
+            .collect();
+        let mut network = Network::new(mix(&[plan.seed, 2]));
+        network.set_weather(CALM);
+        Rc::new(Stage {
+            plan,
+            board,
+            tasks,
+            network: RefCell::new(network),
+            seats: RefCell::new(seats),
+            postbox: Arc::default(),
+            flying: RefCell::default(),
+            flights: Cell::new(0),
+            dials: RefCell::default(),
+            playing: RefCell::default(),
+            next_player: Cell::new(0),
+        })
+    }
+
+    /// Tells the whole run and closes the tasks at its end.
+    pub async fn tell(self: Rc<Self>) {
+        self.tasks.begin(None, self.clone().pump());
+        for seat in 0..self.plan.seats {
+            self.start(seat);
+        }
+        if self.all_joined().await {
+            let began = self.board.now();
+            for fault in &self.plan.faults {
+                let stage = self.clone();
+                let fault = *fault;
+                self.tasks.begin(None, async move {
+                    tokio::time::sleep(Duration::from_millis(fault.at)).await;
+                    if !stage.board.ending.get() {
+                        stage.board.trouble_begins();
+                        stage.go_wrong(fault.trouble, Duration::from_millis(fault.span)).await;
+                        stage.board.trouble_ends();
+                    }
+                });
+            }
+            tokio::time::sleep(Duration::from_millis(self.plan.span)).await;
+            self.board.note(|| format!("the healing begins after {} ms", (self.board.now() - began) / MS));
+            self.heal().await;
+        } else {
+            self.board.fail("converges_after_heal", "not everybody has joined at the beginning");
+        }
+        self.tasks.close();
+    }
+
+    /// Ends the run as soon as something is broken.
+    pub async fn watch(self: Rc<Self>) {
+        while self.board.broken().is_none() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        self.tasks.close();
+    }
+
+    // Members.
+
+    /// Starts a process at the seat; its players follow when it has joined.
+    fn start(self: &Rc<Self>, seat: usize) {
+        let addrs: Vec<String> = self.seats.borrow().iter().map(|seat| seat.addr.to_string()).collect();
+        let addr = self.seats.borrow()[seat].addr;
+        let life = self.seats.borrow()[seat].life + 1;
+        let postbox = self.postbox.clone();
+        let post = Arc::new(move |parcel: Parcel| {
+            let mut postbox = postbox.lock().unwrap_or_else(PoisonError::into_inner);
+            postbox.parcels.push_back((seat, life, parcel));
+            if let Some(pump) = postbox.pump.take() {
+                pump.wake();
+            }
+        });
+        let builder = Member::builder(CLUSTER).timing(Timing::fast()).seeds(addrs);
+        let Simulated { member, timer, ears } = builder.simulate(addr, post);
+        self.board.note(|| format!("member {seat} starts as {}", member.process()));
+        {
+            let mut seats = self.seats.borrow_mut();
+            let seat = &mut seats[seat];
+            (seat.member, seat.ears, seat.frozen) = (Some(member.clone()), Some(ears.clone()), false);
+            (seat.life, seat.joined) = (life, false);
+        }
+        self.tasks.begin(Some(seat), timer);
+        let stage = self.clone();
+        self.tasks.begin(Some(seat), async move {
+            if ears.joined(JOIN_LIMIT).await {
+                stage.board.note(|| format!("member {seat} has joined"));
+                stage.seats.borrow_mut()[seat].joined = true;
+                players::enter(&stage, seat, &member);
+            }
+        });
+    }
+
+    /// The process at the seat is gone, with all that it did.
+    fn clear(&self, seat: usize) -> Option<ProcessId> {
+        let (member, ears) = {
+            let mut seats = self.seats.borrow_mut();
+            let seat = &mut seats[seat];
+            seat.joined = false;
+            seat.frozen = false;
+            seat.mailbox.clear();
+            (seat.member.take(), seat.ears.take())
+        };
+        let process = ears.as_ref().and_then(Ears::process);
+        // First the engine: what is dropped after it tells nobody anything.
+        if let Some(ears) = ears {
+            ears.kill();
+        }
+        drop(member);
+        self.tasks.end(seat);
+        self.playing.borrow_mut().retain(|player, (at, _)| {
+            if *at == seat {
+                self.board.killed(*player);
+            }
+            *at != seat
+        });
+        process
+    }
+
+    fn is_up(&self, seat: usize) -> bool {
+        self.seats.borrow()[seat].member.is_some()
+    }
+
+    /// Seats whose member is away, or has not joined again since.
+    fn away(&self) -> usize {
+        self.seats.borrow().iter().filter(|seat| !seat.joined).count()
+    }
+
+    /// Whether too many voters of the last view that anybody knows have died: then nobody can be let in, and that is right.
+    fn is_quorum_lost(&self) -> bool {
+        let members: Vec<Member> = self.seats.borrow().iter().filter_map(|seat| seat.member.clone()).collect();
+        let alive: Vec<ProcessId> = members.iter().map(Member::process).collect();
+        let views = members.iter().filter_map(|member| member.status().view);
+        let Some(view) = views.max_by_key(|view| view.number) else { return true };
+        let weigh = |is_counted: &dyn Fn(ProcessId) -> bool| {
+            let voters = view.members.iter().filter(|member| !member.ghost).enumerate();
+            voters
+                .filter(|(_, one)| is_counted(one.info.process))
+                .map(|(age, _)| if age == 0 { 3 } else { 2 })
+                .sum::<u32>()
+        };
+        2 * weigh(&|process| alive.contains(&process)) <= weigh(&|_| true)
+    }
+
+    async fn all_joined(&self) -> bool {
+        let all = async {
+            while self.away() > 0 {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        tokio::time::timeout(JOIN_LIMIT, all).await.is_ok()
+    }
+
+    // Players.
+
+    /// A player for a member, with a number of its own.
+    pub fn player(self: &Rc<Self>, seat: usize, member: &Member, plays: &str) -> Player {
+        let number = self.next_player.get() + 1;
+        self.next_player.set(number);
+        self.playing.borrow_mut().insert(number, (seat, plays.to_owned()));
+        Player::new(self.clone(), seat, member.clone(), number)
+    }
+
+    /// What the player waits for now.
+    pub fn waits(&self, player: u64, what: String) {
+        if let Some((_, waits)) = self.playing.borrow_mut().get_mut(&player) {
+            *waits = what;
+        }
+    }
+
+    /// The player has come to its end.
+    pub fn done(&self, player: u64) {
+        self.playing.borrow_mut().remove(&player);
+    }
+
+    // What goes wrong, and what is mended.
+
+    async fn go_wrong(self: &Rc<Self>, trouble: Trouble, span: Duration) {
+        let seats = self.plan.seats;
+        match trouble {
+            Trouble::Crash(seat) => {
+                // Votes that are lost for good must never be a quorum's.
+                if self.away() >= (seats - 1) / 2 || !self.is_up(seat) {
+                    return;
+                }
+                self.board.count("crashes");
+                self.board.note(|| format!("member {seat} is killed"));
+                if let Some(process) = self.clear(seat)
+                    && self.plan.vouched
+                {
+                    for other in (0..seats).filter(|other| *other != seat) {
+                        self.hint(other, Hint::Dead(process));
+                    }
+                }
+                tokio::time::sleep(span).await;
+                self.start(seat);
+            }
+            Trouble::Leave(seat) => {
+                let frozen = self.seats.borrow()[seat].frozen;
+                let member = self.seats.borrow()[seat].member.clone();
+                let Some(member) = member.filter(|_| self.away() < (seats - 1) / 2 && !frozen) else { return };
+                self.board.count("leaves");
+                self.board.note(|| format!("member {seat} leaves"));
+                self.seats.borrow_mut()[seat].joined = false;
+                let left = member.leave().await;
+                drop(member);
+                self.board.note(|| format!("member {seat} has left: {left:?}"));
+                self.clear(seat);
+                tokio::time::sleep(span).await;
+                self.start(seat);
+            }
+            Trouble::Pause(seat) => {
+                if !self.is_up(seat) || self.seats.borrow()[seat].frozen {
+                    return;
+                }
+                let life = self.seats.borrow()[seat].life;
+                self.board.count("pauses");
+                self.board.note(|| format!("member {seat} is stopped"));
+                self.seats.borrow_mut()[seat].frozen = true;
+                self.tasks.freeze(seat);
+                tokio::time::sleep(span).await;
+                if self.seats.borrow()[seat].life == life && self.is_up(seat) {
+                    self.thaw(seat);
+                }
+            }
+            Trouble::Isolate(seat) => self.cut(span, |from, to| from == seat || to == seat).await,
+            Trouble::OneWay(from, to) => self.cut(span, |a, b| a == from && b == to).await,
+            Trouble::Split(mask) => self.cut(span, |a, b| (mask >> a & 1) != (mask >> b & 1)).await,
+            Trouble::Storm(weather) => {
+                self.board.count("storms");
+                self.board.note(|| "a storm".to_owned());
+                self.network.borrow_mut().set_weather(weather);
+                tokio::time::sleep(span).await;
+                self.network.borrow_mut().set_weather(CALM);
+            }
+        }
+    }
+
+    fn thaw(&self, seat: usize) {
+        self.board.note(|| format!("member {seat} goes on"));
+        let kept = {
+            let mut seats = self.seats.borrow_mut();
+            seats[seat].frozen = false;
+            std::mem::take(&mut seats[seat].mailbox)
+        };
+        self.tasks.thaw(seat);
+        for flight in kept {
+            self.fly(self.board.now(), flight);
+        }
+        self.wake_pump();
+    }
+
+    async fn cut(&self, span: Duration, is_cut: impl Fn(usize, usize) -> bool) {
+        let seats = self.plan.seats;
+        let ways = || (0..seats).flat_map(|from| (0..seats).map(move |to| (from, to)));
+        let ways: Vec<_> = ways().filter(|(from, to)| from != to && is_cut(*from, *to)).collect();
+        self.board.count("cuts");
+        self.board.note(|| format!("cut: {ways:?}"));
+        for (from, to) in &ways {
+            self.network.borrow_mut().cut(*from, *to);
+        }
+        tokio::time::sleep(span).await;
+        if !self.board.ending.get() {
+            self.board.note(|| format!("mended: {ways:?}"));
+            for (from, to) in &ways {
+                self.network.borrow_mut().mend(*from, *to);
+            }
+        }
+    }
+
+    /// Everything is mended, everybody comes back, and what was asked is answered.
+    async fn heal(self: &Rc<Self>) {
+        self.network.borrow_mut().mend_all();
+        self.network.borrow_mut().set_weather(CALM);
+        let frozen: Vec<usize> = (0..self.plan.seats).filter(|seat| self.seats.borrow()[*seat].frozen).collect();
+        for seat in frozen {
+            self.thaw(seat);
+        }
+        // Those whose process is gone are started again by the faults that ended it.
+        if !self.all_joined().await {
+            if self.is_quorum_lost() {
+                self.board.note(|| "a quorum is lost for good".to_owned());
+                return self.board.count("quorums lost");
+            }
+            let away: Vec<usize> = (0..self.plan.seats).filter(|seat| !self.seats.borrow()[*seat].joined).collect();
+            return self.board.fail("converges_after_heal", format!("these have not joined again: {away:?}"));
+        }
+        self.board.ending.set(true);
+        self.board.note(|| "players come to their end".to_owned());
+        let rest = async {
+            while !self.playing.borrow().is_empty() {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        if tokio::time::timeout(REST_LIMIT, rest).await.is_err() {
+            let playing = self.playing.borrow().clone();
+            return self.board.fail("no_lost_wakeup", format!("still unanswered: {playing:?}"));
+        }
+        let members: Vec<Member> = self.seats.borrow().iter().filter_map(|seat| seat.member.clone()).collect();
+        for member in &members {
+            if let Err(why) = tokio::time::timeout(LOCK_LIMIT, players::have_all(self, member))
+                .await
+                .unwrap_or_else(|_| Err("no answer".to_owned()))
+            {
+                return self.board.fail("no_lost_wakeup", format!("at {} after the healing: {why}", member.process()));
+            }
+        }
+        // What was given back last is still on its way.
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        for member in &members {
+            for service in member.status().services {
+                let kept = (service.held_here, service.waiting_here, service.locks.len());
+                if kept != (0, 0, 0) {
+                    let what =
+                        format!("{} has (held, waiting, locks) {kept:?} of {}", member.process(), service.service);
+                    return self.board.fail("no_leaked_hold", what);
+                }
+            }
+        }
+        self.board.count("runs that came to rest");
+    }
+
+    // The network.
+
+    fn wake_pump(&self) {
+        if let Some(pump) = self.postbox.lock().unwrap_or_else(PoisonError::into_inner).pump.take() {
+            pump.wake();
+        }
+    }
+
+    /// Brings parcels to where they go, one in each turn.
+    async fn pump(self: Rc<Self>) {
+        loop {
+            self.collect();
+            let now = self.board.now();
+            let next = self.flying.borrow().first_key_value().map(|(at, _)| *at);
+            match next {
+                Some(at) if at.0 <= now => {
+                    let flight = self.flying.borrow_mut().remove(&at);
+                    if let Some(flight) = flight {
+                        self.deliver(flight);
+                    }
+                    // The others go on in between.
+                    tokio::task::yield_now().await;
+                }
+                next => {
+                    let sleep = async {
+                        match next {
+                            Some((at, _)) => tokio::time::sleep(Duration::from_nanos(at - now)).await,
+                            None => std::future::pending().await,
+                        }
+                    };
+                    let mut sleep = std::pin::pin!(sleep);
+                    poll_fn(|context| {
+                        let mut postbox = self.postbox.lock().unwrap_or_else(PoisonError::into_inner);
+                        postbox.pump = Some(context.waker().clone());
+                        if !postbox.parcels.is_empty() {
+                            return Poll::Ready(());
+                        }
+                        drop(postbox);
+                        sleep.as_mut().poll(context)
+                    })
+                    .await;
+                }
+            }
+        }
+    }
+
+    /// Takes what was posted and draws when it arrives.
+    fn collect(&self) {
+        loop {
+            let taken = self.postbox.lock().unwrap_or_else(PoisonError::into_inner).parcels.pop_front();
+            let Some((from, life, parcel)) = taken else { return };
+            if self.seats.borrow()[from].life != life {
+                continue;
+            }
+            let Some(to) = self.seats.borrow().iter().position(|seat| seat.addr == parcel.to) else { continue };
+            let now = self.board.now();
+            let route = self.network.borrow_mut().route(now, from, to);
+            let is_cut = self.network.borrow().is_cut(from, to);
+            let parcel = Rc::new(parcel);
+            if is_cut && let Some(process) = parcel.process {
+                self.dial_fails(from, to, Hint::Unreachable(process));
+            }
+            for at in route.arrivals.into_iter().flatten() {
+                self.fly(at, Flight { from, to, parcel: parcel.clone() });
+            }
+        }
+    }
+
+    fn fly(&self, at: u64, flight: Flight) {
+        let number = self.flights.get() + 1;
+        self.flights.set(number);
+        self.flying.borrow_mut().insert((at, number), flight);
+    }
+
+    fn deliver(&self, flight: Flight) {
+        {
+            let mut seats = self.seats.borrow_mut();
+            if seats[flight.to].frozen {
+                let to = flight.to;
+                return seats[to].mailbox.push(flight);
+            }
+        }
+        let Flight { from, to, parcel } = flight;
+        let ears = self.seats.borrow()[to].ears.clone();
+        let there = ears.as_ref().and_then(Ears::process);
+        let is_wanted = there.is_some() && parcel.process.is_none_or(|process| there == Some(process));
+        self.board.mix((self.board.now(), from, to, is_wanted));
+        self.board.mix(&parcel.packet);
+        match ears {
+            Some(ears) if is_wanted => {
+                let packet = parcel.packet.clone();
+                ears.input(Input::Received { from: parcel.from.process, addr: parcel.from.addr, packet });
+            }
+            _ => {
+                if let Some(process) = parcel.process {
+                    self.dial_fails(from, to, Hint::Refused(process));
+                }
+            }
+        }
+    }
+
+    /// Whoever dialled learns that it was in vain, but not with each packet.
+    fn dial_fails(&self, from: usize, to: usize, hint: Hint) {
+        let now = self.board.now();
+        let mut dials = self.dials.borrow_mut();
+        let due = dials.entry((from, to)).or_insert(0);
+        if now >= *due {
+            *due = now + DIAL_EVERY;
+            drop(dials);
+            self.hint(from, hint);
+        }
+    }
+
+    /// A hint, a little later.
+    fn hint(&self, seat: usize, hint: Hint) {
+        let Some(ears) = self.seats.borrow()[seat].ears.clone() else { return };
+        // As a task of that place: a stopped process hears of nothing.
+        self.tasks.begin(Some(seat), async move {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+            ears.input(Input::Hint(hint));
+        });
+    }
+}

@@ -1,0 +1,196 @@
+//! Tasks of one thread in an order that the seed chooses.
+//!
+//! tokio gives the time (paused, so that it jumps to the next timer when nobody has anything to do) and nothing else:
+//! who is woken in which order hangs on its own dice. So whoever is woken is put into a set, and the set is polled in
+//! an order drawn from the seed. Tasks belong to a place, that of the member whose process they are: a place can be
+//! frozen, as a stopped process, and ended, as a killed one.
+
+use crate::chance::mix;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Wake, Waker};
+
+type Task = Pin<Box<dyn Future<Output = ()>>>;
+
+/// Where tasks are given in, from within tasks too.
+#[derive(Clone)]
+pub struct Tasks {
+    orders: Rc<RefCell<Vec<Order>>>,
+    bell: Arc<Bell>,
+}
+
+enum Order {
+    Begin(Option<usize>, Task),
+    End(usize),
+    Freeze(usize),
+    Thaw(usize),
+    Close,
+}
+
+/// Who is woken.
+#[derive(Default)]
+struct Bell {
+    woken: Mutex<BTreeSet<u64>>,
+    driver: Mutex<Option<Waker>>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Bell {
+    fn ring(&self) {
+        let driver = lock(&self.driver).clone();
+        if let Some(driver) = driver {
+            driver.wake();
+        }
+    }
+}
+
+struct Ringer {
+    task: u64,
+    bell: Arc<Bell>,
+}
+
+impl Wake for Ringer {
+    fn wake(self: Arc<Self>) {
+        lock(&self.bell.woken).insert(self.task);
+        self.bell.ring();
+    }
+}
+
+impl Tasks {
+    /// No tasks yet, and the driver that moves them.
+    pub fn new(seed: u64) -> (Tasks, Driver) {
+        let tasks = Tasks { orders: Rc::default(), bell: Arc::default() };
+        let driver = Driver {
+            orders: tasks.orders.clone(),
+            bell: tasks.bell.clone(),
+            tasks: BTreeMap::new(),
+            frozen: BTreeMap::new(),
+            next: 0,
+            seed,
+            rounds: 0,
+            closed: false,
+        };
+        (tasks, driver)
+    }
+
+    fn order(&self, order: Order) {
+        self.orders.borrow_mut().push(order);
+        self.bell.ring();
+    }
+
+    /// Begins a task; one of a place ends with it.
+    pub fn begin(&self, place: Option<usize>, task: impl Future<Output = ()> + 'static) {
+        self.order(Order::Begin(place, Box::pin(task)));
+    }
+
+    /// Ends all tasks of a place where they stand.
+    pub fn end(&self, place: usize) {
+        self.order(Order::End(place));
+    }
+
+    /// Nobody of that place goes on until it is thawed.
+    pub fn freeze(&self, place: usize) {
+        self.order(Order::Freeze(place));
+    }
+
+    /// Takes that back.
+    pub fn thaw(&self, place: usize) {
+        self.order(Order::Thaw(place));
+    }
+
+    /// Ends everything.
+    pub fn close(&self) {
+        self.order(Order::Close);
+    }
+}
+
+/// Moves the tasks until they are closed.
+pub struct Driver {
+    orders: Rc<RefCell<Vec<Order>>>,
+    bell: Arc<Bell>,
+    tasks: BTreeMap<u64, (Option<usize>, Task)>,
+    /// By place: who was woken meanwhile.
+    frozen: BTreeMap<usize, BTreeSet<u64>>,
+    next: u64,
+    seed: u64,
+    rounds: u64,
+    closed: bool,
+}
+
+impl Driver {
+    fn obey(&mut self) {
+        loop {
+            let orders = std::mem::take(&mut *self.orders.borrow_mut());
+            if orders.is_empty() {
+                return;
+            }
+            for order in orders {
+                match order {
+                    Order::Begin(place, task) => {
+                        self.next += 1;
+                        self.tasks.insert(self.next, (place, task));
+                        lock(&self.bell.woken).insert(self.next);
+                    }
+                    Order::End(place) => {
+                        self.frozen.remove(&place);
+                        let ended: Vec<u64> =
+                            self.tasks.iter().filter(|(_, (at, _))| *at == Some(place)).map(|(id, _)| *id).collect();
+                        for task in ended {
+                            self.tasks.remove(&task);
+                        }
+                    }
+                    Order::Freeze(place) => {
+                        self.frozen.entry(place).or_default();
+                    }
+                    Order::Thaw(place) => {
+                        let woken = self.frozen.remove(&place).unwrap_or_default();
+                        lock(&self.bell.woken).extend(woken);
+                    }
+                    Order::Close => self.closed = true,
+                }
+            }
+        }
+    }
+}
+
+impl Future for Driver {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        let this = &mut *self;
+        *lock(&this.bell.driver) = Some(context.waker().clone());
+        this.obey();
+        this.rounds += 1;
+        let mut round: Vec<u64> = std::mem::take(&mut *lock(&this.bell.woken)).into_iter().collect();
+        round.sort_by_key(|task| mix(&[this.seed, this.rounds, *task]));
+        for id in round {
+            // It may have ended since it was woken.
+            let Some((place, mut task)) = this.tasks.remove(&id) else { continue };
+            if let Some(woken) = place.and_then(|place| this.frozen.get_mut(&place)) {
+                woken.insert(id);
+                this.tasks.insert(id, (place, task));
+                continue;
+            }
+            let waker = Waker::from(Arc::new(Ringer { task: id, bell: this.bell.clone() }));
+            if task.as_mut().poll(&mut Context::from_waker(&waker)).is_pending() {
+                this.tasks.insert(id, (place, task));
+            }
+            this.obey();
+            if this.closed {
+                this.tasks.clear();
+                return Poll::Ready(());
+            }
+        }
+        // One round and no more: tokio counts what a poll does, and after too much of it its parts say "later".
+        if !lock(&this.bell.woken).is_empty() {
+            context.waker().wake_by_ref();
+        }
+        Poll::Pending
+    }
+}

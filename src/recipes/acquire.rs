@@ -1,0 +1,95 @@
+//! `Acquire`: what is to be said before a recipe's lock is asked for.
+
+use crate::service::{Guard, LockBuilder, LockService};
+use std::future::IntoFuture;
+use std::pin::Pin;
+use std::time::Duration;
+
+/// A wish for the lock of a recipe. Set what you need, then await it.
+///
+/// # Cancel safety
+/// The future may be dropped at any time, even after the grant: nothing stays held or queued.
+#[must_use = "nothing is asked until this is awaited"]
+pub struct Acquire<G, E> {
+    ask: Box<dyn FnOnce(Terms) -> Asked<G, E> + Send + Sync>,
+    terms: Terms,
+}
+
+type Asked<G, E> = Pin<Box<dyn Future<Output = Result<G, E>> + Send>>;
+
+/// What every recipe's wish says.
+#[derive(Clone, Default)]
+pub(super) struct Terms {
+    pub(super) owner: u64,
+    pub(super) wait: Option<Duration>,
+    pub(super) lease: Option<Duration>,
+    pub(super) metadata: Vec<u8>,
+}
+
+impl Terms {
+    pub(super) fn lock(&self, service: &LockService, name: impl AsRef<[u8]>) -> LockBuilder<Guard> {
+        self.put(service.lock(name))
+    }
+
+    /// Says so of a request.
+    pub(super) fn put<G: crate::service::Grant>(&self, mut builder: LockBuilder<G>) -> LockBuilder<G> {
+        if let Some(limit) = self.wait {
+            builder = builder.wait(limit);
+        }
+        if let Some(lease) = self.lease {
+            builder = builder.lease(lease);
+        }
+        builder.owner(self.owner).metadata(&self.metadata)
+    }
+}
+
+impl<G, E> Acquire<G, E> {
+    pub(super) fn new<F>(terms: Terms, ask: impl FnOnce(Terms) -> F + Send + Sync + 'static) -> Self
+    where
+        F: Future<Output = Result<G, E>> + Send + 'static,
+    {
+        Acquire { ask: Box::new(move |terms| Box::pin(ask(terms))), terms }
+    }
+
+    /// Waits at most so long for the whole; without it, for ever. Zero: takes it only if it is free. See
+    /// [`LockBuilder::wait`].
+    pub fn wait(mut self, limit: Duration) -> Self {
+        self.terms.wait = Some(limit);
+        self
+    }
+
+    /// Holds at most so long, unless [extended](Guard::extend). More than zero, at most ten years; without it, until
+    /// all is given back or lost.
+    pub fn lease(mut self, lease: Duration) -> Self {
+        self.terms.lease = Some(lease);
+        self
+    }
+
+    /// What others may read about the holder: up to 4096 bytes.
+    pub fn metadata(mut self, metadata: impl AsRef<[u8]>) -> Self {
+        self.terms.metadata = metadata.as_ref().to_vec();
+        self
+    }
+
+    pub(super) fn owned_by(mut self, owner: u64) -> Self {
+        self.terms.owner = owner;
+        self
+    }
+}
+
+impl<G, E> IntoFuture for Acquire<G, E> {
+    type Output = Result<G, E>;
+    type IntoFuture = Pin<Box<dyn Future<Output = Result<G, E>> + Send>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        (self.ask)(self.terms)
+    }
+}
+
+impl<G, E> std::fmt::Debug for Acquire<G, E> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let mut text = f.debug_struct("Acquire");
+        text.field("owner", &self.terms.owner).field("wait", &self.terms.wait).field("lease", &self.terms.lease);
+        text.finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,77 @@
+//! `Mutex`: a lock that nobody enters again.
+
+use super::acquire::{Acquire, Terms};
+use super::owner::Owner;
+use crate::protocol::{InvalidName, LockName};
+use crate::service::{Guard, LockError, LockService, LossWatch};
+use std::sync::{Arc, Mutex as StdMutex, PoisonError};
+
+/// A lock that is not reentrant: whoever has it and asks for it again waits for himself, or until his limit ends. There
+/// is one guard of it in the cluster at a time.
+///
+/// It is the lock of that name, as of [`LockService::lock`], and remembers whether a guard that it gave is held. Clones
+/// remember together. A guard outlives this value.
+///
+/// Curator: `InterProcessSemaphoreMutex`; there four writes with a quorum to take it and give it back, here one question.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # use std::time::Duration;
+/// let member = elderlock::Member::local().await?;
+/// let mutex = elderlock::Mutex::new(&member.lock_service("inventory").await?, "sku-42");
+/// let guard = mutex.acquire().wait(Duration::from_secs(3)).await?;
+/// assert!(mutex.acquire().wait(Duration::from_millis(5)).await.unwrap_err().is_timeout());
+/// assert!(mutex.is_acquired());
+/// guard.release().await?;
+/// assert!(!mutex.is_acquired());
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Debug)]
+pub struct Mutex {
+    service: LockService,
+    name: Result<LockName, InvalidName>,
+    /// The hold that it gave last.
+    last: Arc<StdMutex<Option<LossWatch>>>,
+}
+
+impl Mutex {
+    /// The mutex that is the lock `name` of the service: 1 to 4096 bytes of any value. Asks nobody; a name out of range
+    /// is an error of [`acquire`](Mutex::acquire).
+    pub fn new(service: &LockService, name: impl AsRef<[u8]>) -> Self {
+        Mutex { service: service.clone(), name: LockName::new(name.as_ref()), last: Arc::default() }
+    }
+
+    /// Waits in line for the lock.
+    ///
+    /// # Errors
+    /// [`LockError`]; in every case nothing more is held than before, and nothing is queued.
+    ///
+    /// # Cancel safety
+    /// The future may be dropped at any time, even after the grant: nothing stays held or queued.
+    ///
+    /// Curator: `InterProcessSemaphoreMutex.acquire`, with and without a limit.
+    pub fn acquire(&self) -> Acquire<Guard, LockError> {
+        let (service, name, last) = (self.service.clone(), self.name.clone(), self.last.clone());
+        Acquire::new(Terms::default(), async move |terms: Terms| {
+            let guard = terms.lock(&service, name?.as_bytes()).await?;
+            *last.lock().unwrap_or_else(PoisonError::into_inner) = Some(guard.watch());
+            Ok(guard)
+        })
+    }
+
+    /// Whether a guard that this value or a clone of it gave is held at this instant. Asks nobody.
+    ///
+    /// Curator: `isAcquiredInThisProcess`, which says yes until it is told to release, also after the session.
+    pub fn is_acquired(&self) -> bool {
+        let last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        last.as_ref().is_some_and(|watch| watch.reason().is_none())
+    }
+}
+
+impl Acquire<Guard, LockError> {
+    /// On whose behalf it is asked: counts for [suspensions](LockService::suspend) only, see
+    /// [`LockBuilder::owner`](crate::LockBuilder::owner). It opens no lock that the owner has.
+    pub fn owner(self, owner: Owner) -> Self {
+        self.owned_by(owner.number())
+    }
+}

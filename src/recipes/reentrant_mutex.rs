@@ -1,0 +1,153 @@
+//! `ReentrantMutex`: a lock that its owner enters again.
+
+use super::acquire::{Acquire, Terms};
+use super::owner::Owner;
+use crate::protocol::{InvalidName, LockName};
+use crate::runtime::planted;
+use crate::service::{ExtendError, Guard, LockError, LockService, Lost};
+use std::future::IntoFuture;
+
+/// A lock that belongs to an [`Owner`]: whoever acts for the owner that has it enters at once, without asking anybody.
+///
+/// Each [`acquire`](ReentrantMutex::acquire) gives a [`Guard`] of the one hold, all with the same token. The guards may be
+/// released in any order, by any task; the lock is free when the last of them is gone. Who has no guard cannot release it.
+/// Guards outlive this value, which is a name and no more: any number of them, made anywhere in the process from the
+/// same member and service, are the same mutex.
+///
+/// When the hold is lost (its lease, the member's lease, the service destroyed), all its guards fail together, and the owner cannot
+/// enter until they are dropped: whoever would enter would believe to have what the others lost.
+///
+/// It is the lock of that name: [`LockService::lock`], [`Mutex`](crate::Mutex) and batches exclude it, wait in the same line, and
+/// [`inspect`](LockService::inspect) tells who holds it and who waits. Fairness, what happens when the grantor dies, and
+/// suspension by owner are those of locks.
+///
+/// Curator: `InterProcessMutex`, whose owner is the thread and whose reentry works by way of the same instance only.
+/// Its `getParticipantNodes` is [`inspect`](LockService::inspect).
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use elderlock::{Owner, ReentrantMutex};
+/// # use std::time::Duration;
+/// let member = elderlock::Member::local().await?;
+/// let stock = member.lock_service("inventory").await?;
+/// let (mutex, till) = (ReentrantMutex::new(&stock, "sku-42"), Owner::new());
+///
+/// let outer = mutex.acquire(till).wait(Duration::from_secs(2)).await?;
+/// let inner = mutex.acquire(till).await?;
+/// assert_eq!((mutex.depth(till), inner.fence()?), (2, outer.fence()?));
+/// assert!(mutex.acquire(Owner::new()).wait(Duration::from_millis(5)).await.unwrap_err().is_timeout());
+/// outer.release().await?;
+/// assert!(mutex.is_held());
+/// inner.release().await?;
+/// assert!(!mutex.is_held());
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Debug)]
+pub struct ReentrantMutex {
+    service: LockService,
+    name: Result<LockName, InvalidName>,
+}
+
+impl ReentrantMutex {
+    /// The mutex that is the lock `name` of the service: 1 to 4096 bytes of any value. Asks nobody; a name out of range
+    /// is an error of [`acquire`](ReentrantMutex::acquire).
+    pub fn new(service: &LockService, name: impl AsRef<[u8]>) -> Self {
+        ReentrantMutex { service: service.clone(), name: LockName::new(name.as_ref()) }
+    }
+
+    /// Enters if the owner has the lock, else waits in line for it.
+    ///
+    /// Several tasks of one owner may ask at the same time: as soon as one of them is granted the lock, all enter. Each of
+    /// them has a place in line of its own until then, so if one gives up, the others wait on.
+    ///
+    /// A lease counts from the grant; given when the lock is entered again, it [extends](Guard::extend) the hold's, and is
+    /// without effect on a hold without one. Metadata is that of the request that was granted.
+    ///
+    /// # Errors
+    /// [`EnterError`]; in every case nothing more is held than before, and nothing is queued.
+    ///
+    /// # Cancel safety
+    /// The future may be dropped at any time: nothing stays held or queued, and what the owner had it has.
+    ///
+    /// Curator: `InterProcessMutex.acquire`, with and without a limit.
+    pub fn acquire(&self, owner: Owner) -> Acquire<Guard, EnterError> {
+        let (service, name) = (self.service.clone(), self.name.clone());
+        let terms = Terms { owner: owner.number(), ..Terms::default() };
+        Acquire::new(terms, async move |terms| enter(service, name, terms).await)
+    }
+
+    /// Whether the lock is held at this instant by any owner of this member, by way of any value of this type. Asks nobody. What
+    /// other members hold, or plain locks, it does not know: see [`inspect`](LockService::inspect).
+    ///
+    /// Curator: `isAcquiredInThisProcess`.
+    pub fn is_held(&self) -> bool {
+        self.name.as_ref().is_ok_and(|name| self.service.is_claimed(name))
+    }
+
+    /// Whether the owner holds the lock at this instant.
+    ///
+    /// Curator: `isOwnedByCurrentThread`.
+    pub fn is_held_by(&self, owner: Owner) -> bool {
+        self.depth(owner) > 0
+    }
+
+    /// How many guards the owner has, 0 if it does not hold the lock at this instant, or has lost it.
+    ///
+    /// Curator: the `lockCount`, which is not public.
+    pub fn depth(&self, owner: Owner) -> usize {
+        self.name.as_ref().map_or(0, |name| self.service.claimed_depth(name, owner.number()))
+    }
+}
+
+async fn enter(service: LockService, name: Result<LockName, InvalidName>, terms: Terms) -> Result<Guard, EnterError> {
+    let name = name.map_err(LockError::from)?;
+    let claim = service.claim(&name, if planted!(EnterForOthers) { 0 } else { terms.owner });
+    if planted!(AskAgain) {
+        return Ok(terms.lock(&service, name.as_bytes()).await?);
+    }
+    let guard = match claim.enter()? {
+        Some(guard) => guard,
+        None => tokio::select! {
+            // In this order: whoever was told of another's grant has no use for his own place.
+            biased;
+            guard = claim.entered() => guard,
+            granted = terms.lock(&service, name.as_bytes()).into_future() => {
+                let guard = granted?;
+                claim.give(&guard);
+                return Ok(guard);
+            }
+        },
+    };
+    match terms.lease.map(|lease| guard.extend(lease)) {
+        None | Some(Ok(())) => Ok(guard),
+        Some(Err(ExtendError::InvalidLease(error))) => Err(LockError::from(error).into()),
+        Some(Err(ExtendError::Lost(lost))) => Err(lost.into()),
+    }
+}
+
+/// Why [`ReentrantMutex::acquire`] failed. Nothing more is held than before, and nothing is queued.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum EnterError {
+    /// The lock was not granted.
+    #[error(transparent)]
+    Lock(#[from] LockError),
+    /// The owner has guards of a hold that is lost: drop them, then ask again.
+    #[error("the owner has lost the lock and still has guards of it: {0}")]
+    Lost(#[from] Lost),
+}
+
+impl EnterError {
+    /// Whether the wait limit was reached.
+    pub fn is_timeout(&self) -> bool {
+        matches!(self, EnterError::Lock(error) if error.is_timeout())
+    }
+
+    /// Whether a hold, or the member, was lost.
+    pub fn is_lost(&self) -> bool {
+        match self {
+            EnterError::Lock(error) => error.is_lost(),
+            EnterError::Lost(_) => true,
+        }
+    }
+}

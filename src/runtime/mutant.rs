@@ -1,0 +1,85 @@
+//! Deliberate breaks of what is above the core, to prove that the simulation of whole members can fail. Each is a
+//! mistake that somebody could make. They work only with `--cfg elderlock_mutants` and the feature `simulated`; where
+//! one is planted, the code says `planted!`. Those of the core are in `protocol/mutant.rs`.
+
+use std::cell::Cell;
+
+thread_local! {
+    static PLANTED: Cell<Option<Mutant>> = const { Cell::new(None) };
+}
+
+/// One deliberate break.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Mutant {
+    /// A guard looks at the lock's lease and not at the member's.
+    FenceWithoutMember,
+    /// A request that is dropped while it waits is not given back.
+    KeepDroppedRequest,
+    /// The last guard of a hold does not give it back.
+    KeepDroppedHold,
+    /// A reentrant mutex lets every owner of its member in while one of them has it.
+    EnterForOthers,
+    /// A reentrant mutex that its owner has is asked for anew.
+    AskAgain,
+    /// A multi lock takes its services in the order in which they were named.
+    MultiWithoutOrder,
+    /// A multi lock whose wait ends keeps the locks that it had.
+    MultiKeepsFirst,
+    /// A share that was refused to become the lock is given out as the lock.
+    UpgradeBlindly,
+    /// A read/write lock gives a share to whoever asks to write.
+    ReadForWrite,
+    /// Whoever has permits believes in one more than were granted.
+    CountOneMore,
+    /// Permits that were given back early are still there for whoever had them.
+    GivenBackAndKept,
+    /// A conditional change of a count is made whatever the count is.
+    SetWithoutLook,
+    /// Who waits at a barrier looks at nothing.
+    GateAlwaysOpen,
+    /// A round of a double barrier begins with one less than it takes.
+    RoundOfOneLess,
+    /// Whoever leaves a round does not wait for the others.
+    LeaveAlone,
+    /// Whoever comes late into a round does not keep it open.
+    LateComerUnseen,
+    /// A latch opens at one.
+    LatchOneEarly,
+    /// A count-down writes what it has seen, less one, whatever the count is.
+    CountDownBlindly,
+}
+
+impl Mutant {
+    /// All of them.
+    pub const ALL: [Mutant; 18] = [
+        Mutant::FenceWithoutMember,
+        Mutant::KeepDroppedRequest,
+        Mutant::KeepDroppedHold,
+        Mutant::EnterForOthers,
+        Mutant::AskAgain,
+        Mutant::MultiWithoutOrder,
+        Mutant::MultiKeepsFirst,
+        Mutant::UpgradeBlindly,
+        Mutant::ReadForWrite,
+        Mutant::CountOneMore,
+        Mutant::GivenBackAndKept,
+        Mutant::SetWithoutLook,
+        Mutant::GateAlwaysOpen,
+        Mutant::RoundOfOneLess,
+        Mutant::LeaveAlone,
+        Mutant::LateComerUnseen,
+        Mutant::LatchOneEarly,
+        Mutant::CountDownBlindly,
+    ];
+}
+
+/// Plants a break on this thread, or takes it out again.
+pub fn plant(mutant: Option<Mutant>) {
+    PLANTED.set(mutant);
+}
+
+/// Whether it is the one that is planted.
+#[cfg(elderlock_mutants)]
+pub(crate) fn is_planted(mutant: Mutant) -> bool {
+    PLANTED.get() == Some(mutant)
+}

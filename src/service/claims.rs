@@ -1,0 +1,127 @@
+//! `Claims`: whom the locks of a service belong to here, so that an owner who has one enters it again.
+
+use super::guard::{Guard, Hold, LossWatch, Lost};
+use super::lock_service::Inner;
+use crate::protocol::LockName;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use tokio::sync::Notify;
+
+/// The claims of one service at this member, by lock and owner. What nobody has or asks for takes no room.
+#[derive(Default)]
+pub(super) struct Claims(Mutex<BTreeMap<(LockName, u64), Entry>>);
+
+struct Entry {
+    slot: Arc<Slot>,
+    /// Those who ask, and the hold.
+    claims: usize,
+}
+
+#[derive(Default)]
+struct Slot {
+    held: Mutex<Option<Held>>,
+    /// The owner was granted the lock.
+    granted: Notify,
+}
+
+/// What a slot knows of the hold. It does not keep it.
+#[derive(Clone)]
+struct Held {
+    hold: Weak<Hold>,
+    watch: LossWatch,
+}
+
+impl Claims {
+    fn entries(&self) -> MutexGuard<'_, BTreeMap<(LockName, u64), Entry>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    #[cfg(test)]
+    pub(super) fn kept(&self) -> usize {
+        self.entries().len()
+    }
+
+    /// How many guards the owner has of the lock: 0 if it does not hold it at this instant.
+    pub(super) fn depth(&self, name: &LockName, owner: u64) -> usize {
+        let slot = self.entries().get(&(name.clone(), owner)).map(|entry| entry.slot.clone());
+        slot.map_or(0, |slot| slot.depth())
+    }
+
+    /// Whether any owner holds the lock at this instant.
+    pub(super) fn is_held(&self, name: &LockName) -> bool {
+        let (first, last) = ((name.clone(), 0), (name.clone(), u64::MAX));
+        let slots: Vec<_> = self.entries().range(first..=last).map(|(_, entry)| entry.slot.clone()).collect();
+        slots.iter().any(|slot| slot.depth() > 0)
+    }
+}
+
+impl Slot {
+    fn held(&self) -> MutexGuard<'_, Option<Held>> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn depth(&self) -> usize {
+        // Asked with no lock taken: whoever finds a lease ended wakes those who wait for that.
+        let held = self.held().clone();
+        held.filter(|held| held.watch.reason().is_none()).map_or(0, |held| held.hold.strong_count())
+    }
+}
+
+/// An owner's claim to a lock: that of somebody who asks, or of the hold, with which it goes.
+pub(crate) struct Claim {
+    service: Arc<Inner>,
+    key: (LockName, u64),
+    slot: Arc<Slot>,
+}
+
+impl Claim {
+    pub(super) fn new(service: Arc<Inner>, name: LockName, owner: u64) -> Claim {
+        let key = (name, owner);
+        let mut entries = service.claims.entries();
+        let entry = entries.entry(key.clone()).or_insert_with(|| Entry { slot: Arc::default(), claims: 0 });
+        entry.claims += 1;
+        let slot = entry.slot.clone();
+        drop(entries);
+        Claim { service, key, slot }
+    }
+
+    /// Another guard of the hold that the owner has; none if it has none.
+    pub(crate) fn enter(&self) -> Result<Option<Guard>, Lost> {
+        let hold = self.slot.held().as_ref().and_then(|held| held.hold.upgrade());
+        hold.map(|hold| hold.fence().map(|_| Guard::new(hold))).transpose()
+    }
+
+    /// The lock was granted to the owner: whoever asks in its name enters from now on.
+    pub(crate) fn give(self, guard: &Guard) {
+        let slot = self.slot.clone();
+        *slot.held() = Some(Held { hold: Arc::downgrade(guard.hold()), watch: guard.watch() });
+        guard.hold().belongs_to(self);
+        slot.granted.notify_waiters();
+    }
+
+    /// Another guard of the hold that the owner has, as soon as it has one that is good.
+    pub(crate) async fn entered(&self) -> Guard {
+        let mut granted = std::pin::pin!(self.slot.granted.notified());
+        loop {
+            // Enabled before the question, or a grant between question and wait would be missed.
+            granted.as_mut().enable();
+            if let Ok(Some(guard)) = self.enter() {
+                return guard;
+            }
+            granted.as_mut().await;
+            granted.set(self.slot.granted.notified());
+        }
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        let mut entries = self.service.claims.entries();
+        if let Some(entry) = entries.get_mut(&self.key) {
+            entry.claims -= 1;
+            if entry.claims == 0 {
+                entries.remove(&self.key);
+            }
+        }
+    }
+}

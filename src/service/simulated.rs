@@ -1,0 +1,135 @@
+//! Members of a simulation: the service, the engine and the core that ship, on one thread, with a network, a time and a
+//! chance that the simulation gives them. For `elderlock-sim recipes`; outside of semver.
+
+use super::builder::{MemberBuilder, until_ready};
+use super::member::Member;
+use crate::protocol::{Input, MemberInfo, Packet, ProcessId};
+use crate::runtime::engine::{Closed, Engine, EngineOptions, draw_process};
+use crate::runtime::{Network, Outbox, clock, simulated};
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
+
+pub use crate::runtime::mutant::{Mutant, plant};
+
+/// While it lives, this thread has simulated time and simulated chance. To be made in a tokio runtime of this thread
+/// whose clock is paused.
+#[derive(Debug)]
+pub struct Simulation(());
+
+impl Simulation {
+    /// Begins.
+    pub fn new(seed: u64) -> Simulation {
+        simulated::begin(seed);
+        Simulation(())
+    }
+
+    /// Nanoseconds by the clock that all members read.
+    pub fn now(&self) -> u64 {
+        clock::now().as_nanos()
+    }
+}
+
+impl Drop for Simulation {
+    fn drop(&mut self) {
+        simulated::end();
+    }
+}
+
+/// A packet that a member wants sent.
+#[derive(Debug)]
+pub struct Parcel {
+    /// Who sends it, in its present incarnation.
+    pub from: MemberInfo,
+    /// Where to.
+    pub to: SocketAddr,
+    /// For this process only, if it says so.
+    pub process: Option<ProcessId>,
+    /// What.
+    pub packet: Packet,
+}
+
+/// Takes what a member wants sent. Called under the engine's lock: it keeps the parcel and calls no member.
+pub type Post = Arc<dyn Fn(Parcel) + Send + Sync>;
+
+/// A member of a simulation, that nothing moves but who polls it.
+pub struct Simulated {
+    /// The member, as every program has it. It has not joined yet.
+    pub member: Member,
+    /// Its timer task: to be polled, and to be dropped when the process ends.
+    pub timer: Pin<Box<dyn Future<Output = ()> + Send>>,
+    /// Where what arrives is put in.
+    pub ears: Ears,
+}
+
+/// A member's ears. They do not keep it alive.
+#[derive(Clone)]
+pub struct Ears {
+    engine: Weak<Engine>,
+}
+
+impl Ears {
+    /// Who lives there now; `None`: nobody.
+    pub fn process(&self) -> Option<ProcessId> {
+        let engine = self.engine.upgrade()?;
+        engine.phase().borrow().closed.is_none().then(|| engine.process())
+    }
+
+    /// Something arrives.
+    pub fn input(&self, input: Input) {
+        if let Some(engine) = self.engine.upgrade() {
+            crate::runtime::Inbox::input(&*engine, input);
+        }
+    }
+
+    /// Waits until the member has joined. False: not within `limit`, or it has left.
+    pub async fn joined(&self, limit: Duration) -> bool {
+        match self.engine.upgrade() {
+            Some(engine) => until_ready(&engine, limit).await,
+            None => false,
+        }
+    }
+
+    /// The process ends, without a word to anybody.
+    pub fn kill(&self) {
+        if let Some(engine) = self.engine.upgrade() {
+            engine.close(Closed::Broken);
+        }
+    }
+}
+
+impl MemberBuilder {
+    /// Sets the member up at `addr`, in a [`Simulation`]. Its seeds are addresses.
+    pub fn simulate(&self, addr: SocketAddr, post: Post) -> Simulated {
+        // On a thread without a simulation the system draws it; it has always given bytes so far.
+        let process = draw_process().unwrap_or(ProcessId(u128::from(addr.port())));
+        let me = MemberInfo { process, addr, host: None };
+        let seeds: BTreeSet<SocketAddr> = self.seeds_given().iter().filter_map(|seed| seed.parse().ok()).collect();
+        let config = self.config(me.clone(), seeds);
+        let network = Arc::new(Wire { me: Mutex::new(me), post });
+        let engine = Engine::new(EngineOptions { config, network, disk: None });
+        let timer = Box::pin(engine.run(async {}));
+        let ears = Ears { engine: Arc::downgrade(&engine) };
+        Simulated { member: Member::new(self.cluster().to_owned(), engine, None), timer, ears }
+    }
+}
+
+struct Wire {
+    me: Mutex<MemberInfo>,
+    post: Post,
+}
+
+impl Outbox for Wire {
+    fn send(&self, to: SocketAddr, process: Option<ProcessId>, packet: Packet) {
+        let from = self.me.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        (self.post)(Parcel { from, to, process, packet });
+    }
+}
+
+impl Network for Wire {
+    fn reborn(&self, me: MemberInfo) {
+        *self.me.lock().unwrap_or_else(PoisonError::into_inner) = me;
+    }
+}

@@ -1,0 +1,230 @@
+//! `MultiLock` over real members, each in a runtime of its own, with sockets on the loopback interface.
+
+// `poll_k_then_drop` is given futures to poll, not to await.
+#![allow(clippy::async_yields_async)]
+
+#[path = "support/local.rs"]
+#[allow(dead_code, reason = "each test file uses a part of it")]
+mod local;
+
+use elderlock::{FenceError, LockError, LockService, LostReason, Member, MultiLock, MultiLockError, ReleaseError};
+use local::{HANG, Local, MS, left_over, poll_k_then_drop, soon, until};
+use std::future::IntoFuture;
+use std::time::{Duration, Instant};
+use tokio::task::JoinSet;
+
+async fn two_services(member: &Member) -> (LockService, LockService) {
+    let accounts = member.lock_service("accounts").await.expect("a good name");
+    let orders = member.lock_service("orders").await.expect("a good name");
+    (accounts, orders)
+}
+
+/// Curator `InterProcessMultiLock.acquire`: all are held, and `release` gives all back.
+#[tokio::test]
+async fn locks_of_several_services_are_held_and_given_back_together() {
+    let local = Local::start(2).await;
+    let (accounts, orders) = two_services(&local.members[0]).await;
+    let (of_other, orders_of_other) = two_services(&local.members[1]).await;
+    // In no order, and one of them twice.
+    let multi = MultiLock::new().with(&orders, ["17"]).with(&accounts, ["bob", "alice"]).with(&orders, ["4", "17"]);
+    let all = soon(multi.acquire().metadata("transfer")).await.expect("granted");
+    let tokens: Vec<_> = all.tokens().map(|(service, name, _)| (service, name)).collect();
+    let expected = [("accounts", &b"alice"[..]), ("accounts", b"bob"), ("orders", b"17"), ("orders", b"4")];
+    assert_eq!(tokens, expected);
+    for (service, name, token) in all.tokens() {
+        assert_eq!(all.fence(service, name), Ok(token));
+    }
+    assert_eq!(all.fence("orders", "alice"), Err(FenceError::NotInBatch));
+    assert_eq!(all.fence("elsewhere", "17"), Err(FenceError::NotInBatch));
+    for (service, name) in [(&of_other, "alice"), (&of_other, "bob"), (&orders_of_other, "17"), (&orders_of_other, "4")]
+    {
+        let held = soon(service.try_lock(name)).await.unwrap_err();
+        assert_eq!(held.holder().expect("somebody has it").metadata.as_bytes(), b"transfer");
+    }
+    assert_eq!(all.protect(async { 7 }).await, Ok(7));
+    all.release().await.expect("held");
+    until(|| local.members.iter().all(|member| left_over(member) == (0, 0))).await;
+    // The value may be used again.
+    soon(multi.acquire()).await.expect("granted").release().await.expect("held");
+}
+
+/// Curator `InterProcessMultiLock`: two that name the same locks in different orders wait for each other for ever.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn multi_locks_put_together_in_any_order_never_wait_for_each_other() {
+    let local = Local::start(3).await;
+    let mut tasks = JoinSet::new();
+    for number in 0..12 {
+        let (accounts, orders) = two_services(&local.members[number % 3]).await;
+        tasks.spawn(async move {
+            let multi = match number % 4 {
+                0 => MultiLock::new().with(&accounts, ["a", "b"]).with(&orders, ["x", "y"]),
+                1 => MultiLock::new().with(&orders, ["y", "x"]).with(&accounts, ["b", "a"]),
+                2 => MultiLock::new().with(&orders, ["x"]).with(&accounts, ["b"]).with(&orders, ["y"]),
+                _ => MultiLock::new().with(&accounts, ["a"]).with(&orders, ["y"]),
+            };
+            for _ in 0..5 {
+                let all = soon(multi.acquire()).await.expect("granted");
+                tokio::task::yield_now().await;
+                all.release().await.expect("held");
+            }
+        });
+    }
+    while let Some(task) = tasks.join_next().await {
+        task.expect("no panic");
+    }
+}
+
+/// Curator `InterProcessMultiLock.acquire(time)`: gives each lock the whole limit.
+#[tokio::test]
+async fn one_limit_holds_for_the_whole_and_what_came_earlier_is_given_back() {
+    let local = Local::start(2).await;
+    let (accounts, orders) = two_services(&local.members[0]).await;
+    let (of_other, orders_of_other) = two_services(&local.members[1]).await;
+    // The first comes shortly before the limit, the second between the limit and twice the limit.
+    let second = soon(orders_of_other.lock("17").lease(3600 * MS)).await.expect("granted");
+    let first = soon(of_other.lock("alice").lease(1800 * MS)).await.expect("granted");
+    let multi = MultiLock::new().with(&accounts, ["alice", "bob"]).with(&orders, ["17"]);
+    let waiting = tokio::spawn(multi.acquire().wait(2000 * MS).into_future());
+    soon(first.lost()).await;
+    drop(first);
+    let error = soon(waiting).await.expect("no panic").unwrap_err();
+    assert!(error.is_timeout() && !error.is_lost(), "{error}");
+    assert_eq!(error, MultiLockError::Lock { service: "orders".into(), error: LockError::TimedOut });
+    until(|| left_over(&local.members[0]) == (0, 0)).await;
+    soon(of_other.lock_all(["alice", "bob"])).await.expect("given back").release().await.expect("held");
+    drop(second);
+
+    let kept = soon(orders_of_other.lock("17")).await.expect("granted");
+    let error = soon(multi.acquire().wait(Duration::ZERO)).await.unwrap_err();
+    assert!(error.is_timeout(), "{error}");
+    kept.release().await.expect("held");
+    until(|| left_over(&local.members[0]) == (0, 0)).await;
+    soon(multi.acquire().wait(Duration::ZERO)).await.expect("all are free").release().await.expect("held");
+}
+
+#[tokio::test]
+async fn the_loss_of_one_is_the_loss_of_all() {
+    let member = Member::local().await.expect("a local member");
+    let (accounts, orders) = two_services(&member).await;
+    let multi = MultiLock::new().with(&accounts, ["alice"]).with(&orders, ["17"]);
+    let all = multi.acquire().await.expect("granted");
+    let mut lost = Box::pin(all.lost());
+    assert!(local::poll_once(lost.as_mut()).is_pending());
+    orders.destroy().await.expect("destroyed");
+    assert_eq!(soon(lost).await, LostReason::Destroyed);
+    let error = all.fence("accounts", "alice").unwrap_err();
+    assert!(error.is_lost(), "accounts is held, but not all are");
+    assert_eq!(all.protect(std::future::pending::<()>()).await.unwrap_err().reason, LostReason::Destroyed);
+    assert!(all.extend(HANG).unwrap_err().is_lost());
+    assert!(accounts.try_lock("alice").await.is_err(), "until it is given back");
+    assert_eq!(all.release().await, Err(ReleaseError::Lost(LostReason::Destroyed)));
+    accounts.try_lock("alice").await.expect("given back").release().await.expect("held");
+    let error = multi.acquire().await.unwrap_err();
+    assert_eq!(error, MultiLockError::Lock { service: "orders".into(), error: LockError::Destroyed });
+    assert_eq!(left_over(&member), (0, 0));
+}
+
+#[tokio::test]
+async fn what_is_lost_while_a_later_service_is_waited_for_ends_the_waiting() {
+    let member = Member::local().await.expect("a local member");
+    let (accounts, orders) = two_services(&member).await;
+    let held = orders.lock("17").await.expect("granted");
+    let multi = MultiLock::new().with(&accounts, ["alice"]).with(&orders, ["17"]);
+    let waiting = tokio::spawn(multi.acquire().into_future());
+    until(|| left_over(&member) == (2, 1)).await;
+    accounts.destroy().await.expect("destroyed");
+    let error = soon(waiting).await.expect("no panic").unwrap_err();
+    assert!(error.is_lost());
+    assert!(
+        matches!(&error, MultiLockError::Lost { service, lost } if service == "accounts" && lost.reason == LostReason::Destroyed)
+    );
+    until(|| left_over(&member) == (1, 0)).await;
+    held.release().await.expect("held");
+}
+
+#[tokio::test]
+async fn a_lease_counts_from_the_last_grant_and_outlasts_the_waiting() {
+    let member = Member::local().await.expect("a local member");
+    let (accounts, orders) = two_services(&member).await;
+    let held = orders.lock("17").lease(2500 * MS).await.expect("granted");
+    let multi = MultiLock::new().with(&accounts, ["alice"]).with(&orders, ["17"]);
+    // Longer than the lease, which would be over when the second is granted.
+    let waiting = tokio::spawn(multi.acquire().lease(1500 * MS).into_future());
+    soon(held.lost()).await;
+    let begun = Instant::now();
+    drop(held);
+    let all = soon(waiting).await.expect("no panic").expect("granted");
+    all.fence("accounts", "alice").expect("held");
+    assert_eq!(soon(all.lost()).await, LostReason::LeaseEnded);
+    assert!(begun.elapsed() >= 1500 * MS);
+    drop(all);
+    assert!(matches!(
+        multi.acquire().lease(Duration::ZERO).await,
+        Err(MultiLockError::Lock { error: LockError::InvalidLease(_), .. })
+    ));
+    assert_eq!(left_over(&member), (0, 0));
+}
+
+#[tokio::test]
+async fn what_cannot_be_asked_for_is_said_and_nothing_is_held() {
+    let (member, other) = (Member::local().await.expect("local"), Member::local().await.expect("local"));
+    let (accounts, orders) = two_services(&member).await;
+    let (of_other, _) = two_services(&other).await;
+    assert_eq!(MultiLock::new().acquire().await.unwrap_err(), MultiLockError::Nothing);
+    let twice = MultiLock::new().with(&accounts, ["alice"]).with(&of_other, ["bob"]);
+    assert_eq!(twice.acquire().await.unwrap_err(), MultiLockError::TwoServices { service: "accounts".into() });
+    let empty = MultiLock::new().with(&accounts, ["alice"]).with(&orders, [""; 0]);
+    assert!(matches!(empty.acquire().await, Err(MultiLockError::Lock { error: LockError::InvalidBatch(_), .. })));
+    assert_eq!((left_over(&member), left_over(&other)), ((0, 0), (0, 0)));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_multi_lock_survives_the_grantors_of_its_services() {
+    let mut local = Local::start(3).await;
+    let (accounts, orders) = two_services(&local.members[0]).await;
+    soon(accounts.lock("x")).await.expect("granted").release().await.expect("held");
+    soon(orders.lock("x")).await.expect("granted").release().await.expect("held");
+    let (accounts, orders) = two_services(&local.members[1]).await;
+    let multi = MultiLock::new().with(&accounts, ["alice"]).with(&orders, ["17"]);
+    let all = soon(multi.acquire()).await.expect("granted");
+    let (accounts, orders) = two_services(&local.members[2]).await;
+    let next = MultiLock::new().with(&accounts, ["alice"]).with(&orders, ["17"]);
+    let next = tokio::spawn(next.acquire().into_future());
+    until(|| left_over(&local.members[2]).1 == 1).await;
+    local.kill(0);
+    local.agree(2).await;
+    let before = all.fence("orders", "17").expect("held");
+    all.release().await.expect("held");
+    let next = soon(next).await.expect("no panic").expect("granted");
+    assert!(next.fence("orders", "17").expect("held") > before);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_multi_lock_dropped_at_any_poll_leaves_nothing() {
+    let local = Local::start(2).await;
+    let (accounts, orders) = two_services(&local.members[0]).await;
+    soon(accounts.lock("x")).await.expect("granted").release().await.expect("held");
+    soon(orders.lock("x")).await.expect("granted").release().await.expect("held");
+    let (of_other, orders_of_other) = two_services(&local.members[1]).await;
+    let multi = MultiLock::new().with(&of_other, ["alice", "bob"]).with(&orders_of_other, ["17"]);
+    let nothing = || local.members.iter().all(|member| left_over(member) == (0, 0));
+    let k = poll_k_then_drop(
+        async || {
+            // The second service is the slow one, so that polls fall between the two grants.
+            let held = soon(orders.lock("17").lease(10 * MS)).await.expect("granted");
+            let waiting = multi.acquire().into_future();
+            async move {
+                let all = waiting.await;
+                drop(held);
+                all
+            }
+        },
+        async |_| {
+            until(nothing).await;
+            soon(accounts.lock_all(["alice", "bob"])).await.expect("free").release().await.expect("held");
+            until(nothing).await;
+        },
+    )
+    .await;
+    assert!(k > 2, "it never had to wait");
+}
