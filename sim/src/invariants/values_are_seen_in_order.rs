@@ -5,15 +5,21 @@
 //! - A value that is not marked as maybe stale is the last one that anybody was told of before its grantor began to act. It is so
 //!   marked if, and only if, some grantor had to ask the members for it since it was written.
 //!
+//! Once all is healed all who have an object open see the same.
+//!
 //! That it is the last one is demanded inside the clock bound; all else always.
 
 use super::{Count, Fact, Invariant, Verdict};
-use crate::history::{Ask, Deed, Key, Sight};
+use crate::history::{Ask, Deed, Key, Sight, lock_name};
+use crate::liveness::Demand;
 use crate::world::World;
 use elderlock::protocol::{
     Content, Epoch, Event, GrantorState, Load, Message, Outcome, Packet, ServiceName, Token, Value,
 };
 use std::collections::{BTreeMap, BTreeSet};
+
+/// The name.
+const NAME: &str = "values_are_seen_in_order";
 
 /// See the module.
 #[derive(Clone, Hash, Debug, Default)]
@@ -27,6 +33,25 @@ pub struct ValuesAreSeenInOrder {
     unclear: BTreeSet<(ServiceName, Epoch)>,
     wrong: Option<Key>,
     premises: Count,
+}
+
+/// Demands, once all is healed, that all who have an object open see the same. False if they do not.
+pub fn demand(world: &mut World, demand: &Demand) -> bool {
+    let differ = |world: &World| {
+        let is_demanded = |ask: &Ask| world.demanded().any(|place| place == world.call(*ask).member);
+        world.history().objects().into_iter().find_map(|key| {
+            let sights: Vec<_> =
+                world.history().opened_of(&key).filter(is_demanded).map(|ask| world.call(ask).sight.clone()).collect();
+            sights.windows(2).any(|two| two[0] != two[1]).then_some((key, sights))
+        })
+    };
+    if world.run_until(|world| differ(world).is_none(), demand.answer) {
+        return true;
+    }
+    if let Some((key, sights)) = differ(world) {
+        world.fail_about(NAME, Some(lock_name(&key)), format!("not all see the same: {sights:?}"));
+    }
+    false
 }
 
 /// A value that nobody writes twice: not a limit.
@@ -116,7 +141,7 @@ impl ValuesAreSeenInOrder {
 
 impl Invariant for ValuesAreSeenInOrder {
     fn name(&self) -> &'static str {
-        "values_are_seen_in_order"
+        NAME
     }
 
     fn premises(&self) -> u64 {
