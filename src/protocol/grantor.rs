@@ -402,7 +402,7 @@ impl Grantor {
         if !self.is_acting() {
             return self.tell_refusal(key, Refusal::Undecided, turn);
         }
-        let is_open = self.table.openers(name).any(|process| process == key.0);
+        let is_open = self.table.is_open(name, key.0);
         let Some(content) = self.table.content(name).filter(|_| is_open) else {
             return self.tell_refusal(key, Refusal::NotOpen, turn);
         };

@@ -205,7 +205,7 @@ impl Table {
         }
         for name in entry.want.names() {
             if let Want::Permits(..) = entry.want
-                && !self.objects.get(name).is_some_and(|object| object.openers.contains_key(&process))
+                && !self.is_open(name, process)
             {
                 return Err(Refusal::NotOpen);
             }
@@ -725,6 +725,11 @@ impl Table {
     /// All objects.
     pub(crate) fn objects(&self) -> impl Iterator<Item = (&LockName, &Content)> {
         self.objects.iter().map(|(name, object)| (name, &object.content))
+    }
+
+    /// Whether the member has it open.
+    pub(crate) fn is_open(&self, name: &LockName, process: ProcessId) -> bool {
+        self.objects.get(name).is_some_and(|object| object.openers.contains_key(&process))
     }
 
     /// The members that have it open.

@@ -96,11 +96,11 @@ impl Lan {
         member
     }
 
-    fn cut(&self, member: &Member) {
+    pub(super) fn cut(&self, member: &Member) {
         self.cut.lock().unwrap().insert(member.addr());
     }
 
-    fn heal(&self) {
+    pub(super) fn heal(&self) {
         self.cut.lock().unwrap().clear();
     }
 }
