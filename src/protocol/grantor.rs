@@ -350,11 +350,18 @@ impl Grantor {
     }
 
     /// A hold goes on with less. If it is not here yet its member reports what it has now.
-    pub(crate) fn on_narrow(&mut self, from: ProcessId, request: RequestId, want: &Want, turn: &mut Turn) {
+    pub(crate) fn on_narrow(
+        &mut self,
+        from: ProcessId,
+        request: RequestId,
+        (want, token): (&Want, Token),
+        turn: &mut Turn,
+    ) {
         let key = (from, request);
         #[cfg(elderlock_mutants)]
         let Some(want) = &self.bend_narrow(key, want, turn) else { return };
         self.table.narrow(key, want);
+        self.table.keep_token(key, token);
         self.grant(turn);
     }
 

@@ -259,8 +259,9 @@ impl Holder {
             && let Some(entry) = session.requests.get(&hold)
             && let Some(grantor) = session.grantor.map(|(process, _)| process).or(session.last)
         {
+            let State::Held { token, .. } = entry.state else { return };
             let (service, want) = (service.clone(), entry.want.clone());
-            turn.say(grantor, Message::Narrow { service, request: hold, want });
+            turn.say(grantor, Message::Narrow { service, request: hold, want, token });
         }
     }
 

@@ -698,6 +698,8 @@ pub enum Message {
         request: RequestId,
         /// What it has from now on.
         want: Want,
+        /// With this token: whoever made its share the lock, and could not tell it, has another.
+        token: Token,
     },
     /// May my share become the lock?
     ///

@@ -412,6 +412,15 @@ impl Table {
         }
     }
 
+    /// A share has the token that its member says: an upgrade that nobody could tell it of is none.
+    pub(crate) fn keep_token(&mut self, key: Key, by: Token) {
+        if let Some(Request { entry: Entry { want: Want::Share(_), .. }, state: State::Holds { token, .. } }) =
+            self.get_mut(key)
+        {
+            *token = by;
+        }
+    }
+
     /// How many others have a share of the same lock; `None`: this is no share.
     pub(crate) fn others_beside(&self, key: Key) -> Option<usize> {
         let Some(Request { entry: Entry { want: Want::Share(name), .. }, state: State::Holds { .. } }) = self.get(key)

@@ -248,6 +248,7 @@ impl Grantor {
         for hold in holds {
             let key = (from, hold.request);
             self.table.narrow(key, &hold.want);
+            self.table.keep_token(key, hold.token);
             if !matches!(self.table.place(key), Some(Place::Holds(_))) {
                 // The one before had it in no table because it had lost against another.
                 self.table.end(key);
