@@ -698,7 +698,7 @@ pub enum Message {
         request: RequestId,
         /// What it has from now on.
         want: Want,
-        /// With this token: whoever made its share the lock, and could not tell it, has another.
+        /// With which token: the grantor may have dealt another, of which the holder has not heard.
         token: Token,
     },
     /// May my share become the lock?

@@ -898,7 +898,7 @@ impl Node {
             }),
             Message::Narrow { service, request, want, token } => self.act(now, out, |node, turn| {
                 if let Some(grantor) = node.grantors.get_mut(&service) {
-                    grantor.on_narrow(from, request, (&want, token), turn);
+                    grantor.on_narrow((from, request), &want, token, turn);
                 }
             }),
             Message::Upgrade { service, epoch, request, hold } => self.act(now, out, |node, turn| {
