@@ -644,7 +644,7 @@ fn who_looks_sees_holders_and_waiters_in_order() {
         metadata: Metadata::default(),
     };
     let seen_lock =
-        |holders, waiters| Seen::Lock { holders, more_holders: 0, content: None, openers: 0, waiters, more: 0 };
+        |holders, waiters| Seen::Lock { holders, more_holders: 0, content: None, openers: 0, permits: 0, waiters, more: 0 };
     let expected = seen_lock(vec![info(Some("x"), ANN, 1)], [BOB, CYD, DAN].map(waiter).into());
     assert_eq!(seen(&story, &Look::Lock(name("x"))), expected);
     let expected = seen_lock(Vec::new(), [CYD].map(waiter).into());

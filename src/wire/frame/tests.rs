@@ -199,6 +199,7 @@ fn messages() -> Vec<Message> {
             more_holders: 1 << 40,
             content: Some(content),
             openers: 2,
+            permits: 7,
             waiters: vec![waiter.clone()],
             more: 1 << 40,
         },
