@@ -55,7 +55,7 @@ impl Victim {
         let before = stage.ask(BYSTANDER, &Order::Hold { first: 0, count: HOLDS }, Report::holding)?;
         stage.ask(self.place, &Order::HoldQueues(1), Report::done)?;
         stage.order(WAITER, &Order::Wait(vec![Place { queue: 0, waiter: 0 }]));
-        stage.stand_in_line(BYSTANDER, 1)?;
+        stage.stand_in_line(BYSTANDER, 1, 1)?;
         stage.pause(SETTLE)?;
 
         let from = stage.kill(self.place);

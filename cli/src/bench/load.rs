@@ -2,7 +2,7 @@
 //! on this machine, in the same processes and on the same kind of runtime.
 //!
 //! - L: a dashmap of names to tokio mutexes, where a lock is put in, locked, unlocked and taken out;
-//! - R: 64 bytes there and back over TCP, one or several in flight on one connection;
+//! - R: 64 bytes there and back over TCP, one or several in flight on one connection, each written by itself;
 //! - H: processes that pass 64 bytes on through a hub.
 
 use super::clock;
@@ -12,7 +12,7 @@ use elderlock::LockService;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::tcp::OwnedWriteHalf;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Mutex;
@@ -140,16 +140,15 @@ pub(crate) async fn echo() -> Outcome<SocketAddr> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
     let addr = listener.local_addr()?;
     tokio::spawn(async move {
-        while let Ok((mut stream, _)) = listener.accept().await {
+        while let Ok((stream, _)) = listener.accept().await {
+            let is_ready = stream.set_nodelay(true).is_ok();
             tokio::spawn(async move {
-                stream.set_nodelay(true)?;
-                let mut buffer = vec![0; BUFFER];
-                loop {
-                    let length = stream.read(&mut buffer).await?;
-                    if length == 0 {
-                        return std::io::Result::Ok(());
+                let mut stream = BufReader::with_capacity(BUFFER, stream);
+                let mut frame = [0; FRAME];
+                while is_ready && stream.read_exact(&mut frame).await.is_ok() {
+                    if stream.get_mut().write_all(&frame).await.is_err() {
+                        return;
                     }
-                    stream.write_all(&buffer[..length]).await?;
                 }
             });
         }
@@ -160,20 +159,19 @@ pub(crate) async fn echo() -> Outcome<SocketAddr> {
 /// Floor R: keeps so many frames in flight.
 pub(crate) async fn ping_pong(at: SocketAddr, in_flight: u32, window: Window) -> Outcome<Ran> {
     let work = async move {
-        let mut stream = connect(at).await?;
-        let mut buffer = vec![7; BUFFER];
+        let mut stream = BufReader::with_capacity(BUFFER, connect(at).await?);
+        let mut frame = [7; FRAME];
         let mut ran = Ran::default();
         until(window.from).await;
         let mut now = clock::now();
         let from = now;
-        stream.write_all(&buffer[..in_flight as usize * FRAME]).await?;
-        let mut part = 0;
+        for _ in 0..in_flight {
+            stream.get_mut().write_all(&frame).await?;
+        }
         while now < window.to {
-            part += stream.read(&mut buffer).await?;
-            let whole = part / FRAME;
-            part %= FRAME;
-            stream.write_all(&buffer[..whole * FRAME]).await?;
-            ran.turns += whole as u64;
+            stream.read_exact(&mut frame).await?;
+            stream.get_mut().write_all(&frame).await?;
+            ran.turns += 1;
             let after = clock::now();
             if in_flight == 1 && ran.spans.len() < KEPT {
                 ran.spans.push(after - now);

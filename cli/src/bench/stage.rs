@@ -130,11 +130,11 @@ impl Stage {
         loads.iter().map(|(place, load)| self.report(*place, &format!("to do {load:?}"), ran)).collect()
     }
 
-    /// Waits until so many stand in line for the first queue's lock, by the word of the grantor, whom `place` asks.
-    pub(crate) fn stand_in_line(&mut self, place: usize, waiters: u32) -> Step<()> {
+    /// Waits until so many stand in so many queues, by the word of the grantor, whom `place` asks.
+    pub(crate) fn stand_in_line(&mut self, place: usize, queues: u32, waiters: u32) -> Step<()> {
         for _ in 0..LOOKS {
-            let standing = self.ask(place, &Order::Look(1), |report| match report {
-                Report::Seen { queues, .. } => Some(queues[0].len()),
+            let standing = self.ask(place, &Order::Look(queues), |report| match report {
+                Report::Seen { queues, .. } => Some(queues.iter().map(Vec::len).sum::<usize>()),
                 _ => None,
             })?;
             if standing == waiters as usize {

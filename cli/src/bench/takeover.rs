@@ -38,8 +38,6 @@ const QUEUES: u32 = 10;
 /// The client goes on so long before and after: a round trip and the check after a transfer have ended by then, and a
 /// grantor may be followed by the next, which takes two `retry` of 200 ms.
 const SETTLE: Duration = Duration::from_millis(600);
-/// How often it is looked whether all stand in their queues. Each look is at all that is held, and takes its time.
-const LOOKS: usize = 1000;
 /// Until a young turk has won; until who leaves has left; the longest wait of the client while that goes on.
 const TARGET: Duration = Duration::from_millis(200);
 /// From the view without the dead grantor to the first grant.
@@ -124,13 +122,8 @@ impl Play {
             let places = own.map(|waiter| Place { queue: waiter / HOLDERS.len() as u32 % QUEUES, waiter });
             self.stage.order(place, &Order::Wait(places.collect()));
         }
-        for _ in 0..LOOKS {
-            let (_, queues) = self.look()?;
-            if queues.iter().map(Vec::len).sum::<usize>() == self.waiters as usize {
-                return Ok(queues);
-            }
-        }
-        Err(format!("not all {} stand in their queues, however often one looks", self.waiters))
+        self.stage.stand_in_line(CLIENT, QUEUES, self.waiters)?;
+        Ok(self.look()?.1)
     }
 
     fn look(&mut self) -> Step<(Holdings, Vec<Vec<u32>>)> {
