@@ -13,7 +13,6 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, BufReader};
-use tokio::net::tcp::OwnedWriteHalf;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Mutex;
 use tokio::task::JoinSet;
@@ -203,7 +202,7 @@ pub(crate) async fn hub(spokes: u32) -> Outcome<SocketAddr> {
             tokio::spawn(async move {
                 let mut frame = [0; FRAME];
                 while reader.read_exact(&mut frame).await.is_ok() {
-                    let mut next: tokio::sync::MutexGuard<'_, OwnedWriteHalf> = next.lock().await;
+                    let mut next = next.lock().await;
                     if next.write_all(&frame).await.is_err() {
                         return;
                     }

@@ -1,8 +1,8 @@
 //! The page of plots: what `--json` says, drawn. One file of HTML, with nothing that is not in it.
 //!
 //! Of each case the figures of one unit share a drawing. Those that were measured at several sizes are lines over the
-//! sizes; the others are dots side by side. Bars go from the least round to the most. Scales are logarithmic, unless
-//! there is a zero.
+//! sizes; the others are dots side by side, and one that stands alone is in the table only. Bars go from the least round
+//! to the most. Scales are logarithmic, unless there is a zero.
 
 use super::sheet::Unit;
 use serde_json::Value;
@@ -91,7 +91,9 @@ fn draw_case(out: &mut String, case: &Value) {
         let lines = lines(case, unit);
         let sizes = lines.iter().any(|line| line.points.len() > 1);
         let x = if sizes { X::Sizes(text(&case["sizes"])) } else { X::Names };
-        draw(out, &lines, Unit::named(unit), x);
+        if sizes || lines.len() > 1 {
+            draw(out, &lines, Unit::named(unit), x);
+        }
     }
     let curves: Vec<Line> = list(&case["curves"]).iter().map(curve).collect();
     if !curves.is_empty() {
@@ -239,7 +241,7 @@ fn draw(out: &mut String, lines: &[Line], unit: Unit, x: X) {
         }
         X::Names => {}
         X::Shares => {
-            for (share, shown) in [(0.0, "least"), (0.5, "50 %"), (0.9, "90 %"), (0.99, "99 %"), (0.999, "99.9 %")] {
+            for (share, shown) in [(0.5, "50 %"), (0.9, "90 %"), (0.99, "99 %"), (0.999, "99.9 %")] {
                 label(nines(share), shown);
             }
             label(nines(1.0), "most");
@@ -370,8 +372,8 @@ mod tests {
         for drawn in ["lock &amp; release", "rate / R", "messages", "a &lt;lock&gt; was lost", "99.9 %"] {
             assert!(page.contains(drawn), "{drawn} is missing");
         }
-        // Rates and shares over two sizes, a count, and a curve.
-        assert_eq!(page.matches("<svg").count(), 4);
+        // Rates and shares over two sizes, and a curve; the one count is in the table.
+        assert_eq!(page.matches("<svg").count(), 3);
     }
 
     #[test]

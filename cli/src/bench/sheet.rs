@@ -136,15 +136,8 @@ impl Unit {
     }
 }
 
-const UNITS: [Unit; 7] = [
-    Unit::Seconds,
-    Unit::PerSecond,
-    Unit::Times,
-    Unit::Share,
-    Unit::Bytes,
-    Unit::BytesPerSecond,
-    Unit::Count,
-];
+const UNITS: [Unit; 7] =
+    [Unit::Seconds, Unit::PerSecond, Unit::Times, Unit::Share, Unit::Bytes, Unit::BytesPerSecond, Unit::Count];
 
 /// A whole number in groups of three digits.
 fn thousands(value: f64) -> String {
@@ -319,10 +312,8 @@ impl Sheet {
                 (None, _) => String::new(),
             };
             let (median, least, most) = (unit.show(row.median()), unit.show(row.least()), unit.show(row.most()));
-            let line = format!(
-                "  {:<46} {:>9}  {median:>12} {least:>12} {most:>12}  {target}",
-                row.figure.name, row.size
-            );
+            let line =
+                format!("  {:<46} {:>9}  {median:>12} {least:>12} {most:>12}  {target}", row.figure.name, row.size);
             text += line.trim_end();
             text.push('\n');
         }

@@ -63,12 +63,7 @@ impl Stage {
 
     /// So many clients of somebody else's server.
     #[cfg(feature = "peers")]
-    pub(crate) fn clients(
-        count: usize,
-        rival: super::peers::Rival,
-        at: SocketAddr,
-        directory: PathBuf,
-    ) -> Step<Stage> {
+    pub(crate) fn clients(count: usize, rival: super::peers::Rival, at: SocketAddr, directory: PathBuf) -> Step<Stage> {
         let mut stage = Stage::with_room(0, count, directory)?;
         stage.rival = Some((rival, at));
         (0..count).try_for_each(|place| stage.enter(place))?;

@@ -34,7 +34,8 @@ const LEASE: Duration = Duration::from_secs(120);
 /// Whoever finds a lock taken in Redis tries again after that.
 const POLL: Duration = Duration::from_millis(1);
 /// Deletes the key if it is one's own: what Redis' manual gives for it.
-const UNLOCK: &str = "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) else return 0 end";
+const UNLOCK: &str =
+    "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) else return 0 end";
 
 pub(crate) async fn serve(args: ClientArgs) -> Done {
     let (sender, mut orders) = unbounded_channel();
