@@ -1,11 +1,13 @@
 //! A member of the bench: one real process, that does what the parent orders and says when.
 
-use super::clock;
-use super::message::{Event, Holdings, Order, Place, Report};
+use super::load::{HELD, Outcome, Table, echo, held_name, hub, ping_pong, run, spoke};
+use super::message::{Event, Holdings, Load, Names, Order, Place, Ran, Report, Served, Usage, Window};
+use super::{clock, count};
 use crate::Done;
 use crate::processes::{listen, say};
 use clap::Args;
 use elderlock::{Events, Guard, LockService, Member, MemberEvent};
+use rustix::time::{ClockId, clock_gettime};
 use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -27,11 +29,18 @@ pub(crate) struct MemberArgs {
 const LIMIT: Duration = Duration::from_secs(60);
 /// Locks that are asked for at the same time while many are taken.
 const AT_ONCE: u32 = 64;
+/// A free lock.
+const PROBE: &str = "probe";
+/// Turns before something is counted.
+const WARM_UP: u32 = 1000;
+/// Waiters that are enough to measure what each costs.
+const ENOUGH: u32 = 20_000;
+/// About how long a datagram of the gossip is, with what IP and UDP add.
+const DATAGRAM: u64 = 100;
 /// From one probe to the next: enough to see a gap of a few milliseconds, and little enough not to be one more load
 /// that is measured.
 const BETWEEN_PROBES: Duration = Duration::from_millis(1);
 
-type Outcome<T> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
 type Probes = JoinHandle<Outcome<Vec<(u64, u64)>>>;
 
 /// A member with what it holds.
@@ -40,6 +49,8 @@ struct Desk {
     service: LockService,
     guards: Vec<Guard>,
     queues: Vec<Guard>,
+    /// Floor L, and how many are held in it.
+    table: Option<(u32, Table)>,
     probing: Option<(Arc<AtomicBool>, Probes)>,
 }
 
@@ -52,7 +63,7 @@ pub(crate) async fn serve(args: MemberArgs) -> Done {
     tokio::spawn(tell(member.events()));
     say(&Report::Joined(format!("{:032x}", member.process().0)));
     let service = member.lock_service("bench").await?;
-    let mut desk = Desk { member, service, guards: Vec::new(), queues: Vec::new(), probing: None };
+    let mut desk = Desk { member, service, guards: Vec::new(), queues: Vec::new(), table: None, probing: None };
     while let Some(order) = orders.recv().await {
         let leaves = order == Ok(Order::Leave);
         let report = match order {
@@ -95,9 +106,9 @@ impl Desk {
         Ok(Some(match order {
             Order::Hold { first, count } => {
                 self.hold(first, count).await?;
-                Report::Holding(self.count()?)
+                Report::Holding(self.check()?)
             }
-            Order::Count => Report::Holding(self.count()?),
+            Order::Check => Report::Holding(self.check()?),
             Order::HoldQueues(queues) => {
                 for queue in 0..queues {
                     self.queues.push(self.service.lock(queue_name(queue)).wait(LIMIT).await?);
@@ -140,12 +151,75 @@ impl Desk {
                 }
                 Report::Did { from, to }
             }
+            Order::Run { load, window } => Report::Ran(self.run(load, window).await?),
+            Order::Echo => Report::Listens(echo().await?),
+            Order::Hub(spokes) => Report::Listens(hub(spokes).await?),
+            Order::Count(on) => {
+                count::turn(on);
+                Report::Done
+            }
+            Order::Turn(turns) => self.turn(turns).await?,
+            Order::Queue(waiters) => queue(self.service.clone(), waiters).await?,
+            Order::Usage => Report::Using(self.usage()?),
             Order::Leave => {
                 let from = clock::now();
                 self.member.leave().await?;
                 Report::Did { from, to: clock::now() }
             }
         }))
+    }
+
+    async fn run(&mut self, load: Load, window: Window) -> Outcome<Ran> {
+        match load {
+            Load::Locks { tasks, names, timed } => {
+                run(vec![self.service.clone(); tasks as usize], names, window, timed).await
+            }
+            Load::Table { tasks, names } => {
+                let held = if let Names::Scattered { held } = names { held } else { 0 };
+                if self.table.as_ref().is_none_or(|(holding, _)| *holding != held) {
+                    self.table = Some((held, Table::holding(held)));
+                }
+                let table = self.table.as_ref().map(|(_, table)| table.clone()).unwrap_or_default();
+                run(vec![table; tasks as usize], names, window, false).await
+            }
+            Load::PingPong { at, in_flight } => ping_pong(at, in_flight, window).await,
+            Load::Spoke { at, brings } => spoke(at, brings, window).await,
+        }
+    }
+
+    /// Once before it counts, so that what is made for the first lock and kept is not counted.
+    async fn turn(&mut self, turns: u64) -> Outcome<Report> {
+        for _ in 0..WARM_UP {
+            self.service.lock(PROBE).await?.release().await?;
+        }
+        count::turn(true);
+        let (allocations, frames) = (count::counted().1, self.member.counters().frames_out);
+        for _ in 0..turns {
+            self.service.lock(PROBE).await?.release().await?;
+        }
+        count::turn(false);
+        Ok(Report::Turned {
+            allocations: count::counted().1 - allocations,
+            frames: self.member.counters().frames_out - frames,
+        })
+    }
+
+    fn usage(&self) -> Outcome<Usage> {
+        let busy = clock_gettime(ClockId::ProcessCPUTime);
+        let pages = std::fs::read_to_string("/proc/self/statm")?;
+        let pages: u64 = pages.split_whitespace().nth(1).ok_or("/proc/self/statm has another form")?.parse()?;
+        let counters = self.member.counters();
+        Ok(Usage {
+            at: clock::now(),
+            busy: busy.tv_sec.cast_unsigned() * 1_000_000_000 + busy.tv_nsec.cast_unsigned(),
+            resident: pages * rustix::param::page_size() as u64,
+            allocated: count::counted().0 - (self.guards.capacity() * size_of::<Guard>()) as i64,
+            frames_out: counters.frames_out,
+            frames_in: counters.frames_in,
+            traffic: counters.bytes_in
+                + counters.bytes_out
+                + DATAGRAM * (counters.datagrams_in + counters.datagrams_out),
+        })
     }
 
     async fn hold(&mut self, first: u32, count: u32) -> Outcome<()> {
@@ -167,7 +241,7 @@ impl Desk {
     }
 
     /// What is held, if all of it is.
-    fn count(&self) -> Outcome<Holdings> {
+    fn check(&self) -> Outcome<Holdings> {
         let mut holdings = Holdings::default();
         for guard in &self.guards {
             holdings.add(guard.fence().map_err(|lost| format!("a hold was lost: {lost}"))?.as_i64());
@@ -194,16 +268,17 @@ impl Desk {
 }
 
 /// Waits in all these places at the same time.
-async fn wait(service: LockService, places: Vec<Place>) -> Outcome<Vec<(Place, i64)>> {
+async fn wait(service: LockService, places: Vec<Place>) -> Outcome<Vec<Served>> {
     let mut waiters = JoinSet::new();
     for place in places {
         let service = service.clone();
         waiters.spawn(async move {
             let name = queue_name(place.queue);
             let guard = service.lock(name).metadata(place.waiter.to_le_bytes()).wait(LIMIT).await?;
+            let at = clock::now();
             let token = guard.fence()?.as_i64();
             guard.release().await?;
-            Outcome::Ok((place, token))
+            Outcome::Ok(Served { place, token, at })
         });
     }
     let mut served = Vec::new();
@@ -228,11 +303,36 @@ async fn probe(service: LockService, stop: Arc<AtomicBool>) -> Outcome<Vec<(u64,
     Ok(probes)
 }
 
-/// How the names of held locks begin.
-const HELD: &str = "held-";
+/// Has so many wait for one lock, some give up from the middle, and the rest be granted it in turn; over again until there
+/// is enough to measure.
+async fn queue(service: LockService, waiters: u32) -> Outcome<Report> {
+    let (mut join, mut cancel, mut grant, mut times) = (0, 0, 0, 0);
+    while times * waiters < ENOUGH {
+        times += 1;
+        let mut held = service.lock(PROBE).await?;
+        let from = clock::now();
+        let mut line: Vec<_> = (0..waiters).map(|_| Some(service.lock(PROBE).start())).collect();
+        join += clock::now() - from;
 
-fn held_name(number: u32) -> String {
-    format!("{HELD}{number:06}")
+        let give_up = waiters / 4..waiters / 4 * 3;
+        let from = clock::now();
+        for number in give_up.clone() {
+            line[number as usize] = None;
+        }
+        cancel += clock::now() - from;
+
+        let from = clock::now();
+        for waiting in line.into_iter().flatten() {
+            held.release().await?;
+            held = waiting.await?;
+        }
+        grant += clock::now() - from;
+        held.release().await?;
+        tokio::task::yield_now().await;
+    }
+    let each = |nanos: u64, part: u32| nanos / u64::from(times * part).max(1);
+    let gone = waiters / 4 * 3 - waiters / 4;
+    Ok(Report::Queued { join: each(join, waiters), cancel: each(cancel, gone), grant: each(grant, waiters - gone) })
 }
 
 fn queue_name(number: u32) -> String {

@@ -2,6 +2,7 @@
 //! processes share.
 
 use serde::{Deserialize, Serialize};
+use std::net::SocketAddr;
 
 /// From the parent to a member.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -15,7 +16,7 @@ pub(crate) enum Order {
         count: u32,
     },
     /// Say what is held by that. Answered `Holding`.
-    Count,
+    Check,
     /// Take the locks that others are to queue for. Answered `Done`.
     HoldQueues(u32),
     /// Give them back. Answered `Done`.
@@ -31,6 +32,25 @@ pub(crate) enum Order {
     Rest,
     /// Become the grantor. Answered `Did`.
     Become,
+    /// Do something again and again. Answered `Ran`.
+    Run {
+        /// What.
+        load: Load,
+        /// When.
+        window: Window,
+    },
+    /// Send back what is sent to an address. Answered `Listens`.
+    Echo,
+    /// Pass on what each of so many sends to the next of them. Answered `Listens`.
+    Hub(u32),
+    /// Count what is allocated, or no more. Answered `Done`.
+    Count(bool),
+    /// Take and give back a free lock so often, and count what is allocated and sent meanwhile. Answered `Turned`.
+    Turn(u64),
+    /// Have so many wait for one lock, give up from the middle, and be granted it. Answered `Queued`.
+    Queue(u32),
+    /// Say what the process uses. Answered `Using`.
+    Usage,
     /// Leave the cluster and end. Answered `Did`.
     Leave,
 }
@@ -44,6 +64,119 @@ pub(crate) struct Place {
     pub(crate) waiter: u32,
 }
 
+/// What is done again and again.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Load {
+    /// Take a lock and give it back.
+    Locks {
+        /// At the same time.
+        tasks: u32,
+        /// Which.
+        names: Names,
+        /// Keep how long each took.
+        timed: bool,
+    },
+    /// Floor L.
+    Table {
+        /// At the same time.
+        tasks: u32,
+        /// Which.
+        names: Names,
+    },
+    /// Floor R.
+    PingPong {
+        /// Who answers.
+        at: SocketAddr,
+        /// Frames in flight.
+        in_flight: u32,
+    },
+    /// Floor H.
+    Spoke {
+        /// The hub.
+        at: SocketAddr,
+        /// Whether this one brings the frame.
+        brings: bool,
+    },
+}
+
+/// Which locks the tasks of a load take.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Names {
+    /// All the same.
+    One,
+    /// Each its own.
+    Own,
+    /// One after the other, among so many that are held.
+    Scattered {
+        /// How many.
+        held: u32,
+    },
+}
+
+/// From when to when, so that several begin and end together.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(crate) struct Window {
+    pub(crate) from: u64,
+    pub(crate) to: u64,
+}
+
+/// What a load came to.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Ran {
+    /// How often it was done.
+    pub(crate) turns: u64,
+    /// In how long; of the task that took the longest.
+    pub(crate) nanos: u64,
+    /// How long each took, if that was wanted.
+    pub(crate) spans: Vec<u64>,
+}
+
+impl Ran {
+    /// What was done beside it, too.
+    pub(crate) fn join(&mut self, other: Ran) {
+        self.turns += other.turns;
+        self.nanos = self.nanos.max(other.nanos);
+        self.spans.extend(other.spans);
+    }
+
+    /// In a second.
+    pub(crate) fn rate(&self) -> f64 {
+        self.turns as f64 * 1e9 / self.nanos.max(1) as f64
+    }
+}
+
+/// What a process uses, from its beginning on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Usage {
+    /// When it was asked.
+    pub(crate) at: u64,
+    /// Nanoseconds on a processor, of all threads.
+    pub(crate) busy: u64,
+    /// Bytes in memory.
+    pub(crate) resident: u64,
+    /// Bytes allocated since they are counted, what the list of guards takes apart.
+    pub(crate) allocated: i64,
+    /// Messages to other members.
+    pub(crate) frames_out: u64,
+    /// Messages from them.
+    pub(crate) frames_in: u64,
+    /// Bytes to and from them, and the datagrams, each as if it had 100.
+    pub(crate) traffic: u64,
+}
+
+/// Somebody who waited was granted it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(crate) struct Served {
+    /// Where it waited.
+    pub(crate) place: Place,
+    /// With which token.
+    pub(crate) token: i64,
+    /// When.
+    pub(crate) at: u64,
+}
+
 /// From a member to its parent.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -54,8 +187,8 @@ pub(crate) enum Report {
     Done,
     /// It holds so many locks, and believes in all of them.
     Holding(Holdings),
-    /// Its waits are over: who was granted which queue's lock, with which token.
-    Served(Vec<(Place, i64)>),
+    /// Its waits are over.
+    Served(Vec<Served>),
     /// What the grantor sees.
     Seen {
         /// Of the locks that are no queue's and no probe's.
@@ -72,6 +205,28 @@ pub(crate) enum Report {
         /// When it was done.
         to: u64,
     },
+    /// It has done it so often.
+    Ran(Ran),
+    /// There.
+    Listens(SocketAddr),
+    /// That was allocated, and sent, while locks were taken.
+    Turned {
+        /// So often memory was asked for.
+        allocations: u64,
+        /// So many messages were sent.
+        frames: u64,
+    },
+    /// Nanoseconds for each who waited.
+    Queued {
+        /// Until it stood in line.
+        join: u64,
+        /// Until it had given up.
+        cancel: u64,
+        /// Until it had the lock, from the release before it on.
+        grant: u64,
+    },
+    /// It uses that.
+    Using(Usage),
     /// Something happened to the member.
     Event {
         /// When it was told.
@@ -81,6 +236,29 @@ pub(crate) enum Report {
     },
     /// What was ordered cannot be done, or something went wrong that must not.
     Failed(String),
+}
+
+impl Report {
+    /// From when to when it did what was ordered.
+    pub(crate) fn did(&self) -> Option<(u64, u64)> {
+        match self {
+            Report::Did { from, to } => Some((*from, *to)),
+            _ => None,
+        }
+    }
+
+    /// Whether it is done.
+    pub(crate) fn done(&self) -> Option<()> {
+        (*self == Report::Done).then_some(())
+    }
+
+    /// What it holds.
+    pub(crate) fn holding(&self) -> Option<Holdings> {
+        match self {
+            Report::Holding(holdings) => Some(*holdings),
+            _ => None,
+        }
+    }
 }
 
 /// Locks, and a sum over their tokens, so that none can be taken for another.

@@ -4,12 +4,22 @@
 //! cost grows in step with the work. A target that is missed is said in words; only what must not be at all, as a lock
 //! that was lost, makes the bench fail.
 
+mod bulk;
 mod clock;
+mod count;
+mod crowd;
+mod failover;
+mod load;
 mod member;
 mod message;
+#[cfg(feature = "peers")]
+pub(crate) mod peers;
+mod plot;
 mod sheet;
+mod speed;
 mod stage;
 mod takeover;
+mod wake;
 
 pub(crate) use member::{MemberArgs, serve};
 
@@ -19,20 +29,44 @@ use clap::Args;
 use clap::builder::PossibleValuesParser;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
-use sheet::Sheet;
-use std::path::Path;
+use sheet::{HELD, Sheet};
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Duration;
 
 /// Something to measure.
 struct Case {
     name: &'static str,
+    /// What its sizes are numbers of.
+    sizes: &'static str,
+    /// Steps of each round.
+    steps: fn(&BenchArgs) -> usize,
     run: fn(&BenchArgs, &Path, &Progress, &mut Sheet) -> Result<(), String>,
 }
 
-const CASES: [Case; 3] = [
-    Case { name: "transfer", run: takeover::transfer },
-    Case { name: "hand-off", run: takeover::hand_off },
-    Case { name: "recovery", run: takeover::recovery },
+const fn case(
+    name: &'static str,
+    sizes: &'static str,
+    steps: fn(&BenchArgs) -> usize,
+    run: fn(&BenchArgs, &Path, &Progress, &mut Sheet) -> Result<(), String>,
+) -> Case {
+    Case { name, sizes, steps, run }
+}
+
+const CASES: [Case; 13] = [
+    case("local", "tasks", |_| 1, speed::local),
+    case("remote", "tasks", |_| 1, speed::remote),
+    case("remote-64", "tasks", |_| 1, speed::remote_many),
+    case("contended", "members", |_| 1, speed::contended),
+    case("held", HELD, |_| 2, bulk::held),
+    case("waiters", "waiting", |_| 1, bulk::waiters),
+    case("wake", "waiting", |_| 1, wake::wake),
+    case("transfer", HELD, |args| args.holds.len(), takeover::transfer),
+    case("hand-off", HELD, |args| args.holds.len(), takeover::hand_off),
+    case("recovery", HELD, |args| args.holds.len(), takeover::recovery),
+    case("fail-over", "beside", |_| failover::VICTIMS.len(), failover::fail_over),
+    case("members", "members", |args| crowd::sizes(args.members).len(), crowd::members),
+    case("idle", "members", |_| 1, crowd::idle),
 ];
 
 /// What to measure.
@@ -42,19 +76,45 @@ pub(crate) struct BenchArgs {
     #[arg(long, value_delimiter = ',', value_name = "CASE",
         value_parser = PossibleValuesParser::new(CASES.iter().map(|case| case.name)))]
     only: Vec<String>,
-    /// How many locks are held.
-    #[arg(long, value_delimiter = ',', default_values_t = [100, 10_000, 100_000],
-        value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
-    holds: Vec<u32>,
-    /// How many requests wait.
-    #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u32).range(0..=2000))]
-    waiters: u32,
     /// How often everything is measured.
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=100))]
     rounds: u32,
+    /// Milliseconds for which each rate is measured in each round.
+    #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u32).range(10..=60_000))]
+    millis: u32,
+    /// Cases transfer, hand-off, recovery: how many locks are held.
+    #[arg(long, value_delimiter = ',', default_values_t = [100, 10_000, 100_000],
+        value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    holds: Vec<u32>,
+    /// The same cases: how many requests wait.
+    #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u32).range(0..=2000))]
+    waiters: u32,
+    /// Case held: how many locks are.
+    #[arg(long, default_value_t = 1_000_000, value_parser = clap::value_parser!(u32).range(2000..=2_000_000))]
+    table: u32,
+    /// Case waiters: how many wait for one lock.
+    #[arg(long, default_value_t = 100_000, value_parser = clap::value_parser!(u32).range(200..=1_000_000))]
+    queue: u32,
+    /// Case members: up to how many.
+    #[arg(long, default_value_t = 30, value_parser = clap::value_parser!(u32).range(3..=200))]
+    members: u32,
+    /// Measure the locks of PostgreSQL, Redis, etcd and ZooKeeper instead, beside ours, as far as they are installed. Wants
+    /// a build with `--features peers`.
+    #[arg(long, conflicts_with = "only")]
+    peers: bool,
     /// Print one JSON object on standard output; progress goes to standard error.
     #[arg(long)]
     json: bool,
+    /// Draw what came of it into this HTML file.
+    #[arg(long, value_name = "FILE")]
+    plot: Option<PathBuf>,
+}
+
+impl BenchArgs {
+    /// How long each rate is measured.
+    fn span(&self) -> Duration {
+        Duration::from_millis(self.millis.into())
+    }
 }
 
 pub(crate) fn run(mut args: BenchArgs) -> Done {
@@ -63,12 +123,31 @@ pub(crate) fn run(mut args: BenchArgs) -> Done {
     let directory = Directory::make("bench")?;
     let is_wanted = |case: &&Case| args.only.is_empty() || args.only.iter().any(|name| name == case.name);
     let cases: Vec<&Case> = CASES.iter().filter(is_wanted).collect();
-    let progress = Progress::new(cases.len() as u64 * args.holds.len() as u64 * u64::from(args.rounds));
+    let sheets = if args.peers { peers_of_ours(&args, &directory.0)? } else { sheets(&cases, &args, &directory.0) };
+
+    let is_ok = sheets.iter().all(|sheet| sheet.problems.is_empty());
+    let record = json!({ "ok": is_ok, "cases": sheets.iter().map(Sheet::json).collect::<Vec<_>>() });
+    if let Some(file) = &args.plot {
+        std::fs::write(file, plot::page(&record))?;
+    }
+    if args.json {
+        println!("{record}");
+    }
+    if is_ok {
+        return Ok(ExitCode::SUCCESS);
+    }
+    eprintln!("the members' logs are kept in {}", directory.keep().display());
+    Ok(ExitCode::FAILURE)
+}
+
+fn sheets(cases: &[&Case], args: &BenchArgs, logs: &Path) -> Vec<Sheet> {
+    let steps: usize = cases.iter().map(|case| (case.steps)(args)).sum();
+    let progress = Progress::new(steps as u64 * u64::from(args.rounds));
     let mut sheets = Vec::new();
     for case in cases {
         progress.begin(case.name);
-        let mut sheet = Sheet::new(case.name);
-        if let Err(problem) = (case.run)(&args, &directory.0, &progress, &mut sheet) {
+        let mut sheet = Sheet::new(case.name, case.sizes);
+        if let Err(problem) = (case.run)(args, logs, &progress, &mut sheet) {
             sheet.problems.push(problem);
         }
         if !args.json {
@@ -77,16 +156,25 @@ pub(crate) fn run(mut args: BenchArgs) -> Done {
         sheets.push(sheet);
     }
     progress.close();
+    sheets
+}
 
-    let is_ok = sheets.iter().all(|sheet| sheet.problems.is_empty());
-    if args.json {
-        println!("{}", json!({ "ok": is_ok, "cases": sheets.iter().map(Sheet::json).collect::<Vec<_>>() }));
+#[cfg(feature = "peers")]
+fn peers_of_ours(args: &BenchArgs, logs: &Path) -> Result<Vec<Sheet>, String> {
+    let progress = Progress::new(peers::STEPS as u64 * u64::from(args.rounds));
+    let sheets = peers::run(args, logs, &progress);
+    progress.close();
+    if !args.json {
+        sheets.iter().for_each(|sheet| print!("{}", sheet.table()));
     }
-    if is_ok {
-        return Ok(ExitCode::SUCCESS);
-    }
-    eprintln!("the members' logs are kept in {}", directory.keep().display());
-    Ok(ExitCode::FAILURE)
+    Ok(sheets)
+}
+
+#[cfg(not(feature = "peers"))]
+fn peers_of_ours(_: &BenchArgs, _: &Path) -> Result<Vec<Sheet>, String> {
+    Err("this was built without the rivals' clients: cargo run --release -p elderlock-cli --features peers -- bench \
+         --peers"
+        .to_owned())
 }
 
 /// How far the bench is, on standard error; nothing without a terminal.

@@ -3,60 +3,195 @@
 use serde_json::{Value, json};
 use std::time::Duration;
 
-/// How much a case had to do.
+/// What a figure counts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Size {
-    /// Locks that were held.
-    pub(crate) holds: u32,
-    /// Requests that waited.
-    pub(crate) waiters: u32,
+pub(crate) enum Unit {
+    /// A time, in seconds.
+    Seconds,
+    /// So many in a second.
+    PerSecond,
+    /// So many times something else, as a floor.
+    Times,
+    /// A part of the whole: 1 is all of it.
+    Share,
+    /// Bytes.
+    Bytes,
+    /// Bytes in a second.
+    BytesPerSecond,
+    /// Things, counted.
+    Count,
+}
+
+/// What a figure is to be.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(crate) enum Target {
+    /// No more than that.
+    AtMost(f64),
+    /// No less than that.
+    AtLeast(f64),
 }
 
 /// Something that is measured.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) struct Figure {
     /// What it is.
     pub(crate) name: &'static str,
-    /// What its median is to be at most.
-    pub(crate) target: Option<Duration>,
+    /// What it counts.
+    pub(crate) unit: Unit,
+    /// What its median is to be.
+    pub(crate) target: Option<Target>,
 }
 
 /// One figure at one size, over all rounds.
 struct Row {
-    size: Size,
+    size: u32,
     figure: Figure,
-    rounds: Vec<Duration>,
+    rounds: Vec<f64>,
+}
+
+/// Something as a curve: how long the slowest of so many took.
+struct Curve {
+    name: &'static str,
+    /// Share of all, and the longest time of it in seconds; one list for each round.
+    rounds: Vec<Vec<(f64, f64)>>,
 }
 
 /// All figures of one case.
 pub(crate) struct Sheet {
     case: &'static str,
+    /// What sizes are numbers of.
+    sizes: &'static str,
     rows: Vec<Row>,
+    curves: Vec<Curve>,
+    /// Worth saying, and no problem.
+    pub(crate) notes: Vec<String>,
     /// What was not as it must be.
     pub(crate) problems: Vec<String>,
 }
 
-/// A figure that more than doubles what each further lock costs, from one size to ten times that, is not linear. What
+/// A time that more than doubles what each further lock costs, from one size to ten times that, is not linear. What
 /// noise and the logarithm of a tree add is less.
 const LINEAR: f64 = 2.0;
 
+impl Figure {
+    /// A figure that is only shown.
+    pub(crate) fn new(name: &'static str, unit: Unit) -> Figure {
+        Figure { name, unit, target: None }
+    }
+
+    /// A time, only shown.
+    pub(crate) fn time(name: &'static str) -> Figure {
+        Figure::new(name, Unit::Seconds)
+    }
+
+    /// How often something happens, only shown.
+    pub(crate) fn rate(name: &'static str) -> Figure {
+        Figure::new(name, Unit::PerSecond)
+    }
+
+    pub(crate) fn at_most(self, most: f64) -> Figure {
+        Figure { target: Some(Target::AtMost(most)), ..self }
+    }
+
+    pub(crate) fn at_least(self, least: f64) -> Figure {
+        Figure { target: Some(Target::AtLeast(least)), ..self }
+    }
+}
+
+impl Unit {
+    /// The one with this name, as [`Unit::name`] says it.
+    pub(crate) fn named(name: &str) -> Unit {
+        UNITS.into_iter().find(|unit| unit.name() == name).unwrap_or(Unit::Count)
+    }
+
+    /// For people.
+    pub(crate) fn show(self, value: f64) -> String {
+        match self {
+            Unit::Seconds if value < 1e-6 => format!("{:.0} ns", value * 1e9),
+            Unit::Seconds if value < 1e-3 => format!("{:.1} µs", value * 1e6),
+            Unit::Seconds if value < 10.0 => format!("{:.1} ms", value * 1e3),
+            Unit::Seconds => format!("{value:.1} s"),
+            Unit::PerSecond => format!("{}/s", thousands(value)),
+            Unit::Times => format!("{value:.2} x"),
+            Unit::Share => format!("{:.1} %", value * 100.0),
+            Unit::Bytes if value >= 1e6 => format!("{:.1} MiB", value / f64::from(1 << 20)),
+            Unit::Bytes => format!("{value:.0} B"),
+            Unit::BytesPerSecond => format!("{} B/s", thousands(value)),
+            Unit::Count if value == value.round() => format!("{value:.0}"),
+            Unit::Count => format!("{value:.3}"),
+        }
+    }
+
+    /// For programs.
+    fn name(self) -> &'static str {
+        match self {
+            Unit::Seconds => "s",
+            Unit::PerSecond => "1/s",
+            Unit::Times => "times",
+            Unit::Share => "share",
+            Unit::Bytes => "bytes",
+            Unit::BytesPerSecond => "bytes/s",
+            Unit::Count => "count",
+        }
+    }
+}
+
+const UNITS: [Unit; 7] =
+    [Unit::Seconds, Unit::PerSecond, Unit::Times, Unit::Share, Unit::Bytes, Unit::BytesPerSecond, Unit::Count];
+
+/// A whole number in groups of three digits.
+fn thousands(value: f64) -> String {
+    let digits = format!("{value:.0}");
+    let mut text = String::new();
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+impl Target {
+    fn is_met_by(self, value: f64) -> bool {
+        match self {
+            Target::AtMost(most) => value <= most,
+            Target::AtLeast(least) => value >= least,
+        }
+    }
+
+    fn show(self, unit: Unit) -> String {
+        match self {
+            Target::AtMost(most) => format!("<= {}", unit.show(most)),
+            Target::AtLeast(least) => format!(">= {}", unit.show(least)),
+        }
+    }
+
+    fn json(self) -> Value {
+        match self {
+            Target::AtMost(most) => json!({ "at_most": most }),
+            Target::AtLeast(least) => json!({ "at_least": least }),
+        }
+    }
+}
+
 impl Row {
-    fn median(&self) -> Duration {
+    fn median(&self) -> f64 {
         let mut rounds = self.rounds.clone();
-        rounds.sort();
+        rounds.sort_by(f64::total_cmp);
         rounds[rounds.len() / 2]
     }
 
-    fn least(&self) -> Duration {
-        self.rounds.iter().copied().min().unwrap_or_default()
+    fn least(&self) -> f64 {
+        self.rounds.iter().copied().fold(f64::INFINITY, f64::min)
     }
 
-    fn most(&self) -> Duration {
-        self.rounds.iter().copied().max().unwrap_or_default()
+    fn most(&self) -> f64 {
+        self.rounds.iter().copied().fold(f64::NEG_INFINITY, f64::max)
     }
 
     fn is_met(&self) -> Option<bool> {
-        self.figure.target.map(|target| self.median() <= target)
+        self.figure.target.map(|target| target.is_met_by(self.median()))
     }
 }
 
@@ -77,25 +212,43 @@ impl Growth {
 }
 
 impl Sheet {
-    pub(crate) fn new(case: &'static str) -> Sheet {
-        Sheet { case, rows: Vec::new(), problems: Vec::new() }
+    pub(crate) fn new(case: &'static str, sizes: &'static str) -> Sheet {
+        Sheet { case, sizes, rows: Vec::new(), curves: Vec::new(), notes: Vec::new(), problems: Vec::new() }
     }
 
     /// One round's figure.
-    pub(crate) fn note(&mut self, size: Size, figure: Figure, took: Duration) {
+    pub(crate) fn note(&mut self, size: u32, figure: Figure, value: f64) {
         match self.rows.iter_mut().find(|row| (row.size, row.figure) == (size, figure)) {
-            Some(row) => row.rounds.push(took),
-            None => self.rows.push(Row { size, figure, rounds: vec![took] }),
+            Some(row) => row.rounds.push(value),
+            None => self.rows.push(Row { size, figure, rounds: vec![value] }),
         }
     }
 
+    /// One round's time.
+    pub(crate) fn note_time(&mut self, size: u32, figure: Figure, took: Duration) {
+        self.note(size, figure, took.as_secs_f64());
+    }
+
+    /// One round's curve: shares of all, and the longest time of each.
+    pub(crate) fn trace(&mut self, name: &'static str, curve: Vec<(f64, f64)>) {
+        match self.curves.iter_mut().find(|other| other.name == name) {
+            Some(other) => other.rounds.push(curve),
+            None => self.curves.push(Curve { name, rounds: vec![curve] }),
+        }
+    }
+
+    /// Of times that have a target and are measured at several numbers of held locks.
     fn growths(&self) -> Vec<Growth> {
         let mut growths: Vec<Growth> = Vec::new();
-        for row in self.rows.iter().filter(|row| row.figure.target.is_some()) {
+        if self.sizes != HELD {
+            return growths;
+        }
+        let has_target = |row: &&Row| row.figure.target.is_some() && row.figure.unit == Unit::Seconds;
+        for row in self.rows.iter().filter(has_target) {
             let mut of_it = self.rows.iter().filter(|other| other.figure == row.figure);
-            let Some(before) = of_it.rfind(|other| other.size.holds < row.size.holds) else { continue };
-            let more = row.median().as_nanos() as f64 - before.median().as_nanos() as f64;
-            let step = (row.size.holds, more / f64::from(row.size.holds - before.size.holds));
+            let Some(before) = of_it.rfind(|other| other.size < row.size) else { continue };
+            let more = (row.median() - before.median()) * 1e9;
+            let step = (row.size, more / f64::from(row.size - before.size));
             match growths.iter_mut().find(|growth| growth.name == row.figure.name) {
                 Some(growth) => growth.steps.push(step),
                 None => growths.push(Growth { name: row.figure.name, steps: vec![step] }),
@@ -106,24 +259,25 @@ impl Sheet {
 
     /// For programs.
     pub(crate) fn json(&self) -> Value {
-        let milliseconds = |span: Duration| span.as_micros() as f64 / 1e3;
         let rows: Vec<Value> = self
             .rows
             .iter()
             .map(|row| {
                 json!({
-                    "holds": row.size.holds,
-                    "waiters": row.size.waiters,
+                    "size": row.size,
                     "what": row.figure.name,
-                    "rounds": row.rounds.len(),
-                    "median_ms": milliseconds(row.median()),
-                    "min_ms": milliseconds(row.least()),
-                    "max_ms": milliseconds(row.most()),
-                    "target_ms": row.figure.target.map(milliseconds),
+                    "unit": row.figure.unit.name(),
+                    "rounds": row.rounds,
+                    "median": row.median(),
+                    "min": row.least(),
+                    "max": row.most(),
+                    "target": row.figure.target.map(Target::json),
                     "met": row.is_met(),
                 })
             })
             .collect();
+        let curves: Vec<Value> =
+            self.curves.iter().map(|curve| json!({ "what": curve.name, "rounds": curve.rounds })).collect();
         let growths: Vec<Value> = self
             .growths()
             .iter()
@@ -133,28 +287,33 @@ impl Sheet {
                 json!({ "what": growth.name, "steps": steps, "linear": growth.is_linear() })
             })
             .collect();
-        json!({ "case": self.case, "figures": rows, "growth": growths, "problems": self.problems })
+        json!({
+            "case": self.case,
+            "sizes": self.sizes,
+            "figures": rows,
+            "curves": curves,
+            "growth": growths,
+            "notes": self.notes,
+            "problems": self.problems,
+        })
     }
 
     /// For people.
     pub(crate) fn table(&self) -> String {
-        let milliseconds = |span: Duration| format!("{:.1} ms", span.as_secs_f64() * 1e3);
         let mut text = format!(
-            "\n{:<38} {:>7} {:>7}  {:>10} {:>10} {:>10}  {}\n",
-            self.case, "held", "waiting", "median", "min", "max", "target"
+            "\n{:<48} {:>9}  {:>12} {:>12} {:>12}  {}\n",
+            self.case, self.sizes, "median", "min", "max", "target"
         );
         for row in &self.rows {
+            let unit = row.figure.unit;
             let target = match (row.figure.target, row.is_met()) {
-                (Some(target), Some(true)) => format!("{}, met", milliseconds(target)),
-                (Some(target), _) => format!("{}, MISSED", milliseconds(target)),
+                (Some(target), Some(true)) => format!("{}, met", target.show(unit)),
+                (Some(target), _) => format!("{}, MISSED", target.show(unit)),
                 (None, _) => String::new(),
             };
-            let (median, least, most) =
-                (milliseconds(row.median()), milliseconds(row.least()), milliseconds(row.most()));
-            let line = format!(
-                "  {:<36} {:>7} {:>7}  {median:>10} {least:>10} {most:>10}  {target}",
-                row.figure.name, row.size.holds, row.size.waiters
-            );
+            let (median, least, most) = (unit.show(row.median()), unit.show(row.least()), unit.show(row.most()));
+            let line =
+                format!("  {:<46} {:>9}  {median:>12} {least:>12} {most:>12}  {target}", row.figure.name, row.size);
             text += line.trim_end();
             text.push('\n');
         }
@@ -168,6 +327,9 @@ impl Sheet {
             };
             text += &format!("  {}: each lock more costs {}: {verdict}\n", growth.name, steps.join(", "));
         }
+        for note in &self.notes {
+            text += &format!("  note: {note}\n");
+        }
         for problem in &self.problems {
             text += &format!("  wrong: {problem}\n");
         }
@@ -175,16 +337,18 @@ impl Sheet {
     }
 }
 
+/// Sizes are numbers of locks that are held.
+pub(crate) const HELD: &str = "held";
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const FIGURE: Figure = Figure { name: "the leave", target: Some(Duration::from_millis(200)) };
-
     fn sheet(times: &[(u32, u64)]) -> Sheet {
-        let mut sheet = Sheet::new("hand-off");
+        let mut sheet = Sheet::new("hand-off", HELD);
         for &(holds, milliseconds) in times {
-            sheet.note(Size { holds, waiters: 10 }, FIGURE, Duration::from_millis(milliseconds));
+            let figure = Figure::time("the leave").at_most(0.2);
+            sheet.note_time(holds, figure, Duration::from_millis(milliseconds));
         }
         sheet
     }
@@ -192,9 +356,19 @@ mod tests {
     #[test]
     fn the_median_decides_whether_a_target_is_met() {
         let met = sheet(&[(100, 1), (100, 900), (100, 200)]);
-        assert_eq!(met.rows[0].median(), Duration::from_millis(200));
-        assert!(met.table().contains("200.0 ms, met"));
-        assert!(sheet(&[(100, 201), (100, 1), (100, 300)]).table().contains("200.0 ms, MISSED"));
+        assert_eq!(met.rows[0].median(), 0.2);
+        assert!(met.table().contains("<= 200.0 ms, met"));
+        assert!(sheet(&[(100, 201), (100, 1), (100, 300)]).table().contains("<= 200.0 ms, MISSED"));
+    }
+
+    #[test]
+    fn a_rate_that_is_too_low_misses_its_target() {
+        let mut sheet = Sheet::new("remote", "tasks");
+        let figure = Figure::new("rate to floor", Unit::Share).at_least(0.5);
+        sheet.note(64, figure, 0.49);
+        assert!(sheet.table().contains(">= 50.0 %, MISSED"), "{}", sheet.table());
+        sheet.note(64, figure, 0.51);
+        assert!(sheet.table().contains(">= 50.0 %, met"), "{}", sheet.table());
     }
 
     #[test]
@@ -202,5 +376,26 @@ mod tests {
         assert!(sheet(&[(100, 1), (10_000, 20), (100_000, 200)]).table().contains(": linear"));
         assert!(sheet(&[(100, 1), (10_000, 20), (100_000, 2000)]).table().contains("NOT linear"));
         assert!(sheet(&[(100, 1), (10_000, 20)]).table().contains("too few"));
+    }
+
+    #[test]
+    fn each_unit_is_shown_as_people_read_it() {
+        let shown = [
+            (Unit::Seconds, 2.5e-7, "250 ns"),
+            (Unit::Seconds, 9e-5, "90.0 µs"),
+            (Unit::Seconds, 0.0123, "12.3 ms"),
+            (Unit::PerSecond, 4_400_000.0, "4,400,000/s"),
+            (Unit::PerSecond, 80.0, "80/s"),
+            (Unit::Times, 2.0, "2.00 x"),
+            (Unit::Share, 0.6, "60.0 %"),
+            (Unit::Bytes, 320.0, "320 B"),
+            (Unit::Bytes, 15_728_640.0, "15.0 MiB"),
+            (Unit::Count, 2.0, "2"),
+            (Unit::Count, 2.03, "2.030"),
+        ];
+        for (unit, value, text) in shown {
+            assert_eq!(unit.show(value), text);
+            assert_eq!(Unit::named(unit.name()), unit);
+        }
     }
 }

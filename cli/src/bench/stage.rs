@@ -1,14 +1,18 @@
 //! The stage: the bench's members as their parent has them.
 
 use super::clock;
-use super::message::{Event, Order, Report};
+use super::message::{Event, Load, Order, Ran, Report, Usage, Window};
 use crate::processes::{News, Processes, What, free_addresses};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-/// No answer takes longer.
-const LIMIT: Duration = Duration::from_secs(60);
+/// No answer takes longer; a million locks are taken in less.
+const LIMIT: Duration = Duration::from_secs(300);
+/// How often it is looked whether all stand in line.
+const LOOKS: usize = 10_000;
+/// Until all have heard what they are to begin together.
+const LEAD: Duration = Duration::from_millis(50);
 
 /// What did not go as it must: something of the cluster, or of the bench.
 pub(crate) type Step<T> = Result<T, String>;
@@ -18,6 +22,9 @@ pub(crate) struct Stage {
     processes: Processes<Report>,
     directory: PathBuf,
     addresses: Vec<SocketAddr>,
+    /// Clients of that instead of members.
+    #[cfg(feature = "peers")]
+    rival: Option<(super::peers::Rival, SocketAddr)>,
     /// The process id of each.
     members: Vec<String>,
     /// What happened: where, when, what.
@@ -31,12 +38,19 @@ pub(crate) struct Stage {
 impl Stage {
     /// Starts so many members, and waits until all have joined. Their logs go to `directory`.
     pub(crate) fn set(members: usize, directory: PathBuf) -> Step<Stage> {
-        let addresses = free_addresses(members).map_err(|error| error.to_string())?;
+        Stage::with_room(members, members, directory)
+    }
+
+    /// The same, and in the places up to `room` others may enter, one after the other.
+    pub(crate) fn with_room(members: usize, room: usize, directory: PathBuf) -> Step<Stage> {
+        let addresses = free_addresses(room).map_err(|error| error.to_string())?;
         let mut stage = Stage {
             processes: Processes::new(),
             directory,
             addresses,
-            members: vec![String::new(); members],
+            #[cfg(feature = "peers")]
+            rival: None,
+            members: vec![String::new(); room],
             events: Vec::new(),
             said: Vec::new(),
             leaving: None,
@@ -47,10 +61,28 @@ impl Stage {
         Ok(stage)
     }
 
+    /// So many clients of somebody else's server.
+    #[cfg(feature = "peers")]
+    pub(crate) fn clients(count: usize, rival: super::peers::Rival, at: SocketAddr, directory: PathBuf) -> Step<Stage> {
+        let mut stage = Stage::with_room(0, count, directory)?;
+        stage.rival = Some((rival, at));
+        (0..count).try_for_each(|place| stage.enter(place))?;
+        Ok(stage)
+    }
+
+    /// How the process of this place is started.
+    fn arguments(&self, place: usize) -> Vec<String> {
+        #[cfg(feature = "peers")]
+        if let Some((rival, at)) = self.rival {
+            return super::peers::arguments(rival, at);
+        }
+        let (bind, seed) = (self.addresses[place].to_string(), self.addresses[0].to_string());
+        ["bench-member", "--bind", &bind, "--seed", &seed].map(str::to_owned).to_vec()
+    }
+
     /// Starts the member of this place, for the first time or again, and waits until it has joined.
     pub(crate) fn enter(&mut self, place: usize) -> Step<()> {
-        let (bind, seed) = (self.addresses[place].to_string(), self.addresses[0].to_string());
-        let arguments = ["bench-member", "--bind", &bind, "--seed", &seed].map(str::to_owned);
+        let arguments = self.arguments(place);
         let errors = self.directory.join(format!("member-{place}.log"));
         self.processes.start(place, &arguments, &errors).map_err(|error| format!("member {place}: {error}"))?;
         self.members[place] = self.report(place, "to join", |report| match report {
@@ -77,6 +109,50 @@ impl Stage {
     pub(crate) fn ask<T>(&mut self, place: usize, order: &Order, pick: impl Fn(&Report) -> Option<T>) -> Step<T> {
         self.order(place, order);
         self.report(place, &format!("to obey {order:.40?}"), pick)
+    }
+
+    /// Has these do something for so long, all at the same time; what each came to, in that order.
+    pub(crate) fn run(&mut self, loads: &[(usize, Load)], span: Duration) -> Step<Vec<Ran>> {
+        let from = clock::now() + LEAD.as_nanos() as u64;
+        let window = Window { from, to: from + span.as_nanos() as u64 };
+        for (place, load) in loads {
+            self.order(*place, &Order::Run { load: *load, window });
+        }
+        let ran = |report: &Report| match report {
+            Report::Ran(ran) => Some(ran.clone()),
+            _ => None,
+        };
+        loads.iter().map(|(place, load)| self.report(*place, &format!("to do {load:?}"), ran)).collect()
+    }
+
+    /// Waits until so many stand in so many queues, by the word of the grantor, whom `place` asks.
+    pub(crate) fn stand_in_line(&mut self, place: usize, queues: u32, waiters: u32) -> Step<()> {
+        for _ in 0..LOOKS {
+            let standing = self.ask(place, &Order::Look(queues), |report| match report {
+                Report::Seen { queues, .. } => Some(queues.iter().map(Vec::len).sum::<usize>()),
+                _ => None,
+            })?;
+            if standing == waiters as usize {
+                return Ok(());
+            }
+        }
+        Err(format!("not all {waiters} stand in line, however often one looks"))
+    }
+
+    /// What one uses.
+    pub(crate) fn usage(&mut self, place: usize) -> Step<Usage> {
+        self.ask(place, &Order::Usage, |report| match report {
+            Report::Using(usage) => Some(*usage),
+            _ => None,
+        })
+    }
+
+    /// Where one sends back, or passes on.
+    pub(crate) fn listener(&mut self, place: usize, order: &Order) -> Step<SocketAddr> {
+        self.ask(place, order, |report| match report {
+            Report::Listens(addr) => Some(*addr),
+            _ => None,
+        })
     }
 
     /// Waits for a report of this place.

@@ -11,8 +11,8 @@
 //! counted, at those who hold and at the new grantor, and all who wait are served, in the order in which they stood.
 
 use super::clock::between;
-use super::message::{Event, Holdings, Order, Place, Report};
-use super::sheet::{Figure, Sheet, Size};
+use super::message::{Event, Holdings, Order, Place, Report, Served};
+use super::sheet::{Figure, Sheet};
 use super::stage::{Stage, Step};
 use super::{BenchArgs, Progress};
 use std::collections::BTreeMap;
@@ -38,8 +38,6 @@ const QUEUES: u32 = 10;
 /// The client goes on so long before and after: a round trip and the check after a transfer have ended by then, and a
 /// grantor may be followed by the next, which takes two `retry` of 200 ms.
 const SETTLE: Duration = Duration::from_millis(600);
-/// How often it is looked whether all stand in their queues. Each look is at all that is held, and takes its time.
-const LOOKS: usize = 1000;
 /// Until a young turk has won; until who leaves has left; the longest wait of the client while that goes on.
 const TARGET: Duration = Duration::from_millis(200);
 /// From the view without the dead grantor to the first grant.
@@ -58,14 +56,14 @@ pub(crate) fn recovery(args: &BenchArgs, logs: &Path, progress: &Progress, sheet
 }
 
 fn measure(kind: Kind, args: &BenchArgs, logs: &Path, progress: &Progress, sheet: &mut Sheet) -> Step<()> {
+    sheet.notes.push(format!("{} requests wait", args.waiters));
     for &holds in &args.holds {
         progress.say(&format!("{holds} locks are taken"));
         let mut play = Play::begin(holds, args.waiters, logs)?;
         for round in 1..=args.rounds {
             progress.say(&format!("{holds} locks held, round {round} of {}", args.rounds));
-            let size = Size { holds, waiters: args.waiters };
             for (figure, took) in play.round(kind)? {
-                sheet.note(size, figure, took);
+                sheet.note_time(holds, figure, took);
             }
             progress.step();
         }
@@ -85,19 +83,19 @@ struct Play {
 impl Play {
     fn begin(holds: u32, waiters: u32, logs: &Path) -> Step<Play> {
         let mut stage = Stage::set(MEMBERS, logs.to_owned())?;
-        stage.ask(GRANTOR, &Order::Become, did)?;
+        stage.ask(GRANTOR, &Order::Become, Report::did)?;
         let mut held = Vec::new();
         for (number, &place) in (0..).zip(&HOLDERS) {
             let parts = HOLDERS.len() as u32;
             let (first, next) = (holds * number / parts, holds * (number + 1) / parts);
-            held.push(stage.ask(place, &Order::Hold { first, count: next - first }, holding)?);
+            held.push(stage.ask(place, &Order::Hold { first, count: next - first }, Report::holding)?);
         }
         Ok(Play { stage, holds, waiters, held })
     }
 
     fn round(&mut self, kind: Kind) -> Step<Vec<(Figure, Duration)>> {
         let before = self.queue_up()?;
-        self.stage.ask(CLIENT, &Order::Probe, done)?;
+        self.stage.ask(CLIENT, &Order::Probe, Report::done)?;
         self.stage.pause(SETTLE)?;
         let measured = match kind {
             Kind::Transfer => self.transfer()?,
@@ -118,19 +116,14 @@ impl Play {
 
     /// Has everybody wait that is to wait, and says who stands in which queue in which order.
     fn queue_up(&mut self) -> Step<Vec<Vec<u32>>> {
-        self.stage.ask(CLIENT, &Order::HoldQueues(QUEUES), done)?;
+        self.stage.ask(CLIENT, &Order::HoldQueues(QUEUES), Report::done)?;
         for (number, &place) in (0..).zip(&HOLDERS) {
             let own = (0..self.waiters).filter(|waiter| waiter % HOLDERS.len() as u32 == number);
             let places = own.map(|waiter| Place { queue: waiter / HOLDERS.len() as u32 % QUEUES, waiter });
             self.stage.order(place, &Order::Wait(places.collect()));
         }
-        for _ in 0..LOOKS {
-            let (_, queues) = self.look()?;
-            if queues.iter().map(Vec::len).sum::<usize>() == self.waiters as usize {
-                return Ok(queues);
-            }
-        }
-        Err(format!("not all {} stand in their queues, however often one looks", self.waiters))
+        self.stage.stand_in_line(CLIENT, QUEUES, self.waiters)?;
+        Ok(self.look()?.1)
     }
 
     fn look(&mut self) -> Step<(Holdings, Vec<Vec<u32>>)> {
@@ -141,12 +134,12 @@ impl Play {
     }
 
     fn transfer(&mut self) -> Step<Measured> {
-        let (from, to) = self.stage.ask(TURK, &Order::Become, did)?;
+        let (from, to) = self.stage.ask(TURK, &Order::Become, Report::did)?;
         Ok(Measured { from, to, what: vec![("until it is won", from, to, Some(TARGET))], seen: None })
     }
 
     fn hand_off(&mut self) -> Step<Measured> {
-        let (from, to) = self.stage.ask(GRANTOR, &Order::Leave, did)?;
+        let (from, to) = self.stage.ask(GRANTOR, &Order::Leave, Report::did)?;
         let (acts, ..) = self.stage.event(from, "a successor", grants)?;
         self.stage.end(GRANTOR)?;
         let what =
@@ -170,7 +163,7 @@ impl Play {
     fn check(&mut self) -> Step<()> {
         let mut all = Holdings::default();
         for (place, before) in HOLDERS.iter().zip(self.held.clone()) {
-            let now = self.stage.ask(*place, &Order::Count, holding)?;
+            let now = self.stage.ask(*place, &Order::Check, Report::holding)?;
             if now != before {
                 return Err(format!("member {place} held {before:?} and holds {now:?}"));
             }
@@ -185,7 +178,7 @@ impl Play {
 
     /// Everybody who waits is served, in order.
     fn serve(&mut self, before: &[Vec<u32>]) -> Step<()> {
-        self.stage.ask(CLIENT, &Order::FreeQueues, done)?;
+        self.stage.ask(CLIENT, &Order::FreeQueues, Report::done)?;
         let mut served: Vec<BTreeMap<i64, u32>> = vec![BTreeMap::new(); QUEUES as usize];
         // Those of one member may be the last, so they are waited for in any order.
         let mut open = HOLDERS.to_vec();
@@ -196,7 +189,7 @@ impl Play {
                     _ => None,
                 })?;
             open.retain(|other| *other != place);
-            for (Place { queue, waiter }, token) in grants {
+            for Served { place: Place { queue, waiter }, token, .. } in grants {
                 served[queue as usize].insert(token, waiter);
             }
         }
@@ -212,7 +205,7 @@ impl Play {
         if kind != Kind::Transfer {
             self.stage.enter(GRANTOR)?;
         }
-        self.stage.ask(GRANTOR, &Order::Become, did)?;
+        self.stage.ask(GRANTOR, &Order::Become, Report::did)?;
         self.stage.pause(SETTLE)
     }
 }
@@ -237,34 +230,21 @@ impl Measured {
             what.push(("from then to the first grant", seen, first.1, Some(RECOVERED)));
         }
         let mut figures: Vec<(Figure, Duration)> =
-            what.into_iter().map(|(name, from, to, target)| (Figure { name, target }, between(from, to))).collect();
+            what.into_iter().map(|(name, from, to, target)| (figure(name, target), between(from, to))).collect();
         let end = to + SETTLE.as_nanos() as u64 / 2;
         let during = probes.iter().filter(|(asked, granted)| *granted >= from && *asked <= end);
         let gap = during.map(|(asked, granted)| between(*asked, *granted)).max();
         let target = seen.is_none().then_some(TARGET);
-        figures.push((Figure { name: "gap in service", target }, gap.ok_or("the client asked for nothing")?));
+        figures.push((figure("gap in service", target), gap.ok_or("the client asked for nothing")?));
         Ok(figures)
     }
 }
 
+fn figure(name: &'static str, target: Option<Duration>) -> Figure {
+    let figure = Figure::time(name);
+    target.map_or(figure, |target| figure.at_most(target.as_secs_f64()))
+}
+
 fn grants(_: usize, event: &Event) -> Option<()> {
     (*event == Event::BecameGrantor).then_some(())
-}
-
-fn did(report: &Report) -> Option<(u64, u64)> {
-    match report {
-        Report::Did { from, to } => Some((*from, *to)),
-        _ => None,
-    }
-}
-
-fn done(report: &Report) -> Option<()> {
-    (*report == Report::Done).then_some(())
-}
-
-fn holding(report: &Report) -> Option<Holdings> {
-    match report {
-        Report::Holding(holdings) => Some(*holdings),
-        _ => None,
-    }
 }

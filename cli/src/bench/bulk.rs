@@ -1,0 +1,120 @@
+//! What many locks cost, and many who wait: memory, and time for each.
+
+use super::message::{Load, Names, Order, Report};
+use super::sheet::{Figure, Sheet, Unit};
+use super::stage::{Stage, Step};
+use super::{BenchArgs, Progress};
+use std::path::Path;
+use std::time::Duration;
+
+/// So few that nothing depends on them.
+const FEW_HELD: u32 = 1000;
+/// Likewise.
+const FEW_WAITING: u32 = 100;
+/// Of a held lock, grantor and holder's member together.
+const BYTES: f64 = 320.0;
+/// So much more than L a lock and its release may slow down.
+const SLOWER: f64 = 1.3;
+/// Of the cost with few waiters.
+const NO_SCAN: f64 = 2.0;
+/// Until all that was said has been acknowledged and forgotten.
+const SETTLE: Duration = Duration::from_millis(500);
+
+const GRANTOR: usize = 0;
+const HOLDER: usize = 1;
+
+/// Locks are held by one member at another; that other takes and gives back free locks beside them. L beside, with as
+/// many held.
+pub(crate) fn held(args: &BenchArgs, logs: &Path, progress: &Progress, sheet: &mut Sheet) -> Step<()> {
+    let many = args.table.max(2 * FEW_HELD);
+    let mut stage = Stage::set(2, logs.to_owned())?;
+    stage.ask(GRANTOR, &Order::Become, Report::did)?;
+    hold(&mut stage, 0, FEW_HELD)?;
+    let few = slow_down(&mut stage, FEW_HELD, args, progress, sheet)?;
+
+    progress.say(&format!("{many} locks are taken"));
+    // Not while rates are measured: it costs something.
+    count(&mut stage, true)?;
+    let before = allocated(&mut stage)?;
+    hold(&mut stage, FEW_HELD, many - FEW_HELD)?;
+    let after = allocated(&mut stage)?;
+    count(&mut stage, false)?;
+    let each = |place: usize| (after[place] - before[place]) as f64 / f64::from(many - FEW_HELD);
+    sheet.note(many, Figure::new("memory of each at the grantor", Unit::Bytes), each(GRANTOR));
+    sheet.note(many, Figure::new("memory of each at the holder's member", Unit::Bytes), each(HOLDER));
+    let both = Figure::new("memory of each", Unit::Bytes).at_most(BYTES);
+    sheet.note(many, both, each(GRANTOR) + each(HOLDER));
+    let full = slow_down(&mut stage, many, args, progress, sheet)?;
+    for ((few, few_floor), (full, full_floor)) in few.into_iter().zip(full) {
+        let (slower, floor) = (few / full, few_floor / full_floor);
+        sheet.note(many, Figure::new("lock and release, slower than with few", Unit::Times), slower);
+        sheet.note(many, Figure::new("floor L, slower than with few", Unit::Times), floor);
+        let ratio = Figure::new("slower than L gets", Unit::Times).at_most(SLOWER);
+        sheet.note(many, ratio, slower / floor);
+    }
+    Ok(())
+}
+
+fn hold(stage: &mut Stage, first: u32, count: u32) -> Step<()> {
+    stage.ask(HOLDER, &Order::Hold { first, count }, Report::holding).map(drop)
+}
+
+fn count(stage: &mut Stage, on: bool) -> Step<()> {
+    [GRANTOR, HOLDER].into_iter().try_for_each(|place| stage.ask(place, &Order::Count(on), Report::done))
+}
+
+fn allocated(stage: &mut Stage) -> Step<[i64; 2]> {
+    stage.pause(SETTLE)?;
+    Ok([stage.usage(GRANTOR)?.allocated, stage.usage(HOLDER)?.allocated])
+}
+
+/// The rate of free locks at the grantor's own member, and that of L, in each round.
+fn slow_down(
+    stage: &mut Stage,
+    held: u32,
+    args: &BenchArgs,
+    progress: &Progress,
+    sheet: &mut Sheet,
+) -> Step<Vec<(f64, f64)>> {
+    let mut rounds = Vec::new();
+    for round in 1..=args.rounds {
+        progress.say(&format!("{held} locks held, round {round} of {}", args.rounds));
+        let names = Names::Scattered { held };
+        let locks = Load::Locks { tasks: 1, names, timed: false };
+        let mut rate = |load| -> Step<f64> { Ok(stage.run(&[(GRANTOR, load)], args.span())?[0].rate()) };
+        let (rate, floor) = (rate(locks)?, rate(Load::Table { tasks: 1, names })?);
+        sheet.note(held, Figure::time("lock and release, each"), 1.0 / rate);
+        sheet.note(held, Figure::time("floor L, each"), 1.0 / floor);
+        rounds.push((rate, floor));
+        progress.step();
+    }
+    Ok(rounds)
+}
+
+/// Many wait for one name, half of them give up, from the middle, and the others are granted it in turn.
+pub(crate) fn waiters(args: &BenchArgs, logs: &Path, progress: &Progress, sheet: &mut Sheet) -> Step<()> {
+    let many = args.queue.max(2 * FEW_WAITING);
+    let mut stage = Stage::set(1, logs.to_owned())?;
+    stage.ask(GRANTOR, &Order::Become, Report::did)?;
+    for round in 1..=args.rounds {
+        progress.say(&format!("round {round} of {}", args.rounds));
+        let mut few = None;
+        for waiters in [FEW_WAITING, many] {
+            let costs = stage.ask(GRANTOR, &Order::Queue(waiters), |report| match report {
+                Report::Queued { join, cancel, grant } => Some([*join, *cancel, *grant]),
+                _ => None,
+            })?;
+            for (name, nanos) in ["to join", "to give up", "to be granted it"].into_iter().zip(costs) {
+                sheet.note_time(waiters, Figure::time(name), Duration::from_nanos(nanos));
+            }
+            let Some(few) = few.replace(costs) else { continue };
+            let names = ["joining / with few", "giving up / with few", "grant / with few"];
+            for ((name, few), many) in names.into_iter().zip(few).zip(costs) {
+                let ratio = Figure::new(name, Unit::Times).at_most(NO_SCAN);
+                sheet.note(waiters, ratio, many as f64 / few.max(1) as f64);
+            }
+        }
+        progress.step();
+    }
+    Ok(())
+}

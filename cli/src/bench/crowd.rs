@@ -1,0 +1,148 @@
+//! What members cost that do nothing: a few of them, and more and more. And how soon all know that one is gone.
+
+use super::clock::between;
+use super::message::{Event, Order, Report, Usage};
+use super::sheet::{Figure, Sheet, Unit};
+use super::stage::{Stage, Step};
+use super::{BenchArgs, Progress};
+use std::path::Path;
+use std::time::Duration;
+
+/// With more members, none may cost more than so many times as much as with the fewest.
+const FLAT: f64 = 1.5;
+/// A view change, from the kill of a member until all others have the view without it.
+const VIEW: Duration = Duration::from_secs(1);
+/// Of one core, of a member that idles.
+const IDLE_BUSY: f64 = 0.01;
+/// In memory, of a member that idles.
+const IDLE_RESIDENT: f64 = 15.0 * 1024.0 * 1024.0;
+/// Members of the idle cluster.
+const IDLERS: usize = 5;
+/// The fewest that lose one and go on.
+const FEWEST: usize = 3;
+/// Until those who joined last have met everybody.
+const SETTLE: Duration = Duration::from_secs(2);
+/// Beats, gossip and renewals all come several times in it.
+const LOOK: Duration = Duration::from_secs(4);
+
+/// What one member used in a while.
+struct Used {
+    /// Share of a core.
+    busy: f64,
+    /// Bytes in a second, in and out.
+    traffic: f64,
+    resident: f64,
+}
+
+/// What each used while nobody did anything.
+fn watch(stage: &mut Stage, members: usize) -> Step<Vec<Used>> {
+    let usages = |stage: &mut Stage| -> Step<Vec<Usage>> { (0..members).map(|place| stage.usage(place)).collect() };
+    stage.pause(SETTLE)?;
+    let before = usages(stage)?;
+    stage.pause(LOOK)?;
+    let after = usages(stage)?;
+    let used = before.iter().zip(&after).map(|(before, after)| Used {
+        busy: (after.busy - before.busy) as f64 / (after.at - before.at) as f64,
+        traffic: (after.traffic - before.traffic) as f64 / between(before.at, after.at).as_secs_f64(),
+        resident: after.resident as f64,
+    });
+    Ok(used.collect())
+}
+
+fn mean(used: &[Used], what: impl Fn(&Used) -> f64) -> f64 {
+    used.iter().map(what).sum::<f64>() / used.len() as f64
+}
+
+fn most(used: &[Used], what: impl Fn(&Used) -> f64) -> f64 {
+    used.iter().map(what).fold(0.0, f64::max)
+}
+
+pub(crate) fn idle(args: &BenchArgs, logs: &Path, progress: &Progress, sheet: &mut Sheet) -> Step<()> {
+    let size = IDLERS as u32;
+    let mut stage = Stage::set(IDLERS, logs.to_owned())?;
+    stage.ask(0, &Order::Become, Report::did)?;
+    for round in 1..=args.rounds {
+        progress.say(&format!("round {round} of {}", args.rounds));
+        let used = watch(&mut stage, IDLERS)?;
+        let busiest = Figure::new("of one core, the busiest", Unit::Share).at_most(IDLE_BUSY);
+        sheet.note(size, busiest, most(&used, |used| used.busy));
+        let largest = Figure::new("in memory, the largest", Unit::Bytes).at_most(IDLE_RESIDENT);
+        sheet.note(size, largest, most(&used, |used| used.resident));
+        sheet.note(size, Figure::new("traffic of each", Unit::BytesPerSecond), mean(&used, |used| used.traffic));
+        progress.step();
+    }
+    Ok(())
+}
+
+/// From the fewest up to as many as were ordered, tripled each time.
+pub(crate) fn sizes(members: u32) -> Vec<usize> {
+    let members = (members as usize).max(FEWEST);
+    let mut sizes: Vec<usize> =
+        std::iter::successors(Some(FEWEST), |size| Some(size * 3)).take_while(|size| *size < members).collect();
+    sizes.push(members);
+    sizes
+}
+
+pub(crate) fn members(args: &BenchArgs, logs: &Path, progress: &Progress, sheet: &mut Sheet) -> Step<()> {
+    let sizes = sizes(args.members);
+    for round in 1..=args.rounds {
+        let room = args.members.max(FEWEST as u32) as usize;
+        let mut stage = Stage::with_room(FEWEST, room, logs.to_owned())?;
+        stage.ask(0, &Order::Become, Report::did)?;
+        let (mut there, mut few) = (FEWEST, None);
+        for &members in &sizes {
+            progress.say(&format!("{members} members, round {round} of {}", args.rounds));
+            while there < members {
+                stage.enter(there)?;
+                there += 1;
+            }
+            let used = watch(&mut stage, members)?;
+            let size = members as u32;
+            let (busy, traffic) = (mean(&used, |used| used.busy), mean(&used, |used| used.traffic));
+            sheet.note(size, Figure::new("of one core, each", Unit::Share), busy);
+            sheet.note(size, Figure::new("of one core, the busiest", Unit::Share), most(&used, |used| used.busy));
+            sheet.note(size, Figure::new("traffic of each", Unit::BytesPerSecond), traffic);
+            let busiest = Figure::new("traffic of the busiest", Unit::BytesPerSecond);
+            sheet.note(size, busiest, most(&used, |used| used.traffic));
+            let (few_busy, few_traffic) = *few.get_or_insert((busy, traffic));
+            if members > FEWEST {
+                sheet.note(size, Figure::new("time of each / with 3", Unit::Times).at_most(FLAT), busy / few_busy);
+                let flat = Figure::new("traffic of each / with 3", Unit::Times).at_most(FLAT);
+                sheet.note(size, flat, traffic / few_traffic);
+            }
+            let change = Figure::time("view change").at_most(VIEW.as_secs_f64());
+            sheet.note_time(size, change, view_change(&mut stage, members)?);
+            progress.step();
+        }
+    }
+    Ok(())
+}
+
+/// Kills the last, lets it come again, and says how long it took until all others had the view without it.
+fn view_change(stage: &mut Stage, members: usize) -> Step<Duration> {
+    let last = members - 1;
+    let dead = stage.process(last).to_owned();
+    let from = stage.kill(last);
+    let mut to = from;
+    for place in 0..last {
+        let (at, ..) = stage.event(from, "a view without the dead", |there, event| match event {
+            Event::View(members) if there == place && !members.contains(&dead) => Some(()),
+            _ => None,
+        })?;
+        to = to.max(at);
+    }
+    stage.enter(last)?;
+    Ok(between(from, to))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_size_is_the_one_that_was_ordered() {
+        assert_eq!(sizes(30), [3, 9, 27, 30]);
+        assert_eq!(sizes(9), [3, 9]);
+        assert_eq!(sizes(1), [3]);
+    }
+}

@@ -1,0 +1,72 @@
+//! How long it takes from the kill of whoever holds a lock to the grant to the next in line, when the host can vouch for
+//! the death: it alone is killed, or it is the grantor too, or the elder and the grantor.
+//!
+//! ```text
+//! 0  elder        1  grantor, unless the elder is        2  waits        3  holds many others        4  holds, and no more
+//! ```
+
+use super::clock::between;
+use super::message::{Order, Place, Report};
+use super::sheet::{Figure, Sheet};
+use super::stage::{Stage, Step};
+use super::{BenchArgs, Progress};
+use std::path::Path;
+use std::time::Duration;
+
+/// Who is killed.
+pub(crate) struct Victim {
+    /// It holds what the other waits for.
+    place: usize,
+    grantor: usize,
+    figure: &'static str,
+    target: f64,
+}
+
+pub(crate) const VICTIMS: [Victim; 3] = [
+    Victim { place: 4, grantor: 1, figure: "holder killed, until the next has it", target: 0.010 },
+    Victim { place: 1, grantor: 1, figure: "grantor killed, until the next has it", target: 0.025 },
+    Victim { place: 0, grantor: 0, figure: "elder and grantor killed, until the next has it", target: 0.075 },
+];
+const MEMBERS: usize = 5;
+const WAITER: usize = 2;
+const BYSTANDER: usize = 3;
+/// Locks that are held beside.
+const HOLDS: u32 = 10_000;
+/// Until what was said is acknowledged, and nobody is about to move the table.
+const SETTLE: Duration = Duration::from_millis(600);
+
+/// A new cluster for each kill, for none is as it was after it.
+pub(crate) fn fail_over(args: &BenchArgs, logs: &Path, progress: &Progress, sheet: &mut Sheet) -> Step<()> {
+    for round in 1..=args.rounds {
+        for victim in &VICTIMS {
+            progress.say(&format!("round {round} of {}: {}", args.rounds, victim.figure));
+            let figure = Figure::time(victim.figure).at_most(victim.target);
+            sheet.note_time(HOLDS, figure, victim.kill(logs)?);
+            progress.step();
+        }
+    }
+    Ok(())
+}
+
+impl Victim {
+    fn kill(&self, logs: &Path) -> Step<Duration> {
+        let mut stage = Stage::set(MEMBERS, logs.to_owned())?;
+        stage.ask(self.grantor, &Order::Become, Report::did)?;
+        let before = stage.ask(BYSTANDER, &Order::Hold { first: 0, count: HOLDS }, Report::holding)?;
+        stage.ask(self.place, &Order::HoldQueues(1), Report::done)?;
+        stage.order(WAITER, &Order::Wait(vec![Place { queue: 0, waiter: 0 }]));
+        stage.stand_in_line(BYSTANDER, 1, 1)?;
+        stage.pause(SETTLE)?;
+
+        let from = stage.kill(self.place);
+        let granted = stage.any_report("for the next in line to have the lock", |place, report| match report {
+            Report::Served(served) if place == WAITER => Some(served[0].at),
+            _ => None,
+        })?;
+        let after = stage.ask(BYSTANDER, &Order::Check, Report::holding)?;
+        match before == after {
+            true => Ok(between(from, granted)),
+            false => Err(format!("member {BYSTANDER} held {before:?} and holds {after:?}")),
+        }
+    }
+}

@@ -1,0 +1,249 @@
+//! What the bench's processes do again and again, and the floors beside it: the least that anything of its kind can cost
+//! on this machine, in the same processes and on the same kind of runtime.
+//!
+//! - L: a dashmap of names to tokio mutexes, where a lock is put in, locked, unlocked and taken out;
+//! - R: 64 bytes there and back over TCP, one or several in flight on one connection, each written by itself;
+//! - H: processes that pass 64 bytes on through a hub.
+
+use super::clock;
+use super::message::{Names, Ran, Window};
+use dashmap::DashMap;
+use elderlock::LockService;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Mutex;
+use tokio::task::JoinSet;
+
+pub(crate) type Outcome<T> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
+
+/// Length of a frame of the floors.
+const FRAME: usize = 64;
+/// What is read in one go.
+const BUFFER: usize = 64 * 1024;
+/// Names that a task goes through where they lie scattered among those that are held.
+const SCATTERED: u32 = 4096;
+/// So many turns that wait for nobody, and then others have a turn of the thread, and the clock is looked at.
+const STRETCH: u64 = 128;
+/// How much later than the end the last of those who pass a frame on may notice.
+const GRACE: Duration = Duration::from_millis(100);
+/// Times that are kept, of all tasks together: enough for the slowest of a thousand.
+const KEPT: usize = 100_000;
+
+/// Somebody who can take a lock, and give it back.
+pub(crate) trait Locker: Send + 'static {
+    /// Does both.
+    fn turn(&mut self, name: &str) -> impl Future<Output = Outcome<()>> + Send;
+}
+
+impl Locker for LockService {
+    async fn turn(&mut self, name: &str) -> Outcome<()> {
+        Ok(self.lock(name).await?.release().await?)
+    }
+}
+
+/// Floor L.
+#[derive(Clone, Default)]
+pub(crate) struct Table(Arc<DashMap<String, Arc<Mutex<()>>>>);
+
+impl Table {
+    /// One in which so many are locked, and stay so.
+    pub(crate) fn holding(count: u32) -> Table {
+        let table = Table::default();
+        for number in 0..count {
+            table.0.insert(held_name(number), Arc::default());
+        }
+        table
+    }
+}
+
+impl Locker for Table {
+    async fn turn(&mut self, name: &str) -> Outcome<()> {
+        let lock = self.0.entry(name.to_owned()).or_default().clone();
+        drop(lock.lock().await);
+        self.0.remove(name);
+        Ok(())
+    }
+}
+
+/// Has each of these take turns on a task of its own, within the window.
+pub(crate) async fn run<L: Locker>(lockers: Vec<L>, names: Names, window: Window, timed: bool) -> Outcome<Ran> {
+    let mut tasks = JoinSet::new();
+    let kept = KEPT / lockers.len().max(1);
+    for (number, mut locker) in (0..).zip(lockers) {
+        tasks.spawn(async move {
+            let names = task_names(names, number);
+            let mut names = names.iter().map(String::as_str).cycle();
+            let mut ran = Ran::default();
+            until(window.from).await;
+            let mut now = clock::now();
+            let from = now;
+            while now < window.to {
+                for _ in 0..if timed { 1 } else { STRETCH } {
+                    locker.turn(names.next().expect("each task has a name at least")).await?;
+                    ran.turns += 1;
+                }
+                let after = clock::now();
+                if timed && ran.spans.len() < kept {
+                    ran.spans.push(after - now);
+                } else if !timed {
+                    tokio::task::yield_now().await;
+                }
+                now = after;
+            }
+            ran.nanos = now - from;
+            Outcome::Ok(ran)
+        });
+    }
+    let mut all = Ran::default();
+    while let Some(ran) = tasks.join_next().await {
+        all.join(ran??);
+    }
+    Ok(all)
+}
+
+fn task_names(names: Names, task: u32) -> Vec<String> {
+    match names {
+        Names::One => vec!["prize".to_owned()],
+        Names::Own => vec![format!("own-{task:012}")],
+        Names::Scattered { held } => {
+            // Knuth's multiplier: as good as chance, and the same each time.
+            let spread = |index: u32| index.wrapping_mul(2_654_435_761) % held.max(1);
+            (0..SCATTERED).map(|index| free_name(spread(index + task * SCATTERED))).collect()
+        }
+    }
+}
+
+/// How the names of held locks begin.
+pub(crate) const HELD: &str = "held-";
+
+/// 16 bytes.
+pub(crate) fn held_name(number: u32) -> String {
+    format!("{HELD}{number:011}")
+}
+
+/// 16 bytes, nobody's, and beside that of a held lock wherever names are kept in order.
+fn free_name(number: u32) -> String {
+    format!("{HELD}{:010}+", number / 10)
+}
+
+/// Waits for a time of the machine's clock.
+async fn until(from: u64) {
+    tokio::time::sleep(clock::between(clock::now(), from)).await;
+}
+
+/// Sends back whatever comes, on each connection to the address that it returns.
+pub(crate) async fn echo() -> Outcome<SocketAddr> {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
+    let addr = listener.local_addr()?;
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            let is_ready = stream.set_nodelay(true).is_ok();
+            tokio::spawn(async move {
+                let mut stream = BufReader::with_capacity(BUFFER, stream);
+                let mut frame = [0; FRAME];
+                while is_ready && stream.read_exact(&mut frame).await.is_ok() {
+                    if stream.get_mut().write_all(&frame).await.is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+    });
+    Ok(addr)
+}
+
+/// Floor R: keeps so many frames in flight.
+pub(crate) async fn ping_pong(at: SocketAddr, in_flight: u32, window: Window) -> Outcome<Ran> {
+    let work = async move {
+        let mut stream = BufReader::with_capacity(BUFFER, connect(at).await?);
+        let mut frame = [7; FRAME];
+        let mut ran = Ran::default();
+        until(window.from).await;
+        let mut now = clock::now();
+        let from = now;
+        for _ in 0..in_flight {
+            stream.get_mut().write_all(&frame).await?;
+        }
+        while now < window.to {
+            stream.read_exact(&mut frame).await?;
+            stream.get_mut().write_all(&frame).await?;
+            ran.turns += 1;
+            let after = clock::now();
+            if in_flight == 1 && ran.spans.len() < KEPT {
+                ran.spans.push(after - now);
+            }
+            now = after;
+        }
+        ran.nanos = now - from;
+        Outcome::Ok(ran)
+    };
+    // On a thread of the runtime, as an application's task would be.
+    tokio::spawn(work).await?
+}
+
+/// The middle of floor H: what comes from one goes to the next. Takes so many connections at the address that it returns.
+pub(crate) async fn hub(spokes: u32) -> Outcome<SocketAddr> {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
+    let addr = listener.local_addr()?;
+    tokio::spawn(async move {
+        let (mut readers, mut writers) = (Vec::new(), Vec::new());
+        for _ in 0..spokes {
+            let (stream, _) = listener.accept().await?;
+            stream.set_nodelay(true)?;
+            let (reader, writer) = stream.into_split();
+            readers.push(reader);
+            writers.push(Arc::new(Mutex::new(writer)));
+        }
+        writers.rotate_left(1);
+        for (mut reader, next) in readers.into_iter().zip(writers) {
+            tokio::spawn(async move {
+                let mut frame = [0; FRAME];
+                while reader.read_exact(&mut frame).await.is_ok() {
+                    let mut next = next.lock().await;
+                    if next.write_all(&frame).await.is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+        std::io::Result::Ok(())
+    });
+    Ok(addr)
+}
+
+/// The rim of floor H: passes on the one frame that goes round. One of them brings it.
+pub(crate) async fn spoke(at: SocketAddr, brings: bool, window: Window) -> Outcome<Ran> {
+    let work = async move {
+        let mut stream = connect(at).await?;
+        let mut frame = [7; FRAME];
+        let mut turns = 0;
+        until(window.from).await;
+        if brings {
+            stream.write_all(&frame).await?;
+        }
+        let pass = async {
+            while clock::now() < window.to {
+                stream.read_exact(&mut frame).await?;
+                stream.write_all(&frame).await?;
+                turns += 1;
+            }
+            std::io::Result::Ok(())
+        };
+        let end = clock::between(clock::now(), window.to) + GRACE;
+        // Whoever saw the end keeps the frame, and the others wait for it in vain.
+        if let Ok(failed) = tokio::time::timeout(end, pass).await {
+            failed?;
+        }
+        Outcome::Ok(Ran { turns, nanos: window.to - window.from, spans: Vec::new() })
+    };
+    tokio::spawn(work).await?
+}
+
+async fn connect(at: SocketAddr) -> Outcome<TcpStream> {
+    let stream = TcpStream::connect(at).await?;
+    stream.set_nodelay(true)?;
+    Ok(stream)
+}

@@ -1,0 +1,180 @@
+//! How many locks a second, each beside its floor in the same processes and in the same round: at the grantor's own
+//! member, from another one, and when all want the same.
+
+use super::message::{Load, Names, Order, Ran, Report};
+use super::sheet::{Figure, Sheet, Unit};
+use super::stage::{Stage, Step};
+use super::{BenchArgs, Progress};
+use std::path::Path;
+
+/// A lock and its release are to take no longer than so many of L.
+const LOCAL: f64 = 2.5;
+/// Of L's own scaling to two threads.
+const SCALING: f64 = 0.9;
+/// A lock and its release from elsewhere, in round trips of R.
+const REMOTE: f64 = 1.3;
+/// Of R's rate with as many in flight.
+const REMOTE_MANY: f64 = 0.5;
+/// Of H's rate.
+const CONTENDED: f64 = 0.6;
+/// The slowest of those who fight for one name gets so much of what the fastest gets.
+const EVEN: f64 = 0.95;
+/// How many fight for one name.
+const CROWD: usize = 8;
+/// Of each number of tasks is measured what they do together.
+const TASKS: [u32; 4] = [1, 4, 16, 64];
+/// Turns over which is counted what each costs.
+const TURNS: u64 = 10_000;
+/// What the member does beside may add so much to what is counted of each turn.
+const BESIDE: f64 = 0.01;
+
+/// At the grantor's own member, one task and two; L beside.
+pub(crate) fn local(args: &BenchArgs, logs: &Path, progress: &Progress, sheet: &mut Sheet) -> Step<()> {
+    let mut stage = Stage::set(1, logs.to_owned())?;
+    stage.ask(0, &Order::Become, Report::did)?;
+    let mut rate = |load| -> Step<f64> { Ok(stage.run(&[(0, load)], args.span())?[0].rate()) };
+    for round in 1..=args.rounds {
+        progress.say(&format!("round {round} of {}", args.rounds));
+        let names = Names::Own;
+        let mut rates = [0.0; 4];
+        for (number, tasks) in [1, 2].into_iter().enumerate() {
+            rates[number] = rate(Load::Locks { tasks, names, timed: false })?;
+            rates[number + 2] = rate(Load::Table { tasks, names })?;
+            sheet.note(tasks, Figure::rate("lock and release"), rates[number]);
+            sheet.note(tasks, Figure::rate("floor L"), rates[number + 2]);
+        }
+        let [one, two, floor, floor_of_two] = rates;
+        sheet.note(1, Figure::time("lock and release, each"), 1.0 / one);
+        sheet.note(1, Figure::new("lock and release / L", Unit::Times).at_most(LOCAL), floor / one);
+        let scaling = (two / one) / (floor_of_two / floor);
+        sheet.note(2, Figure::new("scaling / that of L", Unit::Share).at_least(SCALING), scaling);
+        progress.step();
+    }
+
+    let (allocations, frames) = stage.ask(0, &Order::Turn(TURNS), |report| match report {
+        Report::Turned { allocations, frames } => Some((*allocations, *frames)),
+        _ => None,
+    })?;
+    let each = |count: u64| count as f64 / TURNS as f64;
+    sheet.note(1, Figure::new("allocations of each", Unit::Count).at_most(BESIDE), each(allocations));
+    sheet.note(1, Figure::new("messages of each", Unit::Count).at_most(BESIDE), each(frames));
+    if each(frames) > BESIDE {
+        sheet.problems.push(format!("{TURNS} free locks at the grantor's own member cost {frames} messages"));
+    }
+    Ok(())
+}
+
+/// From another member, one after the other; R beside.
+pub(crate) fn remote(args: &BenchArgs, logs: &Path, progress: &Progress, sheet: &mut Sheet) -> Step<()> {
+    let mut pair = Pair::set(logs)?;
+    for round in 1..=args.rounds {
+        progress.say(&format!("round {round} of {}", args.rounds));
+        let (locks, floor) = (pair.locks(1, args)?, pair.floor(1, args)?);
+        sheet.note(1, Figure::time("lock and release, each"), 1.0 / locks.rate());
+        sheet.note(1, Figure::time("floor R, each"), 1.0 / floor.rate());
+        let ratio = floor.rate() / locks.rate();
+        sheet.note(1, Figure::new("lock and release / R", Unit::Times).at_most(REMOTE), ratio);
+        sheet.trace("lock and release", percentiles(locks.spans));
+        sheet.trace("floor R", percentiles(floor.spans));
+        progress.step();
+    }
+    Ok(())
+}
+
+/// From another member, up to 64 tasks at the same time; R beside, with as many in flight.
+pub(crate) fn remote_many(args: &BenchArgs, logs: &Path, progress: &Progress, sheet: &mut Sheet) -> Step<()> {
+    let mut pair = Pair::set(logs)?;
+    for round in 1..=args.rounds {
+        progress.say(&format!("round {round} of {}", args.rounds));
+        for tasks in TASKS {
+            let (locks, floor) = (pair.locks(tasks, args)?, pair.floor(tasks, args)?);
+            sheet.note(tasks, Figure::rate("lock and release"), locks.rate());
+            sheet.note(tasks, Figure::rate("floor R"), floor.rate());
+            let share = Figure::new("rate / R", Unit::Share);
+            let share = if Some(&tasks) == TASKS.last() { share.at_least(REMOTE_MANY) } else { share };
+            sheet.note(tasks, share, locks.rate() / floor.rate());
+        }
+        progress.step();
+    }
+    Ok(())
+}
+
+/// Two members: the grantor, and the one who wants its locks.
+struct Pair {
+    stage: Stage,
+    echo: std::net::SocketAddr,
+}
+
+impl Pair {
+    fn set(logs: &Path) -> Step<Pair> {
+        let mut stage = Stage::set(2, logs.to_owned())?;
+        stage.ask(0, &Order::Become, Report::did)?;
+        let echo = stage.listener(0, &Order::Echo)?;
+        Ok(Pair { stage, echo })
+    }
+
+    fn locks(&mut self, tasks: u32, args: &BenchArgs) -> Step<Ran> {
+        self.run(Load::Locks { tasks, names: Names::Own, timed: true }, args)
+    }
+
+    fn floor(&mut self, in_flight: u32, args: &BenchArgs) -> Step<Ran> {
+        self.run(Load::PingPong { at: self.echo, in_flight }, args)
+    }
+
+    fn run(&mut self, load: Load, args: &BenchArgs) -> Step<Ran> {
+        Ok(self.stage.run(&[(1, load)], args.span())?.remove(0))
+    }
+}
+
+/// Eight members want one name, and none of them grants it; H beside.
+pub(crate) fn contended(args: &BenchArgs, logs: &Path, progress: &Progress, sheet: &mut Sheet) -> Step<()> {
+    let mut stage = Stage::set(CROWD + 1, logs.to_owned())?;
+    stage.ask(0, &Order::Become, Report::did)?;
+    let size = CROWD as u32;
+    for round in 1..=args.rounds {
+        progress.say(&format!("round {round} of {}", args.rounds));
+        let fight = Load::Locks { tasks: 1, names: Names::One, timed: true };
+        let fighters: Vec<(usize, Load)> = (1..=CROWD).map(|place| (place, fight)).collect();
+        let fought = stage.run(&fighters, args.span())?;
+
+        let at = stage.listener(0, &Order::Hub(size))?;
+        let rim: Vec<(usize, Load)> =
+            (1..=CROWD).map(|place| (place, Load::Spoke { at, brings: place == 1 })).collect();
+        let passed = stage.run(&rim, args.span())?;
+
+        let turns = |ran: &[Ran]| ran.iter().map(|ran| ran.turns as f64).sum::<f64>() / args.span().as_secs_f64();
+        let (rate, floor) = (turns(&fought), turns(&passed));
+        sheet.note(size, Figure::rate("hand-offs"), rate);
+        sheet.note(size, Figure::rate("floor H"), floor);
+        sheet.note(size, Figure::new("rate / H", Unit::Share).at_least(CONTENDED), rate / floor);
+        let each = fought.iter().map(|ran| ran.turns);
+        let (slowest, fastest) = (each.clone().min().unwrap_or(0), each.max().unwrap_or(0));
+        let even = Figure::new("slowest member / fastest", Unit::Share).at_least(EVEN);
+        sheet.note(size, even, slowest as f64 / fastest.max(1) as f64);
+        sheet.trace("wait, hold and release", percentiles(fought.into_iter().flat_map(|ran| ran.spans).collect()));
+        progress.step();
+    }
+    Ok(())
+}
+
+/// How long the quickest half took, nine tenths of them, and so on.
+pub(super) fn percentiles(mut spans: Vec<u64>) -> Vec<(f64, f64)> {
+    spans.sort_unstable();
+    let Some(last) = spans.len().checked_sub(1) else { return Vec::new() };
+    let at = |share: f64| spans[((spans.len() as f64 * share) as usize).min(last)] as f64 / 1e9;
+    [0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 0.999, 1.0].map(|share| (share, at(share))).to_vec()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn percentiles_are_of_all_spans() {
+        let curve = percentiles((0..1000).rev().map(|number| number * 1_000_000_000).collect());
+        assert_eq!(curve[3], (0.5, 500.0));
+        assert_eq!(curve[7], (0.99, 990.0));
+        assert_eq!(curve.last(), Some(&(1.0, 999.0)));
+        assert_eq!(percentiles(Vec::new()), Vec::new());
+    }
+}

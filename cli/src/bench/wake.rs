@@ -1,0 +1,62 @@
+//! What a release costs in messages when somebody waits.
+
+use super::message::{Order, Place, Report, Usage};
+use super::sheet::{Figure, Sheet, Unit};
+use super::stage::{Stage, Step};
+use super::{BenchArgs, Progress};
+use std::path::Path;
+
+const GRANTOR: usize = 0;
+const HOLDER: usize = 1;
+const WAITER: usize = 2;
+/// How many wait, all at one member: each release is told by it, or by the holder, and wakes the next.
+const WAITERS: u32 = 1000;
+/// For so many locks.
+const QUEUES: u32 = 10;
+/// A message that gives the lock back, and one that grants it.
+const MESSAGES: f64 = 2.0;
+/// At least so many: the fewest messages count, for a machine that stops for a while has some sent again.
+const ROUNDS: u32 = 3;
+/// What members say to each other all the time may add so much, and what acknowledges.
+const BESIDE: f64 = 0.1;
+
+pub(crate) fn wake(args: &BenchArgs, logs: &Path, progress: &Progress, sheet: &mut Sheet) -> Step<()> {
+    let mut stage = Stage::set(3, logs.to_owned())?;
+    stage.ask(GRANTOR, &Order::Become, Report::did)?;
+    let rounds = args.rounds.max(ROUNDS);
+    let (mut least, mut least_heard) = (f64::INFINITY, f64::INFINITY);
+    for round in 1..=rounds {
+        progress.say(&format!("round {round} of {rounds}"));
+        stage.ask(HOLDER, &Order::HoldQueues(QUEUES), Report::done)?;
+        let places = (0..WAITERS).map(|waiter| Place { queue: waiter % QUEUES, waiter }).collect();
+        stage.order(WAITER, &Order::Wait(places));
+        stage.stand_in_line(GRANTOR, QUEUES, WAITERS)?;
+
+        let before = usages(&mut stage)?;
+        stage.ask(HOLDER, &Order::FreeQueues, Report::done)?;
+        stage.any_report("for those who wait to be served", |_, report| match report {
+            Report::Served(_) => Some(()),
+            _ => None,
+        })?;
+        let after = usages(&mut stage)?;
+
+        let each = |count: u64| count as f64 / f64::from(WAITERS);
+        let sent = |usages: &[Usage]| usages.iter().map(|usage| usage.frames_out).sum::<u64>();
+        // The last one of each lock wakes nobody, and is one message.
+        let messages = each(sent(&after) - sent(&before) - u64::from(QUEUES));
+        let heard = each(after[WAITER].frames_in - before[WAITER].frames_in);
+        sheet.note(WAITERS, Figure::new("messages of a release", Unit::Count).at_most(MESSAGES + BESIDE), messages);
+        sheet.note(WAITERS, Figure::new("messages to those who wait", Unit::Count).at_most(1.0 + BESIDE), heard);
+        (least, least_heard) = (least.min(messages), least_heard.min(heard));
+        progress.step();
+    }
+    if least > MESSAGES + BESIDE || least_heard > 1.0 + BESIDE {
+        let what = format!("{least} messages, {least_heard} of them to those who wait");
+        sheet.problems.push(format!("a release that wakes one of {WAITERS} costs {what}"));
+    }
+    Ok(())
+}
+
+fn usages(stage: &mut Stage) -> Step<Vec<Usage>> {
+    [GRANTOR, HOLDER, WAITER].into_iter().map(|place| stage.usage(place)).collect()
+}
