@@ -15,7 +15,7 @@ use super::telemetry::{Mail, Note, Sampler, Watch};
 use super::{Inbox, Network, clock};
 use crate::protocol::{
     Command, Config, Event, GrantorState, Input, LostReason, MemberInfo, Node, Outcome, Output, ProcessId, RequestId,
-    ServiceName, Status, Time,
+    ServiceName, Status, Time, Want,
 };
 use rand::TryRng as _;
 use rand::rngs::{SysError, SysRng};
@@ -188,6 +188,8 @@ enum Slot {
 struct After {
     wakers: Vec<Waker>,
     lost: Vec<Arc<HoldCell>>,
+    /// Objects that have something new to tell.
+    news: Vec<Arc<HoldCell>>,
     /// Values whose destructors may be the user's.
     trash: Vec<Slot>,
     announcements: Vec<News>,
@@ -404,6 +406,17 @@ impl Engine {
         })
     }
 
+    /// Lets a hold go on with less; says whether it is still held.
+    pub(crate) fn narrow(&self, request: RequestId, want: Want) -> bool {
+        self.turn(|shell, after| {
+            if shell.phase.closed.is_some() {
+                return false;
+            }
+            let answer = shell.step(Input::Command(Command::Narrow { request, want }), Some(request), after);
+            matches!(answer, Some(Err(Outcome::Narrowed)))
+        })
+    }
+
     /// The request is over, whether it waits or holds. Never blocks, whoever calls it and wherever.
     pub(crate) fn give_back(&self, request: RequestId) {
         lock(&self.side).push(Command::Release { request });
@@ -515,6 +528,9 @@ impl Engine {
             waker.wake();
         }
         seam();
+        for object in after.news {
+            object.tell_news();
+        }
         for hold in after.lost {
             if !is_planted(Planted::LossUntold) {
                 hold.tell();
@@ -654,6 +670,12 @@ impl Shell {
                             inputs.push_back(unwanted);
                         }
                     }
+                    Output::Value { request, content } => {
+                        if let Some(object) = self.holds.get(&request) {
+                            object.renew(content);
+                            after.news.push(object.clone());
+                        }
+                    }
                     Output::Lost { request, reason } => self.on_lost(request, reason, after),
                     Output::Event(event) => {
                         self.watch.said(&event, &self.node, now, &mut after.notes);
@@ -706,7 +728,17 @@ impl Shell {
                 self.holds.insert(request, hold.clone());
                 Ok(hold)
             }
+            Outcome::Opened { token, content } => {
+                let object = Arc::new(HoldCell::of_object(request, token, content));
+                self.holds.insert(request, object.clone());
+                Ok(object)
+            }
             outcome => {
+                if let Outcome::Upgraded { hold, token } = &outcome
+                    && let Some(hold) = self.holds.get(hold)
+                {
+                    hold.upgrade(*token);
+                }
                 if let (Outcome::Extended { until }, Some(hold)) = (&outcome, self.holds.get(&request)) {
                     hold.extend(*until);
                 }

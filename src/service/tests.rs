@@ -6,6 +6,7 @@
 mod awaits;
 mod geode;
 mod network;
+mod objects;
 pub(crate) mod rejoin;
 mod standing;
 #[cfg(elderlock_shuttle)]
