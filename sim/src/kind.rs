@@ -70,5 +70,10 @@ pub const KINDS: &[&str] = &[
     "Unsettled",
     "Look",
     "Seen",
+    "Narrow",
+    "Upgrade",
+    "Upgraded",
+    "Write",
+    "Value",
     "Ack",
 ];

@@ -27,6 +27,8 @@ use super::view::View;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::hash::{Hash, Hasher};
 
+#[cfg(elderlock_mutants)]
+mod bent;
 mod transfer;
 
 /// With fewer tokens left than this the elder is asked for more: enough for a second at full speed, so that the
@@ -240,6 +242,10 @@ impl Grantor {
         self.table.held()
     }
 
+    pub(crate) fn objects(&self) -> impl Iterator<Item = (&LockName, &Content)> {
+        self.table.objects()
+    }
+
     pub(crate) fn waiting(&self) -> impl Iterator<Item = (ProcessId, RequestId, Ticket)> {
         self.table.waiting()
     }
@@ -306,6 +312,8 @@ impl Grantor {
         {
             entry.want = Want::Lock(first.clone());
         }
+        #[cfg(elderlock_mutants)]
+        self.bend_ask(&entry, &mut free, turn);
         let may_grant = turn.leased || planted!(turn.mutant, GrantWhileSuspended);
         match free {
             Ok(()) if may_grant && self.supply.has(entry.want.tokens()) => {
@@ -343,6 +351,8 @@ impl Grantor {
 
     /// A hold goes on with less. If it is not here yet its member reports what it has now.
     pub(crate) fn on_narrow(&mut self, key: (ProcessId, RequestId), want: &Want, token: Token, turn: &mut Turn) {
+        #[cfg(elderlock_mutants)]
+        let Some(want) = &self.bend_narrow(key, want, turn) else { return };
         self.table.narrow(key, want, token);
         self.grant(turn);
     }
@@ -350,6 +360,8 @@ impl Grantor {
     /// A share is to become the lock.
     pub(crate) fn on_upgrade(&mut self, from: ProcessId, request: RequestId, hold: RequestId, turn: &mut Turn) {
         let key = (from, hold);
+        #[cfg(elderlock_mutants)]
+        self.bend_upgrade(key, turn);
         let refusal = match (self.table.held_by(key), self.table.place(key), self.table.others_beside(key)) {
             _ if !self.is_acting() => Refusal::Undecided,
             // Asked twice.
@@ -361,6 +373,10 @@ impl Grantor {
             // report, which is of before, does not make it a share again.
             (Some(Want::Lock(_) | Want::Share(_)), ..) if turn.leased => match self.supply.take(1) {
                 Some(token) => {
+                    let token = match self.table.place(key) {
+                        Some(Place::Holds(before)) if planted!(turn.mutant, UpgradeWithOldToken) => before,
+                        _ => token,
+                    };
                     self.table.upgrade(key, token);
                     self.tell_upgraded((from, request), token, turn);
                     return self.mind_supply(turn);
@@ -397,7 +413,9 @@ impl Grantor {
         let Some(content) = self.table.content(name).filter(|_| is_open) else {
             return self.tell_refusal(key, Refusal::NotOpen, turn);
         };
-        if let Some((_, version)) = content.writes.get(&key.0).filter(|(request, _)| *request == key.1) {
+        if let Some((_, version)) =
+            content.writes.get(&key.0).filter(|(request, _)| *request == key.1 && !planted!(turn.mutant, WriteTwice))
+        {
             // Asked twice: the first answer was lost with its grantor.
             let answers = Some((key.1, Told::Written(*version)));
             return self.tell_value(key.0, name, answers, turn);
@@ -417,6 +435,9 @@ impl Grantor {
     fn tell_all(&self, name: &LockName, answers: Option<((ProcessId, RequestId), Told)>, turn: &mut Turn) {
         for process in self.table.openers(name) {
             let answers = answers.filter(|((writer, _), _)| *writer == process);
+            if answers.is_none() && self.is_acting() && planted!(turn.mutant, TellWriterOnly) {
+                continue;
+            }
             self.tell_value(process, name, answers.map(|((_, request), told)| (request, told)), turn);
         }
     }
@@ -544,7 +565,11 @@ impl Grantor {
             return;
         }
         for (name, content) in objects {
-            self.table.adopt(name, Content { maybe_stale: true, ..content });
+            let maybe_stale = !planted!(turn.mutant, CallItSure);
+            if planted!(turn.mutant, FirstValueWins) && self.table.content(&name).is_some() {
+                continue;
+            }
+            self.table.adopt(name, Content { maybe_stale, ..content });
         }
         for hold in holds {
             if setup.over.contains(&(from, hold.request)) {

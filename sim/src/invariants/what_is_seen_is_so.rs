@@ -61,7 +61,9 @@ impl WhatIsSeenIsSo {
             // The grant may be on its way still. Beyond the clock bound a former grantor may grant beside the next.
             let fits = world.history().calls.iter().filter(|call| call.process == holder.process).any(|call| {
                 let wants = call.keys.iter().any(|(_, name)| *name == holder.name);
-                let granted = !world.bounded || call.token().is_none() || call.tokens().any(is_it);
+                // A share may be the lock before its client hears it.
+                let turns = call.turns.is_some();
+                let granted = !world.bounded || turns || call.token().is_none() || call.tokens().any(is_it);
                 let lasted = !world.bounded || holder.held_for <= stretched(world, world.now - call.asked);
                 wants && granted && lasted && call.metadata == holder.metadata
             });
@@ -76,7 +78,7 @@ impl WhatIsSeenIsSo {
         for key in keys {
             for ask in world.history().claims_of(key).filter(|ask| world.fence(*ask).is_some()) {
                 let call = world.call(ask);
-                if !view.contains(call.process) || call.answered == world.now {
+                if !view.contains(call.process) || call.answered == world.now || call.turns.is_some() {
                     continue;
                 }
                 self.premises += 1;
@@ -101,7 +103,7 @@ impl WhatIsSeenIsSo {
         for waiter in waiters {
             let wants = |want: &Want| match &key.1 {
                 _ if waiter.mode == Mode::Suspension => *want == Want::Suspension,
-                Some(name) => want.names().contains(name),
+                Some(name) => want.names().contains(name) && want.mode() == waiter.mode,
                 None => false,
             };
             let asks = |deed: &Deed| matches!(deed, Deed::Hold(want) if wants(want));
