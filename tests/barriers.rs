@@ -325,6 +325,37 @@ async fn who_enters_while_others_leave_is_of_the_next_round() {
     }
 }
 
+/// The same at any moment: whoever comes while the others go is in their round or in the next one, and nobody waits for somebody who
+/// waits for him.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_comes_while_others_go_is_in_one_of_the_two_rounds() {
+    let local = Local::start(3).await;
+    let services = local.services("s").await;
+    let barriers = double_barriers(&services, "x", 2).await;
+    let mut rng = Rng::new("who_comes_while_others_go_is_in_one_of_the_two_rounds", 1);
+    for _ in 0..100 {
+        let (one, two) = (entering(&barriers[0]), entering(&barriers[1]));
+        let (one, two) = (soon(one).await.expect("no panic"), soon(two).await.expect("no panic"));
+        let late = barriers[2].clone();
+        let late = tokio::spawn(async move { soon(late.enter()).await.expect("enough enter").leave().await });
+        // It asks three times one after the other: they go anywhere in between.
+        let moment = std::time::Instant::now() + std::time::Duration::from_micros(rng.below(800));
+        while std::time::Instant::now() < moment {
+            tokio::task::yield_now().await;
+        }
+        for leaver in [leaving(one), leaving(two)] {
+            soon(leaver).await.expect("no panic").expect("all have left");
+        }
+        // If it is of the next round it wants another.
+        while !late.is_finished() {
+            if let Ok(helper) = barriers[0].enter_within(5 * MS).await {
+                soon(helper.leave()).await.expect("all have left");
+            }
+        }
+        soon(late).await.expect("no panic").expect("all have left");
+    }
+}
+
 /// A round that ends without a leave (all drop their places, or die) is over all the same.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_round_that_nobody_leaves_properly_is_over_with_the_last_inside() {

@@ -286,7 +286,7 @@ impl LockService {
     }
 
     /// Asks for `count` permits of an object at once, all or nothing: 1 to 65,536. How many there are says its value, a
-    /// `u32` in little-endian order; a value that has not four bytes says none. This member must have it
+    /// number of 32 bits in little-endian order: none if it is below zero as an `i32`, or has not four bytes. This member must have it
     /// [open](LockService::open) while it waits.
     ///
     /// Strictly first come, first served: the first in line waits until as many are left as it asks for, and nobody who

@@ -643,8 +643,15 @@ fn who_looks_sees_holders_and_waiters_in_order() {
         mode: if process == CYD { Mode::Suspension } else { Mode::Lock },
         metadata: Metadata::default(),
     };
-    let seen_lock =
-        |holders, waiters| Seen::Lock { holders, more_holders: 0, content: None, openers: 0, permits: 0, waiters, more: 0 };
+    let seen_lock = |holders, waiters| Seen::Lock {
+        holders,
+        more_holders: 0,
+        permits: 0,
+        content: None,
+        openers: 0,
+        waiters,
+        more: 0,
+    };
     let expected = seen_lock(vec![info(Some("x"), ANN, 1)], [BOB, CYD, DAN].map(waiter).into());
     assert_eq!(seen(&story, &Look::Lock(name("x"))), expected);
     let expected = seen_lock(Vec::new(), [CYD].map(waiter).into());
@@ -759,6 +766,11 @@ fn permits_are_granted_in_line_up_to_the_limit() {
     story.table.narrow(three, &permits("x", 1), token(2));
     story.table.check();
     assert_eq!(story.grants(), [two, one]);
+    let in_use = |story: &Story| match story.table.look(ProcessId(ANN), &Look::Lock(name("x")), NOW) {
+        Seen::Lock { permits, .. } => permits,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(in_use(&story), 4);
     let more = story.ask(ANN, permits("x", 2));
     story.table.write((ProcessId(ANN), RequestId(99)), &name("x"), limited(1), token(50));
     story.table.check();

@@ -197,6 +197,7 @@ fn messages() -> Vec<Message> {
         Seen::Lock {
             holders: vec![holder(None)],
             more_holders: 1 << 40,
+            permits: 1 << 40,
             content: Some(content),
             openers: 2,
             permits: 7,
