@@ -383,8 +383,7 @@ impl History {
 
     /// The process ended. Returns what nobody can tell of any more: its requests without an answer, and its holds.
     pub(crate) fn end_process(&mut self, process: ProcessId) -> Vec<Ask> {
-        let of_it: Vec<Ask> =
-            self.open.iter().copied().chain(self.claims()).chain(self.opened()).collect();
+        let of_it: Vec<Ask> = self.open.iter().copied().chain(self.claims()).chain(self.opened()).collect();
         let of_it: Vec<Ask> = of_it.into_iter().filter(|ask| self.calls[ask.0].process == process).collect();
         for &ask in &of_it {
             self.calls[ask.0].gone = true;

@@ -207,7 +207,7 @@ impl Wanted {
         match self {
             Wanted::SeePlace(call) | Wanted::Put(call, _) | Wanted::PutIf(call, _) | Wanted::Upgrade(call) => {
                 Some(call)
-            },
+            }
             _ => None,
         }
     }

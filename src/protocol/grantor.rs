@@ -413,10 +413,8 @@ impl Grantor {
         let Some(content) = self.table.content(name).filter(|_| is_open) else {
             return self.tell_refusal(key, Refusal::NotOpen, turn);
         };
-        if let Some((_, version)) = content
-            .writes
-            .get(&key.0)
-            .filter(|(request, _)| *request == key.1 && !planted!(turn.mutant, WriteTwice))
+        if let Some((_, version)) =
+            content.writes.get(&key.0).filter(|(request, _)| *request == key.1 && !planted!(turn.mutant, WriteTwice))
         {
             // Asked twice: the first answer was lost with its grantor.
             let answers = Some((key.1, Told::Written(*version)));

@@ -47,9 +47,11 @@ impl Invariant for NoWriterWithReader {
             let is_beside = |one: &Ask, other: &Ask| {
                 !mode(one).suffers(mode(other)) && (mode(one), mode(other)) != (Mode::Alone, Mode::Alone)
             };
-            let pair = believing.iter().find_map(|one| Some((one, believing.iter().find(|other| is_beside(one, other))?)));
+            let pair =
+                believing.iter().find_map(|one| Some((one, believing.iter().find(|other| is_beside(one, other))?)));
             if let Some((one, other)) = pair {
-                let who = |ask: &Ask| format!("m{} as {:?} with {:?}", world.call(*ask).member, mode(ask), world.token(*ask));
+                let who =
+                    |ask: &Ask| format!("m{} as {:?} with {:?}", world.call(*ask).member, mode(ask), world.token(*ask));
                 self.mixed = Some(key.clone());
                 return Err(format!("{key:?} is held by {} beside {}", who(one), who(other)));
             }

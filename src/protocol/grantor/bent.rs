@@ -18,7 +18,8 @@ impl Grantor {
         if beside(&self.table, name) {
             *free = Ok(());
         }
-        if (mode, self.table.mode_of(name)) == (Mode::Lock, Some(Mode::Share)) && planted!(turn.mutant, LockBesideShares)
+        if (mode, self.table.mode_of(name)) == (Mode::Lock, Some(Mode::Share))
+            && planted!(turn.mutant, LockBesideShares)
         {
             let others: Vec<_> = self.table.holders_of(name).collect();
             others.into_iter().for_each(|other| self.table.end(other));

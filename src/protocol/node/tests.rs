@@ -371,3 +371,30 @@ fn of_two_upgrades_of_one_hold_only_the_last_that_gives_up_says_so() {
         assert!(matches!(said, (1, Some((ANN, Message::Narrow { token: has, .. }))) if has == token(101)));
     });
 }
+
+/// Whoever was asked did not know yet that it grants, and does in that very term.
+#[test]
+fn what_found_no_grantor_is_asked_again_in_the_same_term() {
+    let mut node = with_two_more();
+    let (open, write, epoch) = (RequestId(1), RequestId(2), Epoch(token(100)));
+    node.turn(NOW, &mut Vec::new(), |node, turn| {
+        let (owner, metadata) = (Owner::default(), Metadata::default());
+        let (want, wait) = (Want::Open(object(), value("red")), Wait::Forever);
+        let wish = Wish { request: open, service: service(), want, owner, wait, lease: None, metadata };
+        let of =
+            |turn: &mut Turn| turn.mail.drain(..).filter(|(_, said)| matches!(said, Message::Write { .. })).count();
+        node.holder.on_grantor(&service(), ANN, epoch, turn);
+        node.holder.lock(wish, Duration::ZERO, |_| false, turn);
+        let opened = Some((open, Told::Opened(token(101))));
+        node.holder.on_value(ANN, (&service(), epoch), (&object(), content()), opened, turn);
+        node.holder.write((write, open), (value("blue"), None), |_| false, turn);
+        assert_eq!(of(turn), 1);
+        node.holder.on_not_grantor(&service(), epoch, write, None, turn);
+        node.holder.on_grantor(&service(), ANN, epoch, turn);
+        assert_eq!(of(turn), 0, "it has just said that it does not grant");
+        turn.now = turn.now + turn.retry;
+        node.holder.on_timer(turn);
+        node.holder.on_grantor(&service(), ANN, epoch, turn);
+        assert_eq!(of(turn), 1);
+    });
+}
