@@ -1,7 +1,7 @@
 //! Faults as values: what, when and for how long. A list of them is a story that can be shrunk.
 
 use crate::chance::{Dice, mix};
-use crate::history::{Call, Deed, Mode};
+use crate::history::{Ask, Call, Deed, Mode};
 use crate::kind;
 use crate::network::{MS, Narrow, SECOND, Weather};
 use crate::quorum::Farewell;
@@ -105,6 +105,11 @@ pub enum What {
         turk: usize,
         /// Whether a holder leaves.
         leaves: bool,
+    },
+    /// A value is written, and the grantor is killed before one of those who have the object open has heard of it.
+    TornValue {
+        /// Who hears nothing of it, of those, counted round; the one before it writes.
+        late: usize,
     },
     /// A member is a moment late to learn that another has joined, which takes a lock meanwhile, and becomes the grantor.
     Newcomer {
@@ -210,6 +215,7 @@ impl What {
             What::StrayName(..) => "stray name",
             What::Rush { .. } => "rush",
             What::Newcomer { .. } => "newcomer",
+            What::TornValue { .. } => "torn value",
         }
     }
 
@@ -250,6 +256,9 @@ pub const CRASH_ALL: usize = 24;
 pub const LOSE_DISK: usize = 25;
 /// The kind that asks for something itself.
 pub const RUSH: usize = 32;
+
+/// The kind that means something only where objects are open. It is not drawn with the others.
+pub const TORN_VALUE: usize = KINDS;
 
 /// The kinds of packets that change who may do what: late ones are the worst.
 const TELLING: [&str; 20] = [
@@ -416,6 +425,10 @@ impl Fault {
             RUSH => {
                 lasts = dice.between(20 * MS, 2 * SECOND);
                 What::Rush { turk: place, leaves: dice.chance(400_000) }
+            }
+            TORN_VALUE => {
+                lasts = dice.between(20 * MS, 200 * MS);
+                What::TornValue { late: place }
             }
             _ => {
                 lasts = dice.between(400 * MS, 3 * SECOND);
@@ -766,6 +779,25 @@ impl World {
                 plot.now = now + fault.lasts * 3 / 4;
                 plot.ask(turk, service, Wanted::Lock("fresh".to_string()));
                 plot.ask(turk, service, Wanted::Become);
+            }
+            What::TornValue { late } => {
+                let service = crate::chaos::SERVICES[0];
+                let grantor = self.find_grantor(service)?;
+                let here = |ask: &Ask| {
+                    let call = self.call(*ask);
+                    call.service.as_str() == service && call.member != grantor && self.is_up(call.member)
+                };
+                let opened: Vec<Ask> = self.history().opened().filter(here).collect();
+                let nth = |number: usize| opened.get(number % opened.len().max(1)).map(|ask| (*ask, self.call(*ask)));
+                let ((writer, writes), (_, hears)) = (nth(late)?, nth(late + 1)?);
+                let open = self.name_of(writer)?;
+                let are_two = writes.object == hears.object && writes.member != hears.member;
+                let spared = self.spared(&[grantor], Farewell::Dead, reckless).filter(|_| are_two)?;
+                plot.hold(Some(grantor), Some(hears.member), "Value");
+                plot.ask(writes.member, service, Wanted::Put(open, format!("torn{now}")));
+                plot.now = now + fault.lasts / 2;
+                plot.until = until + SECOND;
+                plot.down(&spared, Step::Crash, Step::Start);
             }
             What::NoDatagrams(target) => {
                 let place = self.find(target)?;

@@ -2,7 +2,7 @@
 
 use super::{NAMES, OBJECTS, SERVICES};
 use crate::chance::Dice;
-use crate::fault::{CRASH_ALL, FALSE_ALARM, Fault, KINDS, LOSE_DISK, NO_DATAGRAMS, REJECT, RUSH, Stage, millis};
+use crate::fault::{CRASH_ALL, FALSE_ALARM, Fault, KINDS, LOSE_DISK, NO_DATAGRAMS, REJECT, RUSH, Stage, TORN_VALUE, millis};
 use crate::log::Scene;
 use crate::network::{MS, SECOND, Weather};
 use crate::step::Wanted;
@@ -240,6 +240,11 @@ impl Plan {
             let at = hush + late.between(SECOND / 2, SECOND);
             faults.push(Fault { at, ..Fault::draw(&mut late, RUSH, &stage) });
         }
+        let wishes = Wishes::draw(&mut Dice::new(seed, 6)).and_shares(&mut Dice::new(seed, 8));
+        let mut torn = Dice::new(seed, 9);
+        for _ in 0..if wishes.opens > 0 { torn.below(4) } else { 0 } {
+            faults.push(Fault::draw(&mut torn, TORN_VALUE, &stage));
+        }
         faults.sort_by_key(|fault| fault.at);
         Plan {
             seed,
@@ -258,7 +263,7 @@ impl Plan {
             partial: dice.chance(300_000),
             drops: if dice.chance(500_000) { dice.between(20_000, 500_000) as u32 } else { 0 },
             tenacious: Dice::new(seed, 4).chance(350_000),
-            wishes: Wishes::draw(&mut Dice::new(seed, 6)).and_shares(&mut Dice::new(seed, 8)),
+            wishes,
             weather: Weather { slowest: dice.between(MS / 2, 5 * MS), ..Weather::FAIR },
             span,
             hush,

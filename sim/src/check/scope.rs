@@ -72,8 +72,10 @@ pub struct Scope {
     pub leavers: &'static [usize],
     /// Members that are stopped at any moment, and wake at any moment later.
     pub sleepers: &'static [usize],
-    /// Members at which a client asks for the lock at any moment, once for each time that they are named.
+    /// Members at which a client asks for the lock, or what `wants` says, at any moment, once for each time that they are named.
     pub asks: &'static [usize],
+    /// What they ask for, in the order in which they are named.
+    pub wants: fn(usize) -> Wanted,
     /// Members that ask to become grantor at any moment, once for each time that they are named.
     pub turks: &'static [usize],
     /// Whether clients give back what they got.
@@ -112,6 +114,7 @@ impl Scope {
         leavers: &[],
         sleepers: &[],
         asks: &[],
+        wants: |_| Wanted::Lock(LOCK.to_string()),
         turks: &[],
         releases: false,
         cancels: false,
@@ -212,7 +215,7 @@ impl Scope {
                 }
             }
         }
-        let wanted = |index| if index < self.asks.len() { Wanted::Lock(LOCK.to_string()) } else { Wanted::Become };
+        let wanted = |index| if index < self.asks.len() { (self.wants)(index) } else { Wanted::Become };
         let clients: Vec<usize> = self.asks.iter().chain(self.turks).copied().collect();
         for (index, place) in clients.iter().enumerate() {
             // Those of one member come in the order in which they are named.

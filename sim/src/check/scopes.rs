@@ -3,7 +3,9 @@
 use crate::check::scope::{LOCK, Network, SERVICE, Scope};
 use crate::history::Ask;
 use crate::kind::kind;
+use crate::step::{Step, Wanted};
 use crate::world::World;
+use elderlock::protocol::Wait;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
@@ -233,6 +235,38 @@ pub const TRANSFER: Scope = Scope {
     ..Scope::STILL
 };
 
+/// The number of the share that is there from the beginning.
+const SHARE: usize = 40;
+
+/// m1 grants, and m2 has a share.
+fn another_shares(world: World) -> World {
+    let mut world = granted_by(world, [0; 3], 1, false).0;
+    let (service, wanted) = (SERVICE.to_string(), Wanted::Share(LOCK.to_string()));
+    let (says, wait) = (String::new(), Wait::Forever);
+    world.apply(&Step::Ask { call: SHARE, place: 2, service, wanted, owner: 0, says, wait, lease: None });
+    world.run_for(Duration::from_millis(500));
+    rest(&mut world);
+    assert!(world.named(SHARE).is_some_and(|ask| world.is_granted(ask)));
+    world
+}
+
+/// A share is to become the lock.
+pub const UPGRADE: Scope = Scope {
+    name: "upgrade",
+    about: "m2 has a share that is to become the lock, m0 wants a share and to become grantor; the grantor, m1, is killed",
+    start: another_shares,
+    crashes: 1,
+    mortal: &[1],
+    asks: &[2, 0],
+    wants: |index| if index == 0 { Wanted::Upgrade(SHARE) } else { Wanted::Share(LOCK.to_string()) },
+    turks: &[0],
+    releases: true,
+    leaps: &[200],
+    at_once: upkeep,
+    larger: |scope| Scope { mortal: &[0, 1, 2], faults: 1, ..scope },
+    ..Scope::STILL
+};
+
 /// The elder, who grants and holds, is cut off.
 pub const GHOST: Scope = Scope {
     name: "ghost",
@@ -304,4 +338,4 @@ pub const VOTES: Scope = Scope {
 
 /// All of them.
 pub const ALL: &[Scope] =
-    &[VIEWS, TAKEOVER, RECOVERY, LEAVER, SILENCE, QUEUE, TRANSFER, SLEEPER, VOTES, RUMOUR, LATE, GHOST];
+    &[VIEWS, TAKEOVER, RECOVERY, LEAVER, SILENCE, QUEUE, TRANSFER, UPGRADE, SLEEPER, VOTES, RUMOUR, LATE, GHOST];

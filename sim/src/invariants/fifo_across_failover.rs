@@ -21,6 +21,8 @@ pub struct FifoAcrossFailover {
     /// not pass those that were granted before.
     since: BTreeMap<Ask, u64>,
     granted: BTreeMap<Ask, (Token, u64)>,
+    /// When each call was granted first with any token: that grant may be lost with its grantor.
+    first: BTreeMap<Ask, u64>,
     /// Shares and permits that were served, which others may follow at once: their tokens tell who was granted first.
     served: BTreeMap<Ask, (Ticket, Token, u64)>,
     messages: u64,
@@ -103,6 +105,7 @@ impl Invariant for FifoAcrossFailover {
                 {
                     self.messages += 1;
                     self.granted.insert(ask, (*token, self.messages));
+                    self.first.entry(ask).or_insert(self.messages);
                 }
                 Ok(())
             }
@@ -110,11 +113,11 @@ impl Invariant for FifoAcrossFailover {
                 let Some(place) = self.places.remove(ask) else { return Ok(()) };
                 let served = world.call(*ask);
                 let granted = self.granted.remove(ask).map_or(u64::MAX, |(_, at)| at);
-                let told = self.since.remove(ask);
+                let (told, first) = (self.since.remove(ask), self.first.remove(ask));
                 self.places.retain(|ask, _| world.call(*ask).is_open());
                 let is_early = |(of, (ticket, theirs, at)): &(&Ask, &(Ticket, Token, u64))| {
                     let other = world.call(**of);
-                    let is_told = told.is_none_or(|told| told < *at);
+                    let is_told = told.is_none_or(|told| told < *at) && first.is_none_or(|first| first > *at);
                     other.shares(served) && *ticket > place && *theirs < *token && is_told
                 };
                 if let Some((other, (ticket, ..))) = self.served.iter().find(is_early)

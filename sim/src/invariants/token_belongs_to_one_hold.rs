@@ -58,8 +58,10 @@ impl Invariant for TokenBelongsToOneHold {
                 let call = world.call(*ask);
                 let Some(of) = world.history().find(call.process, *hold) else { return Ok(()) };
                 let key = world.call(of).keys.first().cloned();
+                // Of two who ask for the same both hear it.
                 if let Some(key) = key
                     && let Some((other, before)) = self.answered.insert(*token, (of, key))
+                    && other != of
                 {
                     return Err(format!("{token:?} of an upgrade is the token of {other:?} for {before:?}"));
                 }

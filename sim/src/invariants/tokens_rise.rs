@@ -112,9 +112,15 @@ impl Invariant for TokensRise {
         match fact {
             Fact::Answers { ask, outcome: Outcome::Granted { token, .. } } => self.on_hold(world, *ask, *token),
             Fact::Answers { ask, outcome: Outcome::Upgraded { hold, token } } => {
-                let of = world.history().find(world.call(*ask).process, *hold);
+                let Some(of) = world.history().find(world.call(*ask).process, *hold) else { return Ok(()) };
+                let place = (!world.bounded).then_some(world.call(of).member);
+                let last = world.call(of).keys.first().and_then(|key| self.last.get(&(place, key.clone())));
+                // Who asks for what it has already hears the token that it has.
+                if last.and_then(|last| last.get(&Mode::Alone)) == Some(token) {
+                    return Ok(());
+                }
                 // It is the lock by now.
-                of.map_or(Ok(()), |of| self.on_hold(world, of, *token))
+                self.on_hold(world, of, *token)
             }
             Fact::Sent { place, to, packet: Packet::Linked { message, .. }, .. } => match message {
                 Message::Upgraded { service, epoch, token, .. } => self.on_grant(*place, service, *epoch, *token),
