@@ -296,6 +296,19 @@ async fn a_hold_that_is_lost_cannot_be_entered_and_a_new_one_has_a_higher_token(
 }
 
 #[tokio::test]
+async fn a_hold_that_was_downgraded_is_entered_again_when_it_is_the_lock_again() {
+    let (_member, stock) = alone().await;
+    let (mutex, owner) = (ReentrantMutex::new(&stock, "a"), Owner::new());
+    let guard = mutex.acquire(owner).await.expect("granted").downgrade().expect("held");
+    let reader = stock.share("a").await.expect("shared");
+    assert_eq!(mutex.acquire(owner).wait(HANG).await.unwrap_err(), EnterError::Shared);
+    drop(reader);
+    let guard = soon(guard.upgrade()).await.expect("the only share");
+    let inner = mutex.acquire(owner).await.expect("entered");
+    assert_eq!((inner.token(), guard.depth()), (guard.token(), 2));
+}
+
+#[tokio::test]
 async fn entering_with_a_lease_extends_the_hold_and_never_shortens_it() {
     let (_member, stock) = alone().await;
     let (mutex, owner) = (ReentrantMutex::new(&stock, "a"), Owner::new());

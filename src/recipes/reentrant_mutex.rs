@@ -15,7 +15,8 @@ use std::future::IntoFuture;
 /// same member and service, are the same mutex.
 ///
 /// When the hold is lost (its lease, the member's lease, the service destroyed), all its guards fail together, and the owner cannot
-/// enter until they are dropped: whoever would enter would believe to have what the others lost.
+/// enter until they are dropped: whoever would enter would believe to have what the others lost. Nor can it enter a hold that
+/// one of the guards has [downgraded](Guard::downgrade) to a share.
 ///
 /// It is the lock of that name: [`LockService::lock`], [`Mutex`](crate::Mutex) and batches exclude it, wait in the same line, and
 /// [`inspect`](LockService::inspect) tells who holds it and who waits. Fairness, what happens when the grantor dies, and
@@ -118,6 +119,9 @@ async fn enter(service: LockService, name: Result<LockName, InvalidName>, terms:
             }
         },
     };
+    if guard.is_shared() {
+        return Err(EnterError::Shared);
+    }
     match terms.lease.map(|lease| guard.extend(lease)) {
         None | Some(Ok(())) => Ok(guard),
         Some(Err(ExtendError::InvalidLease(error))) => Err(LockError::from(error).into()),
@@ -135,6 +139,9 @@ pub enum EnterError {
     /// The owner has guards of a hold that is lost: drop them, then ask again.
     #[error("the owner has lost the lock and still has guards of it: {0}")]
     Lost(#[from] Lost),
+    /// The owner has [downgraded](Guard::downgrade) its hold to a share: upgrade a guard of it, or drop them, then ask again.
+    #[error("the owner has a share of the lock only")]
+    Shared,
 }
 
 impl EnterError {
@@ -148,6 +155,7 @@ impl EnterError {
         match self {
             EnterError::Lock(error) => error.is_lost(),
             EnterError::Lost(_) => true,
+            EnterError::Shared => false,
         }
     }
 }
