@@ -342,35 +342,43 @@ impl Grantor {
     }
 
     /// A hold goes on with less. If it is not here yet its member reports what it has now.
-    pub(crate) fn on_narrow(&mut self, from: ProcessId, request: RequestId, want: &Want, turn: &mut Turn) {
-        self.table.narrow((from, request), want);
+    pub(crate) fn on_narrow(&mut self, key: (ProcessId, RequestId), want: &Want, token: Token, turn: &mut Turn) {
+        self.table.narrow(key, want, token);
         self.grant(turn);
     }
 
     /// A share is to become the lock.
     pub(crate) fn on_upgrade(&mut self, from: ProcessId, request: RequestId, hold: RequestId, turn: &mut Turn) {
         let key = (from, hold);
-        let upgraded = |token, service| Message::Upgraded { service, epoch: self.epoch, request, token };
-        let refusal = match (self.table.held_by(key), self.table.others_beside(key)) {
-            (Some(Want::Lock(_)), _) if self.is_acting() => {
-                // Asked twice.
-                if let Some(Place::Holds(token)) = self.table.place(key) {
-                    turn.say(from, upgraded(token, self.service.clone()));
-                }
-                return;
+        let refusal = match (self.table.held_by(key), self.table.place(key), self.table.others_beside(key)) {
+            _ if !self.is_acting() => Refusal::Undecided,
+            // Asked twice.
+            (Some(Want::Lock(_)), Some(Place::Holds(token)), _) if self.is_own(token) => {
+                return self.tell_upgraded((from, request), token, turn);
             }
-            (_, Some(0)) if self.is_acting() && turn.leased => match self.supply.take(1) {
+            (_, _, Some(others @ 1..)) => Refusal::Shared(others as u64),
+            // Or the one before made it the lock, and the holder has not heard: it gets a token of this term, so that its
+            // report, which is of before, does not make it a share again.
+            (Some(Want::Lock(_) | Want::Share(_)), ..) if turn.leased => match self.supply.take(1) {
                 Some(token) => {
-                    turn.say(from, upgraded(token, self.service.clone()));
                     self.table.upgrade(key, token);
+                    self.tell_upgraded((from, request), token, turn);
                     return self.mind_supply(turn);
                 }
                 None => Refusal::Undecided,
             },
-            (_, Some(others)) if self.is_acting() && others > 0 => Refusal::Shared(others as u64),
             _ => Refusal::Undecided,
         };
         self.tell_refusal((from, request), refusal, turn);
+    }
+
+    fn tell_upgraded(&self, (process, request): (ProcessId, RequestId), token: Token, turn: &mut Turn) {
+        turn.say(process, Message::Upgraded { service: self.service.clone(), epoch: self.epoch, request, token });
+    }
+
+    /// Whether the token was dealt in this term.
+    fn is_own(&self, token: Token) -> bool {
+        token > self.epoch.0
     }
 
     /// Somebody writes into an object.

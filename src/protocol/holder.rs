@@ -253,14 +253,23 @@ impl Holder {
         }
     }
 
-    /// Whoever was asked to make a share the lock may do so yet, and nobody waits for it any longer.
+    /// Whoever was asked to make a share the lock may do so yet, and nobody waits for it any longer, unless another guard
+    /// of the hold has asked for the same.
     fn stay_narrow(&self, service: &ServiceName, hold: RequestId, turn: &mut Turn) {
+        let Some(session) = self.sessions.get(service) else { return };
+        let asks = |errand: &Errand| matches!(errand.what, Business::Upgrade(other, _) if other == hold);
+        if !session.errands.values().any(asks) {
+            self.say_narrow(service, hold, turn);
+        }
+    }
+
+    fn say_narrow(&self, service: &ServiceName, request: RequestId, turn: &mut Turn) {
         if let Some(session) = self.sessions.get(service)
-            && let Some(entry) = session.requests.get(&hold)
+            && let Some(Request { want, state: State::Held { token, .. }, .. }) = session.requests.get(&request)
             && let Some(grantor) = session.grantor.map(|(process, _)| process).or(session.last)
         {
-            let (service, want) = (service.clone(), entry.want.clone());
-            turn.say(grantor, Message::Narrow { service, request: hold, want });
+            let (service, want, token) = (service.clone(), want.clone(), *token);
+            turn.say(grantor, Message::Narrow { service, request, want, token });
         }
     }
 
@@ -279,7 +288,7 @@ impl Holder {
         if outcome == Outcome::Narrowed
             && let Some(service) = self.services.get(&request)
         {
-            self.stay_narrow(service, request, turn);
+            self.say_narrow(service, request, turn);
         }
         turn.out.push(Output::Answer { request, outcome });
     }

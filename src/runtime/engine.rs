@@ -652,6 +652,9 @@ impl Shell {
                     self.step(Input::Command(command), None, after);
                 }
             }
+            Command::Narrow { .. } if self.phase.closed.is_none() => {
+                self.step(Input::Command(command), None, after);
+            }
             Command::Leave if !self.is_over() => {
                 self.leaving = true;
                 self.step(Input::Command(command), None, after);

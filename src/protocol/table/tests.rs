@@ -721,16 +721,20 @@ fn a_lock_that_becomes_a_share_lets_in_the_shares_that_are_first_in_line() {
     let mut story = Story::new();
     let (writer, owner) = (story.locks(ANN, "x"), story.ask(BOB, share("x")));
     let next = story.locks(CYD, "x");
-    story.table.narrow(writer, &share("y"));
-    story.table.narrow(next, &share("x"));
+    story.table.narrow(writer, &share("y"), token(1));
+    story.table.narrow(next, &share("x"), token(2));
     story.table.check();
     assert_eq!((story.grants(), story.table.others_beside(writer)), (vec![], None), "that was no share of its own");
-    story.table.narrow(writer, &share("x"));
+    story.table.narrow(writer, &share("x"), token(1));
     story.table.check();
     assert_eq!(story.grants(), [owner]);
     assert_eq!(story.table.place(writer), Some(Place::Holds(token(1))));
     assert_eq!(story.table.others_beside(writer), Some(1));
     story.end(owner);
+    story.table.upgrade(writer, token(8));
+    story.table.narrow(writer, &share("x"), token(1));
+    story.table.check();
+    assert_eq!(story.table.place(writer), Some(Place::Holds(token(1))), "it never heard of the other");
     story.table.upgrade(writer, token(9));
     story.table.check();
     assert_eq!(story.table.place(writer), Some(Place::Holds(token(9))));
@@ -749,10 +753,10 @@ fn permits_are_granted_in_line_up_to_the_limit() {
     let two = story.ask(ANN, permits("x", 2));
     let one = story.ask(ANN, permits("x", 1));
     assert_eq!(story.grants(), [], "nobody overtakes two");
-    story.table.narrow(three, &permits("x", 4));
+    story.table.narrow(three, &permits("x", 4), token(2));
     story.table.check();
     assert_eq!(story.grants(), [], "nobody gets more so");
-    story.table.narrow(three, &permits("x", 1));
+    story.table.narrow(three, &permits("x", 1), token(2));
     story.table.check();
     assert_eq!(story.grants(), [two, one]);
     let more = story.ask(ANN, permits("x", 2));
@@ -872,7 +876,9 @@ fn whatever_is_asked_for_in_whatever_order_nothing_is_held_beside_what_excludes_
                 }
                 (4, Some(key)) => {
                     let to = if below(2) == 0 { share(text) } else { permits(text, 1) };
-                    story.table.narrow(key, &to);
+                    if let Some(Place::Holds(token)) = story.table.place(key) {
+                        story.table.narrow(key, &to, token);
+                    }
                 }
                 (5, Some(key)) if story.table.others_beside(key) == Some(0) => {
                     story.tokens += 1;
