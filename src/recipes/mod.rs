@@ -5,6 +5,9 @@ mod acquire;
 mod barrier;
 mod count_down_latch;
 mod double_barrier;
+mod leader_latch;
+mod leader_selector;
+mod leadership;
 mod multi_lock;
 mod mutex;
 mod owner;
@@ -17,6 +20,11 @@ pub use acquire::Acquire;
 pub use barrier::{Barrier, BarrierError};
 pub use count_down_latch::CountDownLatch;
 pub use double_barrier::{DoubleBarrier, Inside};
+pub use leader_latch::{
+    AwaitLeadershipError, CloseError, CloseMode, LatchEvent, LatchEvents, LatchState, LeaderLatch, StartError,
+};
+pub use leader_selector::{LeaderSelector, SelectorError};
+pub use leadership::{Participant, Participants, Term, TermEnd};
 pub use multi_lock::{MultiGuard, MultiLock, MultiLockError};
 pub use mutex::Mutex;
 pub use owner::Owner;

@@ -78,7 +78,7 @@ impl Lan {
         }
     }
 
-    pub(super) fn start(self: &Arc<Self>, number: u16) -> Member {
+    pub(crate) fn start(self: &Arc<Self>, number: u16) -> Member {
         self.start_with(number, timing())
     }
 
@@ -102,11 +102,11 @@ impl Lan {
         member
     }
 
-    pub(super) fn cut(&self, member: &Member) {
+    pub(crate) fn cut(&self, member: &Member) {
         self.cut.lock().unwrap().insert(member.addr());
     }
 
-    pub(super) fn heal(&self) {
+    pub(crate) fn heal(&self) {
         self.cut.lock().unwrap().clear();
     }
 }
