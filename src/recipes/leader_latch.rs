@@ -12,6 +12,7 @@
 
 use super::leadership::{Candidacy, Hopeless, Participant, Participants, Tenure, Term, TermEnd};
 use crate::protocol::{InvalidName, Token};
+use crate::runtime::planted;
 use crate::service::{InspectError, InvalidLease, LockService, Locking};
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -204,13 +205,17 @@ impl Running {
             if state.phase == Phase::Started {
                 state.tenure = tenure.take();
                 state.tell(LatchEvent::IsLeader(term.clone()));
+                if planted!(TellTwice) {
+                    state.tell(LatchEvent::IsLeader(term.clone()));
+                }
             }
         });
         // Not taken: closed meanwhile.
         drop(tenure);
         term.ended().await;
         let mut deposed = None;
-        self.0.send_modify(|state| deposed = state.depose(CloseMode::NotifyLeader));
+        let mode = if planted!(LoseInSilence) { CloseMode::Silent } else { CloseMode::NotifyLeader };
+        self.0.send_modify(|state| deposed = state.depose(mode));
         drop(deposed);
     }
 }

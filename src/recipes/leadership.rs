@@ -4,6 +4,7 @@
 
 use super::owner::draw_owner;
 use crate::protocol::{HolderInfo, InvalidName, LockName, LostReason, Metadata, ProcessId, Token};
+use crate::runtime::planted;
 use crate::service::{Guard, InspectError, InvalidLease, LockError, LockService, Locking, LossWatch, Lost};
 use serde::Serialize;
 use std::sync::{Arc, OnceLock};
@@ -192,8 +193,8 @@ impl Term {
             return Err(*end);
         }
         match self.inner.watch.reason() {
-            Some(reason) => Err(self.over(lost(reason))),
-            None => Ok(self.inner.token),
+            Some(reason) if !planted!(LeadOn) => Err(self.over(lost(reason))),
+            _ => Ok(self.inner.token),
         }
     }
 

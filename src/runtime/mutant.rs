@@ -25,6 +25,12 @@ pub enum Mutant {
     MultiWithoutOrder,
     /// A multi lock whose wait ends keeps the locks that it had.
     MultiKeepsFirst,
+    /// A term of leadership goes on though its lock is lost.
+    LeadOn,
+    /// A leader latch tells twice that it leads.
+    TellTwice,
+    /// A leader latch that loses its lock does not tell that it leads no more.
+    LoseInSilence,
     /// A share that was refused to become the lock is given out as the lock.
     UpgradeBlindly,
     /// A read/write lock gives a share to whoever asks to write.
@@ -51,7 +57,7 @@ pub enum Mutant {
 
 impl Mutant {
     /// All of them.
-    pub const ALL: [Mutant; 18] = [
+    pub const ALL: [Mutant; 21] = [
         Mutant::FenceWithoutMember,
         Mutant::KeepDroppedRequest,
         Mutant::KeepDroppedHold,
@@ -59,6 +65,9 @@ impl Mutant {
         Mutant::AskAgain,
         Mutant::MultiWithoutOrder,
         Mutant::MultiKeepsFirst,
+        Mutant::LeadOn,
+        Mutant::TellTwice,
+        Mutant::LoseInSilence,
         Mutant::UpgradeBlindly,
         Mutant::ReadForWrite,
         Mutant::CountOneMore,

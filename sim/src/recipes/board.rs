@@ -32,6 +32,8 @@ pub struct Break {
 pub enum Mode {
     /// The lock, alone.
     Lock,
+    /// The lead of that name, alone.
+    Lead,
     /// A share of it.
     Share,
     /// Some permits of it.
@@ -49,6 +51,7 @@ impl std::fmt::Display for Mode {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Mode::Lock => f.write_str("the lock"),
+            Mode::Lead => f.write_str("the lead"),
             Mode::Share => f.write_str("a share"),
             Mode::Permits { many, .. } => write!(f, "{} permits", many()),
             Mode::Suspension => f.write_str("the suspension"),
@@ -215,6 +218,7 @@ impl Board {
             let invariant = match (&mode, &other.mode) {
                 (Mode::Suspension, _) | (_, Mode::Suspension) => "suspension_is_exclusive",
                 (Mode::Lock, Mode::Lock) if is_same => "exclusive_by_lease",
+                (Mode::Lead, Mode::Lead) if is_same => "one_leader_per_term",
                 (Mode::Lock, Mode::Share) | (Mode::Share, Mode::Lock) if is_same => "no_writer_with_reader",
                 _ => continue,
             };
@@ -228,11 +232,12 @@ impl Board {
         if before.is_some_and(|before| before > token) {
             self.fail("tokens_rise", format!("player {who} has {service}/{name} by {token:?} after {before:?}"));
         }
-        if matches!(mode, Mode::Lock) {
+        if matches!(mode, Mode::Lock | Mode::Lead) {
             highest.insert((service, name.to_owned()), before.map_or(token, |before| before.max(token)));
         }
         self.count(match mode {
             Mode::Lock => "locks held",
+            Mode::Lead => "terms led",
             Mode::Share => "shares held",
             Mode::Permits { .. } => "permits held",
             Mode::Suspension => "suspensions held",

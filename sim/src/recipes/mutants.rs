@@ -19,6 +19,8 @@ pub fn found_by(mutant: Mutant) -> (Cast, &'static [&'static str]) {
         Mutant::KeepDroppedRequest | Mutant::KeepDroppedHold => (Cast::Locks, STUCK),
         Mutant::EnterForOthers => (Cast::Mutexes, &["exclusive_by_lease"]),
         Mutant::AskAgain | Mutant::MultiWithoutOrder | Mutant::MultiKeepsFirst => (Cast::Mutexes, STUCK),
+        Mutant::LeadOn => (Cast::Leaders, &["one_leader_per_term"]),
+        Mutant::TellTwice | Mutant::LoseInSilence => (Cast::Leaders, &["listeners_see_every_change_once"]),
         Mutant::UpgradeBlindly | Mutant::ReadForWrite => (Cast::ReadWrite, &["no_writer_with_reader"]),
         Mutant::CountOneMore | Mutant::GivenBackAndKept => (Cast::Semaphore, &["permits_never_exceed_limit"]),
         Mutant::SetWithoutLook => (Cast::Count, &["values_are_seen_in_order"]),

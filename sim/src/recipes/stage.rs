@@ -8,7 +8,7 @@ use crate::chance::mix;
 use crate::network::{MS, Network};
 use elderlock::protocol::event::{Hint, Input};
 use elderlock::simulated::{Ears, Parcel, Simulated};
-use elderlock::{Member, ProcessId, Timing};
+use elderlock::{Member, ProcessId, ServiceStatus, Timing};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
 use std::future::poll_fn;
@@ -394,16 +394,23 @@ impl Stage {
             }
         }
         // What was given back last is still on its way.
-        tokio::time::sleep(Duration::from_secs(2)).await;
-        for member in &members {
-            for service in member.status().services {
-                let kept = (service.held_here, service.waiting_here, service.locks.len());
-                if kept != (0, 0, 0) {
-                    let what =
-                        format!("{} has (held, waiting, locks) {kept:?} of {}", member.process(), service.service);
-                    return self.board.fail("no_leaked_hold", what);
-                }
+        let kept = || {
+            let services = members.iter().flat_map(|member| {
+                let process = member.process();
+                member.status().services.into_iter().map(move |service| (process, service))
+            });
+            let is_kept = |service: &ServiceStatus| {
+                service.held_here + service.open_here + service.waiting_here + service.locks.len() > 0
+            };
+            services.filter(|(_, service)| is_kept(service)).collect::<Vec<_>>()
+        };
+        let nothing = async {
+            while !kept().is_empty() {
+                tokio::time::sleep(Duration::from_millis(50)).await;
             }
+        };
+        if tokio::time::timeout(LOCK_LIMIT, nothing).await.is_err() {
+            return self.board.fail("no_leaked_hold", format!("{:?}", kept()));
         }
         self.board.count("runs that came to rest");
     }

@@ -2,6 +2,7 @@
 
 mod barriers;
 mod count;
+mod leaders;
 mod locks;
 mod mutexes;
 mod read_write;
@@ -26,6 +27,8 @@ pub enum Cast {
     Locks,
     /// Mutexes, reentrant and not, and multi locks.
     Mutexes,
+    /// Leader latches and selectors.
+    Leaders,
     /// Read/write locks.
     ReadWrite,
     /// Semaphores.
@@ -38,14 +41,15 @@ pub enum Cast {
 
 impl Cast {
     /// All of them.
-    pub const ALL: [Cast; 6] =
-        [Cast::Locks, Cast::Mutexes, Cast::ReadWrite, Cast::Semaphore, Cast::Count, Cast::Barriers];
+    pub const ALL: [Cast; 7] =
+        [Cast::Locks, Cast::Mutexes, Cast::Leaders, Cast::ReadWrite, Cast::Semaphore, Cast::Count, Cast::Barriers];
 
     /// As on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Cast::Locks => "locks",
             Cast::Mutexes => "mutexes",
+            Cast::Leaders => "leaders",
             Cast::ReadWrite => "read-write",
             Cast::Semaphore => "semaphore",
             Cast::Count => "count",
@@ -67,6 +71,7 @@ impl Cast {
         match self {
             Cast::Locks => &["locks held", "batches held", "suspensions held", "transfers asked for", "destructions"],
             Cast::Mutexes => &["locks entered again", "multi locks held"],
+            Cast::Leaders => &["terms led", "works led", "terms heard from beginning to end"],
             Cast::ReadWrite => &["shares held", "upgrades", "upgrades refused", "downgrades"],
             Cast::Semaphore => &["permits held", "limits set", "permits given back early"],
             Cast::Count => &["counts added to", "counts set", "counts changed meanwhile"],
@@ -79,8 +84,8 @@ impl Cast {
     /// How many there are at each member.
     fn players(self) -> u64 {
         match self {
-            Cast::Locks | Cast::Mutexes | Cast::ReadWrite | Cast::Semaphore | Cast::Barriers => 3,
-            Cast::Count => 2,
+            Cast::Count | Cast::Leaders => 2,
+            _ => 3,
         }
     }
 }
@@ -89,6 +94,7 @@ async fn play(cast: Cast, player: &Player) {
     match cast {
         Cast::Locks => locks::play(player).await,
         Cast::Mutexes => mutexes::play(player).await,
+        Cast::Leaders => leaders::play(player).await,
         Cast::ReadWrite => read_write::play(player).await,
         Cast::Semaphore => semaphore::play(player).await,
         Cast::Count => count::play(player).await,
@@ -116,6 +122,7 @@ pub async fn have_all(stage: &Rc<Stage>, member: &Member) -> Result<(), String> 
         match cast {
             Cast::Locks => locks::have_all(member).await?,
             Cast::Mutexes => mutexes::have_all(member).await?,
+            Cast::Leaders => leaders::have_all(member).await?,
             Cast::ReadWrite => read_write::have_all(member).await?,
             Cast::Semaphore => semaphore::have_all(member).await?,
             Cast::Count => count::have_all(member).await?,
