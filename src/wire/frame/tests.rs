@@ -200,7 +200,6 @@ fn messages() -> Vec<Message> {
             permits: 1 << 40,
             content: Some(content),
             openers: 2,
-            permits: 7,
             waiters: vec![waiter.clone()],
             more: 1 << 40,
         },
