@@ -58,7 +58,8 @@ pub use protocol::message::WaiterInfo;
 pub use protocol::view::Member as ViewMember;
 pub use protocol::{
     Epoch, GrantorState, HolderInfo, Host, InvalidName, InvalidTiming, Lineage, LockName, LockStatus, LostReason,
-    MemberInfo, Metadata, ProcessId, ServiceName, ServiceStatus, Status, Timing, Token, View, ViewNumber,
+    MemberInfo, Metadata, ProcessId, RevocationRequest, ServiceName, ServiceStatus, Status, Timing, Token, View,
+    ViewNumber,
 };
 #[cfg(feature = "tokio")]
 #[cfg_attr(docsrs, doc(cfg(feature = "tokio")))]

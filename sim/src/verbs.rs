@@ -143,7 +143,9 @@ impl World {
         self.feed(
             member,
             Input::Command(match deed {
-                Deed::Hold(want) => Command::Lock { request, service, want, owner, wait, lease, metadata },
+                Deed::Hold(want) => {
+                    Command::Lock { request, service, want, owner, wait, lease, revocable: false, metadata }
+                }
                 Deed::Become => Command::Become { request, service, wait },
                 Deed::Destroy => Command::Destroy { request, service },
                 Deed::Look(at) => Command::Look { request, service, at },

@@ -11,16 +11,19 @@
 //! ```
 //!
 //! An *errand* is what is asked of others and is no request for a lock: to be the grantor (a *bid*), to be told what
-//! the grantor sees, to hear that it knows of the end of all that was ours. It has a number and a limit as a request has.
+//! the grantor sees, to hear that it knows of the end of all that was ours, to have a hold back (`revocation.rs`). It has
+//! a number and a limit as a request has.
 
-use super::event::{Event, LostReason, Outcome, Output, Sizes, Wait};
-use super::id::{Epoch, Metadata, Owner, ProcessId, RequestId, ServiceName, Ticket, Token, Want};
-use super::message::{HoldReport, Look, Message, Refusal, Seen, WaitReport};
+use super::event::{Event, LostReason, Outcome, Output, RevocationRequest, Revoke, Sizes, Wait};
+use super::id::{Epoch, LockName, Metadata, Owner, ProcessId, RequestId, ServiceName, Ticket, Token, Want};
+use super::message::{Heard, HoldReport, HolderInfo, Look, Message, Refusal, Seen, WaitReport};
 use super::time::Time;
 use super::turn::Turn;
 use super::view::View;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
+
+mod revocation;
 
 /// Requests of one member that wait or hold at the same time: four million, about a gigabyte of them. Beyond it the
 /// caller is told [`Outcome::Busy`].
@@ -53,6 +56,8 @@ struct Request {
     limit: Time,
     /// Where a queued place was acknowledged, kept while the request is homeless.
     ticket: Option<Ticket>,
+    /// Who has asked for it back; `None`: it is not revocable.
+    revocable: Option<BTreeSet<(ProcessId, RequestId)>>,
     state: State,
 }
 
@@ -83,6 +88,8 @@ enum Business {
     Bid,
     /// To have the grantor look; in which epoch it was asked to.
     Look(Look, Option<Epoch>),
+    /// To have a hold back.
+    Revoke(Box<revocation::Revoking>),
     /// To have nothing left of the service. The member that has yet to say that it knows.
     Ending(Option<ProcessId>),
 }
@@ -100,7 +107,7 @@ impl Errand {
     fn at_limit(&self) -> Outcome {
         match self.what {
             Business::Bid => Outcome::TimedOut,
-            Business::Look(..) => Outcome::Undecided,
+            Business::Look(..) | Business::Revoke(_) => Outcome::Undecided,
             Business::Ending(_) => Outcome::Unconfirmed,
         }
     }
@@ -128,7 +135,11 @@ impl Session {
     /// Without a known grantor: whether something waits for it.
     fn wants_grantor(&self) -> bool {
         self.requests.values().any(|entry| entry.state == State::Unsent)
-            || self.errands.values().any(|errand| matches!(errand.what, Business::Look(..)))
+            || self.errands.values().any(|errand| match &errand.what {
+                Business::Look(..) => true,
+                Business::Revoke(revoking) => revoking.wants_grantor(),
+                Business::Bid | Business::Ending(_) => false,
+            })
     }
 
     /// The requests to be the grantor, in the order in which they were made.
@@ -165,6 +176,7 @@ pub(crate) struct Wish {
     pub(crate) owner: Owner,
     pub(crate) wait: Wait,
     pub(crate) lease: Option<Duration>,
+    pub(crate) revocable: bool,
     pub(crate) metadata: Metadata,
 }
 
@@ -172,7 +184,7 @@ impl Holder {
     /// The application wants a lock. `answer`: how long a try may take; `crowded`: too much is on its way to a
     /// member already.
     pub(crate) fn lock(&mut self, wish: Wish, answer: Duration, crowded: impl Fn(ProcessId) -> bool, turn: &mut Turn) {
-        let Wish { request, service, want, owner, wait, lease, metadata } = wish;
+        let Wish { request, service, want, owner, wait, lease, revocable, metadata } = wish;
         let session = self.sessions.entry(service.clone()).or_default();
         if self.services.len() >= MAX_REQUESTS || session.grantor.is_some_and(|(process, _)| crowded(process)) {
             turn.out.push(Output::Answer { request, outcome: Outcome::Busy });
@@ -185,7 +197,9 @@ impl Holder {
             Wait::Forever => (false, Time::MAX, Outcome::TimedOut),
         };
         let state = State::Unsent;
-        let asked = Request { want, owner, metadata, lease, only_if_free, at_limit, limit, ticket: None, state };
+        let revocable = revocable.then(BTreeSet::new);
+        let ticket = None;
+        let asked = Request { want, owner, metadata, lease, only_if_free, at_limit, limit, ticket, revocable, state };
         if limit != Time::MAX {
             self.agenda.insert((limit, request));
         }
@@ -602,10 +616,18 @@ impl Holder {
         }
     }
 
-    /// What a grantor sees. Until the limit it is asked again if it cannot say.
-    pub(crate) fn on_seen(&mut self, request: RequestId, seen: Seen, turn: &mut Turn) {
-        match self.errand_mut(request) {
-            Some(errand) if matches!(errand.what, Business::Look(..)) => {}
+    /// What a grantor sees. Until the limit it is asked again if it cannot say. `is_there`: whether a process is in the
+    /// view.
+    pub(crate) fn on_seen(
+        &mut self,
+        request: RequestId,
+        seen: Seen,
+        is_there: impl Fn(ProcessId) -> bool,
+        turn: &mut Turn,
+    ) {
+        match self.errand_mut(request).map(|errand| &errand.what) {
+            Some(Business::Look(..)) => {}
+            Some(Business::Revoke(_)) => return self.on_holders(request, seen, is_there, turn),
             _ => return,
         }
         if seen == Seen::Undecided {
@@ -699,7 +721,7 @@ impl Holder {
             session.say_bids(service, turn);
             for (request, errand) in &mut session.errands {
                 match &mut errand.what {
-                    Business::Bid | Business::Look(..) => {}
+                    Business::Bid | Business::Look(..) | Business::Revoke(_) => {}
                     Business::Ending(Some(whom)) if !view.contains(*whom) => {
                         // It may have had a successor.
                         *whom = view.elder().process;
@@ -715,6 +737,7 @@ impl Holder {
         for service in wanting {
             self.pursue(&service, None, turn);
         }
+        self.revocations_on_view(view, turn);
     }
 
     /// The member's lease runs (again): what was won meanwhile begins to be held.
@@ -814,11 +837,17 @@ impl Holder {
         }
         // After the requests: they may look at the place of one.
         let mut look = |request: RequestId, errand: &mut Errand| {
-            if let Business::Look(at, asked) = &mut errand.what
-                && *asked != Some(epoch)
-            {
+            let (at, asked) = match &mut errand.what {
+                Business::Look(at, asked) => (at.clone(), asked),
+                Business::Revoke(revoking) => match revoking.look() {
+                    Some(look) => look,
+                    None => return,
+                },
+                Business::Bid | Business::Ending(_) => return,
+            };
+            if *asked != Some(epoch) {
                 *asked = Some(epoch);
-                turn.say(grantor, Message::Look { service: service.clone(), epoch, request, at: at.clone() });
+                turn.say(grantor, Message::Look { service: service.clone(), epoch, request, at });
             }
         };
         match only {
@@ -843,6 +872,7 @@ impl Holder {
                 is_bid = true;
             }
             Business::Look(_, asked) => *asked = None,
+            Business::Revoke(revoking) => revoking.repeat(&service, request, turn),
             Business::Ending(whom) => {
                 if let Some(whom) = *whom {
                     turn.say(whom, Message::Settle { service: service.clone(), request });

@@ -417,6 +417,23 @@ pub enum Origin {
     Predecessor(ProcessId),
 }
 
+/// What a holder's member says to whoever wants its hold back.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+pub enum Heard {
+    /// The holder has been told.
+    Told,
+    /// It is taken away.
+    Taken,
+    /// It is not taken away: the holder has not been told yet.
+    Untold,
+    /// The hold is not revocable.
+    Firm,
+    /// The hold has not begun yet, as far as its member knows.
+    NotYet,
+    /// There is no such hold any more.
+    Over,
+}
+
 /// Said of locks; delivered exactly once and in order while both processes live.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub enum Message {
@@ -713,6 +730,32 @@ pub enum Message {
         /// The answer.
         seen: Seen,
     },
+    /// Somebody wants your hold back.
+    ///
+    /// ```text
+    /// A ->[AskBack] H        H ->[AskedBack] A
+    /// ```
+    AskBack {
+        /// The service.
+        service: ServiceName,
+        /// The asker's number for it; asked twice, the holder is told once.
+        request: RequestId,
+        /// The lock; `None`: the suspension.
+        name: Option<LockName>,
+        /// The token with which it is held.
+        token: Token,
+        /// What the asker says of itself; `None`: it takes it away, if the holder has been told.
+        says: Option<Metadata>,
+    },
+    /// What became of it.
+    AskedBack {
+        /// As asked.
+        request: RequestId,
+        /// As asked.
+        token: Token,
+        /// The answer.
+        heard: Heard,
+    },
 }
 
 impl Packet {
@@ -792,6 +835,8 @@ impl Message {
             Message::Unsettled { .. } => "Unsettled",
             Message::Look { .. } => "Look",
             Message::Seen { .. } => "Seen",
+            Message::AskBack { .. } => "AskBack",
+            Message::AskedBack { .. } => "AskedBack",
         }
     }
 }

@@ -175,6 +175,10 @@ pub enum Mutant {
     SeeWaitersBackwards,
     /// Who leaves without a word from anybody says that it was heard.
     CallItHeard,
+    /// A hold is taken away though its holder has not been told that it is wanted back.
+    TakeUntold,
+    /// A hold that is taken away is given back, and its guard goes on.
+    TakeUnheard,
 }
 
 /// By its name.
@@ -214,7 +218,7 @@ impl Mutant {
     }
 
     /// All of them.
-    pub const ALL: [Mutant; 79] = [
+    pub const ALL: [Mutant; 81] = [
         Mutant::SkipOneInRecovery,
         Mutant::AwaitNoGhosts,
         Mutant::ServeWhileRecovering,
@@ -294,5 +298,7 @@ impl Mutant {
         Mutant::SeeBeforeActing,
         Mutant::SeeWaitersBackwards,
         Mutant::CallItHeard,
+        Mutant::TakeUntold,
+        Mutant::TakeUnheard,
     ];
 }

@@ -141,6 +141,7 @@ enum Slot {
 struct After {
     wakers: Vec<Waker>,
     lost: Vec<Arc<HoldCell>>,
+    wanted: Vec<Arc<HoldCell>>,
     /// Values whose destructors may be the user's.
     trash: Vec<Slot>,
     announcements: Vec<Announcement>,
@@ -442,6 +443,9 @@ impl Engine {
                 hold.tell();
             }
         }
+        for hold in after.wanted {
+            hold.tell_wanted();
+        }
         seam();
         if after.rearm {
             self.rearm.notify_one();
@@ -576,6 +580,12 @@ impl Shell {
                         }
                     }
                     Output::Lost { request, reason } => self.on_lost(request, reason, after),
+                    Output::Wanted { request, by } => {
+                        if let Some(hold) = self.holds.get(&request) {
+                            hold.want(by);
+                            after.wanted.push(hold.clone());
+                        }
+                    }
                     Output::Event(event) => {
                         self.watch.said(&event, &self.node, now, &mut after.notes);
                         self.on_event(event, &mut over, after);

@@ -1,11 +1,11 @@
 //! `HoldCell`: what a guard can ask without the engine's lock.
 
 use super::clock;
-use super::sync::{AtomicU8, AtomicU64};
+use super::sync::{AtomicBool, AtomicU8, AtomicU64, Mutex};
 use super::telemetry::{HoldMeter, Meter};
-use crate::protocol::{LostReason, RequestId, Time, Token};
-use std::sync::Arc;
+use crate::protocol::{LostReason, RequestId, RevocationRequest, Time, Token};
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
 use tokio::sync::Notify;
 
 /// One hold, shared by the engine, which ends it, and the guards, which ask.
@@ -22,6 +22,10 @@ pub(crate) struct HoldCell {
     member_until: Arc<AtomicU64>,
     /// 0 while held, else the code of the reason.
     lost: AtomicU8,
+    /// Whoever had it has given it back.
+    over: AtomicBool,
+    /// Those who want it back, as they asked.
+    wanted: Mutex<Vec<RevocationRequest>>,
     told: Notify,
     meter: HoldMeter,
 }
@@ -29,8 +33,9 @@ pub(crate) struct HoldCell {
 impl HoldCell {
     pub(crate) fn new(request: RequestId, token: Token, until: Time, member_until: Arc<AtomicU64>) -> Self {
         let until = AtomicU64::new(until.as_nanos());
-        let (lost, told, meter) = (AtomicU8::new(0), Notify::new(), HoldMeter::new());
-        HoldCell { request, token, until, member_until, lost, told, meter }
+        let (lost, over, wanted) = (AtomicU8::new(0), AtomicBool::new(false), Mutex::default());
+        let (told, meter) = (Notify::new(), HoldMeter::new());
+        HoldCell { request, token, until, member_until, lost, over, wanted, told, meter }
     }
 
     /// The token, if the hold is good at this instant.
@@ -80,7 +85,42 @@ impl HoldCell {
 
     /// Whoever had it has let it go. Only the clock can tell whether that was in time.
     pub(crate) fn end(&self) {
+        self.over.store(true, Ordering::Release);
+        self.told.notify_waiters();
         self.meter.end(|| self.fence().err());
+    }
+
+    /// Somebody wants it back. Wakes nobody: that is [`tell_wanted`](Self::tell_wanted), outside the engine's lock.
+    pub(crate) fn want(&self, by: RevocationRequest) {
+        self.wanted.lock().unwrap_or_else(PoisonError::into_inner).push(by);
+    }
+
+    /// Wakes those who wait for somebody to want it back.
+    pub(crate) fn tell_wanted(&self) {
+        self.told.notify_waiters();
+    }
+
+    /// The `index`-th who wants it back.
+    pub(crate) fn wanted(&self, index: usize) -> Option<RevocationRequest> {
+        self.wanted.lock().unwrap_or_else(PoisonError::into_inner).get(index).cloned()
+    }
+
+    /// Completes when `look` finds something, asked again whenever something has happened to the hold; `None`: it is
+    /// given back or lost.
+    pub(crate) async fn until<T>(&self, look: impl Fn(&Self) -> Option<T>) -> Option<T> {
+        let mut told = std::pin::pin!(self.told.notified());
+        loop {
+            // Enabled before the question, or what happens between question and wait would be missed.
+            told.as_mut().enable();
+            if self.over.load(Ordering::Acquire) || self.fence().is_err() {
+                return None;
+            }
+            if let Some(found) = look(self) {
+                return Some(found);
+            }
+            told.as_mut().await;
+            told.set(self.told.notified());
+        }
     }
 
     /// Wakes those who wait for its loss.
@@ -117,6 +157,7 @@ fn code(reason: LostReason) -> u8 {
         LostReason::Superseded => 4,
         LostReason::Left => 5,
         LostReason::Destroyed => 6,
+        LostReason::Revoked => 7,
     }
 }
 
@@ -128,7 +169,8 @@ fn reason(code: u8) -> Option<LostReason> {
         3 => LostReason::Expelled,
         4 => LostReason::Superseded,
         5 => LostReason::Left,
-        _ => LostReason::Destroyed,
+        6 => LostReason::Destroyed,
+        _ => LostReason::Revoked,
     })
 }
 
@@ -170,6 +212,7 @@ mod tests {
             LostReason::Superseded,
             LostReason::Left,
             LostReason::Destroyed,
+            LostReason::Revoked,
         ] {
             let cell = cell(Time::MAX, Time::MAX);
             cell.mark_lost(first);

@@ -11,6 +11,7 @@ mod lock_error;
 mod lock_service;
 mod member;
 mod request;
+mod revocation;
 mod suspend_guard;
 
 pub use crate::runtime::DataDirError;
@@ -28,6 +29,7 @@ pub use lock_error::{InvalidLease, LockError, TryLockError};
 pub use lock_service::{DestroyError, LockService};
 pub use member::{ForceError, LeaveError, Member, ServiceError};
 pub use request::{Grant, Locking, TryLocking};
+pub use revocation::{Revocation, RevokeBuilder, RevokeError, RevokeOutcome, Revoking};
 pub use suspend_guard::SuspendGuard;
 
 #[cfg(test)]

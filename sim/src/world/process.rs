@@ -142,6 +142,7 @@ impl World {
                 self.tell(&Fact::Loses { ask, reason });
                 Arc::make_mut(&mut self.history).lose(ask, reason);
             }
+            Output::Wanted { request, .. } => self.note(place, |_| format!("{request:?} is wanted back")),
             Output::Event(event) => self.on_event(place, process, event),
             Output::Store(stored) => self.peers[place].disk = Some(*stored),
         }

@@ -7,6 +7,8 @@ use super::super::view::Member;
 use super::*;
 use std::time::Duration;
 
+mod revocation;
+
 const NOW: Time = Time::from_nanos(10_000_000_000);
 const ANN: ProcessId = ProcessId(1);
 const BOB: ProcessId = ProcessId(2);
@@ -31,7 +33,7 @@ fn want(name: &str) -> Want {
     Want::Lock(LockName::new(name.as_bytes()).expect("a good name"))
 }
 
-fn token(n: u32) -> Token {
+const fn token(n: u32) -> Token {
     Token::new(ViewNumber(1), n)
 }
 
@@ -75,7 +77,16 @@ fn revoked(origin: Origin, act: impl FnOnce(&mut Grantor, &View, &mut Turn)) -> 
 fn lock(node: &mut Node, request: RequestId) -> Vec<Output> {
     let (owner, metadata) = (Owner::default(), Metadata::default());
     let wait = Wait::Forever;
-    let command = Command::Lock { request, service: service(), want: want("x"), owner, wait, lease: None, metadata };
+    let command = Command::Lock {
+        request,
+        service: service(),
+        want: want("x"),
+        owner,
+        wait,
+        lease: None,
+        revocable: false,
+        metadata,
+    };
     let mut out = Vec::new();
     node.step(NOW, Input::Command(command), &mut out);
     out
