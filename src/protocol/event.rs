@@ -338,6 +338,8 @@ pub enum LostReason {
     Destroyed,
     /// It was taken away, after the holder had been told that it is wanted back.
     Revoked,
+    /// It was given back, by whoever had it: told to those only who watch a hold that is not theirs.
+    Released,
 }
 
 /// Somebody wants a revocable hold back.

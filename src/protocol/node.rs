@@ -187,6 +187,11 @@ impl Node {
         }
     }
 
+    /// Whether it belongs to the view that it has: neither seeking, nor on its way out.
+    pub fn belongs(&self) -> bool {
+        self.stage == Stage::Member
+    }
+
     /// What to start the next life of this process with, after [`Event::Expelled`] or [`Event::Abandoned`].
     ///
     /// Who was expelled knows that the cluster lives on without it: from then on it joins and never founds.

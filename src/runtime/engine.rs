@@ -27,6 +27,9 @@ use std::task::Waker;
 use std::time::Duration;
 use tokio::sync::{Notify, broadcast, watch};
 
+/// Changes of standing kept for a slow reader. Each takes a member lease or a join, so this is minutes of trouble.
+const STANDING_RING: usize = 64;
+
 /// Events kept for a slow reader. A member goes through a handful at a time; a thousand is a reader that stopped.
 const EVENT_RING: usize = 1024;
 
@@ -55,6 +58,27 @@ pub(crate) enum Announcement {
     Rejoined(ProcessId),
 }
 
+/// Something for the readers.
+enum News {
+    Happened(Announcement),
+    Stands(Standing),
+}
+
+/// How a member stands with its cluster, from [`Member::standing`](crate::Member::standing): its member lease, in one
+/// word. Each implies what the guards of the member say.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize)]
+#[non_exhaustive]
+pub enum Standing {
+    /// Its lease runs: guards are good, requests are answered.
+    Connected,
+    /// Its lease ran out, and no elder with a quorum has renewed it: every guard is lost for good, requests wait. It may
+    /// be [`Connected`](Standing::Connected) again, as the same process.
+    Suspended,
+    /// The others went on without it, or it has left or is leaving: every guard is lost for good, and what it held may be
+    /// others' by now. Unless it has left, it joins again by itself as a new process.
+    Lost,
+}
+
 /// What an engine is started with.
 pub(crate) struct EngineOptions {
     pub(crate) config: Config,
@@ -69,15 +93,36 @@ pub(crate) struct Engine {
     /// Commands from `Drop`, which must not wait for the shell. Holds no more than there are guards and futures.
     side: Mutex<Vec<Command>>,
     /// Events on their way to the readers, in order; put in under the shell's lock.
-    announcements: Mutex<VecDeque<Announcement>>,
+    announcements: Mutex<VecDeque<News>>,
     /// The readers; `None` when no event will follow.
-    readers: Mutex<Option<broadcast::Sender<Announcement>>>,
+    readers: Mutex<Option<Readers>>,
     /// The present incarnation.
     me: Mutex<MemberInfo>,
     next_request: AtomicU64,
     /// Tells the timer task that its deadline has come nearer.
     rearm: Notify,
     phase: watch::Sender<Phase>,
+}
+
+/// Who is told what the member goes through.
+struct Readers {
+    events: broadcast::Sender<Announcement>,
+    standings: broadcast::Sender<Standing>,
+    /// What was told last: where a new reader of standings begins.
+    told: Standing,
+}
+
+impl Readers {
+    fn tell(&mut self, news: News) {
+        // Sending fails without readers, which is no fault.
+        match news {
+            News::Happened(announcement) => _ = self.events.send(announcement),
+            News::Stands(standing) => {
+                self.told = standing;
+                let _ = self.standings.send(standing);
+            }
+        }
+    }
 }
 
 /// How far the engine is, as those see it who wait for it to join or to leave.
@@ -124,6 +169,8 @@ struct Shell {
     /// In the first incarnation nobody has lost anything by its being abandoned.
     joined_before: bool,
     phase: Phase,
+    /// As announced last.
+    standing: Standing,
     /// Packets, counted for the timer task.
     mail: Mail,
     /// What has begun and not ended, for those who listen.
@@ -144,10 +191,16 @@ struct After {
     wanted: Vec<Arc<HoldCell>>,
     /// Values whose destructors may be the user's.
     trash: Vec<Slot>,
-    announcements: Vec<Announcement>,
+    announcements: Vec<News>,
     notes: Vec<Note>,
     rearm: bool,
     phase: bool,
+}
+
+impl After {
+    fn announce(&mut self, announcement: Announcement) {
+        self.announcements.push(News::Happened(announcement));
+    }
 }
 
 /// The request that the present turn was made for, and its answer.
@@ -174,6 +227,7 @@ impl Engine {
             leaving: false,
             joined_before: false,
             phase,
+            standing: Standing::Lost,
             mail: Mail::new(),
             watch: Watch::default(),
         };
@@ -181,7 +235,11 @@ impl Engine {
             shell: Mutex::new(shell),
             side: Mutex::default(),
             announcements: Mutex::default(),
-            readers: Mutex::new(Some(broadcast::Sender::new(EVENT_RING))),
+            readers: Mutex::new(Some(Readers {
+                events: broadcast::Sender::new(EVENT_RING),
+                standings: broadcast::Sender::new(STANDING_RING),
+                told: Standing::Lost,
+            })),
             me: Mutex::new(me),
             next_request: AtomicU64::new(1),
             rearm: Notify::new(),
@@ -253,12 +311,32 @@ impl Engine {
     /// Events from now on.
     pub(crate) fn subscribe(&self) -> broadcast::Receiver<Announcement> {
         let receiver = match &*lock(&self.readers) {
-            Some(readers) => readers.subscribe(),
+            Some(readers) => readers.events.subscribe(),
             // A channel without a sender: its end is what comes next.
             None => broadcast::channel(1).1,
         };
         self.announce();
         receiver
+    }
+
+    /// How it stands, as those know who were told all changes, and the changes from then on.
+    pub(crate) fn subscribe_standing(&self) -> (Standing, broadcast::Receiver<Standing>) {
+        let mut readers = lock(&self.readers);
+        // First, so that nobody begins with what is known to be old.
+        self.hand_out(&mut readers);
+        let start = match &*readers {
+            Some(readers) => (readers.told, readers.standings.subscribe()),
+            None => (Standing::Lost, broadcast::channel(1).1),
+        };
+        drop(readers);
+        // Whoever put something in meanwhile found the right to hand it out taken.
+        self.announce();
+        start
+    }
+
+    /// How it stands at this instant.
+    pub(crate) fn standing(&self) -> Standing {
+        self.turn(|shell, _| shell.stands())
     }
 
     /// A number for a request, never used before by this member, in any of its incarnations.
@@ -478,13 +556,7 @@ impl Engine {
     fn announce(&self) {
         while !lock(&self.announcements).is_empty() || self.has_ended_unsaid() {
             let Ok(mut readers) = self.readers.try_lock() else { return };
-            let batch = std::mem::take(&mut *lock(&self.announcements));
-            for announcement in batch {
-                if let Some(readers) = &*readers {
-                    // Fails without readers, which is no fault.
-                    let _ = readers.send(announcement);
-                }
-            }
+            self.hand_out(&mut readers);
             if self.is_closed() && lock(&self.announcements).is_empty() {
                 *readers = None;
             }
@@ -492,6 +564,13 @@ impl Engine {
             if is_planted(Planted::EventStays) {
                 return;
             }
+        }
+    }
+
+    fn hand_out(&self, readers: &mut Option<Readers>) {
+        let batch = std::mem::take(&mut *lock(&self.announcements));
+        if let Some(readers) = readers {
+            batch.into_iter().for_each(|news| readers.tell(news));
         }
     }
 
@@ -673,11 +752,15 @@ impl Shell {
     }
 
     fn on_event(&mut self, event: Event, over: &mut Option<Over>, after: &mut After) {
+        if event == Event::Suspended {
+            // Here, or nobody would hear of it if the same step resumes it.
+            self.note_standing(Standing::Suspended, after);
+        }
         match event {
             Event::Expelled => *over = Some(Over::Reborn { expelled: true }),
             Event::Abandoned | Event::Forced => *over = Some(Over::Reborn { expelled: false }),
             Event::Left { heard } => *over = Some(Over::Left { heard }),
-            event => after.announcements.push(Announcement::Event(event)),
+            event => after.announce(Announcement::Event(event)),
         }
     }
 
@@ -688,10 +771,11 @@ impl Shell {
             own.answer.get_or_insert(Err(Outcome::Closed(reason)));
         }
         self.end_all(reason, after);
+        self.note_standing(Standing::Lost, after);
         if self.phase.ready {
             self.joined_before = true;
             self.phase.ready = false;
-            after.announcements.push(Announcement::Lost);
+            after.announce(Announcement::Lost);
         }
         after.phase = true;
         if self.leaving {
@@ -718,12 +802,13 @@ impl Shell {
             return;
         }
         self.end_all(LostReason::Left, after);
+        self.note_standing(Standing::Lost, after);
         self.phase.ready = false;
         self.phase.closed = Some(closed);
         self.disk = None;
         after.phase = true;
         after.rearm = true;
-        after.announcements.push(Announcement::Event(Event::Left { heard: closed == Closed::Heard }));
+        after.announce(Announcement::Event(Event::Left { heard: closed == Closed::Heard }));
     }
 
     /// Ends every hold and every wait that the core has not ended already, and whatever else is under way.
@@ -743,6 +828,24 @@ impl Shell {
         }
     }
 
+    /// How this member stands now.
+    fn stands(&self) -> Standing {
+        // Whoever is expelled and stays until others know of it still has a lease that runs.
+        if self.is_over() || !self.phase.ready || !self.node.belongs() {
+            Standing::Lost
+        } else if self.node.is_ready(clock::now()) {
+            Standing::Connected
+        } else {
+            Standing::Suspended
+        }
+    }
+
+    fn note_standing(&mut self, standing: Standing, after: &mut After) {
+        if std::mem::replace(&mut self.standing, standing) != standing {
+            after.announcements.push(News::Stands(standing));
+        }
+    }
+
     /// At the end of each turn: what the core says without being asked.
     fn settle(&mut self, after: &mut After) {
         if self.phase.closed.is_some() {
@@ -754,9 +857,10 @@ impl Shell {
             after.phase = true;
             self.network.joined();
             if self.joined_before {
-                after.announcements.push(Announcement::Rejoined(self.config.me.process));
+                after.announce(Announcement::Rejoined(self.config.me.process));
             }
         }
+        self.note_standing(self.stands(), after);
         let deadline = self.deadline();
         if deadline < self.armed && !is_planted(Planted::TimerSleepsOn) {
             self.armed = deadline;
@@ -784,6 +888,14 @@ impl Drop for TimerGuard {
 /// For mutexes whose holders cannot panic half-way: what they protect is whole even if somebody did.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+impl Engine {
+    /// Says that it is suspended; at its end the turn says what is so.
+    pub(crate) fn flicker(&self) {
+        self.turn(|shell, after| shell.note_standing(Standing::Suspended, after));
+    }
 }
 
 #[cfg(all(test, elderlock_shuttle))]

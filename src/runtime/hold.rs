@@ -1,7 +1,7 @@
 //! `HoldCell`: what a guard can ask without the engine's lock.
 
 use super::clock;
-use super::sync::{AtomicBool, AtomicU8, AtomicU64, Mutex};
+use super::sync::{AtomicU8, AtomicU64, Mutex};
 use super::telemetry::{HoldMeter, Meter};
 use crate::protocol::{LostReason, RequestId, RevocationRequest, Time, Token};
 use std::sync::atomic::Ordering;
@@ -22,8 +22,6 @@ pub(crate) struct HoldCell {
     member_until: Arc<AtomicU64>,
     /// 0 while held, else the code of the reason.
     lost: AtomicU8,
-    /// Whoever had it has given it back.
-    over: AtomicBool,
     /// Those who want it back, as they asked.
     wanted: Mutex<Vec<RevocationRequest>>,
     told: Notify,
@@ -33,9 +31,9 @@ pub(crate) struct HoldCell {
 impl HoldCell {
     pub(crate) fn new(request: RequestId, token: Token, until: Time, member_until: Arc<AtomicU64>) -> Self {
         let until = AtomicU64::new(until.as_nanos());
-        let (lost, over, wanted) = (AtomicU8::new(0), AtomicBool::new(false), Mutex::default());
+        let (lost, wanted) = (AtomicU8::new(0), Mutex::default());
         let (told, meter) = (Notify::new(), HoldMeter::new());
-        HoldCell { request, token, until, member_until, lost, over, wanted, told, meter }
+        HoldCell { request, token, until, member_until, lost, wanted, told, meter }
     }
 
     /// The token, if the hold is good at this instant.
@@ -85,9 +83,10 @@ impl HoldCell {
 
     /// Whoever had it has let it go. Only the clock can tell whether that was in time.
     pub(crate) fn end(&self) {
-        self.over.store(true, Ordering::Release);
-        self.told.notify_waiters();
-        self.meter.end(|| self.fence().err());
+        let lost = self.fence().err();
+        self.meter.end(|| lost);
+        self.mark_lost(LostReason::Released);
+        self.tell();
     }
 
     /// Somebody wants it back. Wakes nobody: that is [`tell_wanted`](Self::tell_wanted), outside the engine's lock.
@@ -112,7 +111,7 @@ impl HoldCell {
         loop {
             // Enabled before the question, or what happens between question and wait would be missed.
             told.as_mut().enable();
-            if self.over.load(Ordering::Acquire) || self.fence().is_err() {
+            if self.fence().is_err() {
                 return None;
             }
             if let Some(found) = look(self) {
@@ -157,7 +156,8 @@ fn code(reason: LostReason) -> u8 {
         LostReason::Superseded => 4,
         LostReason::Left => 5,
         LostReason::Destroyed => 6,
-        LostReason::Revoked => 7,
+        LostReason::Released => 7,
+        LostReason::Revoked => 8,
     }
 }
 
@@ -170,6 +170,7 @@ fn reason(code: u8) -> Option<LostReason> {
         4 => LostReason::Superseded,
         5 => LostReason::Left,
         6 => LostReason::Destroyed,
+        7 => LostReason::Released,
         _ => LostReason::Revoked,
     })
 }
@@ -212,6 +213,7 @@ mod tests {
             LostReason::Superseded,
             LostReason::Left,
             LostReason::Destroyed,
+            LostReason::Released,
             LostReason::Revoked,
         ] {
             let cell = cell(Time::MAX, Time::MAX);

@@ -655,6 +655,7 @@ mod measured {
             LostReason::Left => "left",
             LostReason::Destroyed => "destroyed",
             LostReason::Revoked => "revoked",
+            LostReason::Released => "released",
         }
     }
 

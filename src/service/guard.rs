@@ -118,6 +118,23 @@ impl Guard {
         self.hold.cell.lost().await
     }
 
+    /// A look at the hold for those who do not have it: a cheap handle that does not keep the lock held.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use elderlock::LostReason;
+    /// let member = elderlock::Member::local().await?;
+    /// let guard = member.lock_service("inventory").await?.lock("sku-42").await?;
+    /// let watch = guard.watch();
+    /// assert_eq!(watch.reason(), None);
+    /// guard.release().await?;
+    /// assert_eq!(watch.lost().await, LostReason::Released);
+    /// # Ok(()) }
+    /// ```
+    pub fn watch(&self) -> LossWatch {
+        LossWatch { cell: self.hold.cell.clone() }
+    }
+
     /// Runs `future` until it completes or the lock is lost, whichever is first.
     ///
     /// It can be stopped only where it awaits: a side effect still wants [`fence`](Guard::fence) and a resource that
@@ -257,6 +274,42 @@ impl std::fmt::Debug for Guard {
     }
 }
 
+/// Tells whether a hold is over, without keeping it, from [`Guard::watch`].
+///
+/// It outlives the guard. It is no permit for anything: whoever acts on the lock has the guard and asks it for
+/// [`fence`](Guard::fence).
+#[derive(Clone)]
+pub struct LossWatch {
+    cell: Arc<HoldCell>,
+}
+
+impl LossWatch {
+    /// Why the hold is over; `None` while it is held at this instant. Once over it stays so, for the first reason.
+    /// [`LostReason::Released`] says that all its guards were given back in time.
+    pub fn reason(&self) -> Option<LostReason> {
+        self.cell.fence().err()
+    }
+
+    /// Completes when the hold is over, with the reason.
+    ///
+    /// # Cancel safety
+    /// Dropping the future changes nothing; an end in between is told by the next call.
+    pub async fn lost(&self) -> LostReason {
+        self.cell.lost().await
+    }
+
+    /// The token of the hold as a number for logs, without a claim that it is still held.
+    pub fn token(&self) -> Token {
+        self.cell.token
+    }
+}
+
+impl std::fmt::Debug for LossWatch {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("LossWatch").field("token", &self.cell.token).field("reason", &self.reason()).finish()
+    }
+}
+
 /// A lock that was held is held no more.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("the lock is lost: {}", says(.reason))]
@@ -310,5 +363,6 @@ fn says(reason: &LostReason) -> &'static str {
         LostReason::Left => "the member has left",
         LostReason::Destroyed => "its service was destroyed at this member",
         LostReason::Revoked => "it was taken away after its holder had been told that it is wanted back",
+        LostReason::Released => "it was given back",
     }
 }

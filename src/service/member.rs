@@ -1,11 +1,12 @@
 //! `Member`: this process as a member of a cluster.
 
 use super::builder::{JoinError, MemberBuilder};
+use super::connection::Connection;
 use super::events::Events;
 use super::lock_service::LockService;
 use crate::protocol::{InvalidName, ProcessId, ServiceName, Status};
 use crate::runtime::counters::Counters;
-use crate::runtime::engine::{Closed, Engine};
+use crate::runtime::engine::{Closed, Engine, Standing};
 use crate::runtime::transport::Transport;
 use dashmap::DashMap;
 use std::net::SocketAddr;
@@ -122,6 +123,31 @@ impl Member {
         Events::new(self.handle.engine.clone())
     }
 
+    /// How this member stands with its cluster, at this instant: whether its guards can be good and whether it can be
+    /// granted anything. Costs a short mutex, no message.
+    ///
+    /// Curator: `ZookeeperClient.isConnected`, and the last `ConnectionState`.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use elderlock::{Member, Standing};
+    /// let member = Member::local().await?;
+    /// assert_eq!(member.standing(), Standing::Connected);
+    /// member.leave().await?;
+    /// assert_eq!(member.standing(), Standing::Lost);
+    /// # Ok(()) }
+    /// ```
+    pub fn standing(&self) -> Standing {
+        self.handle.engine.standing()
+    }
+
+    /// How it stands now, and every change of that from now on.
+    ///
+    /// Curator: `getConnectionStateListenable`.
+    pub fn connection(&self) -> Connection {
+        Connection::new(&self.handle.engine)
+    }
+
     /// What this member sees now: view, elder, grantors, and the locks granted here. Takes longer the more locks it
     /// grants.
     pub fn status(&self) -> Status {
@@ -210,6 +236,14 @@ impl Member {
             Some(Closed::Unheard) => Err(LeaveError::Unheard),
             Some(Closed::Broken) => Err(LeaveError::Stopped),
         }
+    }
+}
+
+#[cfg(test)]
+impl Member {
+    /// Says that it is suspended, and that it is not.
+    pub(super) fn flicker(&self) {
+        self.handle.engine.flicker();
     }
 }
 

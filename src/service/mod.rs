@@ -2,6 +2,7 @@
 
 mod batch_guard;
 mod builder;
+mod connection;
 mod events;
 mod grantorship;
 mod guard;
@@ -16,13 +17,15 @@ mod suspend_guard;
 
 pub use crate::runtime::DataDirError;
 pub use crate::runtime::counters::Counters;
+pub use crate::runtime::engine::Standing;
 pub use crate::runtime::transport::BindError;
 pub use crate::wire::VoteError;
 pub use batch_guard::{BatchGuard, FenceError};
 pub use builder::{JoinError, MemberBuilder};
+pub use connection::{Connection, ConnectionState};
 pub use events::{Events, MemberEvent};
 pub use grantorship::{BecomeBuilder, BecomeError, Becoming};
-pub use guard::{ExtendError, Guard, Lost, ReleaseError};
+pub use guard::{ExtendError, Guard, LossWatch, Lost, ReleaseError};
 pub use inspect::{HeldLocks, InspectError, Inspection, Position};
 pub use lock_builder::{LockBuilder, TryLockBuilder};
 pub use lock_error::{InvalidLease, LockError, TryLockError};

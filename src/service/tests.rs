@@ -7,6 +7,7 @@ mod awaits;
 mod geode;
 mod network;
 mod rejoin;
+mod standing;
 #[cfg(elderlock_shuttle)]
 mod threads;
 
@@ -104,6 +105,8 @@ fn what_users_hold_can_go_to_any_thread() {
     is::<TryLockBuilder>();
     is::<Events>();
     is::<MemberEvent>();
+    is::<Connection>();
+    is::<LossWatch>();
     is::<LockError>();
     is::<TryLockError>();
     is::<JoinError>();

@@ -79,3 +79,20 @@ fn a_core_that_panics_ends_every_hold_and_every_wait() {
     assert_eq!(engine.phase().borrow().closed, Some(Closed::Broken));
     engine.give_back(waits);
 }
+
+#[test]
+fn a_reader_of_standings_begins_with_the_present_one_and_hears_each_change_once() {
+    let engine = engine();
+    let (first, mut changes) = engine.subscribe_standing();
+    assert_eq!((first, engine.standing()), (Standing::Connected, Standing::Connected));
+    for standing in [Standing::Suspended, Standing::Suspended, Standing::Lost] {
+        // At its end the turn says what is so.
+        engine.turn(|shell, after| shell.note_standing(standing, after));
+    }
+    let mut heard = std::iter::from_fn(|| changes.try_recv().ok());
+    let (suspended, connected, lost) = (Standing::Suspended, Standing::Connected, Standing::Lost);
+    assert!(heard.by_ref().eq([suspended, connected, suspended, connected, lost, connected]));
+    engine.close(Closed::Broken);
+    assert_eq!((changes.try_recv(), engine.standing()), (Ok(Standing::Lost), Standing::Lost));
+    assert_eq!(engine.subscribe_standing().0, Standing::Lost);
+}

@@ -1,0 +1,127 @@
+//! `Connection`: how a member stands with its cluster, as a stream.
+
+use crate::runtime::engine::{Engine, Standing};
+use serde::Serialize;
+use tokio::sync::broadcast::Receiver;
+use tokio::sync::broadcast::error::{RecvError, TryRecvError};
+
+/// How a member stands with its cluster, as [`Connection::next`] tells it.
+///
+/// What it means for guards, and for whatever is built on them:
+///
+/// | state | guards | requests that wait | new requests |
+/// |---|---|---|---|
+/// | `Connected` | good | wait in line | answered |
+/// | `Suspended` | all lost, for good | wait, and keep their places | wait; a try is `Undecided` |
+/// | `Reconnected` | the old ones stay lost, new ones are good | go on; they kept their places if the process did not change | answered |
+/// | `Lost` | all lost, for good | end with `Expelled`, or `Left` | while it joins again they wait; `Left` if it has left |
+///
+/// Each guard is lost before the state is told, never after it: [`fence`](crate::Guard::fence) asks the clock.
+///
+/// Curator: `ConnectionState`. There `SUSPENDED` leaves locks undecided: a holder is to stop on its own, or goes on and
+/// hopes that its session is back in time, and the same lock is still its own after `RECONNECTED`. Here `Suspended`
+/// means that the time is over in which nobody else could have been given the lock, so its guards fail for good, also
+/// those whose lock nobody else was given: a holder that reads too late does no harm. Curator's time between the broken
+/// connection and the end of the session is `Connected` here: no member lease has ended, nothing is in doubt.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[non_exhaustive]
+pub enum ConnectionState {
+    /// The member's lease runs. Told first, if it is so when the stream begins, and never again.
+    Connected,
+    /// The member's lease ran out: no elder with a quorum renewed it in time.
+    Suspended,
+    /// The member's lease runs again: after `Suspended` as the same process, after `Lost` as a new one.
+    Reconnected,
+    /// The others went on without this member, which joins again by itself; or it has left, and no state follows.
+    Lost,
+    /// The reader was too slow: so many changes are gone, and here is what they led to.
+    Missed {
+        /// How many, the last one among them.
+        count: u64,
+        /// How the member stands after them.
+        standing: Standing,
+    },
+}
+
+impl ConnectionState {
+    /// Whether the member's lease runs after this.
+    pub fn is_connected(&self) -> bool {
+        use ConnectionState::{Connected, Missed, Reconnected};
+        matches!(self, Connected | Reconnected | Missed { standing: Standing::Connected, .. })
+    }
+}
+
+impl From<Standing> for ConnectionState {
+    fn from(standing: Standing) -> Self {
+        match standing {
+            Standing::Connected => ConnectionState::Connected,
+            Standing::Suspended => ConnectionState::Suspended,
+            Standing::Lost => ConnectionState::Lost,
+        }
+    }
+}
+
+/// The states of a member, in order and each once, from [`Member::connection`](crate::Member::connection): first the
+/// present one, then every change.
+///
+/// Keeps the latest 64 for a slow reader; whoever falls further behind gets [`ConnectionState::Missed`]. Holding this
+/// does not keep the member from leaving.
+///
+/// Curator: `ConnectionStateListener`.
+pub struct Connection {
+    first: Option<Standing>,
+    changes: Receiver<Standing>,
+}
+
+impl Connection {
+    pub(super) fn new(engine: &Engine) -> Self {
+        let (first, changes) = engine.subscribe_standing();
+        Connection { first: Some(first), changes }
+    }
+
+    /// The next state; `None` once the member has left and everything was read.
+    ///
+    /// # Cancel safety
+    /// Dropping the future loses no state.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use elderlock::{ConnectionState, Member};
+    /// let member = Member::local().await?;
+    /// let mut connection = member.connection();
+    /// assert_eq!(connection.next().await, Some(ConnectionState::Connected));
+    /// member.leave().await?;
+    /// assert_eq!(connection.next().await, Some(ConnectionState::Lost));
+    /// assert_eq!(connection.next().await, None);
+    /// # Ok(()) }
+    /// ```
+    pub async fn next(&mut self) -> Option<ConnectionState> {
+        if let Some(first) = self.first.take() {
+            return Some(first.into());
+        }
+        match self.changes.recv().await {
+            Ok(Standing::Connected) => Some(ConnectionState::Reconnected),
+            Ok(standing) => Some(standing.into()),
+            Err(RecvError::Closed) => None,
+            Err(RecvError::Lagged(count)) => Some(self.skip(count)),
+        }
+    }
+
+    /// The reader fell `count` changes behind what is kept. What is kept is old, too, but for the last of it.
+    fn skip(&mut self, mut count: u64) -> ConnectionState {
+        let mut standing = Standing::Lost;
+        loop {
+            match self.changes.try_recv() {
+                Ok(next) => (count, standing) = (count + 1, next),
+                Err(TryRecvError::Lagged(more)) => count += more,
+                Err(TryRecvError::Empty | TryRecvError::Closed) => return ConnectionState::Missed { count, standing },
+            }
+        }
+    }
+}
+
+impl std::fmt::Debug for Connection {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Connection").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,147 @@
+//! How a member stands with its cluster: what it says of that, and what its guards do, in each state.
+
+use super::rejoin::Lan;
+use super::*;
+
+async fn pair() -> (Arc<Lan>, Member, Member) {
+    let lan = Arc::new(Lan::default());
+    let (elder, other) = (lan.start(1), lan.start(2));
+    come(|| sees(&elder, 2) && sees(&other, 2)).await;
+    (lan, elder, other)
+}
+
+async fn next(connection: &mut Connection) -> Option<ConnectionState> {
+    tokio::time::timeout(HANG, connection.next()).await.expect("it never came")
+}
+
+/// Curator `ConnectionState`: SUSPENDED, LOST and RECONNECTED, in this order, each once.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_member_that_is_cut_off_and_expelled_is_suspended_lost_and_reconnected() {
+    let (lan, elder, other) = pair().await;
+    let mut connection = other.connection();
+    assert_eq!(next(&mut connection).await, Some(ConnectionState::Connected));
+    let stock = other.lock_service("inventory").await.unwrap();
+    let guard = stock.lock("a").await.unwrap();
+    let watch = guard.watch();
+    assert_eq!(watch.reason(), None);
+
+    lan.cut(&other);
+    assert_eq!(next(&mut connection).await, Some(ConnectionState::Suspended));
+    // Told after the guard is lost, never before.
+    assert_eq!(
+        (guard.fence().unwrap_err().reason, watch.reason()),
+        (LostReason::Suspended, Some(LostReason::Suspended))
+    );
+    assert_eq!(other.standing(), Standing::Suspended);
+    assert_eq!(stock.try_lock("b").await.unwrap_err(), TryLockError::Undecided);
+    come(|| sees(&elder, 1)).await;
+    lan.heal();
+
+    assert_eq!(next(&mut connection).await, Some(ConnectionState::Lost));
+    assert_eq!(next(&mut connection).await, Some(ConnectionState::Reconnected));
+    assert_eq!((other.standing(), elder.standing()), (Standing::Connected, Standing::Connected));
+    assert!(guard.fence().is_err(), "what was lost stays lost");
+    drop(guard);
+    stock.lock("a").await.unwrap().release().await.unwrap();
+
+    other.leave().await.unwrap();
+    assert_eq!(next(&mut connection).await, Some(ConnectionState::Lost));
+    assert_eq!(next(&mut connection).await, None);
+    assert_eq!(next(&mut other.connection()).await, Some(ConnectionState::Lost));
+}
+
+/// Curator `ConnectionState`: SUSPENDED, then RECONNECTED within the session. There the lock would be its own again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn members_without_a_quorum_for_a_while_reconnect_as_the_same_processes_without_their_guards() {
+    let lan = Arc::new(Lan::default());
+    let members = [lan.start(1), lan.start(2), lan.start(3)];
+    come(|| members.iter().all(|member| sees(member, 3))).await;
+    let stock = members[1].lock_service("inventory").await.unwrap();
+    let guard = stock.lock("a").await.unwrap();
+    let waiting = tokio::spawn(members[2].lock_service("inventory").await.unwrap().lock("a").into_future());
+    come(|| left_over(&members[2]).2 == 1).await;
+    let processes = members.each_ref().map(Member::process);
+    let mut connections = members.each_ref().map(Member::connection);
+    for connection in &mut connections {
+        assert_eq!(next(connection).await, Some(ConnectionState::Connected));
+    }
+
+    members.iter().for_each(|member| lan.cut(member));
+    for connection in &mut connections {
+        assert_eq!(next(connection).await, Some(ConnectionState::Suspended));
+    }
+    assert_eq!(members.each_ref().map(Member::standing), [Standing::Suspended; 3]);
+    assert_eq!(guard.fence().unwrap_err().reason, LostReason::Suspended);
+    assert!(!waiting.is_finished(), "whoever waits keeps his place");
+    lan.heal();
+    for connection in &mut connections {
+        assert_eq!(next(connection).await, Some(ConnectionState::Reconnected));
+    }
+    assert_eq!(members.each_ref().map(Member::process), processes);
+    assert!(guard.fence().is_err(), "lost for good, though nobody else was given the lock");
+    drop(guard);
+    waiting.await.unwrap().unwrap().release().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_slow_reader_of_the_connection_hears_how_many_changes_it_missed_and_how_the_member_stands() {
+    let (member, _stock) = service().await;
+    let mut connection = member.connection();
+    for _ in 0..100 {
+        member.flicker();
+    }
+    assert_eq!(next(&mut connection).await, Some(ConnectionState::Connected));
+    let missed = ConnectionState::Missed { count: 200, standing: Standing::Connected };
+    assert_eq!(next(&mut connection).await, Some(missed));
+    assert!(missed.is_connected());
+    member.flicker();
+    assert_eq!(next(&mut connection).await, Some(ConnectionState::Suspended));
+    assert_eq!(next(&mut connection).await, Some(ConnectionState::Reconnected));
+}
+
+#[tokio::test]
+async fn a_watch_does_not_keep_the_lock_and_tells_how_the_hold_ended() {
+    let (member, stock) = service().await;
+    let guard = stock.lock("a").await.unwrap();
+    let (watch, inner) = (guard.watch(), guard.reenter().unwrap());
+    drop(guard);
+    assert_eq!(watch.reason(), None, "another guard has it");
+    let waiting = tokio::spawn({
+        let watch = watch.clone();
+        async move { watch.lost().await }
+    });
+    tokio::task::yield_now().await;
+    drop(inner);
+    assert_eq!(left_over(&member), NOTHING);
+    assert_eq!((watch.reason(), waiting.await.unwrap()), (Some(LostReason::Released), LostReason::Released));
+
+    let guard = stock.lock("a").lease(5 * MS).await.unwrap();
+    let watch = guard.watch();
+    assert_eq!(watch.lost().await, LostReason::LeaseEnded);
+    drop(guard);
+    assert_eq!(watch.reason(), Some(LostReason::LeaseEnded), "the first reason stays");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn reading_the_connection_can_be_dropped_at_any_poll_and_loses_no_state() {
+    let (member, _stock) = service().await;
+    let connection = Arc::new(tokio::sync::Mutex::new(member.connection()));
+    assert_eq!(connection.lock().await.next().await, Some(ConnectionState::Connected));
+    let flicker = tokio::spawn({
+        let member = member.clone();
+        async move {
+            tokio::time::sleep(5 * MS).await;
+            member.flicker();
+        }
+    });
+    let heard = Mutex::new(Vec::new());
+    let k = poll_k_then_drop(
+        async || async { heard.lock().unwrap().extend(connection.lock().await.next().await) },
+        async |_| (),
+    )
+    .await;
+    assert!(k > 1, "it never had to wait");
+    flicker.await.unwrap();
+    heard.lock().unwrap().extend(next(&mut *connection.lock().await).await);
+    assert_eq!(*heard.lock().unwrap(), [ConnectionState::Suspended, ConnectionState::Reconnected]);
+}
