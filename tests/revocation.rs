@@ -326,3 +326,63 @@ async fn of_a_holder_that_dies_the_lease_ends_the_hold() {
     lock(&cluster.services[1], "x").await.release().await.expect("it is free");
     cluster.nothing().await;
 }
+
+/// A read lock has many holders, and each decides for itself. Curator: `InterProcessReadWriteLock` cannot be revoked.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn all_who_share_a_lock_are_told() {
+    let cluster = Cluster::of(2).await;
+    let share = async |member: usize| soon(cluster.services[member].share("x").revocable()).await.expect("it is free");
+    let (first, second) = (share(0).await, share(1).await);
+    let firm = soon(cluster.services[1].share("x")).await.expect("it is free");
+    let asked = soon(cluster.services[0].revoke("x").wait(HANG)).await.expect("some are revocable");
+    let mut told: Vec<_> = asked.told.iter().map(|holder| holder.token).collect();
+    told.sort();
+    assert_eq!(told, [first.token(), second.token()]);
+    assert_eq!(asked.firm.iter().map(|holder| holder.token).collect::<Vec<_>>(), [firm.token()]);
+    for guard in [&first, &second] {
+        assert!(soon(guard.revocation().requested()).await.is_some());
+    }
+    for holder in &asked.told {
+        force(&cluster.services[1], holder).await.expect("it was told");
+    }
+    assert!(first.fence().is_err() && second.fence().is_err());
+    firm.fence().expect("it is nobody else's to take");
+    drop((first, second, firm));
+    cluster.nothing().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_share_was_told_it_knows_as_the_lock_too() {
+    let cluster = Cluster::of(2).await;
+    let share = soon(cluster.services[1].share("x").revocable()).await.expect("it is free");
+    let as_share = revoke(&cluster.services[0], "x").await.expect("it is revocable");
+    let guard = soon(share.upgrade()).await.expect("nobody else has a share");
+    // Who would take a share away asks again for the lock.
+    assert_eq!(force(&cluster.services[0], &as_share[0]).await, Err(RevokeError::NotHeld));
+    guard.fence().expect("nothing was taken away");
+    let as_lock = revoke(&cluster.services[0], "x").await.expect("it is revocable");
+    assert_eq!(as_lock[0].token, guard.token());
+    let mut revocation = guard.revocation();
+    for _ in 0..2 {
+        assert!(soon(revocation.requested()).await.is_some());
+    }
+    force(&cluster.services[0], &as_lock[0]).await.expect("it was told");
+    assert_eq!(soon(guard.lost()).await, LostReason::Revoked);
+}
+
+/// Curator: the `Lease` of an `InterProcessSemaphoreV2` cannot be revoked.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn permits_are_revoked_as_they_were_taken() {
+    let cluster = Cluster::of(2).await;
+    let limit = 3u32.to_le_bytes();
+    let _here = soon(cluster.services[0].open("pool", limit)).await.expect("it opens");
+    let _there = soon(cluster.services[1].open("pool", limit)).await.expect("it opens");
+    let mut permits = soon(cluster.services[1].permits("pool", 3).revocable()).await.expect("there are three");
+    permits.give_back(1).expect("it has three");
+    let told = revoke(&cluster.services[0], "pool").await.expect("they are revocable");
+    assert_eq!((told.len(), told[0].token), (1, permits.token()));
+    assert!(soon(permits.revocation().requested()).await.is_some());
+    force(&cluster.services[0], &told[0]).await.expect("it was told");
+    assert!(permits.fence().is_err());
+    soon(cluster.services[0].permits("pool", 3)).await.expect("all are free").release().await.expect("they are held");
+}

@@ -2,9 +2,9 @@
 
 use super::heir::StoredVote;
 use super::id::{
-    Epoch, LockName, MemberInfo, Metadata, Owner, ProcessId, RequestId, ServiceName, Token, ViewNumber, Want,
+    Epoch, LockName, MemberInfo, Metadata, Owner, ProcessId, RequestId, ServiceName, Token, Value, ViewNumber, Want,
 };
-use super::message::{HolderInfo, Look, Packet, Seen, WaiterInfo};
+use super::message::{Content, HolderInfo, Look, Packet, Seen, WaiterInfo};
 use super::time::Time;
 use super::timing::Timing;
 use super::view::View;
@@ -138,6 +138,33 @@ pub enum Command {
         /// From now.
         lease: Duration,
     },
+    /// Go on with less: a share in place of the lock, or fewer permits. Answered `Narrowed` or `NotHeld`.
+    Narrow {
+        /// The request that holds.
+        request: RequestId,
+        /// What it is to have.
+        want: Want,
+    },
+    /// Make the share of a request the lock, if nobody else has a share. Answered `Upgraded`, `Shared`, `NotHeld`, or
+    /// `Undecided` if nobody says in time, unless `Release` of this request comes first.
+    Upgrade {
+        /// A number never used before in this process.
+        request: RequestId,
+        /// The request that holds.
+        hold: RequestId,
+    },
+    /// Write into an object that a request has open. Answered `Written`, `Changed` or `NotOpen`, unless `Release` of
+    /// this request comes first: then it may be written all the same.
+    Write {
+        /// A number never used before in this process.
+        request: RequestId,
+        /// The request that has it open.
+        open: RequestId,
+        /// What to write.
+        value: Value,
+        /// Only if this is its version.
+        expect: Option<Token>,
+    },
     /// Become the grantor of the service. Answered `Won` or `Superseded`, or at the limit `TimedOut`, unless `Release`
     /// comes first; it may become so even after that.
     Become {
@@ -246,7 +273,14 @@ pub enum Output {
         /// The answer.
         outcome: Outcome,
     },
-    /// A hold that was answered `Granted` is over, and not by `Release`.
+    /// An object that was answered `Opened` has something new to tell.
+    Value {
+        /// The request that has it open.
+        request: RequestId,
+        /// What it has to tell.
+        content: Content,
+    },
+    /// A hold that was answered `Granted`, or an object that was answered `Opened`, is over, and not by `Release`.
     Lost {
         /// The request that held.
         request: RequestId,
@@ -276,6 +310,32 @@ pub enum Outcome {
         /// The end of its lease; [`Time::MAX`] without one.
         until: Time,
     },
+    /// An object is open, until released or lost.
+    Opened {
+        /// The token of the request.
+        token: Token,
+        /// What it has to tell.
+        content: Content,
+    },
+    /// The object was written, as this version.
+    Written(Token),
+    /// The object was not written: its version is another than was expected.
+    Changed(Content),
+    /// This member has not got the object open.
+    NotOpen,
+    /// The hold goes on with less.
+    Narrowed,
+    /// The share is the lock now.
+    Upgraded {
+        /// The request that holds.
+        hold: RequestId,
+        /// Its new token.
+        token: Token,
+    },
+    /// So many others have a share of the lock.
+    Shared(u64),
+    /// `Try`: nobody has a permit, and the limit is too low for so many.
+    Limit(u32),
     /// The wait limit was reached.
     TimedOut,
     /// `Try`: somebody has it.
@@ -302,6 +362,8 @@ pub enum Outcome {
         told: Vec<HolderInfo>,
         /// Those whose hold is not revocable.
         firm: Vec<HolderInfo>,
+        /// How many more hold it, whom nobody has asked.
+        more: u64,
     },
     /// The hold is taken away.
     TakenBack,
@@ -488,6 +550,8 @@ pub struct ServiceStatus {
     pub waiting_here: usize,
     /// Holds of this member.
     pub held_here: usize,
+    /// Objects that this member has open.
+    pub open_here: usize,
 }
 
 impl ServiceStatus {
@@ -502,6 +566,7 @@ impl ServiceStatus {
             more_locks: 0,
             waiting_here: 0,
             held_here: 0,
+            open_here: 0,
         }
     }
 }
@@ -526,8 +591,12 @@ pub enum GrantorState {
 pub struct LockStatus {
     /// The lock; `None`: the suspension of the whole service.
     pub name: Option<LockName>,
-    /// Who has it.
+    /// Who has it; of many shares or permits one of them.
     pub holder: Option<HolderInfo>,
+    /// How many have it.
+    pub holders: usize,
+    /// How many members have the object of that name open.
+    pub openers: usize,
     /// How many wait.
     pub waiters: usize,
     /// The first of them.

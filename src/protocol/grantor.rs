@@ -18,8 +18,8 @@
 //! - `nothing_lost_in_transfer`: a table is handed over whole, once, by a grantor that grants nothing after it.
 
 use super::event::{Event, GrantorState, Load, LockStatus, Output};
-use super::id::{Epoch, LockName, Metadata, Owner, ProcessId, RequestId, ServiceName, Ticket, Token, Want};
-use super::message::{HoldReport, Look, Message, Origin, Refusal, Seen, TokenRange, WaitReport};
+use super::id::{Epoch, LockName, Metadata, Owner, ProcessId, RequestId, ServiceName, Ticket, Token, Value, Want};
+use super::message::{Content, HoldReport, Look, Message, Origin, Refusal, Seen, TokenRange, Told, WaitReport};
 use super::table::{Contents, Entry, Place, Table};
 use super::time::Time;
 use super::turn::Turn;
@@ -314,7 +314,7 @@ impl Grantor {
                     self.tell_grant(key, token, turn);
                 }
             }
-            Err(refusal) if only_if_free || refusal == Refusal::Deadlock => {
+            Err(refusal) if only_if_free || matches!(refusal, Refusal::Deadlock | Refusal::NotOpen) => {
                 return self.tell_refusal((from, request), refusal, turn);
             }
             Ok(()) if only_if_free => return self.tell_refusal((from, request), Refusal::Undecided, turn),
@@ -339,6 +339,84 @@ impl Grantor {
         }
         self.table.end(key);
         self.grant(turn);
+    }
+
+    /// A hold goes on with less. If it is not here yet its member reports what it has now.
+    pub(crate) fn on_narrow(&mut self, from: ProcessId, request: RequestId, want: &Want, turn: &mut Turn) {
+        self.table.narrow((from, request), want);
+        self.grant(turn);
+    }
+
+    /// A share is to become the lock.
+    pub(crate) fn on_upgrade(&mut self, from: ProcessId, request: RequestId, hold: RequestId, turn: &mut Turn) {
+        let key = (from, hold);
+        let upgraded = |token, service| Message::Upgraded { service, epoch: self.epoch, request, token };
+        let refusal = match (self.table.held_by(key), self.table.others_beside(key)) {
+            (Some(Want::Lock(_)), _) if self.is_acting() => {
+                // Asked twice.
+                if let Some(Place::Holds(token)) = self.table.place(key) {
+                    turn.say(from, upgraded(token, self.service.clone()));
+                }
+                return;
+            }
+            (_, Some(0)) if self.is_acting() && turn.leased => match self.supply.take(1) {
+                Some(token) => {
+                    turn.say(from, upgraded(token, self.service.clone()));
+                    self.table.upgrade(key, token);
+                    return self.mind_supply(turn);
+                }
+                None => Refusal::Undecided,
+            },
+            (_, Some(others)) if self.is_acting() && others > 0 => Refusal::Shared(others as u64),
+            _ => Refusal::Undecided,
+        };
+        self.tell_refusal((from, request), refusal, turn);
+    }
+
+    /// Somebody writes into an object.
+    pub(crate) fn on_write(
+        &mut self,
+        key: (ProcessId, RequestId),
+        name: &LockName,
+        value: Value,
+        expect: Option<Token>,
+        turn: &mut Turn,
+    ) {
+        if !self.is_acting() {
+            return self.tell_refusal(key, Refusal::Undecided, turn);
+        }
+        let is_open = self.table.openers(name).any(|process| process == key.0);
+        let Some(content) = self.table.content(name).filter(|_| is_open) else {
+            return self.tell_refusal(key, Refusal::NotOpen, turn);
+        };
+        if let Some((_, version)) = content.writes.get(&key.0).filter(|(request, _)| *request == key.1) {
+            // Asked twice: the first answer was lost with its grantor.
+            let answers = Some((key.1, Told::Written(*version)));
+            return self.tell_value(key.0, name, answers, turn);
+        }
+        if expect.is_some_and(|expected| expected != content.version) {
+            return self.tell_value(key.0, name, Some((key.1, Told::Changed)), turn);
+        }
+        let Some(version) = turn.leased.then(|| self.supply.take(1)).flatten() else {
+            return self.tell_refusal(key, Refusal::Undecided, turn);
+        };
+        self.table.write(key, name, value, version);
+        self.tell_all(name, Some((key, Told::Written(version))), turn);
+        self.grant(turn); // it may be a limit
+    }
+
+    /// Tells everybody who has an object open what it has to tell.
+    fn tell_all(&self, name: &LockName, answers: Option<((ProcessId, RequestId), Told)>, turn: &mut Turn) {
+        for process in self.table.openers(name) {
+            let answers = answers.filter(|((writer, _), _)| *writer == process);
+            self.tell_value(process, name, answers.map(|((_, request), told)| (request, told)), turn);
+        }
+    }
+
+    fn tell_value(&self, to: ProcessId, name: &LockName, answers: Option<(RequestId, Told)>, turn: &mut Turn) {
+        let Some(content) = self.table.content(name).cloned() else { return };
+        let (service, epoch, name) = (self.service.clone(), self.epoch, name.clone());
+        turn.say(to, Message::Value { service, epoch, name, content, answers });
     }
 
     /// Whether nothing is left here of what a member had asked for before `request`, with which it gave all of it up; else
@@ -446,16 +524,19 @@ impl Grantor {
     pub(crate) fn on_report(
         &mut self,
         from: ProcessId,
-        holds: Vec<HoldReport>,
-        waits: Vec<WaitReport>,
+        objects: Vec<(LockName, Content)>,
+        (holds, waits): (Vec<HoldReport>, Vec<WaitReport>),
         last: bool,
         turn: &mut Turn,
     ) {
         let Some(setup) = &mut self.setup else {
-            return self.on_check(from, holds, waits, last, turn);
+            return self.on_check(from, objects, (holds, waits), last, turn);
         };
         if !setup.awaiting.contains(&from) {
             return;
+        }
+        for (name, content) in objects {
+            self.table.adopt(name, Content { maybe_stale: true, ..content });
         }
         for hold in holds {
             if setup.over.contains(&(from, hold.request)) {
@@ -514,6 +595,11 @@ impl Grantor {
         let (service, epoch) = (self.service.clone(), self.epoch);
         turn.out.push(Output::Event(Event::BecameGrantor { service, epoch }));
         turn.say_elder(Message::Acts { service: self.service.clone(), epoch: self.epoch });
+        self.table.drop_unopened();
+        if !setup.arrived {
+            // Not all of them have seen the highest version, and none knows that there may have been a higher one.
+            self.table.objects().for_each(|(name, _)| self.tell_all(name, None, turn));
+        }
         self.grant(turn);
         for asked in setup.parked {
             if !setup.over.contains(&(asked.from, asked.request)) {
@@ -556,7 +642,10 @@ impl Grantor {
         turn.say(process, Message::Refuse { service: self.service.clone(), epoch: self.epoch, request, refusal });
     }
 
-    fn tell_grant(&self, (process, request): (ProcessId, RequestId), token: Token, turn: &mut Turn) {
+    fn tell_grant(&self, key @ (process, request): (ProcessId, RequestId), token: Token, turn: &mut Turn) {
+        if let Some(Want::Open(name, _)) = self.table.held_by(key) {
+            return self.tell_value(process, name, Some((request, Told::Opened(token))), turn);
+        }
         turn.say(process, Message::Grant { service: self.service.clone(), epoch: self.epoch, request, token });
     }
 

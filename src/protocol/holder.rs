@@ -11,12 +11,16 @@
 //! ```
 //!
 //! An *errand* is what is asked of others and is no request for a lock: to be the grantor (a *bid*), to be told what
-//! the grantor sees, to hear that it knows of the end of all that was ours, to have a hold back (`revocation.rs`). It has
-//! a number and a limit as a request has.
+//! the grantor sees, to hear that it knows of the end of all that was ours, to make a share the lock, to write into an
+//! object, to have a hold back (`revocation.rs`). It has a number and a limit as a request has.
+//!
+//! An *object* is here while a request has it open, or wants to. What the grantor tells of it stays good while this
+//! member is suspended: it is no hold, nobody else gets it meanwhile. Of several writes into one object only one is on its
+//! way at a time, so that whoever grants next can tell whether it was made.
 
 use super::event::{Event, LostReason, Outcome, Output, RevocationRequest, Revoke, Sizes, Wait};
-use super::id::{Epoch, LockName, Metadata, Owner, ProcessId, RequestId, ServiceName, Ticket, Token, Want};
-use super::message::{Heard, HoldReport, HolderInfo, Look, Message, Refusal, Seen, WaitReport};
+use super::id::{Epoch, LockName, Metadata, Owner, ProcessId, RequestId, ServiceName, Ticket, Token, Value, Want};
+use super::message::{Content, Heard, HoldReport, HolderInfo, Look, Message, Refusal, Seen, Told, WaitReport};
 use super::time::Time;
 use super::turn::Turn;
 use super::view::View;
@@ -92,6 +96,10 @@ enum Business {
     Revoke(Box<revocation::Revoking>),
     /// To have nothing left of the service. The member that has yet to say that it knows.
     Ending(Option<ProcessId>),
+    /// To make the share of a request the lock; in which epoch it was asked.
+    Upgrade(RequestId, Option<Epoch>),
+    /// To write a value into an object, if it has this version; in which epoch it was asked.
+    Write(LockName, Value, Option<Token>, Option<Epoch>),
 }
 
 impl Errand {
@@ -107,10 +115,22 @@ impl Errand {
     fn at_limit(&self) -> Outcome {
         match self.what {
             Business::Bid => Outcome::TimedOut,
-            Business::Look(..) | Business::Revoke(_) => Outcome::Undecided,
+            Business::Look(..) | Business::Upgrade(..) | Business::Write(..) | Business::Revoke(_) => Outcome::Undecided,
             Business::Ending(_) => Outcome::Unconfirmed,
         }
     }
+}
+
+/// What this member knows of an object that it has open, or is about to.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
+struct Object {
+    /// The requests that have it open, or want to.
+    opens: BTreeSet<RequestId>,
+    content: Option<Content>,
+    /// The write that is on its way, or waits for a grantor.
+    writing: Option<RequestId>,
+    /// Those that come after it.
+    writes: BTreeSet<RequestId>,
 }
 
 /// What this member knows of one service.
@@ -129,6 +149,9 @@ struct Session {
     refused: Option<Epoch>,
     requests: BTreeMap<RequestId, Request>,
     errands: BTreeMap<RequestId, Errand>,
+    objects: BTreeMap<LockName, Object>,
+    /// Requests for permits that have not been granted, by their objects.
+    permits: BTreeSet<(LockName, RequestId)>,
 }
 
 impl Session {
@@ -136,8 +159,8 @@ impl Session {
     fn wants_grantor(&self) -> bool {
         self.requests.values().any(|entry| entry.state == State::Unsent)
             || self.errands.values().any(|errand| match &errand.what {
-                Business::Look(..) => true,
-                Business::Revoke(revoking) => revoking.wants_grantor(),
+                Business::Look(..) | Business::Upgrade(..) | Business::Write(..) => true,
+                Business::Revoke(revoking) => revoking.looks(),
                 Business::Bid | Business::Ending(_) => false,
             })
     }
@@ -196,6 +219,19 @@ impl Holder {
             Wait::AtMost(span) => (false, turn.now + span, Outcome::TimedOut),
             Wait::Forever => (false, Time::MAX, Outcome::TimedOut),
         };
+        match &want {
+            Want::Open(name, _) => {
+                session.objects.entry(name.clone()).or_default().opens.insert(request);
+            }
+            Want::Permits(name, _) if session.objects.contains_key(name) => {
+                session.permits.insert((name.clone(), request));
+            }
+            Want::Permits(..) => {
+                turn.out.push(Output::Answer { request, outcome: Outcome::NotOpen });
+                return;
+            }
+            _ => {}
+        }
         let state = State::Unsent;
         let revocable = revocable.then(BTreeSet::new);
         let ticket = None;
@@ -210,8 +246,201 @@ impl Holder {
 
     /// The application is done with a request, or no longer waits for an errand.
     pub(crate) fn release(&mut self, request: RequestId, turn: &mut Turn) {
-        if self.drop_errand(request).is_none() {
+        let Some(service) = self.services.get(&request).cloned() else { return };
+        match self.drop_errand(request) {
+            None => self.end(request, turn),
+            Some(Errand { what: Business::Upgrade(hold, Some(_)), .. }) => self.stay_narrow(&service, hold, turn),
+            Some(Errand { what: Business::Write(name, ..), .. }) => self.write_next(&service, &name, turn),
+            Some(_) => {}
+        }
+    }
+
+    /// Whoever was asked to make a share the lock may do so yet, and nobody waits for it any longer.
+    fn stay_narrow(&self, service: &ServiceName, hold: RequestId, turn: &mut Turn) {
+        if let Some(session) = self.sessions.get(service)
+            && let Some(entry) = session.requests.get(&hold)
+            && let Some(grantor) = session.grantor.map(|(process, _)| process).or(session.last)
+        {
+            let (service, want) = (service.clone(), entry.want.clone());
+            turn.say(grantor, Message::Narrow { service, request: hold, want });
+        }
+    }
+
+    /// The application goes on with less.
+    pub(crate) fn narrow(&mut self, request: RequestId, want: Want, turn: &mut Turn) {
+        let (now, leased) = (turn.now, turn.leased);
+        let outcome = match self.request_mut(request) {
+            Some(Request { want: has, state: State::Held { until, .. }, .. })
+                if leased && now < *until && want.is_less_than(has) =>
+            {
+                *has = want;
+                Outcome::Narrowed
+            }
+            _ => Outcome::NotHeld,
+        };
+        if outcome == Outcome::Narrowed
+            && let Some(service) = self.services.get(&request)
+        {
+            self.stay_narrow(service, request, turn);
+        }
+        turn.out.push(Output::Answer { request, outcome });
+    }
+
+    /// The application wants a share to become the lock.
+    pub(crate) fn upgrade(&mut self, request: RequestId, hold: RequestId, answer: Duration, turn: &mut Turn) {
+        let (now, leased) = (turn.now, turn.leased);
+        let service = self.services.get(&hold).cloned();
+        let outcome = match (self.request_mut(hold), service) {
+            (Some(Request { want, state: State::Held { until, token, .. }, .. }), Some(service))
+                if leased && now < *until =>
+            {
+                if let Want::Share(_) = want {
+                    let limit = now + answer;
+                    self.run_errand((request, service.clone()), Business::Upgrade(hold, None), Time::MAX, limit);
+                    return self.pursue(&service, Some(request), turn);
+                }
+                Outcome::Upgraded { hold, token: *token }
+            }
+            _ => Outcome::NotHeld,
+        };
+        turn.out.push(Output::Answer { request, outcome });
+    }
+
+    /// A share is the lock now.
+    pub(crate) fn on_upgraded(
+        &mut self,
+        service: &ServiceName,
+        epoch: Epoch,
+        request: RequestId,
+        token: Token,
+        turn: &mut Turn,
+    ) {
+        if self.newest(service).is_some_and(|newest| newest > epoch) {
+            return; // a newer grantor has heard of a share, and is asked again
+        }
+        let Some(Errand { what: Business::Upgrade(hold, _), .. }) = self.errand_mut(request) else { return };
+        let hold = *hold;
+        let outcome = match self.request_mut(hold) {
+            Some(Request { want, state: State::Held { token: known, .. }, .. }) => {
+                if let [name] = want.names() {
+                    *want = Want::Lock(name.clone());
+                }
+                *known = token;
+                Outcome::Upgraded { hold, token }
+            }
+            _ => Outcome::NotHeld,
+        };
+        self.answer_errand(request, outcome, turn);
+    }
+
+    /// The application writes into an object.
+    pub(crate) fn write(
+        &mut self,
+        (request, open): (RequestId, RequestId),
+        (value, expect): (Value, Option<Token>),
+        crowded: impl Fn(ProcessId) -> bool,
+        turn: &mut Turn,
+    ) {
+        let service = self.services.get(&open).cloned();
+        let name = match self.request_mut(open) {
+            Some(Request { want: Want::Open(name, _), state: State::Held { .. }, .. }) => Some(name.clone()),
+            _ => None,
+        };
+        let (Some(service), Some(name)) = (service, name) else {
+            turn.out.push(Output::Answer { request, outcome: Outcome::NotOpen });
+            return;
+        };
+        let grantor = self.sessions.get(&service).and_then(|session| session.grantor);
+        if self.services.len() >= MAX_REQUESTS || grantor.is_some_and(|(process, _)| crowded(process)) {
+            turn.out.push(Output::Answer { request, outcome: Outcome::Busy });
+            return;
+        }
+        let what = Business::Write(name.clone(), value, expect, None);
+        self.run_errand((request, service.clone()), what, Time::MAX, Time::MAX);
+        if let Some(object) = self.object_mut(&service, &name) {
+            object.writes.insert(request);
+        }
+        self.write_next(&service, &name, turn);
+    }
+
+    /// Brings the next write into an object on its way, if none is.
+    fn write_next(&mut self, service: &ServiceName, name: &LockName, turn: &mut Turn) {
+        let Some(object) = self.object_mut(service, name).filter(|object| object.writing.is_none()) else { return };
+        object.writing = object.writes.pop_first();
+        if let Some(request) = object.writing {
+            self.pursue(service, Some(request), turn);
+        }
+    }
+
+    fn object_mut(&mut self, service: &ServiceName, name: &LockName) -> Option<&mut Object> {
+        self.sessions.get_mut(service)?.objects.get_mut(name)
+    }
+
+    /// The grantor tells what an object has to tell, and perhaps answers one of our requests. Both are taken, or neither
+    /// is: who is told that it has written never sees an older value afterwards.
+    pub(crate) fn on_value(
+        &mut self,
+        from: ProcessId,
+        (service, epoch): (&ServiceName, Epoch),
+        (name, content): (&LockName, Content),
+        answers: Option<(RequestId, Told)>,
+        turn: &mut Turn,
+    ) {
+        if self.newest(service).is_some_and(|newest| newest > epoch) {
+            return; // a newer grantor has heard what we know, and tells us the rest
+        }
+        if let Some((request, Told::Opened(token))) = answers {
+            match self.request_mut(request) {
+                None => turn.say(from, Message::Done { service: service.clone(), request }),
+                Some(Request { state: State::Held { .. } | State::Won(..), .. }) => {}
+                Some(entry) => entry.state = State::Won(epoch, token, turn.now),
+            }
+        }
+        let Some(session) = self.sessions.get_mut(service) else { return };
+        let Some(object) = session.objects.get_mut(name) else { return };
+        if object.content.as_ref().is_none_or(|known| known.version <= content.version && *known != content) {
+            for &request in &object.opens {
+                if session.requests.get(&request).is_some_and(|entry| matches!(entry.state, State::Held { .. })) {
+                    turn.out.push(Output::Value { request, content: content.clone() });
+                }
+            }
+            object.content = Some(content.clone());
+        }
+        match answers {
+            Some((request, Told::Opened(_))) => self.accept(request, turn),
+            Some((request, Told::Written(version))) => self.on_written(request, Outcome::Written(version), turn),
+            Some((request, Told::Changed)) => self.on_written(request, Outcome::Changed(content), turn),
+            None => {}
+        }
+    }
+
+    fn on_written(&mut self, request: RequestId, outcome: Outcome, turn: &mut Turn) {
+        let Some(service) = self.services.get(&request).cloned() else { return };
+        if let Some(Errand { what: Business::Write(name, ..), .. }) = self.drop_errand(request) {
+            turn.out.push(Output::Answer { request, outcome });
+            self.write_next(&service, &name, turn);
+        }
+    }
+
+    /// This member has an object open no longer, if that was the last request that had: whoever waits for permits of it
+    /// waits in vain.
+    fn shut(&mut self, service: &ServiceName, entry: &Request, turn: &mut Turn) {
+        let Want::Open(name, _) = &entry.want else { return };
+        let Some(session) = self.sessions.get(service).filter(|session| !session.objects.contains_key(name)) else {
+            return;
+        };
+        let of_name = session.permits.range((name.clone(), RequestId(0))..).take_while(|(other, _)| other == name);
+        for request in of_name.map(|(_, request)| *request).collect::<Vec<_>>() {
+            turn.out.push(Output::Answer { request, outcome: Outcome::NotOpen });
             self.end(request, turn);
+        }
+        // Who writes keeps it open, so that there is none of these unless a program says otherwise.
+        let Some(session) = self.sessions.get(service) else { return };
+        let writes = |errand: &Errand| matches!(&errand.what, Business::Write(other, ..) if other == name);
+        let orphans: Vec<_> =
+            session.errands.iter().filter(|(_, errand)| writes(errand)).map(|(request, _)| *request).collect();
+        for request in orphans {
+            self.answer_errand(request, Outcome::NotOpen, turn);
         }
     }
 
@@ -265,21 +494,10 @@ impl Holder {
         // Of a grantor that is gone the elder knows the successor.
         let elder = turn.elder.filter(|_| session.newest.is_some());
         let whom = session.grantor.map(|(process, _)| process).or(session.last).or(elder);
-        let requests: Vec<(RequestId, bool)> = session
-            .requests
-            .iter()
-            .map(|(request, entry)| (*request, matches!(entry.state, State::Held { .. })))
-            .chain(
-                session.errands.iter().filter(|(_, errand)| !errand.is_ending()).map(|(request, _)| (*request, false)),
-            )
-            .collect();
-        for (request, held) in requests {
-            turn.out.push(match held {
-                true => Output::Lost { request, reason },
-                false => Output::Answer { request, outcome: Outcome::Closed(reason) },
-            });
-            self.release(request, turn);
-        }
+        let errands = session.errands.iter().filter(|(_, errand)| !errand.is_ending()).map(|(request, _)| *request);
+        let errands: Vec<RequestId> = errands.collect();
+        let requests: Vec<RequestId> = session.requests.keys().copied().collect();
+        self.close_all(errands, requests, reason, turn);
         if let Some(whom) = whom {
             turn.say(whom, Message::Settle { service: service.clone(), request });
         }
@@ -287,6 +505,25 @@ impl Holder {
         let whom = whom.filter(|_| !planted!(turn.mutant, DestroyedAtOnce));
         self.run_errand((request, service), Business::Ending(whom), Time::MAX, limit);
         self.endings.insert(request);
+    }
+
+    /// Ends errands and requests, objects last: nobody hears of these what he is told already.
+    fn close_all(&mut self, errands: Vec<RequestId>, requests: Vec<RequestId>, reason: LostReason, turn: &mut Turn) {
+        for request in errands {
+            if self.drop_errand(request).is_some() {
+                turn.out.push(Output::Answer { request, outcome: Outcome::Closed(reason) });
+            }
+        }
+        let opens = |holder: &Holder, request| holder.request(request).is_some_and(|entry| entry.want.opens());
+        let (opens, others): (Vec<_>, Vec<_>) = requests.into_iter().partition(|request| opens(self, *request));
+        for request in others.into_iter().chain(opens) {
+            let Some(entry) = self.request(request) else { continue };
+            turn.out.push(match entry.state {
+                State::Held { .. } => Output::Lost { request, reason },
+                _ => Output::Answer { request, outcome: Outcome::Closed(reason) },
+            });
+            self.end(request, turn);
+        }
     }
 
     /// Services that were destroyed here, and whose grantor knows it.
@@ -346,7 +583,10 @@ impl Holder {
             if let Some(errand) = self.errand_mut(request) {
                 let outcome = (errand.limit <= turn.now).then(|| errand.at_limit());
                 match outcome {
-                    Some(outcome) => self.answer_errand(request, outcome, turn),
+                    Some(outcome) => {
+                        self.release(request, turn);
+                        turn.out.push(Output::Answer { request, outcome });
+                    }
                     None => self.repeat(request, turn),
                 }
                 continue;
@@ -486,18 +726,38 @@ impl Holder {
 
     /// The grantor neither grants nor queues it.
     pub(crate) fn on_refuse(&mut self, request: RequestId, refusal: Refusal, turn: &mut Turn) {
+        if self.errand_mut(request).is_some() {
+            return self.on_errand_refused(request, &refusal, turn);
+        }
         let Some(entry) = self.request_mut(request) else { return };
-        if !matches!(entry.state, State::Asked(_)) || !(entry.only_if_free || refusal == Refusal::Deadlock) {
+        let is_final = entry.only_if_free || matches!(refusal, Refusal::Deadlock | Refusal::NotOpen);
+        if !matches!(entry.state, State::Asked(_)) || !is_final {
             return;
         }
         let outcome = match (refusal, &entry.at_limit) {
             (Refusal::Deadlock, _) => Outcome::Deadlock,
+            (Refusal::NotOpen, _) => Outcome::NotOpen,
+            (Refusal::Limit(limit), Outcome::Undecided) => Outcome::Limit(limit),
             (Refusal::Held(holder), Outcome::Undecided) => Outcome::Held(holder),
             (Refusal::Waited(name), Outcome::Undecided) => Outcome::Waited(name),
             (_, at_limit) => at_limit.clone(),
         };
-        self.forget(request);
-        turn.out.push(Output::Answer { request, outcome });
+        if let Some((service, entry)) = self.forget(request) {
+            turn.out.push(Output::Answer { request, outcome });
+            self.shut(&service, &entry, turn);
+        }
+    }
+
+    fn on_errand_refused(&mut self, request: RequestId, refusal: &Refusal, turn: &mut Turn) {
+        let Some(errand) = self.errand_mut(request) else { return };
+        match (&errand.what, refusal) {
+            (Business::Upgrade(..), Refusal::Shared(others)) => {
+                self.answer_errand(request, Outcome::Shared(*others), turn);
+            }
+            (Business::Write(..), Refusal::NotOpen) => self.on_written(request, Outcome::NotOpen, turn),
+            (Business::Upgrade(..) | Business::Write(..), _) => self.postpone(request, turn),
+            _ => {}
+        }
     }
 
     /// Whom we asked does not grant. `instead`: a member of the view that does, as far as that one knows.
@@ -646,7 +906,9 @@ impl Holder {
                 let outcome = Outcome::Closed(LostReason::Superseded);
                 turn.out.push(Output::Answer { request, outcome });
             }
-            self.forget(request);
+            if let Some((service, entry)) = self.forget(request) {
+                self.shut(&service, &entry, turn);
+            }
         }
     }
 
@@ -663,13 +925,24 @@ impl Holder {
         session.last = None;
         session.asked_elder = false;
         let (mut holds, mut waits, mut bytes) = (Vec::new(), Vec::new(), 0);
+        let mut objects = Vec::new();
+        for (name, object) in &session.objects {
+            let Some(content) = &object.content else { continue };
+            bytes += content.weight(name);
+            objects.push((name.clone(), content.clone()));
+            if bytes >= turn.part_bytes {
+                bytes = 0;
+                let (service, objects) = (service.clone(), std::mem::take(&mut objects));
+                let (holds, waits) = (Vec::new(), Vec::new());
+                turn.say(from, Message::Report { service, epoch, objects, holds, waits, last: false });
+            }
+        }
         for (&request, entry) in &mut session.requests {
             let (want, mut owner, metadata) = (entry.want.clone(), entry.owner, entry.metadata.clone());
             if planted!(turn.mutant, ReportNoOwners) {
                 owner = Owner::default();
             }
-            let names: usize = want.names().iter().map(|name| name.as_bytes().len() + 8).sum();
-            bytes += 64 + names + metadata.as_bytes().len();
+            bytes += 64 + want.weight() + metadata.as_bytes().len();
             match entry.state {
                 State::Won(..) if planted!(turn.mutant, ReportNoWonHold) => {}
                 State::Held { .. } if want == Want::Suspension && planted!(turn.mutant, KeepSuspensionToItself) => {}
@@ -687,11 +960,12 @@ impl Holder {
             }
             if bytes >= turn.part_bytes {
                 bytes = 0;
-                let (holds, waits) = (std::mem::take(&mut holds), std::mem::take(&mut waits));
-                turn.say(from, Message::Report { service: service.clone(), epoch, holds, waits, last: false });
+                let objects = std::mem::take(&mut objects);
+                let (service, holds, waits) = (service.clone(), std::mem::take(&mut holds), std::mem::take(&mut waits));
+                turn.say(from, Message::Report { service, epoch, objects, holds, waits, last: false });
             }
         }
-        turn.say(from, Message::Report { service: service.clone(), epoch, holds, waits, last: true });
+        turn.say(from, Message::Report { service: service.clone(), epoch, objects, holds, waits, last: true });
         for (request, errand) in &mut session.errands {
             if let Business::Ending(whom @ Some(_)) = &mut errand.what {
                 // Whom we told may have handed its table over before. What is not in our report is over here.
@@ -721,7 +995,8 @@ impl Holder {
             session.say_bids(service, turn);
             for (request, errand) in &mut session.errands {
                 match &mut errand.what {
-                    Business::Bid | Business::Look(..) | Business::Revoke(_) => {}
+                    Business::Bid | Business::Look(..) | Business::Upgrade(..) | Business::Write(..) => {}
+                    Business::Revoke(_) => {}
                     Business::Ending(Some(whom)) if !view.contains(*whom) => {
                         // It may have had a successor.
                         *whom = view.elder().process;
@@ -760,6 +1035,7 @@ impl Holder {
             return;
         }
         for request in self.held() {
+            // Objects stay open: nobody else gets anything by it that this member has.
             turn.out.push(Output::Lost { request, reason: LostReason::Suspended });
             self.end(request, turn);
         }
@@ -767,14 +1043,8 @@ impl Holder {
 
     /// The member is out: everything ends.
     pub(crate) fn close(&mut self, reason: LostReason, turn: &mut Turn) {
-        for request in self.held() {
-            turn.out.push(Output::Lost { request, reason });
-            self.end(request, turn);
-        }
-        for request in self.services.keys().copied().collect::<Vec<_>>() {
-            turn.out.push(Output::Answer { request, outcome: Outcome::Closed(reason) });
-            self.release(request, turn);
-        }
+        let requests = self.services.keys().copied().collect::<Vec<_>>();
+        self.close_all(requests.clone(), requests, reason, turn);
     }
 
     /// The grantors this member has heard of.
@@ -790,17 +1060,20 @@ impl Holder {
         self.sessions.get(service)?.newest
     }
 
-    /// For [`Status`](super::Status): the service, its grantor and epoch, waits and holds of this member.
-    pub(crate) fn status(&self) -> impl Iterator<Item = (&ServiceName, Option<(ProcessId, Epoch)>, usize, usize)> {
+    /// For [`Status`](super::Status): the service, its grantor and epoch, waits, holds and open objects of this member.
+    pub(crate) fn status(&self) -> impl Iterator<Item = (&ServiceName, Option<(ProcessId, Epoch)>, [usize; 3])> {
         self.sessions.iter().map(|(service, session)| {
-            let held = session.requests.values().filter(|entry| matches!(entry.state, State::Held { .. })).count();
-            (service, session.grantor, session.requests.len() - held, held)
+            let has = session.requests.values().filter(|entry| matches!(entry.state, State::Held { .. }));
+            let (opens, holds): (Vec<_>, Vec<_>) = has.partition(|entry| entry.want.opens());
+            let waits = session.requests.len() - holds.len() - opens.len();
+            (service, session.grantor, [waits, holds.len(), opens.len()])
         })
     }
 
     fn held(&self) -> Vec<RequestId> {
         let requests = self.sessions.values().flat_map(|session| session.requests.iter());
-        requests.filter(|(_, entry)| matches!(entry.state, State::Held { .. })).map(|(request, _)| *request).collect()
+        let holds = |entry: &Request| matches!(entry.state, State::Held { .. }) && !entry.want.opens();
+        requests.filter(|(_, entry)| holds(entry)).map(|(request, _)| *request).collect()
     }
 
     /// Brings unsent requests of the service on their way: `only` this one, or all.
@@ -835,28 +1108,44 @@ impl Holder {
             }
             None => session.requests.iter_mut().for_each(|(request, entry)| ask(*request, entry)),
         }
-        // After the requests: they may look at the place of one.
-        let mut look = |request: RequestId, errand: &mut Errand| {
-            let (at, asked) = match &mut errand.what {
-                Business::Look(at, asked) => (at.clone(), asked),
-                Business::Revoke(revoking) => match revoking.look() {
-                    Some(look) => look,
+        // After the requests: they may be about one.
+        let objects = &session.objects;
+        let mut run = |request: RequestId, errand: &mut Errand| {
+            let asked = match &mut errand.what {
+                Business::Look(_, asked) | Business::Upgrade(_, asked) => asked,
+                Business::Revoke(revoking) => match revoking.asked() {
+                    Some(asked) => asked,
                     None => return,
                 },
+                Business::Write(name, _, _, asked)
+                    if objects.get(name).is_some_and(|object| object.writing == Some(request)) =>
+                {
+                    asked
+                }
+                Business::Write(..) | Business::Bid | Business::Ending(_) => return,
+            };
+            if asked.replace(epoch) == Some(epoch) {
+                return;
+            }
+            let service = service.clone();
+            let message = match errand.what.clone() {
+                Business::Look(at, _) => Message::Look { service, epoch, request, at },
+                Business::Revoke(revoking) => Message::Look { service, epoch, request, at: revoking.at() },
+                Business::Upgrade(hold, _) => Message::Upgrade { service, epoch, request, hold },
+                Business::Write(name, value, expect, _) => {
+                    Message::Write { service, epoch, request, name, value, expect }
+                }
                 Business::Bid | Business::Ending(_) => return,
             };
-            if *asked != Some(epoch) {
-                *asked = Some(epoch);
-                turn.say(grantor, Message::Look { service: service.clone(), epoch, request, at });
-            }
+            turn.say(grantor, message);
         };
         match only {
             Some(request) => {
                 if let Some(errand) = session.errands.get_mut(&request) {
-                    look(request, errand);
+                    run(request, errand);
                 }
             }
-            None => session.errands.iter_mut().for_each(|(request, errand)| look(*request, errand)),
+            None => session.errands.iter_mut().for_each(|(request, errand)| run(*request, errand)),
         }
     }
 
@@ -871,7 +1160,7 @@ impl Holder {
                 errand.again = turn.now + turn.retry * PATIENCE;
                 is_bid = true;
             }
-            Business::Look(_, asked) => *asked = None,
+            Business::Look(_, asked) | Business::Upgrade(_, asked) | Business::Write(_, _, _, asked) => *asked = None,
             Business::Revoke(revoking) => revoking.repeat(&service, request, turn),
             Business::Ending(whom) => {
                 if let Some(whom) = *whom {
@@ -909,11 +1198,17 @@ impl Holder {
     }
 
     fn drop_errand(&mut self, request: RequestId) -> Option<Errand> {
-        let service = self.services.get(&request)?;
-        let errand = self.sessions.get_mut(service)?.errands.remove(&request)?;
+        let service = self.services.get(&request)?.clone();
+        let errand = self.sessions.get_mut(&service)?.errands.remove(&request)?;
         self.services.remove(&request);
         self.endings.remove(&request);
         self.agenda.remove(&(errand.due(), request));
+        if let Business::Write(name, ..) = &errand.what
+            && let Some(object) = self.object_mut(&service, name)
+        {
+            object.writes.remove(&request);
+            object.writing = object.writing.filter(|writing| *writing != request);
+        }
         Some(errand)
     }
 
@@ -924,24 +1219,40 @@ impl Holder {
 
     /// A won lock begins to be held, if the member's lease runs.
     fn accept(&mut self, request: RequestId, turn: &mut Turn) {
-        if !turn.leased && !planted!(turn.mutant, GrantWhileSuspended) {
+        let Some(entry) = self.request_mut(request) else { return };
+        if !turn.leased && !entry.want.opens() && !planted!(turn.mutant, GrantWhileSuspended) {
             return;
         }
-        let Some(entry) = self.request_mut(request) else { return };
         let State::Won(_, token, since) = entry.state else { return };
         let until = entry.lease.map_or(Time::MAX, |lease| turn.now + lease);
         let limit = entry.limit;
         entry.state = State::Held { token, until, since };
+        let want = entry.want.clone();
         self.agenda.remove(&(limit, request));
         if until != Time::MAX {
             self.agenda.insert((until, request));
         }
-        turn.out.push(Output::Answer { request, outcome: Outcome::Granted { token, until } });
+        let mut outcome = Outcome::Granted { token, until };
+        if let Some(service) = self.services.get(&request)
+            && let Some(session) = self.sessions.get_mut(service)
+        {
+            match want {
+                Want::Permits(name, _) => drop(session.permits.remove(&(name, request))),
+                Want::Open(name, _) => {
+                    if let Some(content) = session.objects.get(&name).and_then(|object| object.content.clone()) {
+                        outcome = Outcome::Opened { token, content };
+                    }
+                }
+                _ => {}
+            }
+        }
+        turn.out.push(Output::Answer { request, outcome });
     }
 
     /// Forgets the request and tells the grantor, if it may know of it.
     fn end(&mut self, request: RequestId, turn: &mut Turn) {
         let Some((service, entry)) = self.forget(request) else { return };
+        self.shut(&service, &entry, turn);
         if planted!(turn.mutant, KeepUnwantedGrant) && !matches!(entry.state, State::Held { .. }) {
             return;
         }
@@ -955,9 +1266,26 @@ impl Holder {
 
     fn forget(&mut self, request: RequestId) -> Option<(ServiceName, Request)> {
         let service = self.services.remove(&request)?;
-        let entry = self.sessions.get_mut(&service)?.requests.remove(&request)?;
+        let session = self.sessions.get_mut(&service)?;
+        let entry = session.requests.remove(&request)?;
         self.agenda.remove(&(entry.due(), request));
+        match &entry.want {
+            Want::Permits(name, _) => drop(session.permits.remove(&(name.clone(), request))),
+            Want::Open(name, _) => {
+                if let Some(object) = session.objects.get_mut(name) {
+                    object.opens.remove(&request);
+                    if object.opens.is_empty() {
+                        session.objects.remove(name);
+                    }
+                }
+            }
+            _ => {}
+        }
         Some((service, entry))
+    }
+
+    fn request(&self, request: RequestId) -> Option<&Request> {
+        self.sessions.get(self.services.get(&request)?)?.requests.get(&request)
     }
 
     fn request_mut(&mut self, request: RequestId) -> Option<&mut Request> {

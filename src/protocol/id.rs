@@ -17,6 +17,10 @@ pub const MAX_BATCH: usize = 1024;
 /// The most that the names of one batch may have together, in bytes: a request has to fit into a frame, and so has the part
 /// of a table that it is the last of.
 pub const MAX_BATCH_NAMES: usize = 1 << 20;
+/// The most permits that are asked for at once: each has a token, and a view has four billion of them.
+pub const MAX_PERMITS: u32 = 1 << 16;
+/// The longest value of an object, in bytes.
+pub const MAX_VALUE: usize = 1024;
 
 /// One run of one process: 128 random bits drawn at its start and never used again.
 ///
@@ -116,6 +120,11 @@ impl Token {
     /// The token with sequence number `sequence` in view `view`.
     pub const fn new(view: ViewNumber, sequence: u32) -> Self {
         Token((view.0 as u64) << 32 | sequence as u64)
+    }
+
+    /// The token that [`get`](Token::get) gave that number for.
+    pub(crate) const fn from_bits(bits: u64) -> Self {
+        Token(bits)
     }
 
     /// The token as an unsigned integer.
@@ -331,6 +340,101 @@ pub struct InvalidBatch {
     pub bytes: usize,
 }
 
+/// How many permits a request wants: 1 to [`MAX_PERMITS`].
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+#[serde(try_from = "u32", into = "u32")]
+pub struct Permits(u32);
+
+impl Permits {
+    /// Checks the number.
+    pub fn new(given: u32) -> Result<Self, InvalidPermits> {
+        if given == 0 || given > MAX_PERMITS { Err(InvalidPermits { given }) } else { Ok(Permits(given)) }
+    }
+
+    /// The number.
+    pub fn get(self) -> u32 {
+        self.0
+    }
+}
+
+impl TryFrom<u32> for Permits {
+    type Error = InvalidPermits;
+
+    fn try_from(given: u32) -> Result<Self, InvalidPermits> {
+        Permits::new(given)
+    }
+}
+
+impl From<Permits> for u32 {
+    fn from(permits: Permits) -> u32 {
+        permits.0
+    }
+}
+
+/// No permits at all, or too many at once.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("1 to {MAX_PERMITS} permits are asked for at once, not {given}")]
+pub struct InvalidPermits {
+    /// What was asked for.
+    pub given: u32,
+}
+
+/// The value of an object: up to [`MAX_VALUE`] bytes.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Value(Arc<[u8]>);
+
+impl Value {
+    /// Checks the length; empty is allowed.
+    pub fn new(bytes: &[u8]) -> Result<Self, InvalidValue> {
+        if bytes.len() > MAX_VALUE { Err(InvalidValue { length: bytes.len() }) } else { Ok(Value(bytes.into())) }
+    }
+
+    /// The bytes.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    /// The same bytes, shared.
+    pub fn share(&self) -> Arc<[u8]> {
+        self.0.clone()
+    }
+
+    /// How many permits of an object with this value there are: a `u32`, little endian. What has not four bytes is no
+    /// limit, and nobody is granted anything by it.
+    pub fn limit(&self) -> u32 {
+        self.0.as_ref().try_into().map_or(0, u32::from_le_bytes)
+    }
+}
+
+impl fmt::Debug for Value {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0.escape_ascii())
+    }
+}
+
+impl Serialize for Value {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        if serializer.is_human_readable() {
+            return serializer.collect_str(&self.0.escape_ascii());
+        }
+        serializer.serialize_bytes(&self.0)
+    }
+}
+
+impl<'de> Deserialize<'de> for Value {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_bytes(BytesVisitor(Value::new))
+    }
+}
+
+/// A value that is too long.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("a value has at most {MAX_VALUE} bytes, this one has {length}")]
+pub struct InvalidValue {
+    /// Its length in bytes.
+    pub length: usize,
+}
+
 /// What a request wants.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub enum Want {
@@ -340,13 +444,21 @@ pub enum Want {
     Batch(Batch),
     /// The suspension of the whole service: as long as it is held nobody else holds anything.
     Suspension,
+    /// A share of one lock: others may have one too, but nobody the lock.
+    Share(LockName),
+    /// So many permits of an object at once, all or nothing. Its value says how many there are.
+    Permits(LockName, Permits),
+    /// To have an object open; this is its value if nobody has it open yet. No lock: it waits for nobody, and nobody for it.
+    Open(LockName, Value),
 }
 
 impl Want {
-    /// The names of its locks, ascending; none for a suspension.
+    /// The names of its locks or of its object, ascending; none for a suspension.
     pub fn names(&self) -> &[LockName] {
         match self {
-            Want::Lock(name) => std::slice::from_ref(name),
+            Want::Lock(name) | Want::Share(name) | Want::Permits(name, _) | Want::Open(name, _) => {
+                std::slice::from_ref(name)
+            }
             Want::Batch(batch) => batch.names(),
             Want::Suspension => &[],
         }
@@ -356,9 +468,54 @@ impl Want {
     pub fn tokens(&self) -> u32 {
         match self {
             Want::Batch(batch) => batch.names().len() as u32,
-            Want::Lock(_) | Want::Suspension => 1,
+            Want::Permits(_, permits) => permits.get(),
+            Want::Lock(_) | Want::Suspension | Want::Share(_) | Want::Open(..) => 1,
         }
     }
+
+    /// Whether it is to have an object open, which is no hold.
+    pub fn opens(&self) -> bool {
+        matches!(self, Want::Open(..))
+    }
+
+    /// Whether a hold may go on with this in place of what it has.
+    pub(crate) fn is_less_than(&self, has: &Want) -> bool {
+        match (has, self) {
+            (Want::Lock(name), Want::Share(other)) => name == other,
+            (Want::Permits(name, before), Want::Permits(other, after)) => name == other && after < before,
+            _ => false,
+        }
+    }
+
+    /// How it stands beside others that want the same name.
+    pub fn mode(&self) -> Mode {
+        match self {
+            Want::Lock(_) | Want::Batch(_) | Want::Open(..) => Mode::Lock,
+            Want::Suspension => Mode::Suspension,
+            Want::Share(_) => Mode::Share,
+            Want::Permits(_, permits) => Mode::Permits(permits.get()),
+        }
+    }
+
+    /// About how many bytes it takes on its way.
+    pub(crate) fn weight(&self) -> usize {
+        let value = if let Want::Open(_, value) = self { value.as_bytes().len() } else { 0 };
+        value + self.names().iter().map(|name| 16 + name.as_bytes().len()).sum::<usize>()
+    }
+}
+
+/// How something is held, or wanted.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+#[non_exhaustive]
+pub enum Mode {
+    /// Alone: a lock, or one of a batch.
+    Lock,
+    /// Beside other shares.
+    Share,
+    /// So many of the permits.
+    Permits(u32),
+    /// The suspension of the whole service.
+    Suspension,
 }
 
 /// On whose behalf a request is made, within its member: whoever holds something passes a suspension that waits.
@@ -409,9 +566,9 @@ impl<'de> Deserialize<'de> for Metadata {
 
 /// Makes something of bytes, as any serde format may hand them over. The text form is for people to read, not to be
 /// read back. The bytes are copied once only: tables of many names are read so.
-struct BytesVisitor<T>(fn(&[u8]) -> Result<T, InvalidName>);
+struct BytesVisitor<T, F>(fn(&[u8]) -> Result<T, F>);
 
-impl<T> Visitor<'_> for BytesVisitor<T> {
+impl<T, F: fmt::Display> Visitor<'_> for BytesVisitor<T, F> {
     type Value = T;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

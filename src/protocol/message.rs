@@ -5,12 +5,12 @@
 //! exactly once and in order as long as both processes live: everything about locks.
 
 use super::id::{
-    Epoch, Lineage, LockName, MemberInfo, Metadata, Owner, ProcessId, RequestId, ServiceName, Ticket, Token,
-    ViewNumber, Want,
+    Epoch, Lineage, LockName, MemberInfo, Metadata, Mode, Owner, ProcessId, RequestId, ServiceName, Ticket, Token,
+    Value, ViewNumber, Want,
 };
 use super::view::{Change, View};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -316,6 +316,37 @@ pub struct WaitReport {
     pub metadata: Metadata,
 }
 
+/// What an object has to tell, whole: who knows a version knows of every write that led to it.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+pub struct Content {
+    /// Its value.
+    pub value: Value,
+    /// The token with which that was written. Rises with each write.
+    pub version: Token,
+    /// A grantor died since it was written: what was written last may be lost with it.
+    pub maybe_stale: bool,
+    /// The last write of each member that has it open, with its version: none is made twice.
+    pub writes: BTreeMap<ProcessId, (RequestId, Token)>,
+}
+
+impl Content {
+    /// About how many bytes it takes on its way.
+    pub(crate) fn weight(&self, name: &LockName) -> usize {
+        48 + name.as_bytes().len() + self.value.as_bytes().len() + 40 * self.writes.len()
+    }
+}
+
+/// What the grantor of an object answers, beside what the object has to tell.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+pub enum Told {
+    /// It is open, with this token for the request.
+    Opened(Token),
+    /// It was written, as this version.
+    Written(Token),
+    /// It was not written: its version is another than the expected one.
+    Changed,
+}
+
 /// Who holds a lock, for those who are refused it.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 #[non_exhaustive]
@@ -326,6 +357,8 @@ pub struct HolderInfo {
     pub process: ProcessId,
     /// Its token.
     pub token: Token,
+    /// How it holds it.
+    pub mode: Mode,
     /// What it says of itself.
     pub metadata: Metadata,
     /// How long it has held, by the grantor's clock.
@@ -340,8 +373,8 @@ pub struct WaiterInfo {
     pub process: ProcessId,
     /// What it says of itself.
     pub metadata: Metadata,
-    /// Whether it wants the suspension of the whole service.
-    pub suspends: bool,
+    /// What it waits for.
+    pub mode: Mode,
 }
 
 /// Why a request is refused.
@@ -356,6 +389,12 @@ pub enum Refusal {
     /// Its owner holds something and wants to suspend the service, and so does another that holds something and was
     /// there first: each would wait for the other for ever.
     Deadlock,
+    /// It wants permits of an object that its member has not open.
+    NotOpen,
+    /// It did not want to wait, nobody has a permit, and this limit is too low for it.
+    Limit(u32),
+    /// A share that is to become the lock: so many others have a share too.
+    Shared(u64),
 }
 
 /// A question to a grantor.
@@ -376,8 +415,14 @@ pub enum Look {
 pub enum Seen {
     /// A lock or the suspension.
     Lock {
-        /// Who has it.
-        holder: Option<HolderInfo>,
+        /// The first who have it: many shares, or permits, but one lock or suspension.
+        holders: Vec<HolderInfo>,
+        /// How many more have it.
+        more_holders: u64,
+        /// The object of that name, if somebody has it open.
+        content: Option<Content>,
+        /// How many members have it open.
+        openers: u64,
         /// The first who wait, in their order.
         waiters: Vec<WaiterInfo>,
         /// How many more wait.
@@ -428,8 +473,9 @@ pub enum Heard {
     Untold,
     /// The hold is not revocable.
     Firm,
-    /// The hold has not begun yet, as far as its member knows.
-    NotYet,
+    /// There is no such hold, as far as its member knows, but it has that very lock with another token or waits for it: look
+    /// again in a while.
+    Again,
     /// There is no such hold any more.
     Over,
 }
@@ -534,6 +580,8 @@ pub enum Message {
         service: ServiceName,
         /// The new grantor's term.
         epoch: Epoch,
+        /// Objects. All of them come before all holds.
+        objects: Vec<(LockName, Content)>,
         /// Holds, with their members.
         holds: Vec<(ProcessId, HoldReport)>,
         /// Waits, with their members, in ticket order.
@@ -660,6 +708,74 @@ pub enum Message {
         /// The request.
         request: RequestId,
     },
+    /// The request that holds goes on with less: a share in place of its lock, or fewer permits. One word, as `Done` is.
+    Narrow {
+        /// The service.
+        service: ServiceName,
+        /// The request.
+        request: RequestId,
+        /// What it has from now on.
+        want: Want,
+    },
+    /// May my share become the lock?
+    ///
+    /// ```text
+    /// H ->[Upgrade] G     G ->[Upgraded] H      (no other share)
+    /// H ->[Upgrade] G     G ->[Refuse] H        (others; or it cannot say yet)
+    /// ```
+    Upgrade {
+        /// The service.
+        service: ServiceName,
+        /// The grantor's term as the asker knows it.
+        epoch: Epoch,
+        /// The asker's number for it; asked twice, it is done once.
+        request: RequestId,
+        /// The request that has the share.
+        hold: RequestId,
+    },
+    /// It is the lock now, with a new token.
+    Upgraded {
+        /// The service.
+        service: ServiceName,
+        /// The grantor's term.
+        epoch: Epoch,
+        /// As asked.
+        request: RequestId,
+        /// The new token.
+        token: Token,
+    },
+    /// Write this into an object that I have open.
+    ///
+    /// ```text
+    /// W ->[Write] G     G ->[Value] all who have it open; to W with its request
+    /// ```
+    Write {
+        /// The service.
+        service: ServiceName,
+        /// The grantor's term as the writer knows it.
+        epoch: Epoch,
+        /// The writer's number for it; asked twice, it is written once.
+        request: RequestId,
+        /// The object.
+        name: LockName,
+        /// What to write.
+        value: Value,
+        /// Only if this is its version.
+        expect: Option<Token>,
+    },
+    /// What an object has to tell, to everybody who has it open, whenever that changes.
+    Value {
+        /// The service.
+        service: ServiceName,
+        /// The grantor's term.
+        epoch: Epoch,
+        /// The object.
+        name: LockName,
+        /// What it has to tell.
+        content: Content,
+        /// Which request of the receiver this answers, and how. Both are taken, or neither is.
+        answers: Option<(RequestId, Told)>,
+    },
     /// A new grantor asks everyone for holds and waits. Answering ends every older epoch at the answerer.
     ///
     /// ```text
@@ -677,6 +793,8 @@ pub enum Message {
         service: ServiceName,
         /// As asked.
         epoch: Epoch,
+        /// Objects that the sender has open, as far as it has heard. All of them come before all holds.
+        objects: Vec<(LockName, Content)>,
         /// Holds of the sender.
         holds: Vec<HoldReport>,
         /// Waits of the sender.
@@ -835,6 +953,11 @@ impl Message {
             Message::Unsettled { .. } => "Unsettled",
             Message::Look { .. } => "Look",
             Message::Seen { .. } => "Seen",
+            Message::Narrow { .. } => "Narrow",
+            Message::Upgrade { .. } => "Upgrade",
+            Message::Upgraded { .. } => "Upgraded",
+            Message::Write { .. } => "Write",
+            Message::Value { .. } => "Value",
             Message::AskBack { .. } => "AskBack",
             Message::AskedBack { .. } => "AskedBack",
         }

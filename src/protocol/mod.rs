@@ -39,11 +39,11 @@ pub use event::{
 };
 pub use heir::StoredVote;
 pub use id::{
-    Batch, Epoch, Host, InvalidBatch, InvalidName, Lineage, LockName, MemberInfo, Metadata, Owner, ProcessId,
-    RequestId, ServiceName, Ticket, Token, ViewNumber, Want,
+    Batch, Epoch, Host, InvalidBatch, InvalidName, InvalidPermits, InvalidValue, Lineage, LockName, MemberInfo,
+    Metadata, Mode, Owner, Permits, ProcessId, RequestId, ServiceName, Ticket, Token, Value, ViewNumber, Want,
 };
 pub use message::{
-    Heard, HoldReport, HolderInfo, Look, Message, Notice, Packet, Refusal, Seen, Standing, WaitReport, WaiterInfo,
+    Content, Heard, HoldReport, HolderInfo, Look, Message, Notice, Packet, Refusal, Seen, Standing, WaitReport, WaiterInfo,
 };
 pub use node::Node;
 pub use table::Contents;

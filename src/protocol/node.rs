@@ -230,6 +230,9 @@ impl Node {
             if let Input::Command(
                 Command::Lock { request, .. }
                 | Command::Extend { request, .. }
+                | Command::Narrow { request, .. }
+                | Command::Upgrade { request, .. }
+                | Command::Write { request, .. }
                 | Command::Become { request, .. }
                 | Command::Destroy { request, .. }
                 | Command::Look { request, .. }
@@ -392,9 +395,10 @@ impl Node {
     /// What it sees.
     pub fn status(&self, now: Time) -> Status {
         let mut services: BTreeMap<ServiceName, ServiceStatus> = BTreeMap::new();
-        for (service, grantor, waiting_here, held_here) in self.holder.status() {
+        for (service, grantor, [waiting_here, held_here, open_here]) in self.holder.status() {
             let (grantor, epoch) = grantor.unzip();
-            let status = ServiceStatus { grantor, epoch, waiting_here, held_here, ..ServiceStatus::new(service) };
+            let own = ServiceStatus::new(service);
+            let status = ServiceStatus { grantor, epoch, waiting_here, held_here, open_here, ..own };
             services.insert(service.clone(), status);
         }
         for (service, grantor) in &self.grantors {
@@ -436,6 +440,9 @@ impl Node {
     fn on_command(&mut self, now: Time, command: Command, out: &mut Vec<Output>) {
         match command {
             Command::Lock { request, .. }
+            | Command::Narrow { request, .. }
+            | Command::Upgrade { request, .. }
+            | Command::Write { request, .. }
             | Command::Become { request, .. }
             | Command::Destroy { request, .. }
             | Command::Look { request, .. }
@@ -478,6 +485,16 @@ impl Node {
             Command::Extend { request, lease } => {
                 self.act(now, out, |node, turn| node.holder.extend(request, lease, turn));
             }
+            Command::Narrow { request, want } => {
+                self.act(now, out, |node, turn| node.holder.narrow(request, want, turn));
+            }
+            Command::Upgrade { request, hold } => {
+                let answer = self.timing().answer;
+                self.act(now, out, |node, turn| node.holder.upgrade(request, hold, answer, turn));
+            }
+            Command::Write { request, open, value, expect } => self.ask(now, out, |holder, crowded, turn| {
+                holder.write((request, open), (value, expect), crowded, turn);
+            }),
             Command::Seeds(mut seeds) => {
                 if self.config.last_view().is_some() {
                     seeds.remove(&self.config.me.addr);
@@ -807,12 +824,12 @@ impl Node {
             Message::Hand { service, epoch } => self.act(now, out, |node, turn| {
                 node.on_hand(from, service, epoch, turn);
             }),
-            Message::Table { service, epoch, holds, waits, last } => self.act(now, out, |node, turn| {
+            Message::Table { service, epoch, objects, holds, waits, last } => self.act(now, out, |node, turn| {
                 let Some(view) = node.view.clone() else { return };
                 if let Some(grantor) = node.grantors.get_mut(&service)
                     && grantor.epoch() == epoch
                 {
-                    grantor.on_table(from, holds, waits, (&view, last), turn);
+                    grantor.on_table(from, objects, (holds, waits), (&view, last), turn);
                     node.after_transfer(&service, turn);
                 }
             }),
@@ -898,6 +915,27 @@ impl Node {
                     grantor.on_done(from, request, turn);
                 }
             }),
+            Message::Narrow { service, request, want } => self.act(now, out, |node, turn| {
+                if let Some(grantor) = node.grantors.get_mut(&service) {
+                    grantor.on_narrow(from, request, &want, turn);
+                }
+            }),
+            Message::Upgrade { service, epoch, request, hold } => self.act(now, out, |node, turn| {
+                if let Some(grantor) = node.asked_of(from, (&service, epoch), request, turn) {
+                    grantor.on_upgrade(from, request, hold, turn);
+                }
+            }),
+            Message::Upgraded { service, epoch, request, token } => self.act(now, out, |node, turn| {
+                node.holder.on_upgraded(&service, epoch, request, token, turn);
+            }),
+            Message::Write { service, epoch, request, name, value, expect } => self.act(now, out, |node, turn| {
+                if let Some(grantor) = node.asked_of(from, (&service, epoch), request, turn) {
+                    grantor.on_write((from, request), &name, value, expect, turn);
+                }
+            }),
+            Message::Value { service, epoch, name, content, answers } => self.act(now, out, |node, turn| {
+                node.holder.on_value(from, (&service, epoch), (&name, content), answers, turn);
+            }),
             Message::Recover { service, epoch } => self.act(now, out, |node, turn| {
                 if node.holder.on_recover(from, &service, epoch, turn) {
                     node.end_grantor_below(&service, from, epoch, turn);
@@ -906,11 +944,11 @@ impl Node {
                     turn.say(from, Message::Deposed { service, by, epoch });
                 }
             }),
-            Message::Report { service, epoch, holds, waits, last } => self.act(now, out, |node, turn| {
+            Message::Report { service, epoch, objects, holds, waits, last } => self.act(now, out, |node, turn| {
                 if let Some(grantor) = node.grantors.get_mut(&service)
                     && grantor.epoch() == epoch
                 {
-                    grantor.on_report(from, holds, waits, last, turn);
+                    grantor.on_report(from, objects, (holds, waits), last, turn);
                     node.settle_bids(&service, turn);
                 } else {
                     node.send_reported_on(from, &service, epoch, &waits, turn);

@@ -3,6 +3,8 @@
 //! Everybody who waits stands in one line, the order of the [tickets](Ticket); the queue of a name is those of the line
 //! who want it. Who may be granted is decided by the line alone:
 //! - a lock or a batch when it is the first in the queue of each of its names and nobody holds one of them;
+//! - a share when it is the first in its queue and nobody has anything of that name but shares; permits when they are, and
+//!   nobody has anything but permits, which are with these no more than the limit;
 //! - a suspension when nobody but its owner holds anything, and nobody before it in the line could be granted. Whoever
 //!   still waits before it then waits for its own owner, who would otherwise wait for himself;
 //! - nobody after the **gate**: the first suspension that waits, or, while one is held, all but those who passed it.
@@ -17,13 +19,16 @@
 //! Who passes a suspension that is held goes before everybody: the later a suspension was granted the further in front.
 //! Its ticket says which one it passed, so recovery and transfer need know nothing but holds and tickets.
 //!
-//! - A name is in the table only while it is held or waited for: an idle name costs nothing.
+//! **Objects** are no locks. To have one open is a request that waits for nobody, and is no hold: it is granted before all
+//! others, also while the service is suspended. An object is there while somebody has it open.
+//!
+//! - A name is in the table only while it is held, waited for or open: an idle name costs nothing.
 //! - Nothing scans a queue, but for questions: an operation costs the logarithm of the table for each of its names.
 //! - It has no clock, no tokens of its own and no messages: the grantor has.
 
 use super::event::LockStatus;
-use super::id::{Epoch, LockName, Metadata, Owner, ProcessId, RequestId, Ticket, Token, ViewNumber, Want};
-use super::message::{HoldReport, HolderInfo, Look, Refusal, Seen, WaitReport, WaiterInfo};
+use super::id::{Epoch, LockName, Metadata, Owner, ProcessId, RequestId, Ticket, Token, Value, ViewNumber, Want};
+use super::message::{Content, HoldReport, HolderInfo, Look, Refusal, Seen, WaitReport, WaiterInfo};
 use super::time::Time;
 use std::collections::{BTreeMap, BTreeSet, btree_map};
 use std::ops::Bound;
@@ -82,12 +87,54 @@ struct Request {
     state: State,
 }
 
+/// Who has a name. One lock, or any number of shares, or any number of permits.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+enum Use {
+    Lock(Key),
+    Shares(BTreeSet<Key>),
+    /// With how many permits they are together.
+    Permits(BTreeSet<Key>, u64),
+}
+
+impl Use {
+    /// Those who have it, in the order of their keys.
+    fn holders(&self) -> impl Iterator<Item = Key> {
+        let (one, many) = match self {
+            Use::Lock(key) => (Some(*key), None),
+            Use::Shares(keys) | Use::Permits(keys, _) => (None, Some(keys)),
+        };
+        one.into_iter().chain(many.into_iter().flatten().copied())
+    }
+
+    fn len(&self) -> usize {
+        match self {
+            Use::Lock(_) => 1,
+            Use::Shares(keys) | Use::Permits(keys, _) => keys.len(),
+        }
+    }
+
+    /// Whether a hold of what is wanted may be beside these, whatever the limit.
+    fn is_beside(&self, want: &Want) -> bool {
+        matches!((self, want), (Use::Shares(_), Want::Share(_)) | (Use::Permits(..), Want::Permits(..)))
+    }
+}
+
+/// An object that somebody has open.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+struct Object {
+    content: Content,
+    /// The members that have it open, and how often.
+    openers: BTreeMap<ProcessId, usize>,
+}
+
 /// What one member has in the table.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 struct Part {
     requests: BTreeMap<RequestId, Request>,
     /// How many of them hold.
     holds: usize,
+    /// How many of them have an object open.
+    opens: usize,
     /// How many of them hold for each owner, but for nobody in particular.
     owners: BTreeMap<Owner, usize>,
 }
@@ -103,12 +150,15 @@ pub(crate) struct Table {
     parts: BTreeMap<ProcessId, Part>,
     /// How many hold.
     holds: usize,
-    held: BTreeMap<LockName, Key>,
+    held: BTreeMap<LockName, Use>,
+    objects: BTreeMap<LockName, Object>,
     suspended: Option<(Token, Key)>,
     queues: BTreeMap<LockName, BTreeSet<Rank>>,
     suspensions: BTreeSet<Rank>,
     /// Waiting locks and batches that miss nothing: to be granted if they are before the gate.
     ready: BTreeSet<Rank>,
+    /// Those that wait to have an object open, for nothing but a token.
+    opening: BTreeSet<Rank>,
 }
 
 impl Table {
@@ -121,10 +171,12 @@ impl Table {
             parts: BTreeMap::new(),
             holds: 0,
             held: BTreeMap::new(),
+            objects: BTreeMap::new(),
             suspended: None,
             queues: BTreeMap::new(),
             suspensions: BTreeSet::new(),
             ready: BTreeSet::new(),
+            opening: BTreeSet::new(),
         }
     }
 
@@ -148,9 +200,18 @@ impl Table {
         if suspends && self.deadlocks(process, entry.owner) {
             return Err(Refusal::Deadlock);
         }
+        if entry.want.opens() {
+            return Ok(());
+        }
         for name in entry.want.names() {
-            if let Some(&key) = self.held.get(name) {
-                return Err(held(Some(name), key));
+            if let Want::Permits(..) = entry.want
+                && !self.objects.get(name).is_some_and(|object| object.openers.contains_key(&process))
+            {
+                return Err(Refusal::NotOpen);
+            }
+            if !self.fits(name, &entry.want) {
+                let holder = self.held.get(name).and_then(|used| used.holders().next());
+                return Err(holder.map_or(Refusal::Limit(self.limit(name)), |key| held(Some(name), key)));
             }
         }
         let passes = self.pass(process, entry.owner, suspends);
@@ -161,8 +222,9 @@ impl Table {
         }
         if suspends {
             // Only a holder that would suspend the service goes through names here: those of its own.
+            let mut all = self.held.iter().flat_map(|(name, used)| used.holders().map(move |key| (name, key)));
             if !self.is_alone(process, entry.owner)
-                && let Some((name, &key)) = self.held.iter().find(|(_, key)| !self.is_of(**key, process, entry.owner))
+                && let Some((name, key)) = all.find(|(_, key)| !self.is_of(*key, process, entry.owner))
             {
                 return Err(held(Some(name), key));
             }
@@ -186,15 +248,23 @@ impl Table {
     /// Records a hold of what [is free](Table::is_free).
     pub(crate) fn hold(&mut self, key: Key, entry: Entry, token: Token, since: Time) {
         debug_assert!(self.get(key).is_none(), "a request is granted once");
-        if entry.want == Want::Suspension {
-            self.suspended = Some((token, key));
-        }
-        for name in entry.want.names() {
-            let was_free = self.occupy(name, key);
-            debug_assert!(was_free, "a lock has one hold");
-        }
-        self.count_hold(key.0, entry.owner);
+        self.take(key, &entry.want, token);
+        self.count(key.0, &entry);
         self.insert(key, Request { entry, state: State::Holds { token, since } });
+    }
+
+    /// What a request wants is its own from now on.
+    fn take(&mut self, key: Key, want: &Want, token: Token) {
+        match want {
+            Want::Suspension => self.suspended = Some((token, key)),
+            Want::Open(name, value) => self.open(key.0, name, value, token),
+            _ => {
+                for name in want.names() {
+                    let was_free = self.occupy(name, key, want);
+                    debug_assert!(was_free, "nothing is held beside what excludes it");
+                }
+            }
+        }
     }
 
     /// Gives a request a new place in the line.
@@ -243,30 +313,30 @@ impl Table {
         placed
     }
 
-    /// Records a hold that a member reported. Of two that have one lock, or the suspension, the higher token wins.
-    /// Returns those that lost.
+    /// Records a hold that a member reported. Of two that exclude each other the higher token wins, and who has lost is not
+    /// brought back when the winner loses against a third; permits are kept whatever the limit. Returns those that lost.
     pub(crate) fn claim(&mut self, key: Key, entry: Entry, token: Token, since: Time) -> Vec<Key> {
         let place = self.place(key);
         if let Some(Place::Holds(_)) = place {
             return Vec::new();
         }
-        // Nearly always the request is new and nobody has the lock. What costs is to look for its name: once is enough.
-        if let (None, Want::Lock(name)) = (place, &entry.want)
-            && self.occupy(name, key)
+        // Nearly always the request is new and nobody has the lock.
+        if let (None, Want::Lock(name) | Want::Share(name) | Want::Permits(name, _)) = (place, &entry.want)
+            && self.occupy(name, key, &entry.want)
         {
-            self.count_hold(key.0, entry.owner);
+            self.count(key.0, &entry);
             self.insert(key, Request { entry, state: State::Holds { token, since } });
             return Vec::new();
         }
         let mut losers = BTreeSet::new();
-        for (index, name) in entry.want.names().iter().enumerate() {
-            if let Some(&other) = self.held.get(name) {
-                if self.token_of(other, Some(name)) > Some(nth(token, index)) {
-                    self.end(key);
-                    return vec![key];
-                }
-                losers.insert(other);
+        let names = if entry.want.opens() { &[] } else { entry.want.names() };
+        for (index, name) in names.iter().enumerate() {
+            let Some(used) = self.held.get(name).filter(|used| !used.is_beside(&entry.want)) else { continue };
+            if used.holders().any(|other| self.token_of(other, Some(name)) > Some(nth(token, index))) {
+                self.end(key);
+                return vec![key];
             }
+            losers.extend(used.holders());
         }
         if let Some((other_token, other)) = self.suspended
             && entry.want == Want::Suspension
@@ -290,11 +360,15 @@ impl Table {
         let Some(Request { entry, state }) = self.remove(key) else { return };
         let names = entry.want.names();
         match state {
-            State::Holds { .. } if entry.want == Want::Suspension => self.suspended = None,
-            State::Holds { .. } => names.iter().for_each(|name| self.vacate(name)),
+            State::Holds { .. } => match &entry.want {
+                Want::Suspension => self.suspended = None,
+                Want::Open(name, _) => self.shut(key.0, name),
+                want => names.iter().for_each(|name| self.vacate(name, key, want)),
+            },
             State::Waits { ticket, .. } => {
                 self.suspensions.remove(&(ticket, key));
                 self.ready.remove(&(ticket, key));
+                self.opening.remove(&(ticket, key));
                 names.iter().for_each(|name| self.leave(name, (ticket, key)));
             }
         }
@@ -319,18 +393,49 @@ impl Table {
         let rank @ (_, key) = self.first()?;
         let request = self.get_mut(key)?;
         request.state = State::Holds { token, since };
-        let (want, owner) = (request.entry.want.clone(), request.entry.owner);
-        if self.suspensions.remove(&rank) {
-            self.suspended = Some((token, key));
-        }
+        let entry = request.entry.clone();
+        self.suspensions.remove(&rank);
         self.ready.remove(&rank);
-        for name in want.names() {
-            let was_free = self.occupy(name, key);
-            debug_assert!(was_free, "a lock has one hold");
-            self.leave(name, rank);
-        }
-        self.count_hold(key.0, owner);
+        self.opening.remove(&rank);
+        self.take(key, &entry.want, token);
+        entry.want.names().iter().for_each(|name| self.leave(name, rank));
+        self.count(key.0, &entry);
         Some(key)
+    }
+
+    /// A hold goes on with less: a share in place of its lock, or fewer permits. Anything else is ignored.
+    pub(crate) fn narrow(&mut self, key: Key, to: &Want) {
+        let Some(Request { entry, state: State::Holds { .. } }) = self.get_mut(key) else { return };
+        if to.is_less_than(&entry.want) {
+            let from = std::mem::replace(&mut entry.want, to.clone());
+            self.exchange(key, &from, to);
+        }
+    }
+
+    /// How many others have a share of the same lock; `None`: this is no share.
+    pub(crate) fn others_beside(&self, key: Key) -> Option<usize> {
+        let Some(Request { entry: Entry { want: Want::Share(name), .. }, state: State::Holds { .. } }) = self.get(key)
+        else {
+            return None;
+        };
+        self.held.get(name).map(|used| used.len() - 1)
+    }
+
+    /// Makes the only share of a lock the lock.
+    pub(crate) fn upgrade(&mut self, key: Key, by: Token) {
+        debug_assert_eq!(self.others_beside(key), Some(0), "nobody shares a lock");
+        let Some(Request { entry, state: State::Holds { token, .. } }) = self.get_mut(key) else { return };
+        let [name] = entry.want.names() else { return };
+        let to = Want::Lock(name.clone());
+        *token = by;
+        let from = std::mem::replace(&mut entry.want, to.clone());
+        self.exchange(key, &from, &to);
+    }
+
+    /// What the request holds, if it holds.
+    pub(crate) fn held_by(&self, key: Key) -> Option<&Want> {
+        let Request { entry, state: State::Holds { .. } } = self.get(key)? else { return None };
+        Some(&entry.want)
     }
 
     /// All requests, with the token of those that hold.
@@ -343,7 +448,8 @@ impl Table {
 
     /// All locks that are held, by which request and with which token.
     pub(crate) fn held(&self) -> impl Iterator<Item = (&LockName, ProcessId, RequestId, Token)> {
-        self.held.iter().filter_map(|(name, &key)| Some((name, key.0, key.1, self.token_of(key, Some(name))?)))
+        let all = self.held.iter().flat_map(|(name, used)| used.holders().map(move |key| (name, key)));
+        all.filter_map(|(name, key)| Some((name, key.0, key.1, self.token_of(key, Some(name))?)))
     }
 
     /// All who wait, with their tickets.
@@ -380,36 +486,51 @@ impl Table {
 
     /// How many holds and how many waits each member has.
     pub(crate) fn shares(&self) -> BTreeMap<ProcessId, (usize, usize)> {
-        self.parts.iter().map(|(&process, part)| (process, (part.holds, part.requests.len() - part.holds))).collect()
+        self.parts.iter().map(|(&process, part)| (process, (part.holds, part.waits()))).collect()
     }
 
     /// How many hold and how many wait. Costs the number of members that do.
     pub(crate) fn load(&self) -> (usize, usize) {
-        let requests: usize = self.parts.values().map(|part| part.requests.len()).sum();
-        (self.holds, requests - self.holds)
+        (self.holds, self.parts.values().map(Part::waits).sum())
     }
 
     /// Answers a question.
     pub(crate) fn look(&self, from: ProcessId, at: &Look, now: Time) -> Seen {
         match at {
             Look::Lock(name) => {
-                let holder = self.held.get(name).and_then(|&key| self.info(Some(name), key, now));
+                let used = self.held.get(name);
+                let holders = used.into_iter().flat_map(Use::holders).take(LISTED);
+                let holders: Vec<_> = holders.filter_map(|key| self.info(Some(name), key, now)).collect();
+                let more_holders = (used.map_or(0, Use::len) - holders.len()) as u64;
+                let object = self.objects.get(name);
                 // Suspensions are in nobody's queue, and in everybody's way.
                 let mut ranks: BTreeSet<&Rank> = self.suspensions.iter().take(LISTED).collect();
                 ranks.extend(self.queues.get(name).into_iter().flatten().take(LISTED));
                 let all = self.suspensions.len() + self.queues.get(name).map_or(0, BTreeSet::len);
-                self.seen_lock(holder, ranks.into_iter(), all)
+                let (waiters, more) = self.seen_waiters(ranks.into_iter(), all);
+                let content = object.map(|object| object.content.clone());
+                let openers = object.map_or(0, |object| object.openers.len()) as u64;
+                Seen::Lock { holders, more_holders, content, openers, waiters, more }
             }
             Look::Suspension => {
-                let holder = self.suspended.and_then(|(_, key)| self.info(None, key, now));
-                self.seen_lock(holder, self.suspensions.iter(), self.suspensions.len())
+                let holders = self.suspended.and_then(|(_, key)| self.info(None, key, now)).into_iter().collect();
+                let (waiters, more) = self.seen_waiters(self.suspensions.iter(), self.suspensions.len());
+                Seen::Lock { holders, more_holders: 0, content: None, openers: 0, waiters, more }
             }
             Look::Place(request) => self.seen_place((from, *request)),
             Look::Held(after) => {
                 let after = after.as_ref().map_or(Bound::Unbounded, Bound::Excluded);
-                let mut rest = self.held.range::<LockName, _>((after, Bound::Unbounded));
-                let holders = rest.by_ref().take(LISTED).filter_map(|(name, &key)| self.info(Some(name), key, now));
-                Seen::Held { holders: holders.collect(), last: rest.next().is_none() }
+                let mut rest = self.held.range::<LockName, _>((after, Bound::Unbounded)).peekable();
+                let mut holders = Vec::new();
+                // A name is told whole or not at all, for the next question names the last one; but for those with more
+                // holders than are listed at once.
+                while let Some((name, used)) =
+                    rest.next_if(|(_, used)| holders.is_empty() || holders.len() + used.len() <= LISTED)
+                {
+                    let listed = used.holders().take(LISTED);
+                    holders.extend(listed.filter_map(|key| self.info(Some(name), key, now)));
+                }
+                Seen::Held { holders, last: rest.next().is_none() }
             }
         }
     }
@@ -419,13 +540,19 @@ impl Table {
         let suspension = (self.suspended.is_some() || !self.suspensions.is_empty()).then(|| LockStatus {
             name: None,
             holder: self.suspended.and_then(|(_, key)| self.info(None, key, now)),
+            holders: usize::from(self.suspended.is_some()),
+            openers: 0,
             waiters: self.suspensions.len(),
             next: self.suspensions.first().and_then(|rank| self.waiter(rank)),
         });
-        let names: BTreeSet<&LockName> = self.held.keys().chain(self.queues.keys()).collect();
+        let names: BTreeSet<&LockName> =
+            self.held.keys().chain(self.queues.keys()).chain(self.objects.keys()).collect();
+        let first = |name| self.held.get(name).and_then(|used| used.holders().next());
         let locks = names.into_iter().map(|name| LockStatus {
             name: Some(name.clone()),
-            holder: self.held.get(name).and_then(|&key| self.info(Some(name), key, now)),
+            holder: first(name).and_then(|key| self.info(Some(name), key, now)),
+            holders: self.held.get(name).map_or(0, Use::len),
+            openers: self.objects.get(name).map_or(0, |object| object.openers.len()),
             waiters: self.queues.get(name).map_or(0, BTreeSet::len),
             next: self.head(name).and_then(|rank| self.waiter(&rank)),
         });
@@ -435,7 +562,9 @@ impl Table {
     /// How many entries it has.
     pub(crate) fn size(&self) -> usize {
         let (holds, waits) = self.load();
-        holds + waits + self.held.len() + self.queues.len() + self.suspensions.len() + self.ready.len()
+        let opens: usize = self.parts.values().map(|part| part.opens).sum();
+        let (names, line) = (self.held.len() + self.queues.len(), self.suspensions.len() + self.ready.len());
+        holds + waits + opens + names + line + self.objects.len() + self.opening.len()
     }
 
     /// Whether nobody holds or waits.
@@ -448,6 +577,9 @@ impl Table {
 impl Table {
     /// Who is next, if it can be granted.
     fn first(&self) -> Option<Rank> {
+        if let Some(rank) = self.opening.first() {
+            return Some(*rank);
+        }
         let gate = match self.suspended {
             Some((token, _)) => Some(in_front(token, PLACE)),
             None => self.suspensions.first().map(|rank| rank.0),
@@ -529,70 +661,223 @@ impl Table {
     }
 
     fn stand(&mut self, key: Key, entry: Entry, ticket: Ticket) {
-        let rank = (ticket, key);
-        let mut missing = 0;
-        if entry.want == Want::Suspension {
-            self.suspensions.insert(rank);
-        } else {
-            missing = entry.want.names().iter().map(|name| u32::from(!self.enter(name, rank))).sum();
-            if missing == 0 {
-                self.ready.insert(rank);
-            }
-        }
+        let (rank, want) = ((ticket, key), entry.want.clone());
+        let missing = want.names().len() as u32;
         self.insert(key, Request { entry, state: State::Waits { ticket, missing } });
+        match &want {
+            Want::Suspension => drop(self.suspensions.insert(rank)),
+            Want::Open(..) => drop(self.opening.insert(rank)),
+            _ => want.names().iter().for_each(|name| self.enter(name, rank, &want)),
+        }
     }
 }
 
-/// Names. A waiting request misses a name unless it is the first in its queue and nobody holds it.
+/// Objects.
+impl Table {
+    fn open(&mut self, process: ProcessId, name: &LockName, value: &Value, version: Token) {
+        if let Some(object) = self.objects.get_mut(name) {
+            *object.openers.entry(process).or_default() += 1;
+            return;
+        }
+        let content = Content { value: value.clone(), version, maybe_stale: false, writes: BTreeMap::new() };
+        let openers = BTreeMap::from([(process, 1)]);
+        self.reconsider(name, |table| drop(table.objects.insert(name.clone(), Object { content, openers })));
+    }
+
+    fn shut(&mut self, process: ProcessId, name: &LockName) {
+        let Some(object) = self.objects.get_mut(name) else { return };
+        if let Some(count) = object.openers.get_mut(&process) {
+            *count -= 1;
+            if *count == 0 {
+                object.openers.remove(&process);
+                object.content.writes.remove(&process);
+            }
+        }
+        if object.openers.is_empty() {
+            self.reconsider(name, |table| drop(table.objects.remove(name)));
+        }
+    }
+
+    /// What it has to tell.
+    pub(crate) fn content(&self, name: &LockName) -> Option<&Content> {
+        self.objects.get(name).map(|object| &object.content)
+    }
+
+    /// All objects.
+    pub(crate) fn objects(&self) -> impl Iterator<Item = (&LockName, &Content)> {
+        self.objects.iter().map(|(name, object)| (name, &object.content))
+    }
+
+    /// The members that have it open.
+    pub(crate) fn openers(&self, name: &LockName) -> impl Iterator<Item = ProcessId> {
+        self.objects.get(name).into_iter().flat_map(|object| object.openers.keys().copied())
+    }
+
+    /// What another grantor or a member knows of an object: the highest version stays. Those who have it open follow.
+    pub(crate) fn adopt(&mut self, name: LockName, content: Content) {
+        if self.content(&name).is_some_and(|known| known.version >= content.version) {
+            return;
+        }
+        self.reconsider(&name, |table| match table.objects.get_mut(&name) {
+            Some(object) => object.content = content,
+            None => {
+                table.objects.insert(name.clone(), Object { content, openers: BTreeMap::new() });
+            }
+        });
+    }
+
+    /// Forgets objects that were adopted and that nobody has open, and what those wrote who have not.
+    pub(crate) fn drop_unopened(&mut self) {
+        let unopened: Vec<LockName> =
+            self.objects.iter().filter(|(_, object)| object.openers.is_empty()).map(|(name, _)| name.clone()).collect();
+        for name in unopened {
+            self.reconsider(&name, |table| drop(table.objects.remove(&name)));
+        }
+        for Object { content, openers } in self.objects.values_mut() {
+            content.writes.retain(|process, _| openers.contains_key(process));
+        }
+    }
+
+    /// Writes into an object that its member has open.
+    pub(crate) fn write(&mut self, (process, request): Key, name: &LockName, value: Value, version: Token) {
+        self.reconsider(name, |table| {
+            if let Some(Object { content, openers }) = table.objects.get_mut(name)
+                && openers.contains_key(&process)
+            {
+                content.writes.insert(process, (request, version));
+                (content.value, content.version, content.maybe_stale) = (value, version, false);
+            }
+        });
+    }
+
+    fn limit(&self, name: &LockName) -> u32 {
+        self.objects.get(name).map_or(0, |object| object.content.value.limit())
+    }
+}
+
+impl Part {
+    fn waits(&self) -> usize {
+        self.requests.len() - self.holds - self.opens
+    }
+}
+
+/// Names. A waiting request misses a name unless it is the first in its queue and fits beside those who have it.
 impl Table {
     fn head(&self, name: &LockName) -> Option<Rank> {
         self.queues.get(name).and_then(|queue| queue.first().copied())
     }
 
-    /// Returns whether it was free; otherwise nothing is changed.
-    fn occupy(&mut self, name: &LockName, key: Key) -> bool {
+    /// Whether what is wanted of a name may be held beside what is held of it.
+    fn fits(&self, name: &LockName, want: &Want) -> bool {
+        let used = self.held.get(name);
+        let is_beside = used.is_none_or(|used| used.is_beside(want));
+        match (want, used) {
+            (Want::Permits(_, permits), Some(Use::Permits(_, sum))) => {
+                is_beside && sum + u64::from(permits.get()) <= self.limit(name).into()
+            }
+            (Want::Permits(_, permits), None) => permits.get() <= self.limit(name),
+            _ => is_beside,
+        }
+    }
+
+    /// Whether the first in a queue fits; `None`: nobody waits there.
+    fn head_fits(&self, name: &LockName) -> Option<(Rank, bool)> {
+        let rank = self.head(name)?;
+        Some((rank, self.get(rank.1).is_some_and(|request| self.fits(name, &request.entry.want))))
+    }
+
+    /// Changes what is held of a name, or its limit, and sees whether the first in its queue fits now.
+    fn reconsider<R>(&mut self, name: &LockName, change: impl FnOnce(&mut Table) -> R) -> R {
+        let before = self.head_fits(name);
+        let result = change(self);
+        if let Some((rank, fitted)) = before {
+            match (fitted, self.head_fits(name)) {
+                (true, Some((_, false))) => self.misses_one(rank),
+                (false, Some((_, true))) => self.misses_one_less(rank),
+                _ => {}
+            }
+        }
+        result
+    }
+
+    /// Returns whether nothing that is held of it excludes this; otherwise nothing is changed. The limit is not asked.
+    fn occupy(&mut self, name: &LockName, key: Key, want: &Want) -> bool {
+        self.reconsider(name, |table| table.put(name, key, want))
+    }
+
+    fn vacate(&mut self, name: &LockName, key: Key, want: &Want) {
+        self.reconsider(name, |table| table.remove_use(name, key, want));
+    }
+
+    /// What is held of one name becomes something else.
+    fn exchange(&mut self, key: Key, from: &Want, to: &Want) {
+        for name in from.names() {
+            self.reconsider(name, |table| {
+                table.remove_use(name, key, from);
+                table.put(name, key, to)
+            });
+        }
+    }
+
+    /// Nearly always nobody has it. What costs is to look for its name: once is enough.
+    fn put(&mut self, name: &LockName, key: Key, want: &Want) -> bool {
         match self.held.entry(name.clone()) {
-            btree_map::Entry::Occupied(_) => return false,
-            btree_map::Entry::Vacant(free) => free.insert(key),
+            btree_map::Entry::Vacant(free) => {
+                free.insert(match want {
+                    Want::Share(_) => Use::Shares(BTreeSet::from([key])),
+                    Want::Permits(_, permits) => Use::Permits(BTreeSet::from([key]), permits.get().into()),
+                    _ => Use::Lock(key),
+                });
+                true
+            }
+            btree_map::Entry::Occupied(mut used) => match (used.get_mut(), want) {
+                (Use::Shares(keys), Want::Share(_)) => keys.insert(key),
+                (Use::Permits(keys, sum), Want::Permits(_, permits)) => {
+                    *sum += u64::from(permits.get());
+                    keys.insert(key)
+                }
+                _ => false,
+            },
+        }
+    }
+
+    fn remove_use(&mut self, name: &LockName, key: Key, want: &Want) {
+        let is_last = match self.held.get_mut(name) {
+            Some(Use::Shares(keys)) => keys.remove(&key) && keys.is_empty(),
+            Some(Use::Permits(keys, sum)) => {
+                *sum -= u64::from(want.tokens());
+                keys.remove(&key) && keys.is_empty()
+            }
+            Some(Use::Lock(_)) => true,
+            None => false,
         };
-        if let Some(head) = self.head(name)
-            && head.1 != key
-        {
-            self.misses_one(head);
-        }
-        true
-    }
-
-    fn vacate(&mut self, name: &LockName) {
-        self.held.remove(name);
-        if let Some(head) = self.head(name) {
-            self.misses_one_less(head);
+        if is_last {
+            self.held.remove(name);
         }
     }
 
-    /// Returns whether it does not miss that name.
-    fn enter(&mut self, name: &LockName, rank: Rank) -> bool {
-        let queue = self.queues.entry(name.clone()).or_default();
-        let head = queue.first().copied();
-        queue.insert(rank);
-        if self.held.contains_key(name) || head.is_some_and(|head| head < rank) {
-            return false;
+    fn enter(&mut self, name: &LockName, rank: Rank, want: &Want) {
+        let before = self.head_fits(name);
+        self.queues.entry(name.clone()).or_default().insert(rank);
+        if before.is_some_and(|(head, _)| head < rank) {
+            return;
         }
-        if let Some(head) = head {
+        if let Some((head, true)) = before {
             self.misses_one(head);
         }
-        true
+        if self.fits(name, want) {
+            self.misses_one_less(rank);
+        }
     }
 
     fn leave(&mut self, name: &LockName, rank: Rank) {
         let Some(queue) = self.queues.get_mut(name) else { return };
         let was_head = queue.first() == Some(&rank);
         queue.remove(&rank);
-        let head = queue.first().copied();
-        match head {
-            None => drop(self.queues.remove(name)),
-            Some(head) if was_head && !self.held.contains_key(name) => self.misses_one_less(head),
-            Some(_) => {}
+        if queue.is_empty() {
+            self.queues.remove(name);
+        } else if was_head && let Some((head, true)) = self.head_fits(name) {
+            self.misses_one_less(head);
         }
     }
 
@@ -633,19 +918,27 @@ impl Table {
         self.parts.entry(process).or_default().requests.insert(id, request);
     }
 
-    fn count_hold(&mut self, process: ProcessId, owner: Owner) {
+    fn count(&mut self, process: ProcessId, entry: &Entry) {
         let part = self.parts.entry(process).or_default();
+        if entry.want.opens() {
+            part.opens += 1;
+            return;
+        }
         part.holds += 1;
         self.holds += 1;
-        if owner != Owner(0) {
-            *part.owners.entry(owner).or_default() += 1;
+        if entry.owner != Owner(0) {
+            *part.owners.entry(entry.owner).or_default() += 1;
         }
     }
 
     fn remove(&mut self, (process, id): Key) -> Option<Request> {
         let part = self.parts.get_mut(&process)?;
         let request = part.requests.remove(&id)?;
-        if let State::Holds { .. } = request.state {
+        if let State::Holds { .. } = request.state
+            && request.entry.want.opens()
+        {
+            part.opens -= 1;
+        } else if let State::Holds { .. } = request.state {
             part.holds -= 1;
             self.holds -= 1;
             if let Some(count) = part.owners.get_mut(&request.entry.owner) {
@@ -689,6 +982,7 @@ impl Table {
             name: name.cloned(),
             process: key.0,
             token: self.token_of(key, name)?,
+            mode: entry.want.mode(),
             metadata: entry.metadata.clone(),
             held_for: now.since(*since),
         })
@@ -696,13 +990,13 @@ impl Table {
 
     fn waiter(&self, &(_, key): &Rank) -> Option<WaiterInfo> {
         let Entry { want, metadata, .. } = &self.get(key)?.entry;
-        Some(WaiterInfo { process: key.0, metadata: metadata.clone(), suspends: *want == Want::Suspension })
+        Some(WaiterInfo { process: key.0, mode: want.mode(), metadata: metadata.clone() })
     }
 
-    fn seen_lock<'a>(&self, holder: Option<HolderInfo>, ranks: impl Iterator<Item = &'a Rank>, all: usize) -> Seen {
+    fn seen_waiters<'a>(&self, ranks: impl Iterator<Item = &'a Rank>, all: usize) -> (Vec<WaiterInfo>, u64) {
         let waiters: Vec<WaiterInfo> = ranks.take(LISTED).filter_map(|rank| self.waiter(rank)).collect();
         let more = (all - waiters.len()) as u64;
-        Seen::Lock { holder, waiters, more }
+        (waiters, more)
     }
 
     fn seen_place(&self, key: Key) -> Seen {
@@ -723,7 +1017,9 @@ impl Table {
             (others, self.holds - self.holds_of(key.0, entry.owner) + usize::from(own))
         } else {
             let queues = names.iter().filter_map(|name| self.queues.get(name));
-            let mut holders: BTreeSet<Key> = names.iter().filter_map(|name| self.held.get(name)).copied().collect();
+            let missed = names.iter().filter(|name| !self.fits(name, &entry.want));
+            let used = missed.filter_map(|name| self.held.get(name));
+            let mut holders: BTreeSet<Key> = used.flat_map(Use::holders).collect();
             holders.extend(suspended);
             (queues.map(|queue| queue.range(..rank).count()).max().unwrap_or_default(), holders.len())
         };

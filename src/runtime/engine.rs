@@ -15,7 +15,7 @@ use super::telemetry::{Mail, Note, Sampler, Watch};
 use super::{Inbox, Network, clock};
 use crate::protocol::{
     Command, Config, Event, GrantorState, Input, LostReason, MemberInfo, Node, Outcome, Output, ProcessId, RequestId,
-    ServiceName, Status, Time,
+    ServiceName, Status, Time, Want,
 };
 use rand::TryRng as _;
 use rand::rngs::{SysError, SysRng};
@@ -188,7 +188,8 @@ enum Slot {
 struct After {
     wakers: Vec<Waker>,
     lost: Vec<Arc<HoldCell>>,
-    wanted: Vec<Arc<HoldCell>>,
+    /// Holds that are wanted back, and objects that have something new to tell.
+    news: Vec<Arc<HoldCell>>,
     /// Values whose destructors may be the user's.
     trash: Vec<Slot>,
     announcements: Vec<News>,
@@ -405,6 +406,17 @@ impl Engine {
         })
     }
 
+    /// Lets a hold go on with less; says whether it is still held.
+    pub(crate) fn narrow(&self, request: RequestId, want: Want) -> bool {
+        self.turn(|shell, after| {
+            if shell.phase.closed.is_some() {
+                return false;
+            }
+            let answer = shell.step(Input::Command(Command::Narrow { request, want }), Some(request), after);
+            matches!(answer, Some(Err(Outcome::Narrowed)))
+        })
+    }
+
     /// The request is over, whether it waits or holds. Never blocks, whoever calls it and wherever.
     pub(crate) fn give_back(&self, request: RequestId) {
         lock(&self.side).push(Command::Release { request });
@@ -516,13 +528,13 @@ impl Engine {
             waker.wake();
         }
         seam();
+        for object in after.news {
+            object.tell_news();
+        }
         for hold in after.lost {
             if !is_planted(Planted::LossUntold) {
                 hold.tell();
             }
-        }
-        for hold in after.wanted {
-            hold.tell_wanted();
         }
         seam();
         if after.rearm {
@@ -658,11 +670,17 @@ impl Shell {
                             inputs.push_back(unwanted);
                         }
                     }
+                    Output::Value { request, content } => {
+                        if let Some(object) = self.holds.get(&request) {
+                            object.renew(content);
+                            after.news.push(object.clone());
+                        }
+                    }
                     Output::Lost { request, reason } => self.on_lost(request, reason, after),
                     Output::Wanted { request, by } => {
                         if let Some(hold) = self.holds.get(&request) {
                             hold.want(by);
-                            after.wanted.push(hold.clone());
+                            after.news.push(hold.clone());
                         }
                     }
                     Output::Event(event) => {
@@ -716,7 +734,17 @@ impl Shell {
                 self.holds.insert(request, hold.clone());
                 Ok(hold)
             }
+            Outcome::Opened { token, content } => {
+                let object = Arc::new(HoldCell::of_object(request, token, content));
+                self.holds.insert(request, object.clone());
+                Ok(object)
+            }
             outcome => {
+                if let Outcome::Upgraded { hold, token } = &outcome
+                    && let Some(hold) = self.holds.get(hold)
+                {
+                    hold.upgrade(*token);
+                }
                 if let (Outcome::Extended { until }, Some(hold)) = (&outcome, self.holds.get(&request)) {
                     hold.extend(*until);
                 }

@@ -1,9 +1,11 @@
 //! `HoldCell`: what a guard can ask without the engine's lock.
+//!
+//! Also of an object that is open, which is no hold: its cell has what it has to tell, and hangs on no lease.
 
 use super::clock;
 use super::sync::{AtomicU8, AtomicU64, Mutex};
 use super::telemetry::{HoldMeter, Meter};
-use crate::protocol::{LostReason, RequestId, RevocationRequest, Time, Token};
+use crate::protocol::{Content, LostReason, RequestId, RevocationRequest, Time, Token};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 use tokio::sync::Notify;
@@ -15,7 +17,8 @@ use tokio::sync::Notify;
 /// - Once it has failed it stays failed.
 pub(crate) struct HoldCell {
     pub(crate) request: RequestId,
-    pub(crate) token: Token,
+    /// The token. Changes when a share becomes the lock, and only rises.
+    token: AtomicU64,
     /// The end of the lock's lease in nanoseconds; `u64::MAX` without one.
     until: AtomicU64,
     /// The end of the member's lease, shared by all holds of one incarnation.
@@ -26,6 +29,8 @@ pub(crate) struct HoldCell {
     wanted: Mutex<Vec<RevocationRequest>>,
     told: Notify,
     meter: HoldMeter,
+    /// Of an object: what it has to tell.
+    content: Option<Box<Mutex<Content>>>,
 }
 
 impl HoldCell {
@@ -33,7 +38,57 @@ impl HoldCell {
         let until = AtomicU64::new(until.as_nanos());
         let (lost, wanted) = (AtomicU8::new(0), Mutex::default());
         let (told, meter) = (Notify::new(), HoldMeter::new());
-        HoldCell { request, token, until, member_until, lost, wanted, told, meter }
+        let token = AtomicU64::new(token.get());
+        HoldCell { request, token, until, member_until, lost, wanted, told, meter, content: None }
+    }
+
+    /// Of an object that is open.
+    pub(crate) fn of_object(request: RequestId, token: Token, content: Content) -> Self {
+        let forever = Arc::new(AtomicU64::new(u64::MAX));
+        let content = Some(Box::new(Mutex::new(content)));
+        HoldCell { content, ..HoldCell::new(request, token, Time::MAX, forever) }
+    }
+
+    /// What the object has to tell, as far as this member has heard; `None`: it is no object's cell.
+    pub(crate) fn content(&self) -> Option<Content> {
+        let content = self.content.as_ref()?;
+        Some(content.lock().unwrap_or_else(PoisonError::into_inner).clone())
+    }
+
+    /// The object has something new to tell. Wakes nobody: that is [`tell_news`](Self::tell_news).
+    pub(crate) fn renew(&self, new: Content) {
+        if let Some(content) = &self.content {
+            *content.lock().unwrap_or_else(PoisonError::into_inner) = new;
+        }
+    }
+
+    /// Completes when the object has another version than that, or is lost.
+    pub(crate) async fn changed(&self, since: Token) -> Result<Content, LostReason> {
+        let mut told = std::pin::pin!(self.told.notified());
+        loop {
+            told.as_mut().enable();
+            self.fence()?;
+            if let Some(content) = self.content().filter(|content| content.version != since) {
+                return Ok(content);
+            }
+            told.as_mut().await;
+            told.set(self.told.notified());
+        }
+    }
+
+    /// Wakes those who wait for a change, or for somebody to want it back.
+    pub(crate) fn tell_news(&self) {
+        self.told.notify_waiters();
+    }
+
+    /// The token, whether or not the hold is good.
+    pub(crate) fn token(&self) -> Token {
+        Token::from_bits(self.token.load(Ordering::Acquire))
+    }
+
+    /// A share became the lock.
+    pub(crate) fn upgrade(&self, token: Token) {
+        self.token.store(token.get(), Ordering::Release);
     }
 
     /// The token, if the hold is good at this instant.
@@ -50,7 +105,7 @@ impl HoldCell {
         } else if now >= member_until {
             LostReason::Suspended
         } else {
-            return Ok(self.token);
+            return Ok(self.token());
         };
         // The core will say the same as soon as its timer runs; whoever was told once must not hear otherwise later.
         self.mark_lost(reason);
@@ -89,14 +144,9 @@ impl HoldCell {
         self.tell();
     }
 
-    /// Somebody wants it back. Wakes nobody: that is [`tell_wanted`](Self::tell_wanted), outside the engine's lock.
+    /// Somebody wants it back. Wakes nobody: that is [`tell_news`](Self::tell_news).
     pub(crate) fn want(&self, by: RevocationRequest) {
         self.wanted.lock().unwrap_or_else(PoisonError::into_inner).push(by);
-    }
-
-    /// Wakes those who wait for somebody to want it back.
-    pub(crate) fn tell_wanted(&self) {
-        self.told.notify_waiters();
     }
 
     /// The `index`-th who wants it back.

@@ -730,6 +730,11 @@ mod measured {
             | Message::Report { service, .. }
             | Message::Revoke { service, .. }
             | Message::Settle { service, .. }
+            | Message::Narrow { service, .. }
+            | Message::Upgrade { service, .. }
+            | Message::Upgraded { service, .. }
+            | Message::Write { service, .. }
+            | Message::Value { service, .. }
             | Message::Look { service, .. }
             | Message::AskBack { service, .. } => Some(service),
         }

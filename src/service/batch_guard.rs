@@ -116,7 +116,7 @@ impl BatchGuard {
     /// # Ok(()) }
     /// ```
     pub fn tokens(&self) -> impl Iterator<Item = (&[u8], Token)> {
-        let first = self.hold.cell.token;
+        let first = self.hold.cell.token();
         self.hold.want.names().iter().enumerate().map(move |(index, name)| (name.as_bytes(), nth(first, index)))
     }
 

@@ -2,10 +2,15 @@
 
 use super::lock_error::InvalidLease;
 use super::lock_service::Inner;
+use super::request::Asking;
 use super::revocation::Revocation;
-use crate::protocol::{LostReason, Token, Want};
+use crate::protocol::{Command, LostReason, Outcome, Token, Want};
 use crate::runtime::hold::HoldCell;
+use crate::runtime::sync::AtomicBool;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 /// What all guards of one hold share; the last one gives it back.
@@ -13,6 +18,8 @@ pub struct Hold {
     pub(super) service: Arc<Inner>,
     pub(super) want: Want,
     pub(super) cell: Arc<HoldCell>,
+    /// Whether a lock is held as a share; changed with the core's word only.
+    shared: AtomicBool,
 }
 
 impl Drop for Hold {
@@ -26,7 +33,8 @@ impl Drop for Hold {
 
 impl Hold {
     pub(super) fn new(service: Arc<Inner>, want: Want, cell: Arc<HoldCell>) -> Arc<Hold> {
-        Arc::new(Hold { service, want, cell })
+        let shared = AtomicBool::new(matches!(want, Want::Share(_)));
+        Arc::new(Hold { service, want, cell, shared })
     }
 
     pub(super) fn fence(&self) -> Result<Token, Lost> {
@@ -65,11 +73,12 @@ impl Hold {
         } else {
             text.field("names", &self.want.names());
         }
-        text.field("token", &self.cell.token).field("lost", &self.cell.lost_reason()).finish_non_exhaustive()
+        text.field("token", &self.cell.token()).field("lost", &self.cell.lost_reason()).finish_non_exhaustive()
     }
 }
 
-/// A held lock. Whoever has the value has the lock: any task or thread may carry it, and no other can free it.
+/// A held lock, or a [share](crate::LockService::share) of it. Whoever has the value has the lock: any task or thread may
+/// carry it, and no other can free it.
 ///
 /// Call [`fence`](Guard::fence) before each side effect and hand its token to the resource, which refuses tokens lower
 /// than the highest it has seen.
@@ -90,7 +99,7 @@ impl Guard {
         Guard { hold }
     }
 
-    /// The fencing token, if the lock is held at this instant. Cheap: a clock and three atomics, no message.
+    /// The fencing token, if the lock is held at this instant. Cheap: a clock and four atomics, no message.
     ///
     /// Once it has failed it fails for good.
     ///
@@ -207,6 +216,79 @@ impl Guard {
         Arc::strong_count(&self.hold)
     }
 
+    /// Whether this is a share of the lock: others may have one, too.
+    pub fn is_shared(&self) -> bool {
+        self.hold.shared.load(Ordering::Acquire)
+    }
+
+    /// Makes a share of the lock, with the same token and lease: nobody gets the lock in between, and shares that wait
+    /// first in line are granted. Counts for all guards of the hold. A share stays what it is.
+    ///
+    /// # Errors
+    /// [`Lost`]: the lock was lost before. It is given back all the same.
+    ///
+    /// Curator: `InterProcessReadWriteLock`, where the writer takes the read lock and gives the write lock back.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let member = elderlock::Member::local().await?;
+    /// let stock = member.lock_service("inventory").await?;
+    /// let writer = stock.lock("sku-42").await?;
+    /// let token = writer.token();
+    /// let reader = writer.downgrade()?;
+    /// assert_eq!((reader.is_shared(), reader.token()), (true, token));
+    /// let other = stock.try_share("sku-42").await?;
+    /// # Ok(()) }
+    /// ```
+    pub fn downgrade(self) -> Result<Guard, Lost> {
+        self.fence()?;
+        if !self.is_shared()
+            && let [name] = self.hold.want.names()
+        {
+            let share = Want::Share(name.clone());
+            let narrowed = self.hold.service.engine.narrow(self.hold.cell.request, share);
+            self.fence()?;
+            if !narrowed {
+                return Err(Lost { reason: LostReason::LeaseEnded });
+            }
+            self.hold.shared.store(true, Ordering::Release);
+        }
+        Ok(self)
+    }
+
+    /// Makes the lock of a share, if nobody else has one, with a new, higher token. Never waits for others: if somebody
+    /// has a share it fails at once, whoever waits in line. So two that want it cannot wait for each other. It waits for
+    /// one answer of the grantor, at most [`Timing::answer`](crate::Timing::answer). Counts for all guards of the hold. A
+    /// lock stays what it is.
+    ///
+    /// # Errors
+    /// [`UpgradeError`], with the guard, which is a share as before, unless it was lost.
+    ///
+    /// # Cancel safety
+    /// The future has the guard: dropping it gives the share back, or the lock if it had become it.
+    ///
+    /// Curator: none; a reader of `InterProcessReadWriteLock` that asks for the write lock waits for ever.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use elderlock::UpgradeError;
+    /// let member = elderlock::Member::local().await?;
+    /// let stock = member.lock_service("inventory").await?;
+    /// let reader = stock.share("sku-42").await?;
+    /// let other = stock.share("sku-42").await?;
+    /// let (error, reader) = reader.upgrade().await.unwrap_err();
+    /// assert_eq!(error, UpgradeError::Shared { others: 1 });
+    /// other.release().await?;
+    /// let writer = reader.unwrap().upgrade().await.map_err(|(error, _)| error)?;
+    /// assert!(!writer.is_shared());
+    /// # Ok(()) }
+    /// ```
+    pub fn upgrade(self) -> Upgrading {
+        let hold = self.hold.cell.request;
+        let asking = Asking::new(self.hold.service.clone(), move |request| Command::Upgrade { request, hold });
+        Upgrading { asking, guard: Some(self) }
+    }
+
     /// Gives the lock back and says whether it was held until now. Does not wait for the grantor: the release is
     /// repeated until it is known there. With other guards of the same hold around, only this one ends.
     ///
@@ -254,7 +336,7 @@ impl Guard {
 
     /// The token as a number for logs, without a claim that the lock is still held.
     pub fn token(&self) -> Token {
-        self.hold.cell.token
+        self.hold.cell.token()
     }
 
     /// The lock's name.
@@ -300,13 +382,76 @@ impl LossWatch {
 
     /// The token of the hold as a number for logs, without a claim that it is still held.
     pub fn token(&self) -> Token {
-        self.cell.token
+        self.cell.token()
     }
 }
 
 impl std::fmt::Debug for LossWatch {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("LossWatch").field("token", &self.cell.token).field("reason", &self.reason()).finish()
+        f.debug_struct("LossWatch").field("token", &self.cell.token()).field("reason", &self.reason()).finish()
+    }
+}
+
+/// An [`upgrade`](Guard::upgrade) on its way.
+///
+/// # Cancel safety
+/// It has the guard: dropping it gives the share back, or the lock if it had become it.
+#[must_use = "dropping it gives the share back"]
+pub struct Upgrading {
+    asking: Asking,
+    guard: Option<Guard>,
+}
+
+impl Future for Upgrading {
+    type Output = Result<Guard, (UpgradeError, Option<Guard>)>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let answer = std::task::ready!(Pin::new(&mut self.asking).poll(context));
+        let guard = self.guard.take().expect("polled after it was ready");
+        // First by the clock: what a guard was told to be over stays so.
+        if let Err(lost) = guard.fence() {
+            return Poll::Ready(Err((lost.into(), None)));
+        }
+        let error = match answer {
+            Err(Outcome::Upgraded { .. }) => {
+                guard.hold.shared.store(false, Ordering::Release);
+                return Poll::Ready(Ok(guard));
+            }
+            Err(Outcome::Shared(others)) => UpgradeError::Shared { others },
+            _ => UpgradeError::Undecided,
+        };
+        Poll::Ready(Err((error, Some(guard))))
+    }
+}
+
+impl std::fmt::Debug for Upgrading {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Upgrading").field("guard", &self.guard).finish_non_exhaustive()
+    }
+}
+
+/// Why a share did not become the lock. Unless it is lost it is as before.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum UpgradeError {
+    /// Others have a share, too. Try again when they have not, or give the share back and ask for the lock.
+    #[error("{others} others have a share of the lock")]
+    Shared {
+        /// How many.
+        others: u64,
+    },
+    /// The grantor did not answer in time, or cannot say at the moment. Try again.
+    #[error("nobody can say at the moment whether others have a share of the lock")]
+    Undecided,
+    /// The share is held no more.
+    #[error(transparent)]
+    Lost(#[from] Lost),
+}
+
+impl UpgradeError {
+    /// Whether the share is held no more.
+    pub fn is_lost(&self) -> bool {
+        matches!(self, UpgradeError::Lost(_))
     }
 }
 

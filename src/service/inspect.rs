@@ -1,6 +1,7 @@
 //! What a service's grantor sees, asked from any member.
 
 use super::lock_service::Inner;
+use super::shared_value::Versioned;
 use crate::protocol::message::{Look, Seen, WaiterInfo};
 use crate::protocol::{HolderInfo, InvalidName, LockName, LostReason, Outcome};
 use std::collections::VecDeque;
@@ -11,8 +12,16 @@ use std::sync::Arc;
 #[derive(Clone, PartialEq, Eq, Debug, serde::Serialize)]
 #[non_exhaustive]
 pub struct Inspection {
-    /// Who has it, since when, with which token and metadata.
+    /// Who has it, since when, with which token and metadata; of many shares or permits one of them.
     pub holder: Option<HolderInfo>,
+    /// All who have it, or the first of them.
+    pub holders: Vec<HolderInfo>,
+    /// How many more have it.
+    pub more_holders: u64,
+    /// The [object](crate::LockService::open) of that name, if a member has it open.
+    pub value: Option<Versioned>,
+    /// How many members have it open.
+    pub openers: u64,
     /// The first who wait, in the order in which they will be served.
     pub waiters: Vec<WaiterInfo>,
     /// How many more wait.

@@ -4,9 +4,10 @@ use super::guard::Guard;
 use super::lock_error::{InvalidLease, LONGEST, LockError, TryLockError};
 use super::lock_service::Inner;
 use super::request::{Grant, Locking, Request, TryLocking, Wish};
+use super::shared_value::SharedValue;
 use super::suspend_guard::SuspendGuard;
 use crate::protocol::id::InvalidBatch;
-use crate::protocol::{InvalidName, Metadata, Owner, Wait, Want};
+use crate::protocol::{InvalidName, InvalidPermits, InvalidValue, Metadata, Owner, Wait, Want};
 use std::future::IntoFuture;
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -17,6 +18,8 @@ use std::time::Duration;
 pub(super) enum Unwanted {
     Name(InvalidName),
     Batch(InvalidBatch),
+    Permits(InvalidPermits),
+    Value(InvalidValue),
 }
 
 /// What both kinds of wishes say.
@@ -62,11 +65,7 @@ impl<G: Grant> LockBuilder<G> {
     /// grantor elsewhere takes its time, at most [`Timing::answer`](crate::Timing::answer), and an answer that does not
     /// come counts as timed out. Above ten years: for ever. Kept during recoveries, transfers and cuts too.
     pub fn wait(mut self, limit: Duration) -> Self {
-        self.wait = match limit {
-            Duration::ZERO => Wait::Try,
-            limit if limit > LONGEST => Wait::Forever,
-            limit => Wait::AtMost(limit),
-        };
+        self.wait = wait(limit);
         self
     }
 
@@ -106,6 +105,14 @@ impl<G: Grant> LockBuilder<G> {
     /// Asks now. What this returns can be asked for its [`position`](Locking::position), and awaited for the guard.
     pub fn start(self) -> Locking<G> {
         self.into_future().start()
+    }
+}
+
+fn wait(limit: Duration) -> Wait {
+    match limit {
+        Duration::ZERO => Wait::Try,
+        limit if limit > LONGEST => Wait::Forever,
+        limit => Wait::AtMost(limit),
     }
 }
 
@@ -171,6 +178,40 @@ impl<G: Grant> IntoFuture for TryLockBuilder<G> {
 
     fn into_future(self) -> TryLocking<G> {
         TryLocking::new(self.parts.request(Wait::Try))
+    }
+}
+
+/// A wish to have an object open, from [`open`](crate::LockService::open). Await it.
+#[must_use = "nothing is asked until this is awaited"]
+pub struct OpenBuilder {
+    parts: Parts,
+    wait: Wait,
+}
+
+impl OpenBuilder {
+    pub(super) fn new(service: Arc<Inner>, want: Result<Want, Unwanted>) -> Self {
+        OpenBuilder { parts: Parts::new(service, want), wait: Wait::Forever }
+    }
+
+    /// Waits at most so long for a grantor that answers, then [`LockError::TimedOut`]. Above ten years: for ever.
+    pub fn wait(mut self, limit: Duration) -> Self {
+        self.wait = wait(limit);
+        self
+    }
+}
+
+impl IntoFuture for OpenBuilder {
+    type Output = Result<SharedValue, LockError>;
+    type IntoFuture = Locking<SharedValue>;
+
+    fn into_future(self) -> Locking<SharedValue> {
+        Locking::new(self.parts.request(self.wait))
+    }
+}
+
+impl std::fmt::Debug for OpenBuilder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("OpenBuilder").field("want", &self.parts.want).field("wait", &self.wait).finish_non_exhaustive()
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::lock_builder::Unwanted;
 use crate::protocol::id::InvalidBatch;
-use crate::protocol::{HolderInfo, InvalidName, LockName, LostReason, Outcome};
+use crate::protocol::{HolderInfo, InvalidName, InvalidPermits, InvalidValue, LockName, LostReason, Outcome};
 use std::time::Duration;
 
 /// The longest lease: ten years. Longer waits are for ever; a longer lease is a mistake.
@@ -32,6 +32,16 @@ pub enum LockError {
     /// No lock at all was asked for, or too many at once. Nothing was asked.
     #[error(transparent)]
     InvalidBatch(#[from] InvalidBatch),
+    /// No permits at all were asked for, or too many at once. Nothing was asked.
+    #[error(transparent)]
+    InvalidPermits(#[from] InvalidPermits),
+    /// The value is too long. Nothing was asked.
+    #[error(transparent)]
+    InvalidValue(#[from] InvalidValue),
+    /// This member has not [opened](crate::LockService::open) the object whose permits were asked for, or has it open no
+    /// longer.
+    #[error("permits of an object are for those who have it open, and this member has not")]
+    NotOpen,
     /// The lease is out of range. Nothing was asked.
     #[error(transparent)]
     InvalidLease(#[from] InvalidLease),
@@ -73,6 +83,7 @@ impl From<Outcome> for LockError {
         match outcome {
             Outcome::Busy => LockError::Busy,
             Outcome::Deadlock => LockError::Deadlock,
+            Outcome::NotOpen => LockError::NotOpen,
             Outcome::Closed(LostReason::Left) => LockError::Left,
             Outcome::Closed(LostReason::Destroyed) => LockError::Destroyed,
             Outcome::Closed(_) => LockError::Expelled,
@@ -93,6 +104,9 @@ pub enum TryLockError {
     /// the service.
     #[error("others wait for {} already", waited(.0.as_ref()))]
     Waited(Option<LockName>),
+    /// Nobody has a permit, and more were asked for than there are.
+    #[error("the limit is {0}: there never were so many permits")]
+    Limit(u32),
     /// Nobody can say at the moment: the grantor does not answer, is being replaced, or this member is cut off.
     #[error("nobody can say at the moment whether the lock is free")]
     Undecided,
@@ -102,6 +116,16 @@ pub enum TryLockError {
     /// No lock at all was asked for, or too many at once. Nothing was asked.
     #[error(transparent)]
     InvalidBatch(#[from] InvalidBatch),
+    /// No permits at all were asked for, or too many at once. Nothing was asked.
+    #[error(transparent)]
+    InvalidPermits(#[from] InvalidPermits),
+    /// The value is too long. Nothing was asked.
+    #[error(transparent)]
+    InvalidValue(#[from] InvalidValue),
+    /// This member has not [opened](crate::LockService::open) the object whose permits were asked for, or has it open no
+    /// longer.
+    #[error("permits of an object are for those who have it open, and this member has not")]
+    NotOpen,
     /// The lease is out of range. Nothing was asked.
     #[error(transparent)]
     InvalidLease(#[from] InvalidLease),
@@ -139,6 +163,8 @@ impl From<Outcome> for TryLockError {
         match outcome {
             Outcome::Held(holder) => TryLockError::Held(holder),
             Outcome::Waited(name) => TryLockError::Waited(name),
+            Outcome::NotOpen => TryLockError::NotOpen,
+            Outcome::Limit(limit) => TryLockError::Limit(limit),
             Outcome::Busy => TryLockError::Busy,
             Outcome::Closed(LostReason::Left) => TryLockError::Left,
             Outcome::Closed(LostReason::Destroyed) => TryLockError::Destroyed,
@@ -164,6 +190,8 @@ impl From<Unwanted> for LockError {
         match unwanted {
             Unwanted::Name(error) => error.into(),
             Unwanted::Batch(error) => error.into(),
+            Unwanted::Permits(error) => error.into(),
+            Unwanted::Value(error) => error.into(),
         }
     }
 }
@@ -173,6 +201,8 @@ impl From<Unwanted> for TryLockError {
         match unwanted {
             Unwanted::Name(error) => error.into(),
             Unwanted::Batch(error) => error.into(),
+            Unwanted::Permits(error) => error.into(),
+            Unwanted::Value(error) => error.into(),
         }
     }
 }

@@ -3,13 +3,15 @@
 use super::batch_guard::BatchGuard;
 use super::grantorship::BecomeBuilder;
 use super::inspect::{HeldLocks, InspectError, Inspection};
-use super::lock_builder::{LockBuilder, TryLockBuilder, Unwanted};
+use super::lock_builder::{LockBuilder, OpenBuilder, TryLockBuilder, Unwanted};
+use super::permit_guard::PermitGuard;
 use super::request::Asking;
 use super::revocation::{self, RevokeBuilder, RevokeError};
+use super::shared_value::Versioned;
 use super::suspend_guard::SuspendGuard;
 use crate::protocol::id::Batch;
 use crate::protocol::message::{Look, Seen};
-use crate::protocol::{Command, HolderInfo, LockName, LostReason, Outcome, ServiceName, Want};
+use crate::protocol::{Command, HolderInfo, LockName, LostReason, Outcome, Permits, ServiceName, Value, Want};
 use crate::runtime::engine::Engine;
 use crate::runtime::sync::AtomicBool;
 use crate::runtime::telemetry::Meter;
@@ -93,7 +95,7 @@ impl LockService {
     /// # Ok(()) }
     /// ```
     pub fn lock(&self, name: impl AsRef<[u8]>) -> LockBuilder {
-        LockBuilder::new(self.inner.clone(), one(name))
+        LockBuilder::new(self.inner.clone(), named(name, Want::Lock))
     }
 
     /// Takes a lock if it is free; neither queues nor waits for an election, a recovery or a cut to end. If the grantor
@@ -122,7 +124,7 @@ impl LockService {
     /// # Ok(()) }
     /// ```
     pub fn try_lock(&self, name: impl AsRef<[u8]>) -> TryLockBuilder {
-        TryLockBuilder::new(self.inner.clone(), one(name))
+        TryLockBuilder::new(self.inner.clone(), named(name, Want::Lock))
     }
 
     /// Asks for several locks, all or nothing, in one round trip: 1 to 1024 different names of at most 1 MiB together; one that is given twice
@@ -178,6 +180,117 @@ impl LockService {
     /// ```
     pub fn try_lock_all(&self, names: impl IntoIterator<Item: AsRef<[u8]>>) -> TryLockBuilder<BatchGuard> {
         TryLockBuilder::new(self.inner.clone(), all(names))
+    }
+
+    /// Asks for a share of a lock, and waits in line for it: any number of shares are held beside each other, and none beside
+    /// the [lock](LockService::lock). First come, first served, whatever they ask for: a share that comes after somebody
+    /// who waits for the lock waits behind him, so neither readers nor writers starve.
+    ///
+    /// Each share has its own token. Whoever has the lock later has a higher one than all shares before it.
+    ///
+    /// # Errors
+    /// [`LockError`](crate::LockError); in every case nothing is held and nothing is queued.
+    ///
+    /// # Cancel safety
+    /// Dropped at any time, even after the grant: nothing stays held or queued.
+    ///
+    /// Curator: `InterProcessReadWriteLock.readLock`.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let member = elderlock::Member::local().await?;
+    /// let stock = member.lock_service("inventory").await?;
+    /// let readers = [stock.share("sku-42").await?, stock.share("sku-42").await?];
+    /// assert!(stock.try_lock("sku-42").await.is_err());
+    /// drop(readers);
+    /// let writer = stock.lock("sku-42").await?;
+    /// assert!(stock.try_share("sku-42").await.is_err());
+    /// # Ok(()) }
+    /// ```
+    pub fn share(&self, name: impl AsRef<[u8]>) -> LockBuilder {
+        LockBuilder::new(self.inner.clone(), named(name, Want::Share))
+    }
+
+    /// Takes a share of a lock if nobody has the lock and nobody waits for it; as [`try_lock`](LockService::try_lock).
+    ///
+    /// # Errors
+    /// As of [`try_lock`](LockService::try_lock).
+    ///
+    /// # Cancel safety
+    /// Dropped at any time: nothing stays held or queued.
+    pub fn try_share(&self, name: impl AsRef<[u8]>) -> TryLockBuilder {
+        TryLockBuilder::new(self.inner.clone(), named(name, Want::Share))
+    }
+
+    /// Opens an object: a value of up to 1024 bytes, which lives as long as a member has it open. Whoever opens it first
+    /// gives it its value, `initial`; others get what is there. It does not wait for locks and is not stopped by a
+    /// suspension, only for a grantor that answers.
+    ///
+    /// # Errors
+    /// [`LockError`](crate::LockError); in every case nothing is open.
+    ///
+    /// # Cancel safety
+    /// Dropped at any time: nothing stays open.
+    ///
+    /// Curator: `SharedValue.start`.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let member = elderlock::Member::local().await?;
+    /// let settings = member.lock_service("settings").await?;
+    /// let colour = settings.open("colour", "red").await?;
+    /// let again = settings.open("colour", "blue").await?;
+    /// assert_eq!(&*again.get()?.value, b"red");
+    /// # Ok(()) }
+    /// ```
+    pub fn open(&self, name: impl AsRef<[u8]>, initial: impl AsRef<[u8]>) -> OpenBuilder {
+        let value = Value::new(initial.as_ref()).map_err(Unwanted::Value);
+        let want = value.and_then(|value| named(name, |name| Want::Open(name, value)));
+        OpenBuilder::new(self.inner.clone(), want)
+    }
+
+    /// Asks for `count` permits of an object at once, all or nothing: 1 to 65,536. How many there are says its value, a
+    /// `u32` in little-endian order; a value that has not four bytes says none. This member must have it
+    /// [open](LockService::open) while it waits.
+    ///
+    /// Strictly first come, first served: the first in line waits until as many are left as it asks for, and nobody who
+    /// asks for fewer overtakes it. A limit that is lowered takes nothing away; nothing is granted until enough is given
+    /// back. Each permit has a token, and those of one grant follow each other.
+    ///
+    /// # Errors
+    /// [`LockError`](crate::LockError), [`LockError::NotOpen`](crate::LockError::NotOpen) among them; in every case
+    /// nothing is held and nothing is queued.
+    ///
+    /// # Cancel safety
+    /// Dropped at any time, even after the grant: nothing stays held or queued.
+    ///
+    /// Curator: `InterProcessSemaphoreV2.acquire`.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let member = elderlock::Member::local().await?;
+    /// let pools = member.lock_service("pools").await?;
+    /// let limit = pools.open("db", 3_u32.to_le_bytes()).await?;
+    /// let two = pools.permits("db", 2).await?;
+    /// assert!(pools.try_permits("db", 2).await.is_err());
+    /// limit.set(4_u32.to_le_bytes()).await?;
+    /// let two_more = pools.try_permits("db", 2).await?;
+    /// # Ok(()) }
+    /// ```
+    pub fn permits(&self, name: impl AsRef<[u8]>, count: u32) -> LockBuilder<PermitGuard> {
+        LockBuilder::new(self.inner.clone(), permits(name, count))
+    }
+
+    /// Takes permits if so many are left and nobody waits for some; as [`try_lock`](LockService::try_lock).
+    ///
+    /// # Errors
+    /// [`TryLockError::Held`](crate::TryLockError::Held) with one of those who have permits,
+    /// [`TryLockError::Limit`](crate::TryLockError::Limit) if nobody has; others as of `try_lock`.
+    ///
+    /// # Cancel safety
+    /// Dropped at any time: nothing stays held or queued.
+    pub fn try_permits(&self, name: impl AsRef<[u8]>, count: u32) -> TryLockBuilder<PermitGuard> {
+        TryLockBuilder::new(self.inner.clone(), permits(name, count))
     }
 
     /// Suspends the service: waits until nobody else holds anything of it, and keeps it so until the guard is resumed,
@@ -315,7 +428,15 @@ impl LockService {
 
     async fn inspect_at(&self, at: Look) -> Result<Inspection, InspectError> {
         match Inner::look(&self.inner, at).await? {
-            Seen::Lock { holder, waiters, more } => Ok(Inspection { holder, waiters, more }),
+            Seen::Lock { holders, more_holders, content, openers, waiters, more } => Ok(Inspection {
+                holder: holders.first().cloned(),
+                holders,
+                more_holders,
+                value: content.map(Versioned::from),
+                openers,
+                waiters,
+                more,
+            }),
             _ => Err(InspectError::Undecided),
         }
     }
@@ -450,8 +571,13 @@ impl LockService {
     }
 }
 
-fn one(name: impl AsRef<[u8]>) -> Result<Want, Unwanted> {
-    LockName::new(name.as_ref()).map(Want::Lock).map_err(Unwanted::Name)
+fn named(name: impl AsRef<[u8]>, want: impl FnOnce(LockName) -> Want) -> Result<Want, Unwanted> {
+    LockName::new(name.as_ref()).map(want).map_err(Unwanted::Name)
+}
+
+fn permits(name: impl AsRef<[u8]>, count: u32) -> Result<Want, Unwanted> {
+    let count = Permits::new(count).map_err(Unwanted::Permits)?;
+    named(name, |name| Want::Permits(name, count))
 }
 
 fn all(names: impl IntoIterator<Item: AsRef<[u8]>>) -> Result<Want, Unwanted> {

@@ -11,8 +11,10 @@ mod lock_builder;
 mod lock_error;
 mod lock_service;
 mod member;
+mod permit_guard;
 mod request;
 mod revocation;
+mod shared_value;
 mod suspend_guard;
 
 pub use crate::runtime::DataDirError;
@@ -25,14 +27,16 @@ pub use builder::{JoinError, MemberBuilder};
 pub use connection::{Connection, ConnectionState};
 pub use events::{Events, MemberEvent};
 pub use grantorship::{BecomeBuilder, BecomeError, Becoming};
-pub use guard::{ExtendError, Guard, LossWatch, Lost, ReleaseError};
+pub use guard::{ExtendError, Guard, LossWatch, Lost, ReleaseError, UpgradeError, Upgrading};
 pub use inspect::{HeldLocks, InspectError, Inspection, Position};
-pub use lock_builder::{LockBuilder, TryLockBuilder};
+pub use lock_builder::{LockBuilder, OpenBuilder, TryLockBuilder};
 pub use lock_error::{InvalidLease, LockError, TryLockError};
 pub use lock_service::{DestroyError, LockService};
 pub use member::{ForceError, LeaveError, Member, ServiceError};
+pub use permit_guard::{GiveBackError, PermitGuard};
 pub use request::{Grant, Locking, TryLocking};
 pub use revocation::{Revocation, RevokeBuilder, RevokeError, RevokeOutcome, Revoking};
+pub use shared_value::{SetError, SharedValue, Versioned};
 pub use suspend_guard::SuspendGuard;
 
 #[cfg(test)]

@@ -5,6 +5,8 @@ use super::guard::{Guard, Hold};
 use super::inspect::{InspectError, Position};
 use super::lock_error::{LockError, TryLockError};
 use super::lock_service::Inner;
+use super::permit_guard::PermitGuard;
+use super::shared_value::SharedValue;
 use super::suspend_guard::SuspendGuard;
 use crate::protocol::message::{Look, Seen};
 use crate::protocol::{Command, Metadata, Outcome, Owner, RequestId, Wait, Want};
@@ -17,7 +19,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-/// What a request is granted: a [`Guard`], a [`BatchGuard`] or a [`SuspendGuard`].
+/// What a request is granted: a [`Guard`], a [`BatchGuard`], a [`SuspendGuard`], a [`PermitGuard`] or a [`SharedValue`].
 pub trait Grant: sealed::Grant {}
 
 pub(super) mod sealed {
@@ -31,6 +33,8 @@ pub(super) mod sealed {
 impl Grant for Guard {}
 impl Grant for BatchGuard {}
 impl Grant for SuspendGuard {}
+impl Grant for PermitGuard {}
+impl Grant for SharedValue {}
 
 impl sealed::Grant for Guard {
     fn new(hold: Arc<Hold>) -> Self {
@@ -47,6 +51,18 @@ impl sealed::Grant for BatchGuard {
 impl sealed::Grant for SuspendGuard {
     fn new(hold: Arc<Hold>) -> Self {
         SuspendGuard::new(hold)
+    }
+}
+
+impl sealed::Grant for PermitGuard {
+    fn new(hold: Arc<Hold>) -> Self {
+        PermitGuard::new(hold)
+    }
+}
+
+impl sealed::Grant for SharedValue {
+    fn new(hold: Arc<Hold>) -> Self {
+        SharedValue::new(hold)
     }
 }
 
@@ -159,7 +175,9 @@ impl Request {
     fn start(&mut self) {
         let Asking { service, stage } = &self.asking;
         if let Stage::Unasked(_) = stage {
-            self.acquire = Acquire::begin(&service.meter, &service.name, &self.want);
+            // An object is no hold, and not measured as one.
+            self.acquire =
+                (!self.want.opens()).then(|| Acquire::begin(&service.meter, &service.name, &self.want)).flatten();
             let _entered = self.acquire.as_ref().map(|acquire| acquire.span().enter());
             self.asking.start();
         }
@@ -176,11 +194,13 @@ impl Request {
         drop(entered);
         if let Some(acquire) = &mut self.acquire {
             match &answer {
-                Ok(hold) => acquire.granted(hold.cell.token, hold.cell.since()),
+                Ok(hold) => acquire.granted(hold.cell.token(), hold.cell.since()),
                 Err(outcome) => acquire.refused(outcome),
             }
         }
-        if let Ok(hold) = &answer {
+        if let Ok(hold) = &answer
+            && !self.want.opens()
+        {
             hold.cell.begin(&service.meter);
         }
         Poll::Ready(answer)

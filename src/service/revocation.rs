@@ -132,7 +132,7 @@ impl Future for Revoking {
             Err(error) => return Poll::Ready(Err(error.take().expect("polled after it was ready").into())),
         };
         Poll::Ready(match ready!(Pin::new(asking).poll(context)) {
-            Err(Outcome::AskedBack { told, firm }) if !told.is_empty() => Ok(RevokeOutcome { told, firm }),
+            Err(Outcome::AskedBack { told, firm, more }) if !told.is_empty() => Ok(RevokeOutcome { told, firm, more }),
             Err(outcome) => Err(outcome.into()),
             Ok(_) => unreachable!("a question is not granted"),
         })
@@ -157,6 +157,8 @@ pub struct RevokeOutcome {
     pub told: Vec<HolderInfo>,
     /// Those who hold it beside them, and not [revocably](crate::LockBuilder::revocable).
     pub firm: Vec<HolderInfo>,
+    /// How many more have a share or permits of it, and were not asked: a few hundred are at a time.
+    pub more: u64,
 }
 
 /// Why [`revoke`](crate::LockService::revoke) told nobody, or [`force_revoke`](crate::LockService::force_revoke) took
@@ -214,7 +216,7 @@ impl From<Outcome> for RevokeError {
 
 impl std::fmt::Debug for Revocation {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Revocation").field("token", &self.cell.token).field("read", &self.read).finish_non_exhaustive()
+        f.debug_struct("Revocation").field("token", &self.cell.token()).field("read", &self.read).finish_non_exhaustive()
     }
 }
 

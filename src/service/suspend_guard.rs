@@ -92,7 +92,7 @@ impl SuspendGuard {
 
     /// The token as a number for logs, without a claim that the service is still suspended.
     pub fn token(&self) -> Token {
-        self.hold.cell.token
+        self.hold.cell.token()
     }
 
     /// The service's name.

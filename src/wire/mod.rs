@@ -29,4 +29,5 @@ pub use vote::{VoteError, read_vote, write_vote};
 /// - 1: frames without a checksum.
 /// - 2: a checksum behind each frame.
 /// - 3: transfers, suspensions, batches and questions.
-pub const PROTOCOL_VERSION: u16 = 3;
+/// - 4: shares, permits and objects.
+pub const PROTOCOL_VERSION: u16 = 4;

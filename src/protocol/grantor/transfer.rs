@@ -23,14 +23,17 @@ impl Grantor {
     pub(crate) fn on_table(
         &mut self,
         from: ProcessId,
-        holds: Vec<(ProcessId, HoldReport)>,
-        waits: Vec<(ProcessId, WaitReport)>,
+        objects: Vec<(LockName, Content)>,
+        (holds, waits): Contents,
         (view, last): (&View, bool),
         turn: &mut Turn,
     ) {
         let Some(setup) = &mut self.setup else { return };
         if setup.source != Some(from) {
             return;
+        }
+        for (name, content) in objects {
+            self.table.adopt(name, content);
         }
         for (process, hold) in holds {
             let (key, token, mut since) = ((process, hold.request), hold.token, turn.now.back(hold.held_for));
@@ -125,7 +128,20 @@ impl Grantor {
             all_waits.iter_mut().for_each(|(_, wait)| wait.metadata = Metadata::default());
         }
         let (mut holds, mut waits, mut bytes) = (Vec::new(), Vec::new(), 0);
-        let table = |holds, waits, last| Message::Table { service: service.clone(), epoch, holds, waits, last };
+        let part = |objects, holds, waits, last| {
+            let service = service.clone();
+            Message::Table { service, epoch, objects, holds, waits, last }
+        };
+        let mut objects = Vec::new();
+        for (name, content) in self.table.objects() {
+            bytes += content.weight(name);
+            objects.push((name.clone(), content.clone()));
+            if bytes >= turn.part_bytes {
+                bytes = 0;
+                turn.say(to, part(std::mem::take(&mut objects), Vec::new(), Vec::new(), false));
+            }
+        }
+        let mut table = |holds, waits, last| part(std::mem::take(&mut objects), holds, waits, last);
         for (process, hold) in all_holds {
             bytes += weight(&hold.want, &hold.metadata);
             holds.push((process, hold));
@@ -204,16 +220,25 @@ impl Grantor {
     pub(super) fn on_check(
         &mut self,
         from: ProcessId,
-        holds: Vec<HoldReport>,
-        waits: Vec<WaitReport>,
+        objects: Vec<(LockName, Content)>,
+        (holds, waits): (Vec<HoldReport>, Vec<WaitReport>),
         last: bool,
         turn: &mut Turn,
     ) {
         let Some(reported) = self.checking.get_mut(&from) else { return };
         reported.extend(holds.iter().map(|hold| hold.request));
         reported.extend(waits.iter().map(|wait| wait.request));
+        for (name, content) in objects {
+            // What the one before had told it last may have come after its word was over for that member.
+            let differs =
+                |known: &Content| (known.version, known.maybe_stale) != (content.version, content.maybe_stale);
+            if self.table.content(&name).is_some_and(differs) {
+                self.tell_value(from, &name, None, turn);
+            }
+        }
         for hold in holds {
             let key = (from, hold.request);
+            self.table.narrow(key, &hold.want);
             if !matches!(self.table.place(key), Some(Place::Holds(_))) {
                 // The one before had it in no table because it had lost against another.
                 self.table.end(key);
@@ -277,5 +302,5 @@ impl Grantor {
 }
 
 fn weight(want: &Want, metadata: &Metadata) -> usize {
-    96 + want.names().iter().map(|name| 16 + name.as_bytes().len()).sum::<usize>() + metadata.as_bytes().len()
+    96 + want.weight() + metadata.as_bytes().len()
 }

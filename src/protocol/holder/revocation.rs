@@ -26,6 +26,8 @@ pub(super) struct Revoking {
     stage: Stage,
     told: Vec<HolderInfo>,
     firm: Vec<HolderInfo>,
+    /// How many more hold it than a grantor lists.
+    more: u64,
 }
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -45,17 +47,25 @@ impl Revoking {
                 (holder.name, None, Stage::Asking(whom))
             }
         };
-        Revoking { name, says, stage, told: Vec::new(), firm: Vec::new() }
+        Revoking { name, says, stage, told: Vec::new(), firm: Vec::new(), more: 0 }
     }
 
-    pub(super) fn wants_grantor(&self) -> bool {
+    /// Whether a grantor has to say who holds it.
+    pub(super) fn looks(&self) -> bool {
         matches!(self.stage, Stage::Looking(_))
     }
 
-    /// What the grantor is to look at, and in which epoch it was asked to.
-    pub(super) fn look(&mut self) -> Option<(Look, &mut Option<Epoch>)> {
-        let Stage::Looking(asked) = &mut self.stage else { return None };
-        Some((self.name.clone().map_or(Look::Suspension, Look::Lock), asked))
+    /// In which epoch a grantor was asked who holds it; `None`: that is known.
+    pub(super) fn asked(&mut self) -> Option<&mut Option<Epoch>> {
+        match &mut self.stage {
+            Stage::Looking(asked) => Some(asked),
+            Stage::Asking(_) => None,
+        }
+    }
+
+    /// At what a grantor is to look.
+    pub(super) fn at(&self) -> Look {
+        self.name.clone().map_or(Look::Suspension, Look::Lock)
     }
 
     /// Begins to look, once more: who holds may be another by now.
@@ -85,7 +95,7 @@ impl Revoking {
     /// What the asker hears, if everybody has answered.
     fn outcome(&self) -> Option<Outcome> {
         let Stage::Asking(whom) = &self.stage else { return None };
-        whom.is_empty().then(|| Outcome::AskedBack { told: self.told.clone(), firm: self.firm.clone() })
+        whom.is_empty().then(|| Outcome::AskedBack { told: self.told.clone(), firm: self.firm.clone(), more: self.more })
     }
 }
 
@@ -128,11 +138,11 @@ impl Holder {
         turn: &mut Turn,
     ) {
         let Some(service) = self.services.get(&request).cloned() else { return };
-        let Some(revoking) = self.revoking(request).filter(|revoking| revoking.wants_grantor()) else { return };
-        let holders = match seen {
-            Seen::Lock { holder, .. } => Vec::from_iter(holder),
+        let Some(revoking) = self.revoking(request).filter(|revoking| revoking.looks()) else { return };
+        let (holders, more) = match seen {
+            Seen::Lock { holders, more_holders, .. } => (holders, more_holders),
             Seen::Undecided => return self.postpone(request, turn),
-            _ => Vec::new(),
+            _ => (Vec::new(), 0),
         };
         // The grantor is a view behind, or ahead: one of us will know better in a while.
         if holders.iter().any(|holder| !is_there(holder.process)) {
@@ -141,6 +151,7 @@ impl Holder {
         }
         let whom = holders.into_iter().map(|holder| ((holder.process, holder.token), holder));
         revoking.stage = Stage::Asking(whom.collect());
+        revoking.more = more;
         revoking.say(&service, request, turn);
         self.finish(request, turn);
     }
@@ -162,7 +173,7 @@ impl Holder {
             Heard::Over => {}
             Heard::Taken => return self.answer_errand(request, Outcome::TakenBack, turn),
             Heard::Untold => return self.answer_errand(request, Outcome::Untold, turn),
-            Heard::NotYet => {
+            Heard::Again => {
                 if revoking.says.is_some() {
                     revoking.begin();
                 } else {
@@ -229,9 +240,13 @@ impl Holder {
     ) -> Heard {
         let Some(session) = self.sessions.get_mut(service) else { return Heard::Over };
         let Some((&request, entry)) = session.requests.iter_mut().find(|(_, entry)| entry.holds_with(token)) else {
-            // The grant may be on its way, or wait here for the member's lease.
-            let waits = |entry: &Request| !matches!(entry.state, State::Held { .. }) && entry.wants(name);
-            return if session.requests.values().any(waits) { Heard::NotYet } else { Heard::Over };
+            // A grant, or that a share became the lock, may be on its way. What has a higher token may be what is meant.
+            let may_be_meant = |entry: &Request| match entry.state {
+                State::Held { token: own, .. } if own > token => says.is_some(),
+                _ => true,
+            };
+            let again = session.requests.values().any(|entry| entry.wants(name) && may_be_meant(entry));
+            return if again { Heard::Again } else { Heard::Over };
         };
         let Some(asked) = &mut entry.revocable else { return Heard::Firm };
         match says {
@@ -258,12 +273,12 @@ impl Request {
     fn holds_with(&self, token: Token) -> bool {
         let State::Held { token: first, .. } = self.state else { return false };
         let tokens = first.sequence()..first.sequence().saturating_add(self.want.tokens());
-        token.view() == first.view() && tokens.contains(&token.sequence())
+        !self.want.opens() && token.view() == first.view() && tokens.contains(&token.sequence())
     }
 
     fn wants(&self, name: Option<&LockName>) -> bool {
         match name {
-            Some(name) => self.want.names().contains(name),
+            Some(name) => !self.want.opens() && self.want.names().contains(name),
             None => self.want == Want::Suspension,
         }
     }

@@ -1,6 +1,6 @@
 //! Naming grantors, asking them, and telling a new elder about them.
 
-use super::super::message::WaitReport;
+use super::super::message::{Refusal, WaitReport};
 use super::*;
 
 impl Node {
@@ -270,6 +270,33 @@ impl Node {
             let instead = self.grantor_after(&service, epoch, turn.me);
             turn.say(from, Message::NotGrantor { service, epoch, request, instead });
         }
+    }
+
+    /// The grantor here that somebody asked something of, in that term or a later one; or else he is told where to ask, or
+    /// that it cannot be said yet.
+    pub(super) fn asked_of(
+        &mut self,
+        from: ProcessId,
+        (service, epoch): (&ServiceName, Epoch),
+        request: RequestId,
+        turn: &mut Turn,
+    ) -> Option<&mut Grantor> {
+        if self.grantors.get(service).is_none_or(|grantor| grantor.epoch() < epoch) {
+            let service = service.clone();
+            let is_early = self.holder.newest(&service).is_none_or(|newest| newest < epoch);
+            turn.say(
+                from,
+                if is_early && self.stage == Stage::Member {
+                    // Named, perhaps, and the word is still on its way.
+                    Message::Refuse { service, epoch, request, refusal: Refusal::Undecided }
+                } else {
+                    let instead = self.grantor_after(&service, epoch, turn.me);
+                    Message::NotGrantor { service, epoch, request, instead }
+                },
+            );
+            return None;
+        }
+        self.grantors.get_mut(service)
     }
 
     /// The elder says who grants: those who asked us in vain are told to ask there.

@@ -170,7 +170,7 @@ fn messages() -> Vec<Message> {
         token,
         says,
     }));
-    let heard = [Heard::Told, Heard::Taken, Heard::Untold, Heard::Firm, Heard::NotYet, Heard::Over];
+    let heard = [Heard::Told, Heard::Taken, Heard::Untold, Heard::Firm, Heard::Again, Heard::Over];
     messages.extend(heard.map(|heard| Message::AskedBack { request, token, heard }));
     messages
 }

@@ -21,11 +21,12 @@ fn says(text: &str) -> Option<Metadata> {
 /// Who has the lock `x`.
 fn holder(process: ProcessId, n: u32) -> HolderInfo {
     let (metadata, held_for) = (Metadata::default(), Duration::ZERO);
-    HolderInfo { name: Some(lock_name("x")), process, token: token(n), metadata, held_for }
+    HolderInfo { name: Some(lock_name("x")), process, token: token(n), mode: Mode::Lock, metadata, held_for }
 }
 
 fn seen(holder: Option<HolderInfo>) -> Seen {
-    Seen::Lock { holder, waiters: Vec::new(), more: 0 }
+    let (holders, waiters) = (Vec::from_iter(holder), Vec::new());
+    Seen::Lock { holders, more_holders: 0, content: None, openers: 0, waiters, more: 0 }
 }
 
 /// What the holder of a node does, and what comes of it.
@@ -75,7 +76,7 @@ fn answer(outcome: Outcome) -> Vec<Output> {
 }
 
 fn told(told: &[HolderInfo], firm: &[HolderInfo]) -> Vec<Output> {
-    answer(Outcome::AskedBack { told: told.to_vec(), firm: firm.to_vec() })
+    answer(Outcome::AskedBack { told: told.to_vec(), firm: firm.to_vec(), more: 0 })
 }
 
 /// A member that has asked the grantor Ann who holds `x`.
@@ -158,14 +159,14 @@ fn of_a_holder_that_leaves_the_view_nothing_is_wanted_any_more() {
 fn who_has_not_begun_to_hold_yet_is_asked_again() {
     let mut node = asker();
     sees(&mut node, seen(Some(holder(BOB, 5))));
-    assert_eq!(hears(&mut node, BOB, 5, Heard::NotYet).out, []);
+    assert_eq!(hears(&mut node, BOB, 5, Heard::Again).out, []);
     let due = node.holder.deadline().expect("it asks again");
     let mail = node.turn(due, &mut Vec::new(), |node, turn| node.holder.on_timer(turn));
     assert_eq!(Vec::from(mail), [look(ANN, EPOCH)], "another may hold by now");
 
     let mut node = with_two_more();
     assert_eq!(revoke(&mut node, Revoke::Take(holder(BOB, 5)), Wait::Forever).mail, [ask_back(BOB, 5, None)]);
-    assert_eq!(hears(&mut node, BOB, 5, Heard::NotYet).out, []);
+    assert_eq!(hears(&mut node, BOB, 5, Heard::Again).out, []);
     let due = node.holder.deadline().expect("it asks again");
     let mail = node.turn(due, &mut Vec::new(), |node, turn| node.holder.on_timer(turn));
     assert_eq!(Vec::from(mail), [ask_back(BOB, 5, None)]);
@@ -237,10 +238,13 @@ fn a_holder_is_told_once_of_each_request() {
 #[test]
 fn a_hold_that_has_not_begun_cannot_be_told_of_it_yet() {
     let mut node = waiter(true);
-    assert_eq!(heard(&bob_asks(&mut node, 1, 5, says(""))), Heard::NotYet, "the grant is on its way");
+    assert_eq!(heard(&bob_asks(&mut node, 1, 5, says(""))), Heard::Again, "the grant is on its way");
     granted(&mut node, 5);
-    assert_eq!(heard(&bob_asks(&mut node, 2, 4, says(""))), Heard::Over, "that was the hold before");
-    assert_eq!(heard(&bob_asks(&mut node, 3, 5, says(""))), Heard::Told);
+    assert_eq!(heard(&bob_asks(&mut node, 2, 5, says(""))), Heard::Told);
+    // A share may have become the lock, or be about to.
+    assert_eq!(heard(&bob_asks(&mut node, 3, 4, says(""))), Heard::Again, "it has another token by now");
+    assert_eq!(heard(&bob_asks(&mut node, 4, 4, None)), Heard::Over, "nobody takes what it does not name");
+    assert_eq!(heard(&bob_asks(&mut node, 5, 6, None)), Heard::Again, "another token is on its way");
 }
 
 #[test]

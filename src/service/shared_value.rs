@@ -1,0 +1,219 @@
+//! `SharedValue`: an object that this member has open.
+
+use super::guard::{Hold, Lost};
+use super::request::Asking;
+use crate::protocol::{Command, Content, InvalidValue, LostReason, Outcome, Token, Value};
+use std::sync::Arc;
+
+/// A small value that all members of a service see who have it open, from [`open`](crate::LockService::open). It lives
+/// as long as one of them has.
+///
+/// Each write has a version, a fencing token: versions rise, whoever grants. All who have it open are told of each change,
+/// so reading asks nobody: [`get`](SharedValue::get) is what this member has heard last. A write that was answered has
+/// been heard here.
+///
+/// It is no lock, and hangs on no lease: it stays open, with what was heard last, while the member is cut off or
+/// suspended. It is lost when the cluster goes on without the member, when the member leaves, or when the service is
+/// destroyed here.
+///
+/// Clones share one opening, which ends with the last of them.
+///
+/// Curator: `SharedValue`, which keeps its value on a server. OpenVMS and the Linux DLM: the lock value block.
+#[derive(Clone)]
+#[must_use = "the object is closed as soon as the last clone is dropped"]
+#[clippy::has_significant_drop]
+pub struct SharedValue {
+    hold: Arc<Hold>,
+}
+
+/// A value with its version.
+#[derive(Clone, PartialEq, Eq, Debug, serde::Serialize)]
+#[non_exhaustive]
+pub struct Versioned {
+    /// The value: up to 1024 bytes.
+    pub value: Arc<[u8]>,
+    /// The token with which it was written. A resource that has seen it refuses older ones.
+    pub version: Token,
+    /// The grantor died since it was written, and was recovered from those who live: this is the highest version that one
+    /// of them had heard, and a later one may be lost. Writing it again ends that.
+    pub maybe_stale: bool,
+}
+
+impl From<Content> for Versioned {
+    fn from(content: Content) -> Self {
+        let Content { value, version, maybe_stale, .. } = content;
+        Versioned { value: value.share(), version, maybe_stale }
+    }
+}
+
+impl SharedValue {
+    pub(super) fn new(hold: Arc<Hold>) -> Self {
+        SharedValue { hold }
+    }
+
+    /// What this member has heard last. No message; old news when others write.
+    ///
+    /// # Errors
+    /// [`Lost`] with the reason, for good.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let member = elderlock::Member::local().await?;
+    /// let settings = member.lock_service("settings").await?;
+    /// let colour = settings.open("colour", "red").await?;
+    /// assert_eq!(&*colour.get()?.value, b"red");
+    /// # Ok(()) }
+    /// ```
+    pub fn get(&self) -> Result<Versioned, Lost> {
+        self.hold.fence()?;
+        let reason = LostReason::Left;
+        self.hold.cell.content().map(Versioned::from).ok_or(Lost { reason })
+    }
+
+    /// Writes, whatever was there. Returns the new version.
+    ///
+    /// When the grantor changes meanwhile the next one is asked, and the value is written once.
+    ///
+    /// # Errors
+    /// [`SetError`]. If it is lost meanwhile it may have been written; else nothing was.
+    ///
+    /// # Cancel safety
+    /// Dropped before the first poll nothing is written. Dropped later it may be written all the same, once.
+    ///
+    /// Curator: `SharedValue.setValue`.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let member = elderlock::Member::local().await?;
+    /// let settings = member.lock_service("settings").await?;
+    /// let colour = settings.open("colour", "red").await?;
+    /// let version = colour.set("green").await?;
+    /// let seen = colour.get()?;
+    /// assert_eq!((&*seen.value, seen.version), (&b"green"[..], version));
+    /// # Ok(()) }
+    /// ```
+    pub async fn set(&self, value: impl AsRef<[u8]>) -> Result<Token, SetError> {
+        let value = Value::new(value.as_ref())?;
+        self.write(value, None).await
+    }
+
+    /// Writes if the version is `version`. Returns the new one.
+    ///
+    /// When the grantor dies meanwhile the next one is asked. If one of those who live has heard of this write, it was
+    /// made; if none has, it is made now, or refused if somebody else was first. It is never made twice.
+    ///
+    /// # Errors
+    /// [`SetError::Changed`] with what is there instead; others as of [`set`](SharedValue::set).
+    ///
+    /// # Cancel safety
+    /// As of [`set`](SharedValue::set).
+    ///
+    /// Curator: `SharedValue.trySetValue`.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use elderlock::SetError;
+    /// let member = elderlock::Member::local().await?;
+    /// let settings = member.lock_service("settings").await?;
+    /// let colour = settings.open("colour", "red").await?;
+    /// let first = colour.get()?.version;
+    /// let second = colour.compare_and_set(first, "green").await?;
+    /// match colour.compare_and_set(first, "blue").await {
+    ///     Err(SetError::Changed(seen)) => assert_eq!(seen.version, second),
+    ///     other => panic!("{other:?}"),
+    /// }
+    /// # Ok(()) }
+    /// ```
+    pub async fn compare_and_set(&self, version: Token, value: impl AsRef<[u8]>) -> Result<Token, SetError> {
+        let value = Value::new(value.as_ref())?;
+        self.write(value, Some(version)).await
+    }
+
+    async fn write(&self, value: Value, expect: Option<Token>) -> Result<Token, SetError> {
+        self.hold.fence().map_err(SetError::Lost)?;
+        let open = self.hold.cell.request;
+        let asking =
+            Asking::new(self.hold.service.clone(), move |request| Command::Write { request, open, value, expect });
+        match asking.await {
+            Err(Outcome::Written(version)) => Ok(version),
+            Err(Outcome::Changed(content)) => Err(SetError::Changed(content.into())),
+            Err(Outcome::Busy) => Err(SetError::Busy),
+            Err(Outcome::Closed(reason)) => Err(SetError::Lost(Lost { reason })),
+            _ => Err(SetError::Lost(self.hold.fence().err().unwrap_or(Lost { reason: LostReason::Superseded }))),
+        }
+    }
+
+    /// Completes when the version that was heard here is another than `since`, with what was heard last: versions in
+    /// between may be missed.
+    ///
+    /// # Errors
+    /// [`Lost`] with the reason, for good.
+    ///
+    /// # Cancel safety
+    /// Dropping the future changes nothing; the next call sees what has changed since.
+    ///
+    /// Curator: `SharedValueListener`.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let member = elderlock::Member::local().await?;
+    /// let settings = member.lock_service("settings").await?;
+    /// let colour = settings.open("colour", "red").await?;
+    /// let first = colour.get()?.version;
+    /// colour.set("green").await?;
+    /// assert_eq!(&*colour.changed(first).await?.value, b"green");
+    /// # Ok(()) }
+    /// ```
+    pub async fn changed(&self, since: Token) -> Result<Versioned, Lost> {
+        self.hold.cell.changed(since).await.map(Versioned::from).map_err(|reason| Lost { reason })
+    }
+
+    /// Completes when the object is lost here, with the reason; never while it is open.
+    ///
+    /// # Cancel safety
+    /// Dropping the future changes nothing; a loss in between is told by the next call.
+    pub async fn lost(&self) -> LostReason {
+        self.hold.cell.lost().await
+    }
+
+    /// The object's name.
+    pub fn name(&self) -> &[u8] {
+        self.hold.want.names().first().map_or(&[], |name| name.as_bytes())
+    }
+
+    /// The service's name.
+    pub fn service(&self) -> &str {
+        self.hold.service.name.as_str()
+    }
+}
+
+impl std::fmt::Debug for SharedValue {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("SharedValue").field("hold", &self.hold.want).field("seen", &self.get()).finish_non_exhaustive()
+    }
+}
+
+/// Why nothing was written, or nobody can say.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SetError {
+    /// The value is too long. Nothing was asked.
+    #[error(transparent)]
+    InvalidValue(#[from] InvalidValue),
+    /// Somebody else has written: this is there now. Nothing was written.
+    #[error("the value has changed: its version is {}", .0.version)]
+    Changed(Versioned),
+    /// Too many requests of this member wait already. Nothing was asked; try again later.
+    #[error("too many requests are waiting already")]
+    Busy,
+    /// The object is open here no more. If it was lost during the call the value may have been written.
+    #[error("the value is open here no more: {0}")]
+    Lost(Lost),
+}
+
+impl SetError {
+    /// Whether the object is open here no more.
+    pub fn is_lost(&self) -> bool {
+        matches!(self, SetError::Lost(_))
+    }
+}
