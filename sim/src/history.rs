@@ -1,7 +1,7 @@
 //! What the clients of a World asked for and what came of it.
 
 use elderlock::protocol::{
-    LockName, Look, LostReason, Metadata, Outcome, Owner, ProcessId, RequestId, ServiceName, Time, Token, Wait, Want,
+    LockName, Look, LostReason, Metadata, Outcome, Owner, ProcessId, RequestId, Revoke, ServiceName, Time, Token, Wait, Want,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -20,6 +20,8 @@ pub enum Deed {
     Destroy,
     /// To know.
     Look(Look),
+    /// To have a hold back.
+    Revoke(Revoke),
 }
 
 /// One request of one client: its handle is its place in [`History::calls`].

@@ -52,6 +52,8 @@ pub enum Deed {
     Destroy,
     /// To know something.
     See,
+    /// To have a hold back.
+    Revoke,
 }
 
 /// What happened.

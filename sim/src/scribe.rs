@@ -178,6 +178,7 @@ impl World {
                 history::Deed::Become => Deed::Become,
                 history::Deed::Destroy => Deed::Destroy,
                 history::Deed::Look(_) => Deed::See,
+                history::Deed::Revoke(_) => Deed::Revoke,
             },
             names: call
                 .keys
@@ -411,6 +412,7 @@ fn lost(reason: LostReason) -> &'static str {
         LostReason::Superseded => "superseded",
         LostReason::Left => "left",
         LostReason::Destroyed => "destroyed",
+        LostReason::Revoked => "revoked",
         _ => "other",
     }
 }

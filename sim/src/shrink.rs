@@ -139,7 +139,8 @@ fn with_remarks<'a>(steps: &[(u64, Step)], remarks: impl Iterator<Item = &'a (u6
     all
 }
 
-/// Counts the calls that are left from 0. A look at the place of a call that is left out meant nothing, and goes.
+/// Counts the calls that are left from 0. A look at the place of a call that is left out meant nothing, and goes; so
+/// does the taking away of what such a call was told of.
 fn rename(steps: &mut Vec<(u64, Step)>) {
     let mut names = BTreeMap::new();
     for (_, step) in steps.iter_mut() {
@@ -149,7 +150,7 @@ fn rename(steps: &mut Vec<(u64, Step)>) {
         }
     }
     steps.retain_mut(|(_, step)| match step {
-        Step::Ask { wanted: Wanted::SeePlace(of), .. } => match names.get(of) {
+        Step::Ask { wanted: Wanted::SeePlace(of) | Wanted::TakeBack(of), .. } => match names.get(of) {
             Some(name) => {
                 *of = *name;
                 true

@@ -10,7 +10,9 @@ use crate::kind::kind;
 use crate::network::{Narrow, Weather};
 use crate::rule::{Flight, RuleId};
 use crate::world::World;
-use elderlock::protocol::{Batch, Hint, LockName, Look, Metadata, Owner, Token, Wait, Want};
+use elderlock::protocol::{
+    Batch, Hint, LockName, Look, Metadata, Outcome, Owner, Revoke, Seen, Token, Wait, Want,
+};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -178,6 +180,10 @@ pub enum Wanted {
     SeePlace(usize),
     /// To know what is held.
     SeeHeld,
+    /// That whoever has the lock is told that it is wanted back.
+    AskBack(String),
+    /// That the hold is taken away of which a call was told first: it asked who holds, or asked for it back.
+    TakeBack(usize),
 }
 
 impl Wanted {
@@ -202,6 +208,15 @@ impl Wanted {
             Wanted::SeeSuspension => Deed::Look(Look::Suspension),
             Wanted::SeePlace(call) => Deed::Look(Look::Place(world.call(world.named(*call)?).request)),
             Wanted::SeeHeld => Deed::Look(Look::Held(None)),
+            Wanted::AskBack(name) => {
+                Deed::Revoke(Revoke::Ask { name: Some(lock(name)?), metadata: Metadata::default() })
+            }
+            Wanted::TakeBack(call) => match world.outcome(world.named(*call)?)? {
+                Outcome::AskedBack { told: holders, .. } | Outcome::Seen(Seen::Lock { holders, .. }) => {
+                    Deed::Revoke(Revoke::Take(holders.first()?.clone()))
+                }
+                _ => return None,
+            },
         })
     }
 }

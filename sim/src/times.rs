@@ -119,7 +119,7 @@ impl Timed {
                     let part = match deed {
                         Deed::Lock => Part::Locks(names),
                         Deed::Suspend => Part::All,
-                        Deed::Become | Deed::Destroy | Deed::See => continue,
+                        Deed::Become | Deed::Destroy | Deed::See | Deed::Revoke => continue,
                     };
                     asked.insert(*call, (line.at, service, part));
                     let service = services.entry(service).or_default();

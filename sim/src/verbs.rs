@@ -101,12 +101,14 @@ impl World {
         let keys: Vec<Key> = match &deed {
             Deed::Hold(Want::Suspension) => vec![(service.clone(), None)],
             Deed::Hold(want) => want.names().iter().map(|name| (service.clone(), Some(name.clone()))).collect(),
-            Deed::Become | Deed::Destroy | Deed::Look(_) => Vec::new(),
+            Deed::Become | Deed::Destroy | Deed::Look(_) | Deed::Revoke(_) => Vec::new(),
         };
         // What is no lock knows no other limits, and is not held.
         let (wait, lease) = match deed {
             Deed::Hold(_) => (wait, lease),
             Deed::Become => (wait, None),
+            // Its shortest wait is longer than that of others.
+            Deed::Revoke(_) => (if wait == Wait::Try { Wait::Forever } else { wait }, None),
             Deed::Destroy => (Wait::Forever, None),
             Deed::Look(_) => (Wait::Try, None),
         };
@@ -144,11 +146,12 @@ impl World {
             member,
             Input::Command(match deed {
                 Deed::Hold(want) => {
-                    Command::Lock { request, service, want, owner, wait, lease, revocable: false, metadata }
+                    Command::Lock { request, service, want, owner, wait, lease, revocable: true, metadata }
                 }
                 Deed::Become => Command::Become { request, service, wait },
                 Deed::Destroy => Command::Destroy { request, service },
                 Deed::Look(at) => Command::Look { request, service, at },
+                Deed::Revoke(what) => Command::Revoke { request, service, what, wait },
             }),
         );
         ask

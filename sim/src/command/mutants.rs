@@ -114,6 +114,8 @@ mod hunt {
             Mutant::DestroyedAtOnce | Mutant::SettleElsewhere | Mutant::SettleBlindly => &["destroyed_is_over"],
             Mutant::SeeBeforeActing | Mutant::SeeWaitersBackwards => &["what_is_seen_is_so"],
             Mutant::CallItHeard => &["who_leaves_has_left"],
+            Mutant::TakeUntold => &["told_before_taken"],
+            Mutant::TakeUnheard => &["exclusive_by_lease", "holds_survive", "tokens_rise"],
             Mutant::RenewTheDeaf | Mutant::ReviveTheDeaf | Mutant::KeepTheDeaf => &["converges_after_heal"],
             Mutant::StayThoughExpelled | Mutant::YieldForEver => &["converges_after_heal"],
             Mutant::FoundWithoutAll => &["one_lineage"],

@@ -26,6 +26,7 @@ pub mod suspension_is_exclusive;
 pub mod token_belongs_to_one_hold;
 pub mod tokens_rise;
 pub mod told_before_regrant;
+pub mod told_before_taken;
 pub mod views_agree;
 pub mod what_is_seen_is_so;
 
@@ -61,6 +62,11 @@ pub enum Fact<'a> {
         ask: Ask,
         /// Why.
         reason: LostReason,
+    },
+    /// A process tells a holder that its hold is wanted back.
+    Wanted {
+        /// The request that holds.
+        ask: Ask,
     },
     /// An event of a process.
     Event {
@@ -100,7 +106,7 @@ impl Fact<'_> {
     /// The request that it is about.
     fn ask(&self) -> Option<Ask> {
         match self {
-            Fact::Answers { ask, .. } | Fact::Answered { ask } | Fact::Loses { ask, .. } => Some(*ask),
+            Fact::Answers { ask, .. } | Fact::Answered { ask } | Fact::Loses { ask, .. } | Fact::Wanted { ask } => Some(*ask),
             _ => None,
         }
     }
@@ -256,6 +262,7 @@ fn all() -> Vec<Box<dyn Invariant>> {
         Box::new(suspension_is_exclusive::SuspensionIsExclusive::default()),
         Box::new(batch_is_atomic::BatchIsAtomic::default()),
         Box::new(told_before_regrant::ToldBeforeRegrant::default()),
+        Box::new(told_before_taken::ToldBeforeTaken::default()),
         Box::new(holds_survive::HoldsSurvive::default()),
         Box::new(recovered_table_is_the_union::RecoveredTableIsTheUnion::default()),
         Box::new(last_young_turk_wins::LastYoungTurkWins::default()),

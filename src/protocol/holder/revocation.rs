@@ -259,9 +259,13 @@ impl Holder {
             }
             None if asked.is_empty() && !planted!(turn.mutant, TakeUntold) => Heard::Untold,
             None => {
-                if !planted!(turn.mutant, TakeUnheard) {
-                    turn.out.push(Output::Lost { request, reason: LostReason::Revoked });
+                if planted!(turn.mutant, TakeUnheard) {
+                    let grantor = session.grantor.map(|(process, _)| process);
+                    let done = Message::Done { service: service.clone(), request };
+                    grantor.into_iter().for_each(|grantor| turn.say(grantor, done.clone()));
+                    return Heard::Taken;
                 }
+                turn.out.push(Output::Lost { request, reason: LostReason::Revoked });
                 self.end(request, turn);
                 Heard::Taken
             }
