@@ -70,5 +70,7 @@ pub const KINDS: &[&str] = &[
     "Unsettled",
     "Look",
     "Seen",
+    "AskBack",
+    "AskedBack",
     "Ack",
 ];
