@@ -357,10 +357,10 @@ fn what_the_grantor_sees_can_be_read_from_anywhere() {
     let name = elderlock::protocol::LockName::new(b"x").expect("a good name");
     for place in order.clone() {
         let look = w.look(place, "s", Look::Lock(name.clone()));
-        let Outcome::Seen(Seen::Lock { holder, waiters, more }) = answered(&mut w, look) else {
+        let Outcome::Seen(Seen::Lock { holders, waiters, more, .. }) = answered(&mut w, look) else {
             panic!("{:?}", w.outcome(look))
         };
-        let holder = holder.expect("somebody holds it");
+        let holder = holders.first().expect("somebody holds it");
         assert_eq!((holder.process, Some(holder.token)), (w.process(order[0]), w.token(held)));
         let who: Vec<_> = waiters.iter().map(|waiter| waiter.process).collect();
         assert_eq!((who, more), (vec![w.process(order[3]), w.process(order[2])], 0));

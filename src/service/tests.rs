@@ -6,6 +6,7 @@
 mod awaits;
 mod geode;
 mod network;
+mod objects;
 mod rejoin;
 mod standing;
 #[cfg(elderlock_shuttle)]

@@ -11,7 +11,7 @@ use super::{Count, Fact, Invariant, Kept, Verdict, stretched};
 use crate::history::{Ask, Call, Deed, Key, lock_name};
 use crate::world::World;
 use elderlock::protocol::{
-    Event, HolderInfo, Look, Message, Outcome, Packet, ProcessId, RequestId, Seen, WaiterInfo, Want,
+    Event, HolderInfo, Look, Message, Mode, Outcome, Packet, ProcessId, RequestId, Seen, WaiterInfo, Want,
 };
 use std::collections::BTreeSet;
 
@@ -34,14 +34,14 @@ impl WhatIsSeenIsSo {
         let Deed::Look(at) = &call.deed else { return Ok(()) };
         let service = &call.service;
         match (at, seen) {
-            (Look::Lock(name), Seen::Lock { holder, waiters, .. }) => {
+            (Look::Lock(name), Seen::Lock { holders, waiters, .. }) => {
                 let key = (service.clone(), Some(name.clone()));
-                self.check_holders(world, place, std::slice::from_ref(&key), holder.as_slice())?;
+                self.check_holders(world, place, std::slice::from_ref(&key), holders)?;
                 self.check_waiters(world, place, &key, waiters)
             }
-            (Look::Suspension, Seen::Lock { holder, waiters, .. }) => {
+            (Look::Suspension, Seen::Lock { holders, waiters, .. }) => {
                 let key = (service.clone(), None);
-                self.check_holders(world, place, std::slice::from_ref(&key), holder.as_slice())?;
+                self.check_holders(world, place, std::slice::from_ref(&key), holders)?;
                 self.check_waiters(world, place, &key, waiters)
             }
             (Look::Held(None), Seen::Held { holders, last }) => {
@@ -100,7 +100,7 @@ impl WhatIsSeenIsSo {
         self.lock = Some(key.clone());
         for waiter in waiters {
             let wants = |want: &Want| match &key.1 {
-                _ if waiter.suspends => *want == Want::Suspension,
+                _ if waiter.mode == Mode::Suspension => *want == Want::Suspension,
                 Some(name) => want.names().contains(name),
                 None => false,
             };

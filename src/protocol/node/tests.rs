@@ -101,8 +101,8 @@ fn revoke(n: u32) -> Message {
 fn of_two_members_that_claim_one_lock_the_one_with_the_lower_token_is_told() {
     for (first, second) in [(30, 40), (40, 30)] {
         let revoked = revoked(Origin::Everyone, |grantor, _, turn| {
-            grantor.on_report(ANN, vec![hold("x", first), hold("y", 1)], Vec::new(), true, turn);
-            grantor.on_report(BOB, vec![hold("x", second), hold("z", 2)], Vec::new(), true, turn);
+            grantor.on_report(ANN, Vec::new(), (vec![hold("x", first), hold("y", 1)], Vec::new()), true, turn);
+            grantor.on_report(BOB, Vec::new(), (vec![hold("x", second), hold("z", 2)], Vec::new()), true, turn);
         });
         let loser = if first == 30 { ANN } else { BOB };
         assert_eq!(revoked, [(loser, revoke(30))]);
@@ -113,9 +113,10 @@ fn of_two_members_that_claim_one_lock_the_one_with_the_lower_token_is_told() {
 #[test]
 fn who_claims_a_lock_that_is_another_ones_in_the_table_is_told() {
     let revoked = revoked(Origin::Predecessor(BOB), |grantor, view, turn| {
-        grantor.on_table(BOB, vec![(ANN, hold("x", 40)), (BOB, hold("y", 41))], Vec::new(), (view, true), turn);
-        grantor.on_report(ANN, vec![hold("x", 40)], Vec::new(), true, turn);
-        grantor.on_report(BOB, vec![hold("x", 30), hold("y", 41)], Vec::new(), true, turn);
+        let table = (vec![(ANN, hold("x", 40)), (BOB, hold("y", 41))], Vec::new());
+        grantor.on_table(BOB, Vec::new(), table, (view, true), turn);
+        grantor.on_report(ANN, Vec::new(), (vec![hold("x", 40)], Vec::new()), true, turn);
+        grantor.on_report(BOB, Vec::new(), (vec![hold("x", 30), hold("y", 41)], Vec::new()), true, turn);
     });
     assert_eq!(revoked, [(BOB, revoke(30))]);
 }

@@ -1,6 +1,6 @@
 //! The rules one by one, then all of them against a model that knows no shortcuts.
 
-use super::super::id::Batch;
+use super::super::id::{Batch, Mode, Permits};
 use super::*;
 use std::time::Duration;
 
@@ -122,7 +122,7 @@ impl Story {
     fn place(&self, key: Key) -> Option<(u64, u64, Option<ProcessId>)> {
         match self.table.look(key.0, &Look::Place(key.1), NOW) {
             Seen::Place { before, holds, suspension } => {
-                assert!(suspension.iter().all(|suspender| suspender.suspends));
+                assert!(suspension.iter().all(|suspender| suspender.mode == Mode::Suspension));
                 Some((before, holds, suspension.map(|suspender| suspender.process)))
             }
             seen => {
@@ -138,6 +138,9 @@ impl Table {
     fn check(&self) {
         let mut bare = Table::new(self.epoch);
         (bare.arrivals, bare.passes) = (self.arrivals, self.passes);
+        for (name, Object { content, .. }) in &self.objects {
+            bare.adopt(name.clone(), content.clone());
+        }
         for (key, Request { entry, state }) in self.all() {
             match state {
                 State::Holds { token, since } => bare.hold(key, entry.clone(), *token, *since),
@@ -150,8 +153,12 @@ impl Table {
                 waits.push(((*ticket, key), entry));
                 let misses = |name: &&LockName| {
                     let is_first = self.head(name) == Some((*ticket, key));
-                    !is_first || self.held.contains_key(*name)
+                    !is_first || !self.fits(name, &entry.want)
                 };
+                if entry.want.opens() {
+                    assert!(self.opening.contains(&(*ticket, key)));
+                    continue;
+                }
                 assert_eq!(*missing as usize, entry.want.names().iter().filter(misses).count(), "{key:?}");
                 let is_ready = *missing == 0 && entry.want != Want::Suspension;
                 assert_eq!(self.ready.contains(&(*ticket, key)), is_ready, "{key:?}");
@@ -255,6 +262,7 @@ fn info(text: Option<&str>, process: u128, number: u32) -> HolderInfo {
         name: text.map(name),
         process: ProcessId(process),
         token: token(number),
+        mode: text.map_or(Mode::Suspension, |_| Mode::Lock),
         metadata: Metadata::default(),
         held_for: Duration::ZERO,
     }
@@ -612,13 +620,14 @@ fn who_looks_sees_holders_and_waiters_in_order() {
     let seen = |story: &Story, at: &Look| story.table.look(ProcessId(ANN), at, NOW);
     let waiter = |process: u128| WaiterInfo {
         process: ProcessId(process),
+        mode: if process == CYD { Mode::Suspension } else { Mode::Lock },
         metadata: Metadata::default(),
-        suspends: process == CYD,
     };
-    let holder = Some(info(Some("x"), ANN, 1));
-    let expected = Seen::Lock { holder, waiters: [BOB, CYD, DAN].map(waiter).into(), more: 0 };
+    let seen_lock =
+        |holders, waiters| Seen::Lock { holders, more_holders: 0, content: None, openers: 0, waiters, more: 0 };
+    let expected = seen_lock(vec![info(Some("x"), ANN, 1)], [BOB, CYD, DAN].map(waiter).into());
     assert_eq!(seen(&story, &Look::Lock(name("x"))), expected);
-    let expected = Seen::Lock { holder: None, waiters: [CYD].map(waiter).into(), more: 0 };
+    let expected = seen_lock(Vec::new(), [CYD].map(waiter).into());
     assert_eq!(seen(&story, &Look::Suspension), expected);
     assert_eq!(story.place(waiters[0]), Some((0, 1, None)));
     assert_eq!(story.place(waiters[1]), Some((1, 1, None)));

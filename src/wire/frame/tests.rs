@@ -1,13 +1,13 @@
 use super::*;
-use crate::protocol::id::MAX_BATCH_NAMES;
-use crate::protocol::message::{self, Ballot, Heard, HoldReport, Origin, TokenRange, WaitReport};
+use crate::protocol::id::{MAX_BATCH_NAMES, MAX_PERMITS, MAX_VALUE};
+use crate::protocol::message::{self, Ballot, Heard, HoldReport, Origin, TokenRange, Told, WaitReport};
 use crate::protocol::{
-    Batch, Change, Config, Epoch, HolderInfo, Host, Lineage, LockName, Look, MemberInfo, Message, Metadata, Notice,
-    Owner, ProcessId, RequestId, Seen, ServiceName, Standing, Ticket, Timing, Token, View, ViewNumber, WaiterInfo,
-    Want,
+    Batch, Change, Config, Content, Epoch, HolderInfo, Host, Lineage, LockName, Look, MemberInfo, Message, Metadata,
+    Mode, Notice, Owner, Permits, ProcessId, RequestId, Seen, ServiceName, Standing, Ticket, Timing, Token, Value,
+    View, ViewNumber, WaiterInfo, Want,
 };
 use crate::wire::{MAX_CLUSTER, MAX_RESERVED, PROTOCOL_VERSION};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -77,11 +77,26 @@ fn messages() -> Vec<Message> {
     let owner = Owner(u64::MAX);
     let (want, wanted) = (Want::Lock(name.clone()), name.clone());
     let batch = Batch::new(vec![name.clone(), LockName::new(b"till").unwrap()]).unwrap();
-    let holder = |name| HolderInfo { name, process: ProcessId(2), token, metadata: metadata.clone(), held_for };
+    let holder = |name| {
+        let (process, metadata) = (ProcessId(2), metadata.clone());
+        HolderInfo { name, process, token, mode: Mode::Permits(u32::MAX), metadata, held_for }
+    };
+    let value = Value::new(&[0xff; MAX_VALUE]).unwrap();
+    let writes = BTreeMap::from([(ProcessId(u128::MAX), (request, token))]);
+    let content = Content { value: value.clone(), version: token, maybe_stale: true, writes };
+    let objects = vec![(name.clone(), content.clone())];
+    let wants = [
+        want.clone(),
+        Want::Batch(batch.clone()),
+        Want::Suspension,
+        Want::Share(name.clone()),
+        Want::Permits(name.clone(), Permits::new(MAX_PERMITS).unwrap()),
+        Want::Open(name.clone(), value.clone()),
+    ];
     let hold =
         |want| HoldReport { request, want, owner: Owner::default(), token, held_for, metadata: Metadata::default() };
     let wait = |want, ticket| WaitReport { request, want, owner, ticket, metadata: metadata.clone() };
-    let waiter = WaiterInfo { process: ProcessId(2), metadata: metadata.clone(), suspends: true };
+    let waiter = WaiterInfo { process: ProcessId(2), mode: Mode::Suspension, metadata: metadata.clone() };
     let mut messages = vec![
         Message::WhoGrants { service: service.clone() },
         Message::GrantorIs { service: service.clone(), grantor: ProcessId(1), epoch },
@@ -96,6 +111,7 @@ fn messages() -> Vec<Message> {
         Message::Table {
             service: service.clone(),
             epoch,
+            objects: objects.clone(),
             holds: vec![(ProcessId(1), hold(want.clone())), (ProcessId(2), hold(Want::Suspension))],
             waits: vec![(ProcessId(2), wait(Want::Batch(batch.clone()), Some(ticket)))],
             last: true,
@@ -115,11 +131,15 @@ fn messages() -> Vec<Message> {
         Message::Report {
             service: service.clone(),
             epoch,
+            objects,
             holds: vec![hold(Want::Batch(batch.clone()))],
             waits: vec![wait(want.clone(), None)],
             last: false,
         },
         Message::Revoke { service: service.clone(), epoch, request },
+        Message::Narrow { service: service.clone(), request, want: Want::Share(name.clone()) },
+        Message::Upgrade { service: service.clone(), epoch, request, hold: RequestId(7) },
+        Message::Upgraded { service: service.clone(), epoch, request, token },
         Message::Settle { service: service.clone(), request },
         Message::Settled { request },
         Message::Unsettled { request, instead: Some(ProcessId(1)) },
@@ -129,7 +149,23 @@ fn messages() -> Vec<Message> {
         range,
         origin,
     }));
-    messages.extend([want, Want::Batch(batch), Want::Suspension].map(|want| Message::Ask {
+    let told = [None, Some(Told::Opened(token)), Some(Told::Written(token)), Some(Told::Changed)];
+    messages.extend(told.map(|told| Message::Value {
+        service: service.clone(),
+        epoch,
+        name: name.clone(),
+        content: content.clone(),
+        answers: told.map(|told| (request, told)),
+    }));
+    messages.extend([None, Some(token)].map(|expect| Message::Write {
+        service: service.clone(),
+        epoch,
+        request,
+        name: name.clone(),
+        value: value.clone(),
+        expect,
+    }));
+    messages.extend(wants.map(|want| Message::Ask {
         service: service.clone(),
         epoch,
         request,
@@ -144,6 +180,9 @@ fn messages() -> Vec<Message> {
         message::Refusal::Waited(None),
         message::Refusal::Undecided,
         message::Refusal::Deadlock,
+        message::Refusal::NotOpen,
+        message::Refusal::Limit(3),
+        message::Refusal::Shared(1 << 40),
     ];
     messages.extend(refusals.map(|refusal| Message::Refuse { service: service.clone(), epoch, request, refusal }));
     let looks = [
@@ -155,7 +194,14 @@ fn messages() -> Vec<Message> {
     ];
     messages.extend(looks.map(|at| Message::Look { service: service.clone(), epoch, request, at }));
     let seen = [
-        Seen::Lock { holder: Some(holder(None)), waiters: vec![waiter.clone()], more: 1 << 40 },
+        Seen::Lock {
+            holders: vec![holder(None)],
+            more_holders: 1 << 40,
+            content: Some(content),
+            openers: 2,
+            waiters: vec![waiter.clone()],
+            more: 1 << 40,
+        },
         Seen::Place { before: 3, holds: 2, suspension: None },
         Seen::Place { before: 3, holds: 2, suspension: Some(waiter) },
         Seen::Held { holders: vec![holder(Some(name))], last: true },
@@ -392,6 +438,7 @@ fn the_largest_batch_fits_into_a_frame_behind_the_rest_of_its_part() {
     let message = Message::Table {
         service: ServiceName::new(&"s".repeat(255)).unwrap(),
         epoch: Epoch(token),
+        objects: Vec::new(),
         holds,
         waits: Vec::new(),
         last: true,
