@@ -1,7 +1,8 @@
 //! What the clients of a World asked for and what came of it.
 
 use elderlock::protocol::{
-    LockName, Look, LostReason, Metadata, Outcome, Owner, ProcessId, RequestId, Revoke, ServiceName, Time, Token, Wait, Want,
+    LockName, Look, LostReason, Metadata, Outcome, Owner, ProcessId, RequestId, Revoke, ServiceName, Time, Token, Wait,
+    Want,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;

@@ -10,9 +10,7 @@ use crate::kind::kind;
 use crate::network::{Narrow, Weather};
 use crate::rule::{Flight, RuleId};
 use crate::world::World;
-use elderlock::protocol::{
-    Batch, Hint, LockName, Look, Metadata, Outcome, Owner, Revoke, Seen, Token, Wait, Want,
-};
+use elderlock::protocol::{Batch, Hint, LockName, Look, Metadata, Outcome, Owner, Revoke, Seen, Token, Wait, Want};
 use std::collections::BTreeMap;
 use std::time::Duration;
 

@@ -105,7 +105,10 @@ fn who_is_asked_before_its_grant_has_arrived_is_told_when_it_has() {
     soon(&mut w);
     let asked = ask_back(&mut w, order[3]);
     soon(&mut w);
-    assert!(w.matched(late) > 0 && !w.is_granted(held) && !w.is_answered(asked), "{name} is granted, and nobody has it");
+    assert!(
+        w.matched(late) > 0 && !w.is_granted(held) && !w.is_answered(asked),
+        "{name} is granted, and nobody has it"
+    );
     w.let_go(late);
     let told = told(&mut w, asked);
     assert_eq!(Some(told[0].token), w.token(held));

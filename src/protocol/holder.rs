@@ -115,7 +115,9 @@ impl Errand {
     fn at_limit(&self) -> Outcome {
         match self.what {
             Business::Bid => Outcome::TimedOut,
-            Business::Look(..) | Business::Upgrade(..) | Business::Write(..) | Business::Revoke(_) => Outcome::Undecided,
+            Business::Look(..) | Business::Upgrade(..) | Business::Write(..) | Business::Revoke(_) => {
+                Outcome::Undecided
+            }
             Business::Ending(_) => Outcome::Unconfirmed,
         }
     }

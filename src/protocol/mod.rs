@@ -43,7 +43,8 @@ pub use id::{
     Metadata, Mode, Owner, Permits, ProcessId, RequestId, ServiceName, Ticket, Token, Value, ViewNumber, Want,
 };
 pub use message::{
-    Content, Heard, HoldReport, HolderInfo, Look, Message, Notice, Packet, Refusal, Seen, Standing, WaitReport, WaiterInfo,
+    Content, Heard, HoldReport, HolderInfo, Look, Message, Notice, Packet, Refusal, Seen, Standing, WaitReport,
+    WaiterInfo,
 };
 pub use node::Node;
 pub use table::Contents;

@@ -216,7 +216,10 @@ impl From<Outcome> for RevokeError {
 
 impl std::fmt::Debug for Revocation {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Revocation").field("token", &self.cell.token()).field("read", &self.read).finish_non_exhaustive()
+        f.debug_struct("Revocation")
+            .field("token", &self.cell.token())
+            .field("read", &self.read)
+            .finish_non_exhaustive()
     }
 }
 

@@ -106,7 +106,9 @@ impl Fact<'_> {
     /// The request that it is about.
     fn ask(&self) -> Option<Ask> {
         match self {
-            Fact::Answers { ask, .. } | Fact::Answered { ask } | Fact::Loses { ask, .. } | Fact::Wanted { ask } => Some(*ask),
+            Fact::Answers { ask, .. } | Fact::Answered { ask } | Fact::Loses { ask, .. } | Fact::Wanted { ask } => {
+                Some(*ask)
+            }
             _ => None,
         }
     }

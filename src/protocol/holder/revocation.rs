@@ -95,7 +95,11 @@ impl Revoking {
     /// What the asker hears, if everybody has answered.
     fn outcome(&self) -> Option<Outcome> {
         let Stage::Asking(whom) = &self.stage else { return None };
-        whom.is_empty().then(|| Outcome::AskedBack { told: self.told.clone(), firm: self.firm.clone(), more: self.more })
+        whom.is_empty().then(|| Outcome::AskedBack {
+            told: self.told.clone(),
+            firm: self.firm.clone(),
+            more: self.more,
+        })
     }
 }
 

@@ -1,6 +1,7 @@
 //! Revocation, where a World would need luck: what is on its way while somebody asks.
 
 use super::super::super::event::{RevocationRequest, Revoke};
+use super::super::super::id::Mode;
 use super::super::super::message::{Heard, HolderInfo};
 use super::*;
 
