@@ -11,7 +11,7 @@ pub use summary::Summary;
 
 use crate::chance::Dice;
 use crate::fault::{Active, Fault};
-use crate::history::Ask;
+use crate::history::{Ask, Call, Mode};
 use crate::log::Log;
 use crate::network::{MS, SECOND};
 use crate::quorum::{Farewell, Loss};
@@ -25,6 +25,8 @@ use std::time::Duration;
 pub const SERVICES: [&str; 2] = ["stock", "till"];
 /// The locks of each.
 const NAMES: [&str; 3] = ["a", "b", "c"];
+/// The objects of each: how many permits there are, and a text.
+const OBJECTS: [&str; 2] = ["pool", "note"];
 /// What a run has to show so that it counts: time under faults, kinds of faults, calls of clients.
 const COUNTS: (u64, usize, usize) = (60 * SECOND, 3, 200);
 /// The name under which dropped futures and guards are counted.
@@ -38,6 +40,8 @@ const RELIEF: u64 = 1 << 40;
 const WISHES: u64 = 1 << 41;
 /// The streams of chance that say what clients say of themselves.
 const WORDS: u64 = 1 << 42;
+/// The streams of chance that say what clients want of shares and objects.
+const SHARES: u64 = 1 << 43;
 
 impl Plan {
     /// Runs it to the end, or to the first break.
@@ -275,6 +279,54 @@ impl Run {
         }
     }
 
+    /// The objects that clients at the place have open, by call.
+    fn opened_at(&self, place: usize, service: &str) -> Vec<(usize, String)> {
+        let opened = self.world.history().opened().map(|ask| (ask, self.world.call(ask)));
+        let here = opened.filter(|(_, call)| call.member == place && call.service.as_str() == service);
+        let name = |call: &Call| match &call.object {
+            Some((_, Some(name))) => String::from_utf8_lossy(name.as_bytes()).into_owned(),
+            _ => String::new(),
+        };
+        here.map(|(ask, call)| (ask.0, name(call))).collect()
+    }
+
+    /// A client closes an object, turns a share into the lock or the lock into a share, or gives some permits back. False if
+    /// there is none who would.
+    fn act_on_shared(&mut self, plan: &Plan) -> bool {
+        if !plan.wishes.shares() {
+            return false;
+        }
+        let mut dice = Dice::new(plan.seed, SHARES + (1 << 20) + self.deed);
+        let world = &self.world;
+        let some = |dice: &mut Dice, these: Vec<Ask>| (!these.is_empty()).then(|| dice.pick(&these).0);
+        let usable = |ask: &Ask| world.is_up(world.call(*ask).member);
+        let claims = |is_it: fn(&Call) -> bool| -> Vec<Ask> {
+            world.history().claims().filter(usable).filter(|ask| is_it(world.call(*ask))).collect()
+        };
+        let step = match dice.below(100) {
+            0..12 => some(&mut dice, world.history().opened().filter(usable).collect()).map(Step::Release),
+            12..24 => {
+                let is_share = |call: &Call| call.mode == Mode::Share && call.turns.is_none();
+                some(&mut dice, claims(is_share)).map(|of| {
+                    let asked = world.call(Ask(of));
+                    let (call, place, service) = (world.history().calls.len(), asked.member, asked.service.as_str());
+                    let (service, wanted, says) = (service.to_string(), Wanted::Upgrade(of), String::new());
+                    Step::Ask { call, place, service, wanted, owner: 0, says, wait: Wait::Try, lease: None }
+                })
+            }
+            24..36 => some(&mut dice, claims(Call::may_be_shared)).map(Step::Downgrade),
+            36..54 => {
+                let call = some(&mut dice, claims(|call| matches!(call.mode, Mode::Permits(2..))));
+                call.map(|call| Step::GiveBack(call, 1))
+            }
+            _ => None,
+        };
+        match step {
+            Some(step) => self.apply(step),
+            None => false,
+        }
+    }
+
     /// One deed of one client.
     fn act(&mut self, plan: &Plan) {
         // A stream for each deed: what happened before does not change what is wanted next.
@@ -289,12 +341,16 @@ impl Run {
                 self.apply(Step::WriteEarlier(ask.0));
             }
         }
+        let first = dice.below(self.world.places().len() as u64) as usize;
+        let deed = dice.below(100);
+        if (45..75).contains(&deed) && self.act_on_shared(plan) {
+            return;
+        }
         let world = &self.world;
-        let first = dice.below(world.places().len() as u64) as usize;
         let some = |dice: &mut Dice, these: Vec<Ask>| (!these.is_empty()).then(|| dice.pick(&these).0);
         let usable = |ask: &Ask| world.is_up(world.call(*ask).member);
         let claims = || world.history().claims().filter(usable).collect();
-        match dice.below(100) {
+        match deed {
             0..45 => {
                 let busy = |place: usize| {
                     let open = world.history().open().chain(world.history().claims());
@@ -317,7 +373,14 @@ impl Run {
                 let call = world.history().calls.len();
                 let dropped = dice.chance(plan.drops).then(|| draw_drop(&mut dice, call));
                 let mut wishes = Dice::new(plan.seed, WISHES + self.deed);
-                let (wanted, owner) = plan.wishes.pick(&mut wishes, &service, name, call);
+                let (mut wanted, owner) = plan.wishes.pick(&mut wishes, &service, name, call);
+                if let Wanted::Lock(name) = &wanted {
+                    let mut shares = Dice::new(plan.seed, SHARES + self.deed);
+                    let opened = self.opened_at(place, &service);
+                    if let Some(shared) = plan.wishes.pick_shared(&mut shares, name, &opened) {
+                        wanted = shared;
+                    }
+                }
                 if wanted == Wanted::Suspension && wishes.chance(800_000) {
                     // Everybody else waits for its end.
                     lease = Some(ms(&mut wishes, 1_500));

@@ -1,7 +1,7 @@
 //! Faults as values: what, when and for how long. A list of them is a story that can be shrunk.
 
 use crate::chance::{Dice, mix};
-use crate::history::Call;
+use crate::history::{Call, Deed, Mode};
 use crate::kind;
 use crate::network::{MS, Narrow, SECOND, Weather};
 use crate::quorum::Farewell;
@@ -31,6 +31,10 @@ pub enum Target {
     Suspender,
     /// A member that has, or waits for, a batch.
     Batcher,
+    /// A member that has, or waits for, a share or permits.
+    Sharer,
+    /// A member that waits to hear that it has changed a value, or has an object open.
+    Writer,
 }
 
 /// What goes wrong.
@@ -248,7 +252,7 @@ pub const LOSE_DISK: usize = 25;
 pub const RUSH: usize = 32;
 
 /// The kinds of packets that change who may do what: late ones are the worst.
-const TELLING: [&str; 17] = [
+const TELLING: [&str; 20] = [
     "Grant",
     "Done",
     "Name",
@@ -266,6 +270,9 @@ const TELLING: [&str; 17] = [
     "Acts",
     "Yield",
     "Decline",
+    "Value",
+    "Narrow",
+    "Upgraded",
 ];
 
 /// How long a fault waits at least for its victim to be there, or to be spared.
@@ -304,6 +311,9 @@ impl Fault {
             6 => Target::Awaited,
             7 => Target::Suspender,
             8 => Target::Batcher,
+            // Places are drawn as often as they were; who they are is told apart by a number that is drawn already.
+            9 if at % 2 == 0 => Target::Sharer,
+            10 if at % 2 == 0 => Target::Writer,
             _ => Target::Place(place),
         };
         let rate = dice.between(10_000, 300_000) as u32;
@@ -482,6 +492,14 @@ impl World {
             Target::Awaited => self.recovering().filter_map(|(_, process)| of(process)).next_back(),
             Target::Suspender => self.wants(Call::suspends),
             Target::Batcher => self.wants(|call| call.keys.len() > 1),
+            Target::Sharer => self.wants(|call| matches!(call.mode, Mode::Share | Mode::Permits(_))),
+            Target::Writer => {
+                let writes = |call: &Call| matches!(call.deed, Deed::Put(..));
+                let writers = self.history().open().map(|ask| self.call(ask)).filter(|call| writes(call));
+                let opened = self.history().opened().map(|ask| self.call(ask));
+                let place = writers.map(|call| call.member).next().or_else(|| opened.map(|call| call.member).next());
+                place.or_else(|| self.find(Target::Grantor))
+            }
         }
     }
 

@@ -1,7 +1,8 @@
 //! What the clients of a World asked for and what came of it.
 
 use elderlock::protocol::{
-    LockName, Look, LostReason, Metadata, Outcome, Owner, ProcessId, RequestId, Revoke, ServiceName, Time, Token, Wait,
+    LockName, Look, LostReason, Metadata, Outcome, Owner, ProcessId, RequestId, Revoke, ServiceName, Time, Token, Value,
+    Wait,
     Want,
 };
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,8 +14,12 @@ pub type Key = (ServiceName, Option<LockName>);
 /// What a client wants.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Deed {
-    /// To hold something.
+    /// To hold something, or to open an object.
     Hold(Want),
+    /// To change the value of the object that the call has open; with a version only if it still has that one.
+    Put(Ask, Value, Option<Token>),
+    /// That the share that the call has becomes the lock.
+    Upgrade(Ask),
     /// That its member becomes the grantor.
     Become,
     /// That all of its member's part in the service ends.
@@ -23,6 +28,50 @@ pub enum Deed {
     Look(Look),
     /// To have a hold back.
     Revoke(Revoke),
+}
+
+/// How somebody has what it holds, beside whom.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Mode {
+    /// Beside nobody.
+    Alone,
+    /// Beside other shares.
+    Share,
+    /// So many permits, beside others up to the limit.
+    Permits(u32),
+    /// An object, beside everybody: it is no lock.
+    Open,
+}
+
+impl Mode {
+    /// What is asked for.
+    pub fn of(want: &Want) -> Mode {
+        match want {
+            Want::Lock(_) | Want::Batch(_) | Want::Suspension => Mode::Alone,
+            Want::Share(_) => Mode::Share,
+            Want::Permits(_, count) => Mode::Permits(count.get()),
+            Want::Open(..) => Mode::Open,
+        }
+    }
+
+    /// Whether the two may stand beside each other.
+    pub fn suffers(self, other: Mode) -> bool {
+        matches!(
+            (self, other),
+            (Mode::Share, Mode::Share) | (Mode::Permits(_), Mode::Permits(_)) | (Mode::Open, _) | (_, Mode::Open)
+        )
+    }
+}
+
+/// What a client sees of an object.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Sight {
+    /// The version, a token.
+    pub version: Token,
+    /// The value.
+    pub value: Value,
+    /// Whether a later one may have been lost.
+    pub stale: bool,
 }
 
 /// One request of one client: its handle is its place in [`History::calls`].
@@ -44,6 +93,16 @@ pub struct Call {
     pub deed: Deed,
     /// What it wants to hold: one lock, the locks of a batch in their order, or the suspension.
     pub keys: Vec<Key>,
+    /// The object that it opens or changes.
+    pub object: Option<Key>,
+    /// How it has what it holds, or would have it: a lock may become a share, a share a lock, permits fewer.
+    pub mode: Mode,
+    /// What it is to become, and has not been told yet.
+    pub turns: Option<Mode>,
+    /// It had the lock, and has a share of it since: its grantor may not know yet.
+    pub narrowed: bool,
+    /// What is seen of the object that it has open.
+    pub sight: Option<Sight>,
     /// On whose behalf.
     pub owner: Owner,
     /// What it says of itself.
@@ -62,6 +121,8 @@ pub struct Call {
     pub outcome: Option<Outcome>,
     /// When it was answered, in true time.
     pub answered: u64,
+    /// The token of what it holds: that of the grant, or of the upgrade.
+    pub fence: Option<Token>,
     /// The end of the hold's lease.
     pub until: Time,
     /// Why the hold ended, if it was lost.
@@ -83,7 +144,8 @@ pub fn lock_name((service, name): &Key) -> String {
 impl Call {
     /// What it is about, for people: its first lock, or its service.
     pub fn lock(&self) -> String {
-        self.keys.first().map_or_else(|| self.service.as_str().to_string(), lock_name)
+        let key = self.keys.first().or(self.object.as_ref());
+        key.map_or_else(|| self.service.as_str().to_string(), lock_name)
     }
 
     /// Whether both are about one lock, or about the suspension.
@@ -96,6 +158,39 @@ impl Call {
         self.deed == Deed::Hold(Want::Suspension)
     }
 
+    /// Whether both cannot hold at once, as they are now.
+    pub fn clashes(&self, other: &Call) -> bool {
+        !self.mode.suffers(other.mode) && self.shares(other)
+    }
+
+    /// Whether it has a lock that may become a share: one, and not a service.
+    pub fn may_be_shared(&self) -> bool {
+        self.mode == Mode::Alone && matches!(self.deed, Deed::Hold(Want::Lock(_) | Want::Share(_)))
+    }
+
+    /// Whether it has an object open, or wants to.
+    pub fn opens(&self) -> bool {
+        matches!(self.deed, Deed::Hold(Want::Open(..)))
+    }
+
+    /// Whether this is what a grantor may know it by: as it is, or was, or is about to be.
+    pub fn may_be_known_as(&self, want: &Want) -> bool {
+        let Deed::Hold(asked) = &self.deed else { return false };
+        let may_be = |mode| mode == self.mode || self.turns == Some(mode) || (self.narrowed && mode == Mode::Alone);
+        match (asked, want) {
+            (Want::Lock(name) | Want::Share(name), Want::Lock(other) | Want::Share(other)) => {
+                name == other && may_be(Mode::of(want))
+            }
+            (Want::Permits(name, all), Want::Permits(other, left)) => {
+                let Mode::Permits(mine) = self.mode else { return false };
+                name == other && (mine..=all.get()).contains(&left.get())
+            }
+            // Whatever the value is by now.
+            (Want::Open(name, _), Want::Open(other, _)) => name == other,
+            _ => asked == want,
+        }
+    }
+
     /// Each lock that it was granted, with its token.
     pub fn tokens(&self) -> impl Iterator<Item = (&Key, Token)> {
         let first = self.token();
@@ -103,12 +198,9 @@ impl Call {
         self.keys.iter().enumerate().filter_map(move |(index, key)| Some((key, nth(index)?)))
     }
 
-    /// The token of its grant.
+    /// The token of what it was granted, or has become.
     pub fn token(&self) -> Option<Token> {
-        match self.outcome {
-            Some(Outcome::Granted { token, .. }) => Some(token),
-            _ => None,
-        }
+        self.fence
     }
 
     /// Whether the client still waits for an answer.
@@ -118,7 +210,12 @@ impl Call {
 
     /// Whether it was granted and nobody has told the client, or was told by it, that this is over.
     pub fn is_claim(&self) -> bool {
-        self.token().is_some() && self.lost.is_none() && !self.released && !self.gone
+        self.is_granted() && self.lost.is_none() && !self.released && !self.gone
+    }
+
+    /// Whether it was granted, or opened.
+    pub fn is_granted(&self) -> bool {
+        matches!(self.outcome, Some(Outcome::Granted { .. } | Outcome::Opened { .. }))
     }
 }
 
@@ -135,6 +232,8 @@ pub struct History {
     by_request: BTreeMap<(ProcessId, RequestId), Ask>,
     open: BTreeSet<Ask>,
     claims: BTreeMap<Key, BTreeSet<Ask>>,
+    /// Objects, by who has them open.
+    opened: BTreeMap<Key, BTreeSet<Ask>>,
     /// Grants answered.
     pub grants: u64,
 }
@@ -182,6 +281,21 @@ impl History {
         self.claims.get(key).into_iter().flatten().copied()
     }
 
+    /// All that have an object open.
+    pub fn opened(&self) -> impl Iterator<Item = Ask> + '_ {
+        self.opened.values().flatten().copied()
+    }
+
+    /// Those that have this object open.
+    pub fn opened_of(&self, key: &Key) -> impl Iterator<Item = Ask> + '_ {
+        self.opened.get(key).into_iter().flatten().copied()
+    }
+
+    /// All objects that were ever asked for.
+    pub fn objects(&self) -> BTreeSet<Key> {
+        self.calls.iter().filter_map(|call| call.object.clone()).collect()
+    }
+
     /// Locks with more than one claim.
     pub fn crowded(&self) -> impl Iterator<Item = (&Key, &BTreeSet<Ask>)> {
         self.claims.iter().filter(|(_, claims)| claims.len() > 1)
@@ -197,16 +311,55 @@ impl History {
         let call = &mut self.calls[ask.0];
         self.open.remove(&ask);
         call.answered = now;
-        if let Outcome::Granted { until, .. } = outcome {
+        let opened = matches!(outcome, Outcome::Opened { .. });
+        if let Outcome::Granted { token, until } = outcome {
             call.until = until;
+            call.fence = Some(token);
             self.grants += 1;
+        }
+        if opened || call.fence.is_some() {
             if !call.released {
                 for key in &call.keys {
                     self.claims.entry(key.clone()).or_default().insert(ask);
                 }
+                if let Some(key) = call.object.as_ref().filter(|_| opened) {
+                    self.opened.entry(key.clone()).or_default().insert(ask);
+                }
             }
         }
         call.outcome = Some(outcome);
+    }
+
+    /// The client asks for what it has to become something else.
+    pub(crate) fn turn(&mut self, ask: Ask, mode: Mode) {
+        self.calls[ask.0].turns = Some(mode);
+    }
+
+    /// It has become the lock, with this token, or has stayed what it was.
+    pub(crate) fn turned(&mut self, ask: Ask, token: Option<Token>) {
+        let call = &mut self.calls[ask.0];
+        call.turns = None;
+        if token.is_some() {
+            (call.mode, call.fence) = (Mode::Alone, token);
+        }
+    }
+
+    /// Its lock is a share from now on.
+    pub(crate) fn downgrade(&mut self, ask: Ask) {
+        self.calls[ask.0].mode = Mode::Share;
+        self.calls[ask.0].narrowed = true;
+    }
+
+    /// The client gives some of its permits back.
+    pub(crate) fn give_back(&mut self, ask: Ask, count: u32) {
+        if let Mode::Permits(left) = &mut self.calls[ask.0].mode {
+            *left = left.saturating_sub(count);
+        }
+    }
+
+    /// The client sees another value.
+    pub(crate) fn see(&mut self, ask: Ask, sight: Sight) {
+        self.calls[ask.0].sight = Some(sight);
     }
 
     /// The hold was extended.
@@ -230,7 +383,8 @@ impl History {
     /// The process ended. Returns what nobody can tell of any more: its requests without an answer, and its holds.
     pub(crate) fn end_process(&mut self, process: ProcessId) -> Vec<Ask> {
         let of_it: Vec<Ask> =
-            self.open.iter().copied().chain(self.claims()).filter(|ask| self.calls[ask.0].process == process).collect();
+            self.open.iter().copied().chain(self.claims()).chain(self.opened()).collect();
+        let of_it: Vec<Ask> = of_it.into_iter().filter(|ask| self.calls[ask.0].process == process).collect();
         for &ask in &of_it {
             self.calls[ask.0].gone = true;
             self.unclaim(ask);
@@ -240,6 +394,14 @@ impl History {
 
     fn unclaim(&mut self, ask: Ask) {
         self.open.remove(&ask);
+        if let Some(key) = &self.calls[ask.0].object
+            && let Some(opened) = self.opened.get_mut(key)
+        {
+            opened.remove(&ask);
+            if opened.is_empty() {
+                self.opened.remove(key);
+            }
+        }
         for key in &self.calls[ask.0].keys {
             if let Some(claims) = self.claims.get_mut(key) {
                 claims.remove(&ask);

@@ -1,6 +1,6 @@
 //! After chaos comes healing: the network whole, everybody woken or started again, and then the locks must work.
 
-use crate::invariants::{converges_after_heal, last_young_turk_wins, no_leaked_hold, no_lost_wakeup};
+use crate::invariants::{converges_after_heal, last_young_turk_wins, no_leaked_hold, no_lost_wakeup, values_are_seen_in_order};
 use crate::network::SECOND;
 use crate::peer::{Peer, Run};
 use crate::record::Entry;
@@ -88,6 +88,7 @@ impl World {
         converges_after_heal::demand(self, &demand)
             && self.outlast_expulsions(&demand)
             && no_lost_wakeup::demand(self, &demand)
+            && values_are_seen_in_order::demand(self, &demand)
             && last_young_turk_wins::demand(self, &demand)
             && no_leaked_hold::demand(self, &demand)
             && self.record_rest()

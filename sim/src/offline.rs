@@ -17,7 +17,7 @@ use crate::record::{Entry, Record};
 use std::collections::BTreeMap;
 
 /// What is checked here, by the names of DESIGN.md 12.
-pub const NAMES: [&str; 22] = [
+pub const NAMES: [&str; 25] = [
     "converges_after_heal",
     "cost_is_bounded",
     "epochs_rise",
@@ -29,16 +29,19 @@ pub const NAMES: [&str; 22] = [
     "no_leaked_hold",
     "no_lost_wakeup",
     "no_resurrected_grant",
+    "no_writer_with_reader",
     "one_elder_per_view",
     "one_grantor_per_epoch",
     "one_lineage",
     "one_outcome_per_request",
+    "permits_never_exceed_limit",
     "recovered_table_is_the_union",
     "stale_writes_are_refused",
     "suspension_is_exclusive",
     "token_belongs_to_one_hold",
     "tokens_rise",
     "told_before_regrant",
+    "values_are_seen_in_order",
     "views_agree",
 ];
 

@@ -29,6 +29,10 @@ fn is_none(number: &usize) -> bool {
     *number == 0
 }
 
+fn is_no_permit(number: &u32) -> bool {
+    *number == 0
+}
+
 fn is_first(index: &usize) -> bool {
     *index == 0
 }
@@ -38,7 +42,7 @@ fn is_lock(deed: &Deed) -> bool {
 }
 
 /// What a client asks for.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Deed {
     /// A lock, or several, all or nothing.
@@ -46,6 +50,16 @@ pub enum Deed {
     Lock,
     /// The suspension of the service.
     Suspend,
+    /// A lock, beside others who want it so.
+    Share,
+    /// Permits.
+    Permits,
+    /// To have an object open.
+    Open,
+    /// To change the value of an object.
+    Put,
+    /// That a share becomes the lock.
+    Upgrade,
     /// To become the grantor.
     Become,
     /// That the member's part in the service ends.
@@ -54,6 +68,18 @@ pub enum Deed {
     See,
     /// To have a hold back.
     Revoke,
+}
+
+impl Deed {
+    /// Whether it is something to hold.
+    pub fn is_hold(self) -> bool {
+        matches!(self, Deed::Lock | Deed::Suspend | Deed::Share | Deed::Permits)
+    }
+
+    /// Whether two who hold so may hold the same at once.
+    pub fn suffers(self, other: Deed) -> bool {
+        self == other && matches!(self, Deed::Share | Deed::Permits)
+    }
 }
 
 /// What happened.
@@ -94,6 +120,12 @@ pub enum Entry {
         /// On whose behalf; zero: the whole member's.
         #[serde(default, skip_serializing_if = "is_zero")]
         owner: u64,
+        /// How many permits.
+        #[serde(default, skip_serializing_if = "is_no_permit")]
+        permits: u32,
+        /// The call whose share is to become the lock, or that has the object open.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        of: Option<usize>,
         /// How long it waits: `None` for ever, zero for a try. Nanoseconds.
         wait: Option<u64>,
         /// How long it may hold. Nanoseconds on its member's clock.
@@ -138,6 +170,34 @@ pub enum Entry {
         call: usize,
         /// The end of the lock's lease in true time; `None`: it has none.
         until: Option<u64>,
+    },
+    /// A lock has become a share, or a share the lock.
+    Turned {
+        /// The call.
+        call: usize,
+        /// What it is now.
+        deed: Deed,
+        /// Its token now.
+        token: u64,
+    },
+    /// Some of its permits are given back.
+    GivenBack {
+        /// The call.
+        call: usize,
+        /// How many it has left.
+        left: u32,
+    },
+    /// Who has an object open sees another value.
+    Sees {
+        /// The call.
+        call: usize,
+        /// The version.
+        version: u64,
+        /// The value, for people.
+        value: String,
+        /// Whether a later one may have been lost.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        stale: bool,
     },
     /// A write to what the lock protects, with the token of the call.
     Write {

@@ -2,12 +2,13 @@
 //!
 //! What clients and members do is always written: memory only, and little of it. Packets are written when asked for.
 
-use crate::history::{self, Ask};
+use crate::history::{self, Ask, Mode, Sight};
 use crate::network::SECOND;
 use crate::offline;
 use crate::record::{Deed, Entry, Line, Record};
 use crate::world::World;
-use elderlock::protocol::{Epoch, Event, GrantorState, LostReason, Outcome, ProcessId, ServiceName, Time, View, Wait};
+use elderlock::protocol::{Epoch, Event, GrantorState, LostReason, Outcome, ProcessId, ServiceName, Time, Token, View, Wait, Want,
+};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The pen of a World.
@@ -173,8 +174,13 @@ impl World {
             call: ask.0,
             service: call.service.as_str().to_string(),
             deed: match &call.deed {
-                history::Deed::Hold(_) if call.suspends() => Deed::Suspend,
+                history::Deed::Hold(Want::Suspension) => Deed::Suspend,
+                history::Deed::Hold(Want::Share(_)) => Deed::Share,
+                history::Deed::Hold(Want::Permits(..)) => Deed::Permits,
+                history::Deed::Hold(Want::Open(..)) => Deed::Open,
                 history::Deed::Hold(_) => Deed::Lock,
+                history::Deed::Put(..) => Deed::Put,
+                history::Deed::Upgrade(_) => Deed::Upgrade,
                 history::Deed::Become => Deed::Become,
                 history::Deed::Destroy => Deed::Destroy,
                 history::Deed::Look(_) => Deed::See,
@@ -183,8 +189,17 @@ impl World {
             names: call
                 .keys
                 .iter()
+                .chain(&call.object)
                 .filter_map(|(_, name)| Some(String::from_utf8_lossy(name.as_ref()?.as_bytes()).into_owned()))
                 .collect(),
+            permits: match &call.deed {
+                history::Deed::Hold(Want::Permits(_, permits)) => permits.get(),
+                _ => 0,
+            },
+            of: match &call.deed {
+                history::Deed::Put(of, ..) | history::Deed::Upgrade(of) => Some(of.0),
+                _ => None,
+            },
             owner: call.owner.0,
             wait: match call.wait {
                 Wait::Try => Some(0),
@@ -203,6 +218,13 @@ impl World {
             Outcome::Granted { token, until } => {
                 Entry::Ok { call: ask.0, token: token.get(), until: self.true_end(place, *until) }
             }
+            Outcome::Opened { .. } => Entry::Ok { call: ask.0, token: 0, until: None },
+            Outcome::Written(_) => fail("written"),
+            Outcome::Changed(_) => fail("changed"),
+            Outcome::NotOpen => fail("not open"),
+            Outcome::Upgraded { .. } => fail("upgraded"),
+            Outcome::Shared(_) => fail("shared"),
+            Outcome::Limit(_) => fail("too few"),
             Outcome::TimedOut => fail("timed out"),
             Outcome::Held(_) => fail("held"),
             Outcome::Waited(_) => fail("waited for"),
@@ -219,7 +241,8 @@ impl World {
             Outcome::Busy => fail("busy"),
             Outcome::Closed(reason) => fail(&format!("closed: {}", lost(*reason))),
             Outcome::Extended { until } => Entry::Extended { call: ask.0, until: self.true_end(place, *until) },
-            Outcome::NotHeld => return,
+            Outcome::NotHeld if matches!(self.call(ask).deed, history::Deed::Upgrade(_)) => fail("not held"),
+            Outcome::NotHeld | Outcome::Narrowed => return,
         };
         self.record_here(place, entry);
     }
@@ -230,6 +253,30 @@ impl World {
 
     pub(crate) fn record_release(&mut self, ask: Ask) {
         self.record_call(ask, Entry::Release { call: ask.0 });
+    }
+
+    /// Its share is the lock now, or its lock a share.
+    pub(crate) fn record_turned(&mut self, ask: Ask) {
+        let call = self.call(ask);
+        let deed = if call.mode == Mode::Share { Deed::Share } else { Deed::Lock };
+        let token = call.token().map_or(0, Token::get);
+        self.record_call(ask, Entry::Turned { call: ask.0, deed, token });
+    }
+
+    pub(crate) fn record_given_back(&mut self, ask: Ask) {
+        if let Mode::Permits(left) = self.call(ask).mode {
+            self.record_call(ask, Entry::GivenBack { call: ask.0, left });
+        }
+    }
+
+    pub(crate) fn record_sight(&mut self, ask: Ask, sight: &Sight) {
+        let bytes = sight.value.as_bytes();
+        let value = match <[u8; 4]>::try_from(bytes) {
+            Ok(limit) => u32::from_le_bytes(limit).to_string(),
+            Err(_) => String::from_utf8_lossy(bytes).into_owned(),
+        };
+        let (version, stale) = (sight.version.get(), sight.stale);
+        self.record_call(ask, Entry::Sees { call: ask.0, version, value, stale });
     }
 
     pub(crate) fn record_write(&mut self, ask: Ask, index: usize, token: u64, taken: bool) {

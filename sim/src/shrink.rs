@@ -6,7 +6,7 @@ use crate::chance::mix;
 use crate::chaos::{Plan, run_seed};
 use crate::invariants::Break;
 use crate::log::Log;
-use crate::step::{Step, Wanted};
+use crate::step::Step;
 use crate::world::World;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -139,8 +139,8 @@ fn with_remarks<'a>(steps: &[(u64, Step)], remarks: impl Iterator<Item = &'a (u6
     all
 }
 
-/// Counts the calls that are left from 0. A look at the place of a call that is left out meant nothing, and goes; so
-/// does the taking away of what such a call was told of.
+/// Counts the calls that are left from 0. What is about a call that is left out meant nothing, and
+/// goes.
 fn rename(steps: &mut Vec<(u64, Step)>) {
     let mut names = BTreeMap::new();
     for (_, step) in steps.iter_mut() {
@@ -150,13 +150,12 @@ fn rename(steps: &mut Vec<(u64, Step)>) {
         }
     }
     steps.retain_mut(|(_, step)| match step {
-        Step::Ask { wanted: Wanted::SeePlace(of) | Wanted::TakeBack(of), .. } => match names.get(of) {
-            Some(name) => {
-                *of = *name;
-                true
-            }
-            None => false,
-        },
+        Step::Ask { wanted, .. } => {
+            let Some(of) = wanted.about_mut() else { return true };
+            let name = names.get(of);
+            *of = name.copied().unwrap_or_default();
+            name.is_some()
+        }
         _ => true,
     });
 }
@@ -189,6 +188,7 @@ pub fn save(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::step::Wanted;
 
     #[test]
     fn what_remains_is_what_it_takes() {

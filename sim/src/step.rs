@@ -5,12 +5,14 @@
 //! (there is no such process, no such call) is left out, so that a log still says something when steps before it are
 //! taken out or the core behaves otherwise.
 
-use crate::history::{Ask, Deed};
+use crate::history::{Ask, Deed, Mode};
 use crate::kind::kind;
 use crate::network::{Narrow, Weather};
 use crate::rule::{Flight, RuleId};
 use crate::world::World;
-use elderlock::protocol::{Batch, Hint, LockName, Look, Metadata, Outcome, Owner, Revoke, Seen, Token, Wait, Want};
+use elderlock::protocol::{
+    Batch, Hint, LockName, Look, Metadata, Outcome, Owner, Permits, Revoke, Seen, Token, Value, Wait, Want,
+};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -47,6 +49,10 @@ pub enum Step {
     GiveUpAnswered(usize, Duration),
     /// The client wants to hold for at least so long from now.
     Extend(usize, Duration),
+    /// The client gives back so many of its permits.
+    GiveBack(usize, u32),
+    /// The client's lock becomes a share.
+    Downgrade(usize),
     /// The client asks the guard for its token and keeps it for later.
     Fence(usize),
     /// The client writes to what the lock protects, if the guard gives its token now.
@@ -166,6 +172,18 @@ pub enum Wanted {
     Batch(Vec<String>),
     /// The suspension of the service.
     Suspension,
+    /// A lock, beside others who want it so.
+    Share(String),
+    /// So many permits of an object.
+    Permits(String, u32),
+    /// An object, which has this value if nobody else has it open.
+    Open(String, String),
+    /// That the object that a call has open has this value.
+    Put(usize, String),
+    /// The same, if it has no other value meanwhile than the one that is seen now.
+    PutIf(usize, String),
+    /// That the share that a call has becomes the lock.
+    Upgrade(usize),
     /// That its member becomes the grantor.
     Become,
     /// That all of its member's part in the service ends.
@@ -187,7 +205,17 @@ pub enum Wanted {
 impl Wanted {
     /// Whether it is something to hold.
     pub fn is_hold(&self) -> bool {
-        matches!(self, Wanted::Lock(_) | Wanted::Batch(_) | Wanted::Suspension)
+        matches!(self, Wanted::Lock(_) | Wanted::Batch(_) | Wanted::Suspension | Wanted::Share(_) | Wanted::Permits(..))
+    }
+
+    /// The call that it is about.
+    pub(crate) fn about_mut(&mut self) -> Option<&mut usize> {
+        match self {
+            Wanted::SeePlace(call) | Wanted::Put(call, _) | Wanted::PutIf(call, _) | Wanted::Upgrade(call) | Wanted::TakeBack(call) => {
+                Some(call)
+            },
+            _ => None,
+        }
     }
 
     /// As a World is asked for it. None if that would mean nothing: names that are none, a call that nobody has made.
@@ -200,6 +228,15 @@ impl Wanted {
                 Deed::Hold(Want::Batch(Batch::new(names?).ok()?))
             }
             Wanted::Suspension => Deed::Hold(Want::Suspension),
+            Wanted::Share(name) => Deed::Hold(Want::Share(lock(name)?)),
+            Wanted::Permits(name, count) => Deed::Hold(Want::Permits(lock(name)?, Permits::new(*count).ok()?)),
+            Wanted::Open(name, initial) => Deed::Hold(Want::Open(lock(name)?, value(initial)?)),
+            Wanted::Put(call, to) => Deed::Put(world.named(*call)?, value(to)?, None),
+            Wanted::PutIf(call, to) => {
+                let open = world.named(*call)?;
+                Deed::Put(open, value(to)?, Some(world.call(open).sight.as_ref()?.version))
+            }
+            Wanted::Upgrade(call) => Deed::Upgrade(world.named(*call)?),
             Wanted::Become => Deed::Become,
             Wanted::Destroy => Deed::Destroy,
             Wanted::SeeLock(name) => Deed::Look(Look::Lock(lock(name)?)),
@@ -219,6 +256,15 @@ impl Wanted {
     }
 }
 
+/// A value as a story says it: a number is that many permits.
+fn value(text: &str) -> Option<Value> {
+    match text.parse::<u32>() {
+        Ok(limit) => Value::new(&limit.to_le_bytes()),
+        Err(_) => Value::new(text.as_bytes()),
+    }
+    .ok()
+}
+
 impl Step {
     /// The call whose client does it.
     pub fn call(&self) -> Option<usize> {
@@ -226,6 +272,7 @@ impl Step {
             Step::Ask { call, .. } => Some(*call),
             Step::Release(call) | Step::Cancel(call) | Step::Extend(call, _) => Some(*call),
             Step::GiveUp(call, _) | Step::GiveUpAnswered(call, _) => Some(*call),
+            Step::GiveBack(call, _) | Step::Downgrade(call) => Some(*call),
             Step::Fence(call) | Step::Write(call) | Step::WriteEarlier(call) => Some(*call),
             _ => None,
         }
@@ -236,6 +283,7 @@ impl Step {
             Step::Ask { call, .. } => Some(call),
             Step::Release(call) | Step::Cancel(call) | Step::Extend(call, _) => Some(call),
             Step::GiveUp(call, _) | Step::GiveUpAnswered(call, _) => Some(call),
+            Step::GiveBack(call, _) | Step::Downgrade(call) => Some(call),
             Step::Fence(call) | Step::Write(call) | Step::WriteEarlier(call) => Some(call),
             _ => None,
         }
@@ -362,8 +410,11 @@ impl World {
                 self.with(*call, |world, ask| world.give_up_when_answered(ask, *after))
             }
             Step::Extend(call, lease) => self.with(*call, |world, ask| world.extend(ask, lease.as_millis() as u64)),
+            Step::GiveBack(call, count) => self.named(*call).is_some_and(|ask| self.give_back(ask, *count)),
+            Step::Downgrade(call) => self.named(*call).is_some_and(|ask| self.downgrade(ask)),
             Step::Fence(call) => {
-                let token = self.named(*call).and_then(|ask| self.fence(ask));
+                let writes = |ask: &Ask| self.call(*ask).mode == Mode::Alone;
+                let token = self.named(*call).filter(writes).and_then(|ask| self.fence(ask));
                 self.named.tokens.extend(token.map(|token| (*call, token)));
                 token.is_some()
             }

@@ -117,13 +117,16 @@ impl Timed {
             match &line.entry {
                 Entry::Invoke { call, service, deed, names, .. } => {
                     let part = match deed {
-                        Deed::Lock => Part::Locks(names),
+                        Deed::Lock | Deed::Share | Deed::Permits => Part::Locks(names),
                         Deed::Suspend => Part::All,
-                        Deed::Become | Deed::Destroy | Deed::See | Deed::Revoke => continue,
+                        Deed::Open | Deed::Put | Deed::Upgrade | Deed::Become | Deed::Destroy | Deed::See | Deed::Revoke => continue,
                     };
                     asked.insert(*call, (line.at, service, part));
                     let service = services.entry(service).or_default();
-                    service.waiting.insert(*call, part);
+                    // Permits may be wanted that nobody has, and not be there.
+                    if *deed != Deed::Permits {
+                        service.waiting.insert(*call, part);
+                    }
                     service.look(line.at);
                 }
                 Entry::Ok { call, .. } => {
@@ -205,6 +208,8 @@ mod tests {
             service: "s".into(),
             deed: Deed::Lock,
             names: vec!["x".into()],
+            permits: 0,
+            of: None,
             owner: 0,
             wait: None,
             lease: None,
@@ -239,6 +244,8 @@ mod tests {
             service: "s".into(),
             deed,
             names: names.iter().map(|name| name.to_string()).collect(),
+            permits: 0,
+            of: None,
             owner: 0,
             wait: None,
             lease: None,

@@ -62,7 +62,7 @@ impl Transcript {
     fn line(&mut self, world: &World, line: &Line) -> Option<String> {
         let of = |call: usize| Some(format!("c{}", world.name_of(Ask(call))?));
         Some(match &line.entry {
-            Entry::Invoke { call, service, deed, names, wait, lease, .. } => {
+            Entry::Invoke { call, service, deed, names, permits, wait, lease, .. } => {
                 let within = match wait {
                     Some(0) | None => String::new(),
                     Some(wait) => format!(" within {}", span(*wait)),
@@ -72,12 +72,27 @@ impl Transcript {
                 let words = match deed {
                     Deed::Lock => format!("{asks} for {service}/{}{lease}", names.join("+")),
                     Deed::Suspend => format!("{asks} to suspend {service}{lease}"),
+                    Deed::Share => format!("{asks} for a share of {service}/{}{lease}", names.join("+")),
+                    Deed::Permits => format!("{asks} for {permits} of {service}/{}{lease}", names.join("+")),
+                    Deed::Open => format!("opens {service}/{}", names.join("+")),
+                    Deed::Put => format!("writes to {service}/{}", names.join("+")),
+                    Deed::Upgrade => "wants its share to become the lock".to_string(),
                     Deed::Become => format!("{asks} to become grantor of {service}"),
                     Deed::Destroy => format!("destroys {service}"),
                     Deed::See => format!("wants to know of {service}"),
                     Deed::Revoke => format!("wants something of {service} back"),
                 };
                 format!("{}: {words}", of(*call)?)
+            }
+            Entry::Ok { call, .. } if world.call(Ask(*call)).opens() => format!("{}: has it open", of(*call)?),
+            Entry::Turned { call, deed, token } => {
+                let (lock, token) = self.token(world, *call, *token);
+                let what = if *deed == Deed::Share { "a share of " } else { "" };
+                format!("{}: has {what}{lock} with token {token} now", of(*call)?)
+            }
+            Entry::GivenBack { call, left } => format!("{}: gives some back, {left} are left", of(*call)?),
+            Entry::Sees { call, value, stale, .. } => {
+                format!("{}: sees {value}{}", of(*call)?, if *stale { ", perhaps stale" } else { "" })
             }
             Entry::Ok { call, token, .. } => {
                 let (lock, token) = self.token(world, *call, *token);

@@ -1,6 +1,6 @@
 //! What a scenario does and asks, in words: clients, faults and questions.
 
-use crate::history::{Ask, Call, Deed, Key, nth};
+use crate::history::{Ask, Call, Deed, Key, Mode, nth};
 use crate::kind::{KINDS, kind};
 use crate::network::{MS, Narrow, Weather};
 use crate::peer::{Peer, Run};
@@ -8,7 +8,7 @@ use crate::rare::State;
 use crate::rule::{Fate, Flight, Rule, RuleId};
 use crate::world::{Due, World};
 use elderlock::protocol::{
-    Batch, Command, GrantorState, Hint, Input, LockName, Look, LostReason, Metadata, Node, Outcome, Owner, ProcessId,
+    Batch, Command, GrantorState, Hint, Input, LockName, Look, LostReason, Metadata, Node, Outcome, Owner, Permits, ProcessId,
     RequestId, ServiceName, Sizes, Status, StoredVote, Time, Token, View, Wait, Want,
 };
 use std::sync::Arc;
@@ -98,14 +98,24 @@ impl World {
         lease: Option<Duration>,
     ) -> Ask {
         let service = ServiceName::new(service).expect("a scenario's service name is good");
-        let keys: Vec<Key> = match &deed {
-            Deed::Hold(Want::Suspension) => vec![(service.clone(), None)],
-            Deed::Hold(want) => want.names().iter().map(|name| (service.clone(), Some(name.clone()))).collect(),
-            Deed::Become | Deed::Destroy | Deed::Look(_) | Deed::Revoke(_) => Vec::new(),
+        let of = |want: &Want| want.names().iter().map(|name| (service.clone(), Some(name.clone()))).collect();
+        let (keys, object): (Vec<Key>, Option<Key>) = match &deed {
+            Deed::Hold(Want::Suspension) => (vec![(service.clone(), None)], None),
+            Deed::Hold(Want::Open(name, _)) => (Vec::new(), Some((service.clone(), Some(name.clone())))),
+            Deed::Hold(want) => (of(want), None),
+            Deed::Put(open, ..) => (Vec::new(), self.call(*open).object.clone()),
+            Deed::Become | Deed::Destroy | Deed::Look(_) | Deed::Upgrade(_) | Deed::Revoke(_) => (Vec::new(), None),
+        };
+        let mode = match &deed {
+            Deed::Hold(want) => Mode::of(want),
+            _ => Mode::Open,
         };
         // What is no lock knows no other limits, and is not held.
         let (wait, lease) = match deed {
+            Deed::Hold(Want::Open(..)) => (wait, None),
             Deed::Hold(_) => (wait, lease),
+            Deed::Put(..) => (Wait::Forever, None),
+            Deed::Upgrade(_) => (Wait::Try, None),
             Deed::Become => (wait, None),
             // Its shortest wait is longer than that of others.
             Deed::Revoke(_) => (if wait == Wait::Try { Wait::Forever } else { wait }, None),
@@ -125,6 +135,12 @@ impl World {
             service: service.clone(),
             deed: deed.clone(),
             keys,
+            object,
+            mode,
+            turns: None,
+            narrowed: false,
+            sight: None,
+            fence: None,
             owner,
             metadata: metadata.clone(),
             wait,
@@ -141,10 +157,16 @@ impl World {
             gone: false,
         };
         let ask = Arc::make_mut(&mut self.history).add(call);
+        if let Deed::Upgrade(of) = deed {
+            Arc::make_mut(&mut self.history).turn(of, Mode::Alone);
+        }
         self.record_invoke(ask);
+        let request_of = |of: Ask| self.call(of).request;
         self.feed(
             member,
             Input::Command(match deed {
+                Deed::Put(open, value, expect) => Command::Write { request, open: request_of(open), value, expect },
+                Deed::Upgrade(of) => Command::Upgrade { request, hold: request_of(of) },
                 Deed::Hold(want) => {
                     Command::Lock { request, service, want, owner, wait, lease, revocable: true, metadata }
                 }
@@ -155,6 +177,37 @@ impl World {
             }),
         );
         ask
+    }
+
+    /// Goes on with a share in place of its lock. False if it believes in none.
+    pub fn downgrade(&mut self, ask: Ask) -> bool {
+        let Some(name) = self.call(ask).keys.first().and_then(|(_, name)| name.clone()) else { return false };
+        if !self.call(ask).may_be_shared() || self.call(ask).turns.is_some() || self.fence(ask).is_none() {
+            return false;
+        }
+        Arc::make_mut(&mut self.history).downgrade(ask);
+        self.record_turned(ask);
+        self.go_on_with(ask, Want::Share(name));
+        true
+    }
+
+    /// Gives so many of its permits back, but not all. False if it has no more.
+    pub fn give_back(&mut self, ask: Ask, count: u32) -> bool {
+        let Some(name) = self.call(ask).keys.first().and_then(|(_, name)| name.clone()) else { return false };
+        let Mode::Permits(left) = self.call(ask).mode else { return false };
+        let Some(left) = left.checked_sub(count).and_then(|left| Permits::new(left).ok()) else { return false };
+        if self.fence(ask).is_none() {
+            return false;
+        }
+        Arc::make_mut(&mut self.history).give_back(ask, count);
+        self.record_given_back(ask);
+        self.go_on_with(ask, Want::Permits(name, left));
+        true
+    }
+
+    fn go_on_with(&mut self, ask: Ask, want: Want) {
+        let Call { member, request, .. } = *self.call(ask);
+        self.feed(member, Input::Command(Command::Narrow { request, want }));
     }
 
     /// Gives a lock back, or no longer wants it.
@@ -216,14 +269,17 @@ impl World {
         let token = call.token().filter(|_| believed);
         if peer.is(call.process) {
             let cores = peer.node.as_ref().and_then(|node| node.fence(call.request, local));
-            assert!(call.released || token == cores, "the guard says {token:?}, the core {cores:?}: {call:?}");
+            // In the middle of a step what has turned may not be told yet.
+            assert!(call.released || call.turns.is_some() || token == cores, "the guard says {token:?}, the core {cores:?}: {call:?}");
         }
         token
     }
 
     /// Writes to what the lock protects, if `fence` allows it. Returns whether it did.
     pub fn write(&mut self, ask: Ask) -> bool {
-        let Some(token) = self.fence(ask) else { return false };
+        // Who has a share, or permits, reads.
+        let alone = self.call(ask).mode == Mode::Alone;
+        let Some(token) = self.fence(ask).filter(|_| alone) else { return false };
         if !self.write_with(ask, token) && self.bounded {
             let lock = self.call(ask).lock();
             let what = format!("a believing holder of {lock} was refused by the store");
@@ -250,7 +306,7 @@ impl World {
 
     /// Whether it was granted (and perhaps lost since).
     pub fn is_granted(&self, ask: Ask) -> bool {
-        self.token(ask).is_some()
+        self.call(ask).is_granted()
     }
 
     /// Whether it has an answer.
@@ -701,7 +757,7 @@ impl World {
     /// Whether no member knows of a hold or a waiter.
     pub fn is_empty_everywhere(&self) -> bool {
         self.demanded().filter_map(|place| self.status(place)).all(|status| {
-            status.services.iter().all(|of| of.locks.is_empty() && of.waiting_here == 0 && of.held_here == 0)
+            status.services.iter().all(|of| of.locks.is_empty() && of.waiting_here == 0 && of.held_here == 0 && of.open_here == 0)
         })
     }
 

@@ -113,7 +113,17 @@ fn wild_record(seed: u64) -> Record {
                 let name = dice.pick(&["a", "b", "a name of some length"]).to_string();
                 let names = vec![name];
                 let deed = Deed::Lock;
-                let asks = Entry::Invoke { call, service, deed, names, owner: 0, wait: None, lease: None };
+                let asks = Entry::Invoke {
+                    call,
+                    service,
+                    deed,
+                    names,
+                    permits: 0,
+                    of: None,
+                    owner: 0,
+                    wait: None,
+                    lease: None,
+                };
                 lines.push(line(at, Some(place), asks));
                 at += dice.below(40 * MS);
                 Entry::Ok { call, token: (1_000 << 32) + call as u64, until: Some(at + dice.below(900 * MS)) }

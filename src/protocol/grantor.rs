@@ -27,6 +27,8 @@ use super::view::View;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::hash::{Hash, Hasher};
 
+#[cfg(elderlock_mutants)]
+mod bent;
 mod transfer;
 
 /// With fewer tokens left than this the elder is asked for more: enough for a second at full speed, so that the
@@ -240,6 +242,10 @@ impl Grantor {
         self.table.held()
     }
 
+    pub(crate) fn objects(&self) -> impl Iterator<Item = (&LockName, &Content)> {
+        self.table.objects()
+    }
+
     pub(crate) fn waiting(&self) -> impl Iterator<Item = (ProcessId, RequestId, Ticket)> {
         self.table.waiting()
     }
@@ -306,6 +312,8 @@ impl Grantor {
         {
             entry.want = Want::Lock(first.clone());
         }
+        #[cfg(elderlock_mutants)]
+        self.bend_ask(&entry, &mut free, turn);
         let may_grant = turn.leased || planted!(turn.mutant, GrantWhileSuspended);
         match free {
             Ok(()) if may_grant && self.supply.has(entry.want.tokens()) => {
@@ -343,13 +351,18 @@ impl Grantor {
 
     /// A hold goes on with less. If it is not here yet its member reports what it has now.
     pub(crate) fn on_narrow(&mut self, from: ProcessId, request: RequestId, want: &Want, turn: &mut Turn) {
-        self.table.narrow((from, request), want);
+        let key = (from, request);
+        #[cfg(elderlock_mutants)]
+        let Some(want) = &self.bend_narrow(key, want, turn) else { return };
+        self.table.narrow(key, want);
         self.grant(turn);
     }
 
     /// A share is to become the lock.
     pub(crate) fn on_upgrade(&mut self, from: ProcessId, request: RequestId, hold: RequestId, turn: &mut Turn) {
         let key = (from, hold);
+        #[cfg(elderlock_mutants)]
+        self.bend_upgrade(key, turn);
         let upgraded = |token, service| Message::Upgraded { service, epoch: self.epoch, request, token };
         let refusal = match (self.table.held_by(key), self.table.others_beside(key)) {
             (Some(Want::Lock(_)), _) if self.is_acting() => {
@@ -361,6 +374,10 @@ impl Grantor {
             }
             (_, Some(0)) if self.is_acting() && turn.leased => match self.supply.take(1) {
                 Some(token) => {
+                    let token = match self.table.place(key) {
+                        Some(Place::Holds(before)) if planted!(turn.mutant, UpgradeWithOldToken) => before,
+                        _ => token,
+                    };
                     turn.say(from, upgraded(token, self.service.clone()));
                     self.table.upgrade(key, token);
                     return self.mind_supply(turn);
@@ -389,7 +406,9 @@ impl Grantor {
         let Some(content) = self.table.content(name).filter(|_| is_open) else {
             return self.tell_refusal(key, Refusal::NotOpen, turn);
         };
-        if let Some((_, version)) = content.writes.get(&key.0).filter(|(request, _)| *request == key.1) {
+        if let Some((_, version)) =
+            content.writes.get(&key.0).filter(|(request, _)| *request == key.1 && !planted!(turn.mutant, WriteTwice))
+        {
             // Asked twice: the first answer was lost with its grantor.
             let answers = Some((key.1, Told::Written(*version)));
             return self.tell_value(key.0, name, answers, turn);
@@ -409,6 +428,9 @@ impl Grantor {
     fn tell_all(&self, name: &LockName, answers: Option<((ProcessId, RequestId), Told)>, turn: &mut Turn) {
         for process in self.table.openers(name) {
             let answers = answers.filter(|((writer, _), _)| *writer == process);
+            if answers.is_none() && self.is_acting() && planted!(turn.mutant, TellWriterOnly) {
+                continue;
+            }
             self.tell_value(process, name, answers.map(|((_, request), told)| (request, told)), turn);
         }
     }
@@ -536,7 +558,11 @@ impl Grantor {
             return;
         }
         for (name, content) in objects {
-            self.table.adopt(name, Content { maybe_stale: true, ..content });
+            let maybe_stale = !planted!(turn.mutant, CallItSure);
+            if planted!(turn.mutant, FirstValueWins) && self.table.content(&name).is_some() {
+                continue;
+            }
+            self.table.adopt(name, Content { maybe_stale, ..content });
         }
         for hold in holds {
             if setup.over.contains(&(from, hold.request)) {

@@ -400,7 +400,10 @@ impl Holder {
         }
         let Some(session) = self.sessions.get_mut(service) else { return };
         let Some(object) = session.objects.get_mut(name) else { return };
-        if object.content.as_ref().is_none_or(|known| known.version <= content.version && *known != content) {
+        let is_answer = matches!(answers, Some((_, Told::Written(_))));
+        if object.content.as_ref().is_none_or(|known| known.version <= content.version && *known != content)
+            && !(is_answer && planted!(turn.mutant, AnswerWithoutValue))
+        {
             for &request in &object.opens {
                 if session.requests.get(&request).is_some_and(|entry| matches!(entry.state, State::Held { .. })) {
                     turn.out.push(Output::Value { request, content: content.clone() });

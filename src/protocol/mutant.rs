@@ -175,6 +175,36 @@ pub enum Mutant {
     SeeWaitersBackwards,
     /// Who leaves without a word from anybody says that it was heard.
     CallItHeard,
+    /// A lock is granted though others have shares of it, of which the table then knows nothing.
+    LockBesideShares,
+    /// A share is granted beside others though somebody waits for the lock before it.
+    ShareOvertakesLock,
+    /// Permits are granted beside others, however many there are.
+    PermitsAboveLimit,
+    /// A lock that becomes a share is free for a moment: who waits for the lock gets it.
+    DowngradeLetsIn,
+    /// Permits that are given back count twice.
+    GiveBackTwice,
+    /// A share becomes the lock though others have shares.
+    UpgradeBesideOthers,
+    /// A share that becomes the lock keeps its token.
+    UpgradeWithOldToken,
+    /// A write whose answer was lost with its grantor is made again.
+    WriteTwice,
+    /// Only the writer is told what was written.
+    TellWriterOnly,
+    /// Who is told that it has written goes on with the value that it knew.
+    AnswerWithoutValue,
+    /// What was asked for by a grantor that recovers is not marked as maybe stale.
+    CallItSure,
+    /// Of two values that are reported the first one counts.
+    FirstValueWins,
+    /// What is handed over is marked as maybe stale.
+    StaleByTransfer,
+    /// A table is handed over without those who have objects open.
+    HandOverNoOpens,
+    /// A table is handed over without the values of objects.
+    HandOverNoValues,
     /// A hold is taken away though its holder has not been told that it is wanted back.
     TakeUntold,
     /// A hold that is taken away is given back, and its guard goes on.
@@ -218,7 +248,7 @@ impl Mutant {
     }
 
     /// All of them.
-    pub const ALL: [Mutant; 81] = [
+    pub const ALL: [Mutant; 96] = [
         Mutant::SkipOneInRecovery,
         Mutant::AwaitNoGhosts,
         Mutant::ServeWhileRecovering,
@@ -298,6 +328,21 @@ impl Mutant {
         Mutant::SeeBeforeActing,
         Mutant::SeeWaitersBackwards,
         Mutant::CallItHeard,
+        Mutant::LockBesideShares,
+        Mutant::ShareOvertakesLock,
+        Mutant::PermitsAboveLimit,
+        Mutant::DowngradeLetsIn,
+        Mutant::GiveBackTwice,
+        Mutant::UpgradeBesideOthers,
+        Mutant::UpgradeWithOldToken,
+        Mutant::WriteTwice,
+        Mutant::TellWriterOnly,
+        Mutant::AnswerWithoutValue,
+        Mutant::CallItSure,
+        Mutant::FirstValueWins,
+        Mutant::StaleByTransfer,
+        Mutant::HandOverNoOpens,
+        Mutant::HandOverNoValues,
         Mutant::TakeUntold,
         Mutant::TakeUnheard,
     ];

@@ -17,7 +17,7 @@ use super::holder::{Holder, Wish, lost_grantor};
 use super::id::{Epoch, Lineage, LockName, MemberInfo, ProcessId, RequestId, ServiceName, Ticket, Token, ViewNumber};
 use super::lease::{Lease, rank};
 use super::link::Post;
-use super::message::{Ballot, Look, Message, Notice, Origin, Packet, Seen, Standing, TokenRange};
+use super::message::{Ballot, Content, Look, Message, Notice, Origin, Packet, Seen, Standing, TokenRange};
 use super::registry::Registry;
 use super::table::Contents;
 use super::time::Time;
@@ -362,6 +362,11 @@ impl Node {
     /// The locks that the service's grantor has given away, if it is that: to whom, for which request, with which token.
     pub fn held(&self, service: &ServiceName) -> impl Iterator<Item = (&LockName, ProcessId, RequestId, Token)> {
         self.grantors.get(service).into_iter().flat_map(Grantor::held)
+    }
+
+    /// The objects of which the service's grantor knows, if it is that, and what they have to tell.
+    pub fn objects(&self, service: &ServiceName) -> impl Iterator<Item = (&LockName, &Content)> {
+        self.grantors.get(service).into_iter().flat_map(Grantor::objects)
     }
 
     /// Who waits at the service's grantor, if it is that, and at which place.

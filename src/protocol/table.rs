@@ -432,6 +432,25 @@ impl Table {
         self.exchange(key, &from, &to);
     }
 
+    /// How a name is held, if it is.
+    #[cfg(elderlock_mutants)]
+    pub(crate) fn mode_of(&self, name: &LockName) -> Option<super::id::Mode> {
+        let key = self.held.get(name)?.holders().next()?;
+        self.get(key).map(|request| request.entry.want.mode())
+    }
+
+    /// Who has a name.
+    #[cfg(elderlock_mutants)]
+    pub(crate) fn holders_of(&self, name: &LockName) -> impl Iterator<Item = Key> {
+        self.held.get(name).into_iter().flat_map(Use::holders)
+    }
+
+    /// What a request says of itself.
+    #[cfg(elderlock_mutants)]
+    pub(crate) fn entry(&self, key: Key) -> Option<&Entry> {
+        self.get(key).map(|request| &request.entry)
+    }
+
     /// What the request holds, if it holds.
     pub(crate) fn held_by(&self, key: Key) -> Option<&Want> {
         let Request { entry, state: State::Holds { .. } } = self.get(key)? else { return None };

@@ -1,6 +1,6 @@
 //! What is drawn before a run: who is there, what clients want, and what goes wrong when.
 
-use super::{NAMES, SERVICES};
+use super::{NAMES, OBJECTS, SERVICES};
 use crate::chance::Dice;
 use crate::fault::{CRASH_ALL, FALSE_ALARM, Fault, KINDS, LOSE_DISK, NO_DATAGRAMS, REJECT, RUSH, Stage, millis};
 use crate::log::Scene;
@@ -29,6 +29,14 @@ pub struct Wishes {
     looks: u32,
     /// To have a hold back.
     revocations: u32,
+    /// A lock beside others who want it so.
+    shares: u32,
+    /// Permits.
+    permits: u32,
+    /// To have an object open.
+    opens: u32,
+    /// To change the value of one that is open.
+    puts: u32,
     /// On behalf of how many owners at each member; zero: always the whole member.
     owners: u64,
 }
@@ -46,9 +54,56 @@ impl Wishes {
             ends: rate(300_000, 3_000, 30_000),
             looks: rate(400_000, 10_000, 60_000),
             revocations: rate(400_000, 10_000, 100_000),
+            shares: 0,
+            permits: 0,
+            opens: 0,
+            puts: 0,
             suspended: dice.below(SERVICES.len() as u64) as usize,
             owners: if dice.chance(500_000) { dice.between(1, 3) } else { 0 },
         }
+    }
+
+    /// The same with what is wanted of shares and objects, by dice of their own.
+    fn and_shares(self, dice: &mut Dice) -> Wishes {
+        let mut rate = |chance, low, high| {
+            let rate = dice.between(low, high) as u32;
+            if dice.chance(chance) { rate } else { 0 }
+        };
+        let (shares, opens) = (rate(500_000, 100_000, 800_000), rate(600_000, 20_000, 150_000));
+        let (permits, puts) = (rate(700_000, 50_000, 500_000), rate(900_000, 50_000, 400_000));
+        if opens == 0 {
+            return Wishes { shares, ..self };
+        }
+        Wishes { shares, permits, opens, puts, ..self }
+    }
+
+    /// Whether anybody shares anything.
+    pub(super) fn shares(&self) -> bool {
+        self.shares > 0 || self.opens > 0
+    }
+
+    /// What a client wants of shares and objects instead of one lock, if it does. Of an object it may have it `opened`.
+    pub(super) fn pick_shared(&self, dice: &mut Dice, name: &str, opened: &[(usize, String)]) -> Option<Wanted> {
+        let pool = opened.iter().find(|(_, name)| name == OBJECTS[0]);
+        // How many there may be: now and then none, for a while.
+        let value = |dice: &mut Dice, name: &str| match name == OBJECTS[0] {
+            true if dice.chance(100_000) => "0".to_string(),
+            true => dice.between(1, 5).to_string(),
+            false => format!("text{}", dice.below(1 << 40)),
+        };
+        if dice.chance(self.opens) || (pool.is_none() && dice.chance(self.permits / 4)) {
+            let name = *dice.pick(&OBJECTS);
+            return Some(Wanted::Open(name.to_string(), value(dice, name)));
+        }
+        if dice.chance(self.puts) && !opened.is_empty() {
+            let (call, name) = dice.pick(opened);
+            let to = value(dice, name);
+            return Some(if dice.chance(400_000) { Wanted::PutIf(*call, to) } else { Wanted::Put(*call, to) });
+        }
+        if pool.is_some() && dice.chance(self.permits) {
+            return Some(Wanted::Permits(OBJECTS[0].to_string(), dice.between(1, 3) as u32));
+        }
+        dice.chance(self.shares).then(|| Wanted::Share(name.to_string()))
     }
 
     /// What a client wants of a service instead of one lock, on whose behalf, and for how long it may hold.
@@ -212,7 +267,7 @@ impl Plan {
             partial: dice.chance(300_000),
             drops: if dice.chance(500_000) { dice.between(20_000, 500_000) as u32 } else { 0 },
             tenacious: Dice::new(seed, 4).chance(350_000),
-            wishes: Wishes::draw(&mut Dice::new(seed, 6)),
+            wishes: Wishes::draw(&mut Dice::new(seed, 6)).and_shares(&mut Dice::new(seed, 8)),
             weather: Weather { slowest: dice.between(MS / 2, 5 * MS), ..Weather::FAIR },
             span,
             hush,

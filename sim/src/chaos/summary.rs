@@ -72,6 +72,13 @@ impl Summary {
             self.lost += u64::from(call.lost.is_some());
             let name = match &call.outcome {
                 Some(Outcome::Granted { .. }) => "granted",
+                Some(Outcome::Opened { .. }) => "opened",
+                Some(Outcome::Written(_)) => "written",
+                Some(Outcome::Changed(_)) => "changed",
+                Some(Outcome::NotOpen) => "not open",
+                Some(Outcome::Upgraded { .. }) => "upgraded",
+                Some(Outcome::Shared(_)) => "shared",
+                Some(Outcome::Limit(_)) => "too few",
                 Some(Outcome::TimedOut) => "timed out",
                 Some(Outcome::Held(_)) => "held",
                 Some(Outcome::Waited(_)) => "waited for",
@@ -87,7 +94,8 @@ impl Summary {
                 Some(Outcome::Untold) => "untold",
                 Some(Outcome::Busy) => "busy",
                 Some(Outcome::Closed(_)) => "closed",
-                Some(Outcome::Extended { .. } | Outcome::NotHeld) | None => "never",
+                Some(Outcome::NotHeld) => "not held",
+                Some(Outcome::Extended { .. } | Outcome::Narrowed) | None => "never",
             };
             *self.answers.entry(name).or_default() += 1;
         }

@@ -113,6 +113,16 @@ mod hunt {
             Mutant::TearBatch => &["batch_is_atomic"],
             Mutant::DestroyedAtOnce | Mutant::SettleElsewhere | Mutant::SettleBlindly => &["destroyed_is_over"],
             Mutant::SeeBeforeActing | Mutant::SeeWaitersBackwards => &["what_is_seen_is_so"],
+            Mutant::LockBesideShares | Mutant::DowngradeLetsIn | Mutant::UpgradeBesideOthers => {
+                &["no_writer_with_reader", "holds_survive"]
+            }
+            Mutant::ShareOvertakesLock => &["fifo_across_failover"],
+            Mutant::PermitsAboveLimit | Mutant::GiveBackTwice => &["permits_never_exceed_limit"],
+            Mutant::UpgradeWithOldToken => &["tokens_rise", "token_belongs_to_one_hold"],
+            Mutant::WriteTwice | Mutant::TellWriterOnly | Mutant::AnswerWithoutValue => &["values_are_seen_in_order"],
+            Mutant::CallItSure | Mutant::StaleByTransfer => &["values_are_seen_in_order"],
+            Mutant::FirstValueWins => &["recovered_table_is_the_union", "values_are_seen_in_order"],
+            Mutant::HandOverNoOpens | Mutant::HandOverNoValues => LOST_IN_TRANSFER,
             Mutant::CallItHeard => &["who_leaves_has_left"],
             Mutant::TakeUntold => &["told_before_taken"],
             Mutant::TakeUnheard => &["exclusive_by_lease", "holds_survive", "tokens_rise"],

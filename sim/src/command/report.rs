@@ -259,6 +259,8 @@ fn whom(target: Target) -> String {
         Target::Awaited => "a member that a recovery waits for".to_string(),
         Target::Suspender => "a member that suspends a service, or waits to".to_string(),
         Target::Batcher => "a member that has a batch of locks, or waits for one".to_string(),
+        Target::Sharer => "one that has or wants a share or permits".to_string(),
+        Target::Writer => "one that writes to an object or has it open".to_string(),
     }
 }
 

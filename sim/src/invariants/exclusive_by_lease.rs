@@ -2,7 +2,7 @@
 //! may wake now, and their guards look at their clocks first. Inside the clock bound.
 
 use super::{Count, Fact, Invariant, Verdict};
-use crate::history::{Ask, Key};
+use crate::history::{Ask, Key, Mode};
 use crate::world::World;
 
 /// See the module.
@@ -37,7 +37,9 @@ impl Invariant for ExclusiveByLease {
         }
         // Somebody begins to believe only in a step, so looking after each step misses nothing.
         for (key, claims) in world.history().crowded() {
-            let believing: Vec<Ask> = claims.iter().copied().filter(|ask| world.fence(*ask).is_some()).collect();
+            // Shares and permits are another invariant's.
+            let alone = claims.iter().copied().filter(|ask| world.call(*ask).mode == Mode::Alone);
+            let believing: Vec<Ask> = alone.filter(|ask| world.fence(*ask).is_some()).collect();
             if believing.len() > 1 {
                 let who = |ask: &Ask| format!("m{} with {:?}", world.call(*ask).member, world.token(*ask));
                 self.crowded = Some(key.clone());

@@ -5,7 +5,7 @@
 //! the grantor's own member are told without a message and are left out.
 
 use super::{Count, Fact, Invariant, Verdict};
-use crate::history::Ask;
+use crate::history::{Ask, Mode};
 use crate::world::World;
 use elderlock::protocol::message::WaitReport;
 use elderlock::protocol::{Epoch, Message, Outcome, Packet, ProcessId, ServiceName, Ticket, Token};
@@ -21,6 +21,8 @@ pub struct FifoAcrossFailover {
     /// not pass those that were granted before.
     since: BTreeMap<Ask, u64>,
     granted: BTreeMap<Ask, (Token, u64)>,
+    /// Shares and permits that were served, which others may follow at once: their tokens tell who was granted first.
+    served: BTreeMap<Ask, (Ticket, Token, u64)>,
     messages: u64,
     /// The latest recovery that each process has answered, by service.
     reported: BTreeMap<(ProcessId, ServiceName), Epoch>,
@@ -104,18 +106,36 @@ impl Invariant for FifoAcrossFailover {
                 }
                 Ok(())
             }
-            Fact::Answers { ask, outcome: Outcome::Granted { .. } } => {
+            Fact::Answers { ask, outcome: Outcome::Granted { token, .. } } => {
                 let Some(place) = self.places.remove(ask) else { return Ok(()) };
                 let served = world.call(*ask);
                 let granted = self.granted.remove(ask).map_or(u64::MAX, |(_, at)| at);
-                self.since.remove(ask);
+                let told = self.since.remove(ask);
                 self.places.retain(|ask, _| world.call(*ask).is_open());
+                let is_early = |(of, (ticket, theirs, at)): &(&Ask, &(Ticket, Token, u64))| {
+                    let other = world.call(**of);
+                    let is_told = told.is_none_or(|told| told < *at);
+                    other.shares(served) && *ticket > place && *theirs < *token && is_told
+                };
+                if let Some((other, (ticket, ..))) = self.served.iter().find(is_early)
+                    && world.bounded
+                {
+                    return Err(format!("{other:?} with {ticket:?} is granted before {ask:?} with {place:?}"));
+                }
+                // Those before whom nobody waits any more are of no interest.
+                let is_first = |of: &Ask, ticket: &Ticket| {
+                    !self.places.iter().any(|(one, before)| before < ticket && world.call(*one).shares(world.call(*of)))
+                };
+                self.served.retain(|of, (ticket, ..)| !is_first(of, ticket));
+                if served.mode != Mode::Alone {
+                    self.served.insert(*ask, (place, *token, granted));
+                }
                 for (earlier, ticket) in &self.places {
                     let call = world.call(*earlier);
                     let view = world.latest.values().max_by_key(|view| view.number);
                     let is_member = view.is_some_and(|view| view.contains(call.process));
                     // Whoever waits behind a suspension is not served before it.
-                    let is_before = call.shares(served)
+                    let is_before = call.clashes(served)
                         || (call.suspends() && call.service == served.service && !served.suspends());
                     let is_told = self.since.get(earlier).is_none_or(|since| *since < granted);
                     if is_before && is_member && is_told {

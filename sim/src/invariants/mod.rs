@@ -16,25 +16,28 @@ pub mod minority_is_silent;
 pub mod no_leaked_hold;
 pub mod no_lost_wakeup;
 pub mod no_resurrected_grant;
+pub mod no_writer_with_reader;
 pub mod nothing_lost_in_transfer;
 pub mod one_elder_per_view;
 pub mod one_grantor_per_epoch;
 pub mod one_lineage;
 pub mod one_outcome_per_request;
+pub mod permits_never_exceed_limit;
 pub mod recovered_table_is_the_union;
 pub mod suspension_is_exclusive;
 pub mod token_belongs_to_one_hold;
 pub mod tokens_rise;
 pub mod told_before_regrant;
 pub mod told_before_taken;
+pub mod values_are_seen_in_order;
 pub mod views_agree;
 pub mod what_is_seen_is_so;
 
-use crate::history::{Ask, Deed, Key, lock_name};
+use crate::history::{Ask, Key, Sight, lock_name};
 use crate::network::MS;
 use crate::world::World;
 use elderlock::protocol::{
-    Event, HoldReport, LostReason, Outcome, Packet, ProcessId, RequestId, ServiceName, WaitReport,
+    Content, Event, HoldReport, LockName, LostReason, Outcome, Packet, ProcessId, RequestId, ServiceName, WaitReport,
 };
 use std::collections::BTreeMap;
 use std::hash::{Hash, Hasher};
@@ -67,6 +70,13 @@ pub enum Fact<'a> {
     Wanted {
         /// The request that holds.
         ask: Ask,
+    },
+    /// Who has an object open sees another value; the history does not have it yet.
+    Sees {
+        /// The request that has it open.
+        ask: Ask,
+        /// What it sees.
+        sight: &'a Sight,
     },
     /// An event of a process.
     Event {
@@ -106,9 +116,8 @@ impl Fact<'_> {
     /// The request that it is about.
     fn ask(&self) -> Option<Ask> {
         match self {
-            Fact::Answers { ask, .. } | Fact::Answered { ask } | Fact::Loses { ask, .. } | Fact::Wanted { ask } => {
-                Some(*ask)
-            }
+            Fact::Answers { ask, .. } | Fact::Answered { ask } | Fact::Wanted { ask } => Some(*ask),
+            Fact::Loses { ask, .. } | Fact::Sees { ask, .. } => Some(*ask),
             _ => None,
         }
     }
@@ -197,6 +206,8 @@ pub(crate) struct Kept {
     pub holds: BTreeMap<(ProcessId, RequestId), HoldReport>,
     /// Who waits.
     pub waits: BTreeMap<(ProcessId, RequestId), WaitReport>,
+    /// What it knows of objects.
+    pub objects: BTreeMap<LockName, Content>,
 }
 
 impl Kept {
@@ -208,7 +219,21 @@ impl Kept {
         Kept {
             holds: holds.into_iter().map(|(process, hold)| ((process, hold.request), hold)).collect(),
             waits: waits.into_iter().map(|(process, wait)| ((process, wait.request), wait)).collect(),
+            objects: node.objects(service).map(|(name, content)| (name.clone(), content.clone())).collect(),
         }
+    }
+
+    /// What is missing of the object that a client has open: a version at least as new as the client has seen, and as sure.
+    pub(crate) fn lacks(&self, ask: Ask, world: &World) -> Option<String> {
+        let call = world.call(ask);
+        let (_, Some(name)) = call.object.as_ref()? else { return None };
+        let seen = call.sight.as_ref().filter(|_| call.is_claim())?;
+        let known = self.objects.get(name);
+        let is_good = known.is_some_and(|known| {
+            let is_same = known.version == seen.version && known.value == seen.value;
+            known.version > seen.version || (is_same && (known.maybe_stale || !seen.stale))
+        });
+        (!is_good).then(|| format!("{known:?} of an object that is seen as {seen:?}"))
     }
 
     /// A request of which something else is kept than was asked, and what. None is said to have held for longer than its
@@ -220,7 +245,7 @@ impl Kept {
             let ask = world.history().find(*process, *request)?;
             let call = world.call(ask);
             let most = stretched(world, world.now - call.asked);
-            let is_same = call.deed == Deed::Hold(want.clone()) && (owner, metadata) == (call.owner, &call.metadata);
+            let is_same = call.may_be_known_as(want) && (owner, metadata) == (call.owner, &call.metadata);
             let what = || format!("{want:?} of {owner:?} saying {metadata:?}, held for {held_for:?}");
             (!is_same || held_for > most).then(|| (ask, what()))
         })
@@ -261,6 +286,9 @@ fn all() -> Vec<Box<dyn Invariant>> {
         Box::new(token_belongs_to_one_hold::TokenBelongsToOneHold::default()),
         Box::new(tokens_rise::TokensRise::default()),
         Box::new(exclusive_by_lease::ExclusiveByLease::default()),
+        Box::new(no_writer_with_reader::NoWriterWithReader::default()),
+        Box::new(permits_never_exceed_limit::PermitsNeverExceedLimit::default()),
+        Box::new(values_are_seen_in_order::ValuesAreSeenInOrder::default()),
         Box::new(suspension_is_exclusive::SuspensionIsExclusive::default()),
         Box::new(batch_is_atomic::BatchIsAtomic::default()),
         Box::new(told_before_regrant::ToldBeforeRegrant::default()),

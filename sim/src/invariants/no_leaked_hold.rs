@@ -4,7 +4,7 @@
 use crate::history::{Ask, Deed, lock_name};
 use crate::liveness::Demand;
 use crate::world::World;
-use elderlock::protocol::{Outcome, Owner, Wait, Want};
+use elderlock::protocol::{Owner, Value, Wait, Want};
 
 /// The name.
 pub const NAME: &str = "no_leaked_hold";
@@ -21,6 +21,26 @@ pub fn demand(world: &mut World, demand: &Demand) -> bool {
                 let what = format!("m{place} cannot get {}: {:?}", lock_name(&key), world.outcome(ask));
                 let lock = world.call(ask).lock();
                 world.fail_about(NAME, Some(lock), what);
+                return false;
+            }
+            world.release(ask);
+            world.count_premise(NAME);
+        }
+    }
+    for ask in world.history().opened().collect::<Vec<_>>() {
+        if world.demanded().any(|place| place == world.call(ask).member) {
+            world.release(ask);
+        }
+    }
+    for (service, name) in world.history().objects() {
+        let Some(name) = name else { continue };
+        for place in world.demanded().filter(|place| world.is_up(*place)).collect::<Vec<_>>() {
+            let deed = Deed::Hold(Want::Open(name.clone(), Value::default()));
+            let limit = Wait::AtMost(demand.answer);
+            let ask = world.want(place, service.as_str(), deed, Owner::default(), limit, None);
+            if !granted(world, ask, demand) {
+                let what = format!("m{place} cannot open {name:?} of {}: {:?}", service.as_str(), world.outcome(ask));
+                world.fail(NAME, what);
                 return false;
             }
             world.release(ask);
@@ -45,5 +65,5 @@ pub fn demand(world: &mut World, demand: &Demand) -> bool {
 
 fn granted(world: &mut World, ask: Ask, demand: &Demand) -> bool {
     world.run_until(|world| world.is_answered(ask), demand.answer * 2);
-    matches!(world.outcome(ask), Some(Outcome::Granted { .. }))
+    world.is_granted(ask)
 }

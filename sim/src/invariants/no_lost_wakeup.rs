@@ -1,17 +1,23 @@
 //! `no_lost_wakeup`: once all is healed and holders give back what they get, every waiter is answered.
 
-use crate::history::Ask;
+use crate::history::{Ask, Deed, Key, Mode};
 use crate::liveness::Demand;
 use crate::network::MS;
 use crate::world::World;
+use elderlock::protocol::{Owner, Value, Wait, Want};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 /// The name.
 pub const NAME: &str = "no_lost_wakeup";
 
+/// As many permits as all who wait together may want.
+const MANY: u32 = 1_000;
+
 /// Demands it. False if it is broken.
 pub fn demand(world: &mut World, demand: &Demand) -> bool {
     let until = world.now + demand.answer.as_nanos() as u64;
+    raise_limits(world);
     loop {
         let claims: Vec<Ask> = world.history().claims().filter(|ask| is_demanded(world, *ask)).collect();
         for ask in claims {
@@ -30,6 +36,23 @@ pub fn demand(world: &mut World, demand: &Demand) -> bool {
     let open: Vec<String> = open.map(|ask| format!("{:?}", world.call(ask))).collect();
     world.fail(NAME, format!("still waiting after {:?}: {}", demand.answer, open.join("\n  ")));
     false
+}
+
+/// Who waits for permits waits for their number, which nobody may want to raise: one member does.
+fn raise_limits(world: &mut World) {
+    let wanted = world.history().open().map(|ask| world.call(ask)).filter(|call| matches!(call.mode, Mode::Permits(_)));
+    let pools: BTreeSet<Key> = wanted.flat_map(|call| call.keys.clone()).collect();
+    let Some(place) = world.demanded().find(|place| world.is_up(*place)) else { return };
+    for (service, name) in pools {
+        let (Some(name), Ok(many)) = (name, Value::new(&MANY.to_le_bytes())) else { continue };
+        let open = Deed::Hold(Want::Open(name, many.clone()));
+        let open = world.want(place, service.as_str(), open, Owner::default(), Wait::Forever, None);
+        let timing = world.common.timing;
+        world.run_until(|world| world.is_answered(open), timing.member_lease * 4);
+        if world.is_granted(open) {
+            world.want(place, service.as_str(), Deed::Put(open, many, None), Owner::default(), Wait::Forever, None);
+        }
+    }
 }
 
 fn is_demanded(world: &World, ask: Ask) -> bool {

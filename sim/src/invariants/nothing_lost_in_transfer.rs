@@ -43,7 +43,7 @@ impl NothingLostInTransfer {
             let there = kept.holds.get(&(process, request)).map(|hold| hold.held_for);
             let call = world.history().find(process, request).map(|ask| world.call(ask));
             // If the table was lost its holder was asked, and that knows when it was told.
-            let Some(call) = call.filter(|call| call.token().is_some()) else { continue };
+            let Some(call) = call.filter(|call| call.is_granted()) else { continue };
             // The clock that it was measured by may be fast, and the holder's slow.
             let age = shrunk(world, shrunk(world, age.as_nanos() as u64).as_nanos() as u64);
             let age = age.min(shrunk(world, world.now - call.answered));
@@ -60,9 +60,20 @@ impl NothingLostInTransfer {
             if call.service == *service && is_member(call.process) {
                 self.premises += 1;
                 let known = kept.holds.get(&(call.process, call.request)).map(|hold| hold.token);
-                if known != call.token() {
+                if known != call.token() && !(call.turns.is_some() && known.is_some()) {
                     self.lost = call.keys.first().cloned();
                     return Err(format!("m{place} has taken over {known:?} of a hold: {call:?}"));
+                }
+            }
+        }
+        for ask in world.history().opened() {
+            let call = world.call(ask);
+            if call.service == *service && is_member(call.process) && world.is_ready(call.member) {
+                self.premises += 1;
+                let is_there = kept.holds.contains_key(&(call.process, call.request));
+                if let Some(what) = kept.lacks(ask, world).or_else(|| (!is_there).then(|| "nothing".to_string())) {
+                    self.lost = call.object.clone();
+                    return Err(format!("m{place} has taken over {what}: {call:?}"));
                 }
             }
         }

@@ -41,7 +41,7 @@ impl RecoveredTableIsTheUnion {
     /// When the client's part in a call was over.
     fn over_at(&self, ask: Ask, call: &Call) -> u64 {
         let released = call.released.then_some(call.released_at);
-        let answered = (call.outcome.is_some() && call.token().is_none()).then_some(call.answered);
+        let answered = (call.outcome.is_some() && !call.is_granted()).then_some(call.answered);
         let lost = self.lost.get(&ask).copied();
         let gone = self.gone.get(&call.process).copied();
         [released, answered, lost, gone].into_iter().flatten().min().unwrap_or(u64::MAX)
@@ -72,10 +72,14 @@ impl RecoveredTableIsTheUnion {
             }
         }
         let of_it = |ask: &Ask| {
-            !world.call(*ask).keys.is_empty() && world.call(*ask).service == *service && is_member(world.call(*ask))
+            let call = world.call(*ask);
+            (!call.keys.is_empty() || call.opens()) && call.service == *service && is_member(call)
         };
-        for ask in history.claims().chain(history.open()).filter(of_it) {
+        for ask in history.claims().chain(history.opened()).chain(history.open()).filter(of_it) {
             let call = world.call(ask);
+            if let Some(what) = kept.lacks(ask, world) {
+                return Err(format!("m{place} has recovered {what}: {call:?}"));
+            }
             let known = table.get(&(call.process, call.request));
             let granted = call.token().or_else(|| {
                 let node = world.peers[call.member].node.as_ref().filter(|node| node.process() == call.process);
@@ -84,7 +88,9 @@ impl RecoveredTableIsTheUnion {
             let is_try = matches!(call.wait, Wait::Try | Wait::AtMost(Duration::ZERO));
             if let Some(token) = granted {
                 self.premises += 1;
-                if known != Some(&Some(token)) {
+                // A share may be the lock before its client hears it.
+                let turns = call.turns.is_some() && matches!(known, Some(Some(_)));
+                if known != Some(&Some(token)) && !turns {
                     return Err(format!("m{place} has recovered {known:?} of a hold with {token:?}: {call:?}"));
                 }
                 // Whoever knew of its hold before it was asked says how long it had it.

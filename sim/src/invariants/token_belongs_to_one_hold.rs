@@ -1,7 +1,7 @@
 //! `token_belongs_to_one_hold`: no token is given out twice in the life of a cluster, whatever the clocks do.
 
 use super::{Count, Fact, Invariant, Verdict};
-use crate::history::{Ask, Key, nth};
+use crate::history::{Ask, Key, Mode, nth};
 use crate::kind::message;
 use crate::world::World;
 use elderlock::protocol::{Message, Outcome, Packet, ProcessId, RequestId, Token};
@@ -39,7 +39,11 @@ impl Invariant for TokenBelongsToOneHold {
             Fact::Answers { ask, outcome: Outcome::Granted { token, .. } } => {
                 self.premises += 1;
                 let call = world.call(*ask);
-                for (index, key) in call.keys.iter().enumerate() {
+                let permits = match call.mode {
+                    Mode::Permits(count) => count as usize,
+                    _ => 1,
+                };
+                for (index, key) in call.keys.iter().flat_map(|key| vec![key; permits]).enumerate() {
                     let token = nth(*token, index);
                     if let Some((other, before)) = self.answered.insert(token, (*ask, key.clone())) {
                         return Err(format!(
@@ -48,6 +52,18 @@ impl Invariant for TokenBelongsToOneHold {
                     }
                 }
                 self.grant(*token, call.process, call.request)
+            }
+            Fact::Answers { outcome: Outcome::Upgraded { hold, token }, ask } => {
+                self.premises += 1;
+                let call = world.call(*ask);
+                let Some(of) = world.history().find(call.process, *hold) else { return Ok(()) };
+                let key = world.call(of).keys.first().cloned();
+                if let Some(key) = key
+                    && let Some((other, before)) = self.answered.insert(*token, (of, key))
+                {
+                    return Err(format!("{token:?} of an upgrade is the token of {other:?} for {before:?}"));
+                }
+                self.grant(*token, call.process, *hold)
             }
             // The receiver's name is in the packet's address, so a relayed grant is seen when it is relayed.
             Fact::Sent { to: Some(to), packet: packet @ Packet::Linked { .. }, .. } => match message(packet) {

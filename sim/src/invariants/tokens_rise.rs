@@ -12,7 +12,7 @@
 //!   lock gets it with a token that its store would refuse.
 
 use super::{Count, Fact, Invariant, Verdict};
-use crate::history::{Ask, Key, nth};
+use crate::history::{Ask, Key, Mode, nth};
 use crate::world::World;
 use elderlock::protocol::{Epoch, Event, Message, Outcome, Packet, ServiceName, Token};
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,8 +20,8 @@ use std::collections::{BTreeMap, BTreeSet};
 /// See the module.
 #[derive(Clone, Hash, Debug, Default)]
 pub struct TokensRise {
-    /// Of each lock; outside the bound of each place.
-    last: BTreeMap<(Option<usize>, Key), Token>,
+    /// Of each lock, and each way to hold it; outside the bound of each place.
+    last: BTreeMap<(Option<usize>, Key), BTreeMap<Mode, Token>>,
     /// Where the ranges begin that somebody has spoken of, and of which epoch each is.
     ranges: BTreeMap<Token, (ServiceName, Epoch)>,
     /// Grants that were sent: what is said again is no news.
@@ -73,15 +73,23 @@ impl TokensRise {
     fn on_hold(&mut self, world: &World, ask: Ask, first: Token) -> Verdict {
         let call = world.call(ask);
         let place = (!world.bounded).then_some(call.member);
+        // How many permits makes no difference.
+        let kind = |mode| if matches!(mode, Mode::Permits(_)) { Mode::Permits(0) } else { mode };
+        let mode = kind(call.mode);
         for (index, key) in call.keys.iter().enumerate() {
             let token = nth(first, index);
             self.epoch_of(token, &key.0)?;
-            if let Some(last) = self.last.insert((place, key.clone()), token) {
+            let last = self.last.entry((place, key.clone())).or_default();
+            // Those that may stand beside each other begin in any order.
+            let clashing = last.iter().filter(|(other, _)| !other.suffers(mode)).map(|(_, token)| *token).max();
+            if let Some(before) = clashing {
                 self.premises += 1;
-                if last >= token {
-                    return Err(format!("{ask:?} gets {token:?} for {key:?} after {last:?}"));
+                if before >= token {
+                    return Err(format!("{ask:?} gets {token:?} for {key:?} after {before:?}"));
                 }
             }
+            let own = last.entry(mode).or_insert(token);
+            *own = token.max(*own);
         }
         Ok(())
     }
@@ -103,7 +111,13 @@ impl Invariant for TokensRise {
     fn hear(&mut self, world: &World, fact: &Fact<'_>) -> Verdict {
         match fact {
             Fact::Answers { ask, outcome: Outcome::Granted { token, .. } } => self.on_hold(world, *ask, *token),
+            Fact::Answers { ask, outcome: Outcome::Upgraded { hold, token } } => {
+                let of = world.history().find(world.call(*ask).process, *hold);
+                // It is the lock by now.
+                of.map_or(Ok(()), |of| self.on_hold(world, of, *token))
+            }
             Fact::Sent { place, to, packet: Packet::Linked { message, .. }, .. } => match message {
+                Message::Upgraded { service, epoch, token, .. } => self.on_grant(*place, service, *epoch, *token),
                 Message::Grant { service, epoch, token, request } => {
                     let verdict = self.on_grant(*place, service, *epoch, *token);
                     if verdict.is_err() {

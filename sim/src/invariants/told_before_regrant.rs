@@ -36,6 +36,9 @@ impl Invariant for ToldBeforeRegrant {
             self.premises += u64::from(self.lost.remove(key));
             for other in world.history().claims_of(key).filter(|other| other != ask) {
                 let theirs = world.call(other);
+                if call.mode.suffers(theirs.mode) {
+                    continue;
+                }
                 let busy_now = world.peers[theirs.member].due.is_some_and(|due| due <= world.now);
                 if world.is_up(theirs.member) && !busy_now {
                     return Err(format!("m{} gets {key:?} and m{} was not told", call.member, theirs.member));

@@ -11,7 +11,11 @@ use super::{Count, Fact, Invariant, Kept, Verdict, stretched};
 use crate::history::{Ask, Call, Deed, Key, lock_name};
 use crate::world::World;
 use elderlock::protocol::{
+<<<<<<< HEAD
+    self,     Event, HolderInfo, Look, Message, Outcome, Packet, ProcessId, RequestId, Seen, WaiterInfo, Want,
+=======
     Event, HolderInfo, Look, Message, Mode, Outcome, Packet, ProcessId, RequestId, Seen, WaiterInfo, Want,
+>>>>>>> rec-core
 };
 use std::collections::BTreeSet;
 
@@ -61,7 +65,9 @@ impl WhatIsSeenIsSo {
             // The grant may be on its way still. Beyond the clock bound a former grantor may grant beside the next.
             let fits = world.history().calls.iter().filter(|call| call.process == holder.process).any(|call| {
                 let wants = call.keys.iter().any(|(_, name)| *name == holder.name);
-                let granted = !world.bounded || call.token().is_none() || call.tokens().any(is_it);
+                // A share may be the lock before its client hears it.
+                let turns = call.turns.is_some();
+                let granted = !world.bounded || turns || call.token().is_none() || call.tokens().any(is_it);
                 let lasted = !world.bounded || holder.held_for <= stretched(world, world.now - call.asked);
                 wants && granted && lasted && call.metadata == holder.metadata
             });
@@ -76,7 +82,7 @@ impl WhatIsSeenIsSo {
         for key in keys {
             for ask in world.history().claims_of(key).filter(|ask| world.fence(*ask).is_some()) {
                 let call = world.call(ask);
-                if !view.contains(call.process) || call.answered == world.now {
+                if !view.contains(call.process) || call.answered == world.now || call.turns.is_some() {
                     continue;
                 }
                 self.premises += 1;
@@ -100,8 +106,13 @@ impl WhatIsSeenIsSo {
         self.lock = Some(key.clone());
         for waiter in waiters {
             let wants = |want: &Want| match &key.1 {
+<<<<<<< HEAD
+                _ if waiter.mode == protocol::Mode::Suspension => *want == Want::Suspension,
+                Some(name) => want.names().contains(name) && want.mode() == waiter.mode,
+=======
                 _ if waiter.mode == Mode::Suspension => *want == Want::Suspension,
                 Some(name) => want.names().contains(name),
+>>>>>>> rec-core
                 None => false,
             };
             let asks = |deed: &Deed| matches!(deed, Deed::Hold(want) if wants(want));

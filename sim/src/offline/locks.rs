@@ -35,6 +35,25 @@ struct Call<'a> {
     /// The process is no more.
     unknown: Option<u64>,
     hold: Option<Hold>,
+    /// It has an object open.
+    opened: bool,
+    /// How many permits it has, and had until when.
+    permits: u32,
+    more: Vec<(u64, u32)>,
+    /// What it held before it became what it is.
+    before: Vec<Stay>,
+    /// What it saw last of an object.
+    seen: Option<u64>,
+}
+
+/// A time in which it held something in one way.
+#[derive(Clone, Copy, Debug)]
+struct Stay {
+    deed: Deed,
+    token: u64,
+    from: u64,
+    order: usize,
+    until: u64,
 }
 
 /// From the grant on.
@@ -62,11 +81,26 @@ impl Call<'_> {
     }
 
     fn waits(&self) -> bool {
-        self.hold.is_none() && !self.failed && self.told() == u64::MAX
+        self.hold.is_none() && !self.opened && !self.failed && self.told() == u64::MAX
     }
 
     fn holds(&self) -> bool {
-        self.hold.is_some() && self.told() == u64::MAX
+        (self.hold.is_some() || self.opened) && self.told() == u64::MAX
+    }
+
+    /// All that it held, one after the other.
+    fn stays(&self) -> Vec<Stay> {
+        let mut stays = self.before.clone();
+        stays.extend(self.hold.as_ref().map(|hold| {
+            let (token, from, order) = (hold.token, hold.from, hold.order);
+            Stay { deed: self.deed, token, from, order, until: self.believed_until() }
+        }));
+        stays
+    }
+
+    /// How many tokens it has for each of its locks.
+    fn tokens(&self) -> u64 {
+        u64::from(self.more.first().map_or(self.permits, |(_, permits)| *permits)).max(1)
     }
 
     fn is_try(&self) -> bool {
@@ -106,6 +140,10 @@ struct Sweep<'a, 'f> {
     stores: BTreeMap<Lock<'a>, u64>,
     /// Grants so far.
     granted: usize,
+    /// The values of each version of each object.
+    values: BTreeMap<Lock<'a>, BTreeMap<u64, &'a str>>,
+    /// From when on there may have been so many permits, rising.
+    limits: BTreeMap<Lock<'a>, Vec<(u64, u64)>>,
 }
 
 pub(super) fn check(record: &Record, terms: &Terms, findings: &mut Findings) -> Result<(), String> {
@@ -127,6 +165,8 @@ pub(super) fn check(record: &Record, terms: &Terms, findings: &mut Findings) -> 
         out: BTreeSet::new(),
         stores: BTreeMap::new(),
         granted: 0,
+        values: BTreeMap::new(),
+        limits: BTreeMap::new(),
     };
     for line in &record.lines {
         sweep.read(line)?;
@@ -152,7 +192,7 @@ impl<'a> Sweep<'a, '_> {
     fn read(&mut self, line: &'a Line) -> Result<(), String> {
         let (at, place) = (line.at, line.place.unwrap_or_default());
         match &line.entry {
-            Entry::Invoke { call, service, deed, names, owner, wait, .. } => {
+            Entry::Invoke { call, service, deed, names, permits, owner, wait, .. } => {
                 let mut locks: Vec<Lock<'a>> = names.iter().map(|name| (service.as_str(), name.as_str())).collect();
                 if *deed == Deed::Suspend {
                     locks.push((service, ""));
@@ -180,14 +220,30 @@ impl<'a> Sweep<'a, '_> {
                     lost: None,
                     unknown: None,
                     hold: None,
+                    opened: false,
+                    permits: *permits,
+                    more: Vec::new(),
+                    before: Vec::new(),
+                    seen: None,
                 };
                 if self.calls.insert(*call, new).is_some() {
                     return Err(format!("call {call} is asked twice"));
                 }
-                for lock in locks {
+                for lock in locks.into_iter().filter(|_| deed.is_hold()) {
                     self.open.entry(lock).or_default().push(*call);
                 }
             }
+            Entry::Ok { call, .. } if self.calls.get(call).is_some_and(|call| call.deed == Deed::Open) => {
+                self.on_answer(line, *call, false)?;
+                self.call(*call, line)?.opened = true;
+            }
+            Entry::Turned { call, deed, token } => self.on_turned(line, *call, *deed, *token)?,
+            Entry::GivenBack { call, left } => {
+                let call = self.call(*call, line)?;
+                call.more.push((at, call.permits));
+                call.permits = *left;
+            }
+            Entry::Sees { call, version, value, .. } => self.on_sight(line, *call, *version, value)?,
             Entry::Ok { call, token, until } => self.on_ok(line, *call, *token, until.unwrap_or(u64::MAX))?,
             Entry::Fail { call, answer } => {
                 self.on_answer(line, *call, answer == "timed out")?;
@@ -306,13 +362,14 @@ impl<'a> Sweep<'a, '_> {
         let call = self.call(number, line)?;
         call.hold = Some(Hold { token, from: at, order, until, cap: u64::MAX });
         let (service, life, is_over) = (call.service, call.life, call.told() != u64::MAX);
+        let deed = call.deed;
         let locks = call.locks.clone();
         let others = locks.iter().filter_map(|lock| self.open.get(lock)).flatten().copied();
         let others: BTreeSet<usize> = others.filter(|other| *other != number).collect();
         for other in others {
             let other = &self.calls[&other];
             if other.holds() {
-                if !self.stage.place(other.place).paused {
+                if !other.deed.suffers(deed) && !self.stage.place(other.place).paused {
                     self.untold.push((at, other.number, number));
                 }
             } else if other.waits() && (other.place, other.life) == (place, life) && !other.is_try() {
@@ -339,6 +396,49 @@ impl<'a> Sweep<'a, '_> {
         }
         if is_over {
             self.close(number);
+        }
+        Ok(())
+    }
+
+    /// A lock becomes a share, or a share the lock: nobody else may have been in its way.
+    fn on_turned(&mut self, line: &Line, number: usize, deed: Deed, token: u64) -> Result<(), String> {
+        let at = line.at;
+        self.granted += 1;
+        let order = self.granted;
+        let call = self.call(number, line)?;
+        let (was, hold) = (call.deed, call.hold.clone());
+        let Some(hold) = hold.filter(|_| call.told() == u64::MAX) else {
+            let what = format!("call {number} becomes another and does not hold: {call:?}");
+            self.flaw("one_outcome_per_request", at, what);
+            return Ok(());
+        };
+        let until = call.believed_until().min(at);
+        call.before.push(Stay { deed: was, token: hold.token, from: hold.from, order: hold.order, until });
+        let order = if token == hold.token { hold.order } else { order };
+        call.deed = deed;
+        call.hold = Some(Hold { token, from: at, order, ..hold });
+        Ok(())
+    }
+
+    /// Who has an object open sees another value: a later one, and all who see that version see the same.
+    fn on_sight(&mut self, line: &Line, number: usize, version: u64, value: &'a str) -> Result<(), String> {
+        const NAME: &str = "values_are_seen_in_order";
+        let call = self.call(number, line)?;
+        let Some(&object) = call.locks.first() else { return Err(format!("call {number} has no object")) };
+        let before = call.seen.replace(version);
+        self.findings.premise(NAME);
+        if before > Some(version) {
+            self.flaw(NAME, line.at, format!("call {number} sees version {version} after {before:?}"));
+        }
+        let first = *self.values.entry(object).or_default().entry(version).or_insert(value);
+        if first != value {
+            self.flaw(NAME, line.at, format!("version {version} of {object:?} is {first} and {value}"));
+        }
+        if let Ok(limit) = value.parse() {
+            let limits = self.limits.entry(object).or_default();
+            if limits.last().is_none_or(|(_, most)| *most < limit) {
+                limits.push((line.at, limit));
+            }
         }
         Ok(())
     }
@@ -382,16 +482,18 @@ impl<'a> Sweep<'a, '_> {
         let call = self.calls.get(&number).ok_or_else(|| format!("call {number} was never asked"))?;
         let lock = *call.locks.get(index).ok_or_else(|| format!("call {number} has no lock {index}"))?;
         let own = call.hold.as_ref().map(|hold| hold.token + index as u64);
+        // It may have had the lock before, with another token.
+        let is_own = own == Some(token) || call.before.iter().any(|stay| stay.token == token);
         let believes = line.life == call.life && line.at < call.believed_until();
         let highest = self.stores.entry(lock).or_default();
         self.findings.premise("stale_writes_are_refused");
-        if own != Some(token) {
+        if !is_own {
             let what = format!("call {number} writes with {token}, its token is {own:?}");
             self.findings.flaw("stale_writes_are_refused", line.at, what);
         } else if taken != (token >= *highest) {
             let what = format!("a write with {token} after {highest} is {}", if taken { "taken" } else { "refused" });
             self.findings.flaw("stale_writes_are_refused", line.at, what);
-        } else if !taken && believes && self.terms.bounded {
+        } else if !taken && believes && own == Some(token) && self.terms.bounded {
             let what = format!("call {number} believes in {token}, and {highest} has written");
             self.findings.flaw("stale_writes_are_refused", line.at, what);
         }
@@ -463,54 +565,94 @@ impl<'a> Sweep<'a, '_> {
                 self.flaw("holds_survive", at, what);
             }
         }
-        let mut holds: BTreeMap<Lock<'_>, Vec<(u64, &Call<'_>)>> = BTreeMap::new();
+        let mut holds: BTreeMap<Lock<'_>, Vec<(Stay, &Call<'_>)>> = BTreeMap::new();
         let mut owners: BTreeMap<u64, usize> = BTreeMap::new();
         for call in self.calls.values() {
-            let Some(hold) = &call.hold else { continue };
-            self.findings.premise("token_belongs_to_one_hold");
-            for (index, lock) in call.locks.iter().enumerate() {
-                let token = hold.token + index as u64;
-                if let Some(other) = owners.insert(token, call.number) {
-                    let what = format!("calls {other} and {} both have the token {token}", call.number);
-                    self.findings.flaw("token_belongs_to_one_hold", hold.from, what);
+            for stay in call.stays() {
+                self.findings.premise("token_belongs_to_one_hold");
+                for (index, lock) in call.locks.iter().enumerate() {
+                    let token = stay.token + index as u64;
+                    for token in token..token + call.tokens() {
+                        if let Some(other) = owners.insert(token, call.number).filter(|other| *other != call.number) {
+                            let what = format!("calls {other} and {} both have the token {token}", call.number);
+                            self.findings.flaw("token_belongs_to_one_hold", stay.from, what);
+                        }
+                    }
+                    holds.entry(*lock).or_default().push((Stay { token, ..stay }, call));
                 }
-                holds.entry(*lock).or_default().push((token, call));
             }
         }
         for (lock, holds) in &mut holds {
-            holds.sort_by_key(|(token, _)| *token);
+            holds.sort_by_key(|(stay, _)| (stay.token, stay.from));
             find_strays(&self.epochs, lock, holds, self.findings);
         }
         if !self.terms.bounded {
             return;
         }
         find_company(&self.calls, self.findings);
-        for (lock, holds) in holds {
-            let mut last: Option<&Call<'_>> = None;
-            for (token, call) in holds {
-                let from = call.hold.as_ref().map_or(0, |hold| hold.from);
-                self.findings.premise("exclusive_by_lease");
-                if let Some(before) = last {
-                    let began = before.hold.as_ref().map_or(0, |hold| hold.from);
-                    self.findings.premise("tokens_rise");
-                    if began > from {
-                        let what = format!("{token} of call {} for {lock:?} begins before a lower one", call.number);
-                        self.findings.flaw("tokens_rise", began, what);
-                    }
-                    if before.lost.is_some_and(|lost| lost <= from) {
-                        self.findings.premise("told_before_regrant");
-                    }
-                    if before.believed_until() > from {
-                        let who = |call: &Call<'_>| format!("call {} of m{}", call.number, call.place);
-                        let what = format!("{lock:?} is held by {} and by {}", who(before), who(call));
-                        self.findings.flaw("exclusive_by_lease", from, what);
-                    }
-                }
-                // The one that is believed in longest is the one to beat.
-                if last.is_none_or(|before| before.believed_until() <= call.believed_until()) {
-                    last = Some(call);
-                }
+        for (lock, holds) in &holds {
+            find_crowds(lock, holds, self.findings);
+            if let Some(limits) = self.limits.get(lock) {
+                find_excess(lock, holds, limits, self.findings);
             }
+        }
+    }
+}
+
+/// Of those who may not hold beside each other the one with the higher token begins when the other is over.
+fn find_crowds(lock: &Lock<'_>, holds: &[(Stay, &Call<'_>)], findings: &mut Findings) {
+    // Of each way to hold the one that is believed in longest is the one to beat.
+    let mut last: BTreeMap<Deed, (Stay, &Call<'_>)> = BTreeMap::new();
+    for (stay, call) in holds {
+        let from = stay.from;
+        findings.premise("exclusive_by_lease");
+        for (_, (before, other)) in last.iter().filter(|(deed, _)| !deed.suffers(stay.deed)) {
+            let is_alone = before.deed == Deed::Lock && stay.deed == Deed::Lock;
+            let name = if is_alone { "exclusive_by_lease" } else { "no_writer_with_reader" };
+            findings.premise(name);
+            findings.premise("tokens_rise");
+            if before.from > from {
+                let what = format!("{} of call {} for {lock:?} begins before a lower one", stay.token, call.number);
+                findings.flaw("tokens_rise", before.from, what);
+            }
+            if other.lost.is_some_and(|lost| lost <= from) {
+                findings.premise("told_before_regrant");
+            }
+            if before.until > from {
+                let who = |call: &Call<'_>| format!("call {} of m{}", call.number, call.place);
+                let what = format!("{lock:?} is held by {} and by {}", who(other), who(call));
+                findings.flaw(name, from, what);
+            }
+        }
+        if last.get(&stay.deed).is_none_or(|(before, _)| before.until <= stay.until) {
+            last.insert(stay.deed, (*stay, call));
+        }
+    }
+}
+
+/// All who believe in permits at one instant have no more together than there ever were until then.
+fn find_excess(lock: &Lock<'_>, holds: &[(Stay, &Call<'_>)], limits: &[(u64, u64)], findings: &mut Findings) {
+    const NAME: &str = "permits_never_exceed_limit";
+    let mut changes: Vec<(u64, i64)> = Vec::new();
+    for (stay, call) in holds.iter().filter(|(stay, _)| stay.deed == Deed::Permits) {
+        let mut from = stay.from;
+        let left = (u64::MAX, call.permits);
+        for (until, permits) in call.more.iter().chain([&left]) {
+            let until = (*until).min(stay.until).max(from);
+            changes.extend([(from, i64::from(*permits)), (until, -i64::from(*permits))]);
+            from = until;
+        }
+    }
+    // Who ends at the instant at which another begins has ended before.
+    changes.sort_unstable();
+    let mut sum = 0;
+    for (at, change) in changes {
+        sum += change;
+        findings.premise(NAME);
+        let known = limits.partition_point(|(since, _)| *since <= at);
+        let most = known.checked_sub(1).map_or(u64::MAX, |index| limits[index].1);
+        if change > 0 && u64::try_from(sum).is_ok_and(|sum| sum > most) {
+            findings.flaw(NAME, at, format!("{sum} permits of {lock:?} are out, and there were never more than {most}"));
         }
     }
 }
@@ -520,14 +662,13 @@ impl<'a> Sweep<'a, '_> {
 fn find_strays(
     epochs: &BTreeMap<u64, (&str, u64)>,
     lock: &Lock<'_>,
-    holds: &[(u64, &Call<'_>)],
+    holds: &[(Stay, &Call<'_>)],
     findings: &mut Findings,
 ) {
     let view = |token: u64| token >> 32;
-    let mut began: BTreeMap<usize, (u64, &Hold)> = BTreeMap::new();
-    for (token, call) in holds {
-        let Some(hold) = &call.hold else { continue };
-        let from = hold.from;
+    let mut began: BTreeMap<usize, (u64, &Stay)> = BTreeMap::new();
+    for (hold, call) in holds {
+        let (token, from) = (&hold.token, hold.from);
         findings.premise("tokens_rise");
         let epoch = epochs.range(..token).next_back();
         let is_its =
@@ -549,9 +690,8 @@ fn find_strays(
 fn find_company(calls: &BTreeMap<usize, Call<'_>>, findings: &mut Findings) {
     let mut holds: BTreeMap<&str, Vec<(&Call<'_>, u64, u64)>> = BTreeMap::new();
     for call in calls.values() {
-        if let Some(hold) = &call.hold {
-            holds.entry(call.service).or_default().push((call, hold.from, call.believed_until()));
-        }
+        let stays = call.stays().into_iter().map(|stay| (call, stay.from, stay.until));
+        holds.entry(call.service).or_default().extend(stays);
     }
     for holds in holds.values() {
         for (suspension, from, until) in holds.iter().filter(|(call, ..)| call.deed == Deed::Suspend) {

@@ -38,6 +38,8 @@ pub(super) fn check(record: &Record, findings: &mut Findings) {
                 if *deed == Deed::Suspend {
                     keys.push((service, ""));
                 }
+                // Objects are no locks, and are in nobody's way.
+                keys.retain(|_| deed.is_hold());
                 calls.insert(*call, Call { place, keys, asked: line.at, held: false, over: false });
             }
             Entry::Ok { call, .. } => {

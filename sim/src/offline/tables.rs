@@ -20,6 +20,8 @@ struct Standing<'a> {
     is_try: bool,
     asked: u64,
     token: Option<u64>,
+    /// Its share is to become the lock, or has, or it is to open an object: its grantor may have another token for it.
+    turns: bool,
     /// When its client was through with it, or its process ended.
     over: u64,
 }
@@ -40,7 +42,7 @@ pub(super) fn check(record: &Record, terms: &Terms, findings: &mut Findings) {
         stage.heed(line);
         let (at, place) = (line.at, line.place.unwrap_or_default());
         match &line.entry {
-            Entry::Invoke { call, service, deed: deed @ (Deed::Lock | Deed::Suspend), wait, .. } => {
+            Entry::Invoke { call, service, deed, wait, .. } if deed.is_hold() || *deed == Deed::Open => {
                 let standing = Standing {
                     who: (place, line.life),
                     service,
@@ -48,11 +50,18 @@ pub(super) fn check(record: &Record, terms: &Terms, findings: &mut Findings) {
                     is_try: *wait == Some(0),
                     asked: at,
                     token: None,
+                    // Of an object nobody is told a token.
+                    turns: *deed == Deed::Open,
                     over: u64::MAX,
                 };
                 calls.insert(*call, standing);
             }
-            Entry::Ok { call, token, .. } => {
+            Entry::Invoke { of: Some(of), deed: Deed::Upgrade, .. } => {
+                if let Some(standing) = calls.get_mut(of) {
+                    standing.turns = true;
+                }
+            }
+            Entry::Ok { call, token, .. } | Entry::Turned { call, token, .. } => {
                 if let Some(standing) = calls.get_mut(call) {
                     standing.token = Some(*token);
                 }
@@ -133,7 +142,7 @@ impl Table<'_> {
             let held = self.holds.get(call);
             if let Some(token) = of.token {
                 findings.premise(NAME);
-                if held != Some(&token) {
+                if held != Some(&token) && !(of.turns && held.is_some()) {
                     lacks.push(format!("m{place} begins to grant {service} with {held:?} of call {call}: {token}"));
                 }
             } else if !of.is_try && of.asked < question.at && question.asked.contains(&of.who) {

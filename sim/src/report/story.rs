@@ -280,7 +280,7 @@ impl Teller {
         let (at, end) = (line.at, self.story.end);
         let open = Span { from: at, until: end };
         match (&line.entry, line.place) {
-            (Entry::Invoke { call, service, deed: deed @ (Deed::Lock | Deed::Suspend), names, .. }, Some(place)) => {
+            (Entry::Invoke { call, service, deed, names, .. }, Some(place)) if deed.is_hold() => {
                 self.calls.insert(*call, self.story.holds.len());
                 self.lane(place);
                 let names = if *deed == Deed::Suspend { "*".to_string() } else { names.join("+") };
@@ -292,6 +292,11 @@ impl Teller {
             (Entry::Ok { call, token: number, until }, _) => {
                 if let Some(hold) = self.hold(*call) {
                     (hold.got, hold.token, hold.lease) = (Some(at), token(*number), *until);
+                }
+            }
+            (Entry::Turned { call, token: number, .. }, _) => {
+                if let Some(hold) = self.hold(*call) {
+                    hold.token = token(*number);
                 }
             }
             (Entry::Extended { call, until }, _) => {
@@ -583,6 +588,8 @@ mod tests {
             service: "stock".into(),
             deed: Deed::Lock,
             names: vec!["a".into()],
+            permits: 0,
+            of: None,
             owner: 0,
             wait: None,
             lease: None,

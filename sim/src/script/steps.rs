@@ -8,7 +8,7 @@ use crate::kind::KINDS;
 use crate::network::{MS, Narrow, Weather};
 use crate::step::{Packets, Rumour, Step, Wanted};
 use crate::transcript::span;
-use elderlock::protocol::{LockName, Metadata, ServiceName, Wait};
+use elderlock::protocol::{LockName, Metadata, ServiceName, Value, Wait};
 use goldenscript::{Argument, ArgumentConsumer};
 use std::error::Error;
 use std::time::Duration;
@@ -23,6 +23,12 @@ pub fn write_step(step: &Step) -> String {
                 Wanted::Lock(name) => ("lock", vec![quoted(name)]),
                 Wanted::Batch(names) => ("lock-all", names.iter().map(|name| quoted(name)).collect()),
                 Wanted::Suspension => ("suspend", Vec::new()),
+                Wanted::Share(name) => ("share", vec![quoted(name)]),
+                Wanted::Permits(name, count) => ("permits", vec![quoted(name), count.to_string()]),
+                Wanted::Open(name, initial) => ("open", vec![quoted(name), quoted(initial)]),
+                Wanted::Put(call, to) => ("put", vec![format!("c{call}"), quoted(to)]),
+                Wanted::PutIf(call, to) => ("put-if", vec![format!("c{call}"), quoted(to)]),
+                Wanted::Upgrade(call) => ("upgrade", vec![format!("c{call}")]),
                 Wanted::Become => ("become", Vec::new()),
                 Wanted::Destroy => ("destroy", Vec::new()),
                 Wanted::SeeLock(name) => ("see", vec![quoted(name)]),
@@ -58,6 +64,8 @@ pub fn write_step(step: &Step) -> String {
         Step::GiveUp(call, after) => format!("give-up c{call} after={}", span(nanos(after))),
         Step::GiveUpAnswered(call, after) => format!("give-up-answered c{call} after={}", span(nanos(after))),
         Step::Extend(call, lease) => format!("extend c{call} {}", span(nanos(lease))),
+        Step::GiveBack(call, count) => format!("give-back c{call} {count}"),
+        Step::Downgrade(call) => format!("downgrade c{call}"),
         Step::Fence(call) => format!("fence c{call}"),
         Step::Write(call) => format!("write c{call}"),
         Step::WriteEarlier(call) => format!("write-earlier c{call}"),
@@ -116,8 +124,14 @@ pub fn write_step(step: &Step) -> String {
 }
 
 /// How something is called that is asked for without waiting. What is not here never waits, or always does.
-const TRIES: [(&str, &str); 4] =
-    [("lock", "try"), ("lock-all", "try-all"), ("suspend", "try-suspend"), ("become", "try-become")];
+const TRIES: [(&str, &str); 6] = [
+    ("lock", "try"),
+    ("lock-all", "try-all"),
+    ("suspend", "try-suspend"),
+    ("become", "try-become"),
+    ("share", "try-share"),
+    ("permits", "try-permits"),
+];
 
 const RUMOURS: [(Rumour, &str); 4] = [
     (Rumour::Unreachable, "unreachable"),
@@ -130,13 +144,14 @@ const RUMOURS: [(Rumour, &str); 4] = [
 pub(super) fn read_step(name: &str, args: &mut ArgumentConsumer<'_>) -> Parsed<Option<Step>> {
     let step = match name {
         "lock" | "try" | "lock-all" | "try-all" | "suspend" | "try-suspend" | "become" | "try-become" | "destroy"
-        | "see" | "see-suspension" | "see-place" | "see-held" | "ask-back" | "take-back" => {
+        | "see" | "see-suspension" | "see-place" | "see-held" | "share" | "try-share" | "permits" | "try-permits"
+        | "open" | "put" | "put-if" | "upgrade" | "ask-back" | "take-back" => {
             let (call, place) = (self::call(args)?, place(args)?);
             let service = word(args, "a service")?.to_string();
             ServiceName::new(&service)?;
             let verb = TRIES.iter().find(|(_, to)| *to == name).map_or(name, |(of, _)| of);
             let wait = match args.take_key("wait") {
-                _ if verb != name || name.starts_with("see") => Wait::Try,
+                _ if verb != name || name.starts_with("see") || name == "upgrade" => Wait::Try,
                 Some(limit) => Wait::AtMost(read_span(limit)?),
                 None => Wait::Forever,
             };
@@ -151,6 +166,12 @@ pub(super) fn read_step(name: &str, args: &mut ArgumentConsumer<'_>) -> Parsed<O
                     Wanted::Batch(names)
                 }
                 "suspend" => Wanted::Suspension,
+                "share" => Wanted::Share(lock(args)?),
+                "permits" => Wanted::Permits(lock(args)?, u32::try_from(number(args)?)?),
+                "open" => Wanted::Open(lock(args)?, value(args)?),
+                "put" => Wanted::Put(self::call(args)?, value(args)?),
+                "put-if" => Wanted::PutIf(self::call(args)?, value(args)?),
+                "upgrade" => Wanted::Upgrade(self::call(args)?),
                 "become" => Wanted::Become,
                 "destroy" => Wanted::Destroy,
                 "see" => Wanted::SeeLock(lock(args)?),
@@ -173,6 +194,8 @@ pub(super) fn read_step(name: &str, args: &mut ArgumentConsumer<'_>) -> Parsed<O
             Step::GiveUpAnswered(call(args)?, read_span(args.take_key("after").ok_or("wants after=")?)?)
         }
         "extend" => Step::Extend(call(args)?, read_span(word(args, "a span")?)?),
+        "give-back" => Step::GiveBack(call(args)?, u32::try_from(number(args)?)?),
+        "downgrade" => Step::Downgrade(call(args)?),
         "fence" => Step::Fence(call(args)?),
         "write" => Step::Write(call(args)?),
         "write-earlier" => Step::WriteEarlier(call(args)?),
@@ -241,6 +264,12 @@ fn lock(args: &mut ArgumentConsumer<'_>) -> Parsed<String> {
     let name = word(args, "a lock")?;
     LockName::new(name.as_bytes())?;
     Ok(name.to_string())
+}
+
+fn value(args: &mut ArgumentConsumer<'_>) -> Parsed<String> {
+    let value = word(args, "a value")?;
+    Value::new(value.as_bytes())?;
+    Ok(value.to_string())
 }
 
 /// Only what is not fair is said.
@@ -362,6 +391,17 @@ mod tests {
             want(Wanted::SeeSuspension, 0, Wait::Try, None),
             want(Wanted::SeePlace(3), 0, Wait::Try, None),
             want(Wanted::SeeHeld, 0, Wait::Try, None),
+            want(Wanted::Share("a".to_string()), 1, Wait::AtMost(Duration::from_secs(2)), None),
+            want(Wanted::Share("a".to_string()), 0, Wait::Try, None),
+            want(Wanted::Permits("pool".to_string(), 3), 0, Wait::Forever, Some(Duration::from_secs(2))),
+            want(Wanted::Permits("pool".to_string(), 1), 0, Wait::Try, None),
+            want(Wanted::Open("pool".to_string(), "3".to_string()), 0, Wait::Forever, None),
+            want(Wanted::Open("note".to_string(), "a \"b\"=ä".to_string()), 0, Wait::AtMost(Duration::from_secs(2)), None),
+            want(Wanted::Put(4, "x".to_string()), 0, Wait::Forever, None),
+            want(Wanted::PutIf(4, "7".to_string()), 0, Wait::AtMost(Duration::from_secs(2)), None),
+            Step::GiveBack(1, 2),
+            want(Wanted::Upgrade(2), 0, Wait::Try, None),
+            Step::Downgrade(3),
             want(Wanted::AskBack("a".to_string()), 0, Wait::AtMost(Duration::from_secs(2)), None),
             want(Wanted::TakeBack(3), 0, Wait::Forever, None),
             Step::Release(1),

@@ -3,11 +3,12 @@
 use super::trace::show;
 use super::{Due, World};
 use crate::chance::mix;
+use crate::history::{Ask, Deed, Sight};
 use crate::invariants::Fact;
 use crate::network::MS;
 use crate::peer::Run;
 use crate::record::Entry;
-use elderlock::protocol::{Command, Event, Hint, Input, Outcome, Output, ProcessId};
+use elderlock::protocol::{Command, Content, Event, Hint, Input, Outcome, Output, ProcessId};
 use std::hash::Hash;
 use std::sync::Arc;
 
@@ -122,8 +123,13 @@ impl World {
                 self.record_answer(ask, &outcome);
                 match outcome {
                     Outcome::Extended { until } => Arc::make_mut(&mut self.history).extend(ask, until),
-                    Outcome::NotHeld => {}
+                    Outcome::Narrowed => {}
+                    Outcome::NotHeld if !matches!(self.call(ask).deed, Deed::Upgrade(_)) => {}
                     outcome => {
+                        self.on_turned(ask, &outcome);
+                        if let Outcome::Opened { content, .. } = &outcome {
+                            self.see(ask, content);
+                        }
                         self.tell(&Fact::Answers { ask, outcome: &outcome });
                         Arc::make_mut(&mut self.history).answer(ask, outcome, self.now);
                         self.tell(&Fact::Answered { ask });
@@ -132,6 +138,13 @@ impl World {
                         }
                     }
                 }
+            }
+            Output::Value { request, content } => {
+                self.note(place, |_| format!("sees at {request:?}: {content:?}"));
+                let Some(ask) = self.history.find(process, request) else {
+                    return self.fail("one_outcome_per_request", format!("m{place} sees for unknown {request:?}"));
+                };
+                self.see(ask, &content);
             }
             Output::Lost { request, reason } => {
                 self.note(place, |_| format!("lost {request:?}: {reason:?}"));
@@ -151,6 +164,28 @@ impl World {
             }
             Output::Event(event) => self.on_event(place, process, event),
             Output::Store(stored) => self.peers[place].disk = Some(*stored),
+        }
+    }
+
+    /// Who has an object open sees what it has to tell.
+    fn see(&mut self, ask: Ask, content: &Content) {
+        let Content { value, version, maybe_stale, .. } = content;
+        let sight = Sight { version: *version, value: value.clone(), stale: *maybe_stale };
+        self.record_sight(ask, &sight);
+        self.tell(&Fact::Sees { ask, sight: &sight });
+        Arc::make_mut(&mut self.history).see(ask, sight);
+    }
+
+    /// A share is the lock now, or stays what it was.
+    fn on_turned(&mut self, ask: Ask, outcome: &Outcome) {
+        let Deed::Upgrade(of) = self.call(ask).deed else { return };
+        let token = match outcome {
+            Outcome::Upgraded { token, .. } => Some(*token),
+            _ => None,
+        };
+        Arc::make_mut(&mut self.history).turned(of, token);
+        if token.is_some() {
+            self.record_turned(of);
         }
     }
 

@@ -32,7 +32,10 @@ impl Grantor {
         if setup.source != Some(from) {
             return;
         }
-        for (name, content) in objects {
+        for (name, mut content) in objects {
+            if planted!(turn.mutant, StaleByTransfer) {
+                content.maybe_stale = true;
+            }
             self.table.adopt(name, content);
         }
         for (process, hold) in holds {
@@ -119,6 +122,9 @@ impl Grantor {
         if planted!(turn.mutant, HandOverOneHoldLess) {
             all_holds.pop();
         }
+        if planted!(turn.mutant, HandOverNoOpens) {
+            all_holds.retain(|(_, hold)| !hold.want.opens());
+        }
         if planted!(turn.mutant, HandOverNoPlaces) {
             let last = all_waits.last().and_then(|(_, wait)| wait.ticket);
             all_waits.iter_mut().for_each(|(_, wait)| wait.ticket = last);
@@ -134,6 +140,9 @@ impl Grantor {
         };
         let mut objects = Vec::new();
         for (name, content) in self.table.objects() {
+            if planted!(turn.mutant, HandOverNoValues) {
+                continue;
+            }
             bytes += content.weight(name);
             objects.push((name.clone(), content.clone()));
             if bytes >= turn.part_bytes {

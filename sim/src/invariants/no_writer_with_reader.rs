@@ -1,0 +1,57 @@
+//! `no_writer_with_reader`: nobody believes in a lock while another believes in a share of it, or in permits; nor in a share
+//! beside permits. Stopped processes count, as in `exclusive_by_lease`. Inside the clock bound.
+
+use super::{Count, Fact, Invariant, Verdict};
+use crate::history::{Ask, Key, Mode};
+use crate::world::World;
+
+/// See the module.
+#[derive(Clone, Hash, Debug, Default)]
+pub struct NoWriterWithReader {
+    premises: Count,
+    mixed: Option<Key>,
+}
+
+impl Invariant for NoWriterWithReader {
+    fn name(&self) -> &'static str {
+        "no_writer_with_reader"
+    }
+
+    fn premises(&self) -> u64 {
+        self.premises.get()
+    }
+
+    fn lock(&self) -> Option<&Key> {
+        self.mixed.as_ref()
+    }
+
+    fn hear(&mut self, world: &World, fact: &Fact<'_>) -> Verdict {
+        match fact {
+            Fact::Answered { ask } if world.is_granted(*ask) && world.call(*ask).mode == Mode::Share => self.premises += 1,
+            Fact::Stepped { .. } => {}
+            _ => return Ok(()),
+        }
+        if !world.bounded {
+            return Ok(());
+        }
+        for (key, claims) in world.history().crowded() {
+            let mode = |ask: &Ask| world.call(*ask).mode;
+            // Two who both want to be alone are another invariant's.
+            let Some(first) = claims.iter().find(|ask| mode(ask) != Mode::Alone) else { continue };
+            if claims.iter().all(|ask| mode(ask).suffers(mode(first))) {
+                continue;
+            }
+            let believing: Vec<&Ask> = claims.iter().filter(|ask| world.fence(**ask).is_some()).collect();
+            let is_beside = |one: &Ask, other: &Ask| {
+                !mode(one).suffers(mode(other)) && (mode(one), mode(other)) != (Mode::Alone, Mode::Alone)
+            };
+            let pair = believing.iter().find_map(|one| Some((one, believing.iter().find(|other| is_beside(one, other))?)));
+            if let Some((one, other)) = pair {
+                let who = |ask: &Ask| format!("m{} as {:?} with {:?}", world.call(*ask).member, mode(ask), world.token(*ask));
+                self.mixed = Some(key.clone());
+                return Err(format!("{key:?} is held by {} beside {}", who(one), who(other)));
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,122 @@
+//! `permits_never_exceed_limit`: those who believe in permits have no more together than there were when the last of them was
+//! granted his. (A limit that shrinks below what is out takes nothing away, so it is not asked about later.) Inside the clock
+//! bound.
+//!
+//! Which limit that was the tokens tell: a grantor deals versions of the object and tokens of permits from one range, in order.
+//! So it is the latest version below the grant's token, if that is of the same term. Else it is one that the term began with:
+//! as new at least as what somebody who has the object open had seen of earlier terms, for he has reported that.
+
+use super::{Count, Fact, Invariant, Verdict};
+use crate::history::{Ask, Call, Key, Mode};
+use crate::world::World;
+use elderlock::protocol::{Epoch, Event, Message, Packet, ServiceName, Token, Value};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// See the module.
+#[derive(Clone, Hash, Debug, Default)]
+pub struct PermitsNeverExceedLimit {
+    /// How many there are by each version of each object.
+    limits: BTreeMap<Key, BTreeMap<Token, u32>>,
+    /// Terms of each service.
+    terms: BTreeMap<ServiceName, BTreeSet<Epoch>>,
+    /// Permits that were granted in this step.
+    granted: Vec<Ask>,
+    exceeded: Option<Key>,
+    premises: Count,
+}
+
+impl PermitsNeverExceedLimit {
+    fn on_version(&mut self, key: Key, version: Token, value: &Value) {
+        self.limits.entry(key).or_default().insert(version, value.limit());
+    }
+
+    fn on_term(&mut self, service: &ServiceName, epoch: Epoch) {
+        self.terms.entry(service.clone()).or_default().insert(epoch);
+    }
+
+    /// The most that there may have been when this token was granted; `None`: nobody can say.
+    fn limit_at(&self, world: &World, key: &Key, token: Token) -> Option<u32> {
+        let limits = self.limits.get(key)?;
+        let term = self.terms.get(&key.0)?.range(..=Epoch(token)).next_back()?.0;
+        if let Some((_, limit)) = limits.range(term..token).next_back() {
+            return Some(*limit);
+        }
+        let seen = world.history().opened_of(key).filter_map(|ask| Some(world.call(ask).sight.as_ref()?.version));
+        let since = seen.filter(|version| *version < term).max()?;
+        limits.range(since..term).map(|(_, limit)| *limit).max()
+    }
+
+    fn check(&mut self, world: &World, key: &Key) -> Verdict {
+        let permits = |call: &Call| match call.mode {
+            Mode::Permits(left) => Some(left),
+            _ => None,
+        };
+        let believing: Vec<(Token, u32)> = world
+            .history()
+            .claims_of(key)
+            .filter_map(|ask| Some((world.fence(ask)?, permits(world.call(ask))?)))
+            .collect();
+        let Some(last) = believing.iter().map(|(token, _)| *token).max() else { return Ok(()) };
+        let Some(limit) = self.limit_at(world, key, last) else { return Ok(()) };
+        self.premises += 1;
+        let sum: u32 = believing.iter().map(|(_, permits)| permits).sum();
+        if sum > limit {
+            self.exceeded = Some(key.clone());
+            return Err(format!("of {limit} permits {sum} are out: {believing:?}"));
+        }
+        Ok(())
+    }
+}
+
+impl Invariant for PermitsNeverExceedLimit {
+    fn name(&self) -> &'static str {
+        "permits_never_exceed_limit"
+    }
+
+    fn premises(&self) -> u64 {
+        self.premises.get()
+    }
+
+    fn lock(&self) -> Option<&Key> {
+        self.exceeded.as_ref()
+    }
+
+    fn hear(&mut self, world: &World, fact: &Fact<'_>) -> Verdict {
+        match fact {
+            Fact::Sees { ask, sight } => {
+                if let Some(key) = world.call(*ask).object.clone() {
+                    self.on_version(key, sight.version, &sight.value);
+                }
+            }
+            Fact::Sent {
+                packet: Packet::Linked { message: Message::Value { service, epoch, name, content, .. }, .. },
+                ..
+            } => {
+                self.on_term(service, *epoch);
+                self.on_version((service.clone(), Some(name.clone())), content.version, &content.value);
+            }
+            Fact::Sent {
+                packet:
+                    Packet::Linked { message: Message::Grant { service, epoch, .. } | Message::Recover { service, epoch }, .. },
+                ..
+            }
+            | Fact::Event { event: Event::BecameGrantor { service, epoch }, .. } => self.on_term(service, *epoch),
+            Fact::Answered { ask } if world.is_granted(*ask) => {
+                if matches!(world.call(*ask).mode, Mode::Permits(_)) {
+                    self.granted.push(*ask);
+                }
+            }
+            Fact::Stepped { .. } => {
+                for ask in std::mem::take(&mut self.granted) {
+                    if let Some(key) = world.call(ask).keys.first().cloned()
+                        && world.bounded
+                    {
+                        self.check(world, &key)?;
+                    }
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+}

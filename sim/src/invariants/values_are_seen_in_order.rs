@@ -1,0 +1,196 @@
+//! `values_are_seen_in_order`: who has an object open sees its versions rise, and all who see a version see the same value.
+//!
+//! - Who is told that it has written sees that version, or a later one, from that very instant on. A write is made once, and one
+//!   that was to be made only over a certain version follows that one.
+//! - A value that is not marked as maybe stale is the last one that anybody was told of before its grantor began to act. It is so
+//!   marked if, and only if, some grantor had to ask the members for it since it was written.
+//!
+//! Once all is healed all who have an object open see the same.
+//!
+//! That it is the last one is demanded inside the clock bound; all else always.
+
+use super::{Count, Fact, Invariant, Verdict};
+use crate::history::{Ask, Deed, Key, Sight, lock_name};
+use crate::liveness::Demand;
+use crate::world::World;
+use elderlock::protocol::{
+    Content, Epoch, Event, GrantorState, Load, Message, Outcome, Packet, ServiceName, Token, Value,
+};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The name.
+const NAME: &str = "values_are_seen_in_order";
+
+/// See the module.
+#[derive(Clone, Hash, Debug, Default)]
+pub struct ValuesAreSeenInOrder {
+    /// The value of each version of which anybody was told.
+    told: BTreeMap<Key, BTreeMap<Token, Value>>,
+    /// The latest of them when each term began to act.
+    before: BTreeMap<(Key, Epoch), Token>,
+    /// Terms that acted when they had asked everybody, and those of which nobody can say how they began.
+    asked: BTreeSet<(ServiceName, Epoch)>,
+    unclear: BTreeSet<(ServiceName, Epoch)>,
+    wrong: Option<Key>,
+    premises: Count,
+}
+
+/// Demands, once all is healed, that all who have an object open see the same. False if they do not.
+pub fn demand(world: &mut World, demand: &Demand) -> bool {
+    let differ = |world: &World| {
+        let is_demanded = |ask: &Ask| world.demanded().any(|place| place == world.call(*ask).member);
+        world.history().objects().into_iter().find_map(|key| {
+            let sights: Vec<_> =
+                world.history().opened_of(&key).filter(is_demanded).map(|ask| world.call(ask).sight.clone()).collect();
+            sights.windows(2).any(|two| two[0] != two[1]).then_some((key, sights))
+        })
+    };
+    if world.run_until(|world| differ(world).is_none(), demand.answer) {
+        return true;
+    }
+    if let Some((key, sights)) = differ(world) {
+        world.fail_about(NAME, Some(lock_name(&key)), format!("not all see the same: {sights:?}"));
+    }
+    false
+}
+
+/// A value that nobody writes twice: not a limit.
+fn is_unique(value: &Value) -> bool {
+    value.as_bytes().len() > 4
+}
+
+impl ValuesAreSeenInOrder {
+    fn on_version(&mut self, key: &Key, version: Token, value: &Value) -> Verdict {
+        let told = self.told.entry(key.clone()).or_default();
+        let known = told.entry(version).or_insert_with(|| value.clone());
+        if known != value {
+            return Err(format!("{version:?} is {known:?} and {value:?}"));
+        }
+        if is_unique(value)
+            && let Some((other, _)) = told.iter().find(|(other, known)| **other != version && *known == value)
+        {
+            return Err(format!("{value:?} is written as {other:?} and as {version:?}"));
+        }
+        Ok(())
+    }
+
+    /// Whether somebody had to ask for what was written with this version, in a term up to `upto`.
+    fn was_asked_for(&self, service: &ServiceName, version: Token, upto: Option<Epoch>) -> bool {
+        let of_it = self.asked.iter().filter(|(of, epoch)| of == service && epoch.0 > version);
+        of_it.clone().any(|(_, epoch)| upto.is_none_or(|upto| *epoch <= upto))
+    }
+
+    /// A grantor tells somebody.
+    fn on_told(&mut self, world: &World, key: &Key, epoch: Epoch, content: &Content) -> Verdict {
+        let Content { version, value, maybe_stale, .. } = content;
+        self.on_version(key, *version, value)?;
+        self.premises += 1;
+        let is_between = |(of, term): &(ServiceName, Epoch)| *of == key.0 && term.0 > *version && *term <= epoch;
+        if !self.unclear.iter().any(is_between) && *maybe_stale != self.was_asked_for(&key.0, *version, Some(epoch)) {
+            return Err(format!("{epoch:?} tells of {version:?} as maybe stale: {maybe_stale}"));
+        }
+        if let Some(last) = self.before.get(&(key.clone(), epoch))
+            && world.bounded
+            && !maybe_stale
+            && last > version
+        {
+            return Err(format!("{epoch:?} tells of {version:?}, and {last:?} was told before"));
+        }
+        Ok(())
+    }
+
+    fn on_sight(&mut self, world: &World, key: &Key, ask: Ask, sight: &Sight) -> Verdict {
+        self.on_version(key, sight.version, &sight.value)?;
+        self.premises += 1;
+        let before = world.call(ask).sight.as_ref();
+        let is_older = before.is_some_and(|before| {
+            before.version > sight.version || (before.version == sight.version && before.stale && !sight.stale)
+        });
+        if is_older {
+            return Err(format!("{sight:?} is seen after {before:?}: {:?}", world.call(ask)));
+        }
+        let service = &key.0;
+        let is_unclear = self.unclear.iter().any(|(of, epoch)| of == service && epoch.0 > sight.version);
+        if sight.stale && !is_unclear && !self.was_asked_for(service, sight.version, None) {
+            return Err(format!("{sight:?} is marked as maybe stale, and nobody had to ask for it"));
+        }
+        Ok(())
+    }
+
+    /// A write is answered, and its writer sees what it sees.
+    fn on_write(&mut self, world: &World, key: &Key, ask: Ask, version: Token) -> Verdict {
+        let Deed::Put(open, value, expected) = &world.call(ask).deed else { return Ok(()) };
+        self.on_version(key, version, value)?;
+        self.premises += 1;
+        if let Some(between) = expected.and_then(|expected| {
+            let told = self.told.get(key)?;
+            // What a former grantor wrote last may be lost with it.
+            let term = self.before.keys().filter(|(of, epoch)| of == key && epoch.0 <= version).map(|(_, e)| e.0).max();
+            let after = term.map_or(expected, |term| term.max(expected));
+            told.range(after..version).map(|(version, _)| *version).find(|version| *version > expected)
+        }) {
+            return Err(format!("{version:?} was to follow {expected:?}, and {between:?} stands between"));
+        }
+        let call = world.call(*open);
+        if call.is_claim() && call.sight.as_ref().is_none_or(|sight| sight.version < version) {
+            return Err(format!("{ask:?} has written {version:?} and sees {:?}", call.sight));
+        }
+        Ok(())
+    }
+}
+
+impl Invariant for ValuesAreSeenInOrder {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn premises(&self) -> u64 {
+        self.premises.get()
+    }
+
+    fn lock(&self) -> Option<&Key> {
+        self.wrong.as_ref()
+    }
+
+    fn hear(&mut self, world: &World, fact: &Fact<'_>) -> Verdict {
+        match fact {
+            Fact::Sent {
+                packet: Packet::Linked { message: Message::Value { service, epoch, name, content, .. }, .. },
+                ..
+            } => {
+                let key = (service.clone(), Some(name.clone()));
+                self.wrong = Some(key.clone());
+                self.on_told(world, &key, *epoch, content)
+            }
+            Fact::Sees { ask, sight } => {
+                let Some(key) = world.call(*ask).object.clone() else { return Ok(()) };
+                self.wrong = Some(key.clone());
+                self.on_sight(world, &key, *ask, sight)
+            }
+            Fact::Answered { ask } => {
+                let Some(Outcome::Written(version)) = world.call(*ask).outcome else { return Ok(()) };
+                let Some(key) = world.call(*ask).object.clone() else { return Ok(()) };
+                self.wrong = Some(key.clone());
+                self.on_write(world, &key, *ask, version)
+            }
+            Fact::Event { place, event: Event::BecameGrantor { service, epoch }, .. } => {
+                // One that asked itself alone has sent no packet, so it is asked how it came to act.
+                let load = world.peers[*place].node.as_ref().and_then(|node| node.load(service));
+                match load.filter(|load| load.epoch == *epoch) {
+                    Some(Load { way: Some((GrantorState::Recovering, _)), .. }) => {
+                        self.asked.insert((service.clone(), *epoch));
+                    }
+                    Some(_) => {}
+                    None => _ = self.unclear.insert((service.clone(), *epoch)),
+                }
+                for (key, told) in self.told.iter().filter(|(key, _)| key.0 == *service) {
+                    if let Some((last, _)) = told.range(..epoch.0).next_back() {
+                        self.before.insert((key.clone(), *epoch), *last);
+                    }
+                }
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,58 @@
+//! Planted breaks of a grantor that take more than a word, see `mutant.rs`.
+
+use super::*;
+use crate::protocol::id::{Mode, Permits};
+
+impl Grantor {
+    pub(super) fn bend_ask(&mut self, entry: &Entry, free: &mut Result<(), Refusal>, turn: &Turn) {
+        let mode = entry.want.mode();
+        let beside = |table: &Table, name: &LockName| match (mode, table.mode_of(name)) {
+            (Mode::Share, Some(Mode::Share)) => planted!(turn.mutant, ShareOvertakesLock),
+            (Mode::Permits(_), Some(Mode::Permits(_))) => planted!(turn.mutant, PermitsAboveLimit),
+            _ => false,
+        };
+        let name = match (&*free, entry.want.names()) {
+            (Err(Refusal::Held(_) | Refusal::Waited(_)), [name]) => name,
+            _ => return,
+        };
+        if beside(&self.table, name) {
+            *free = Ok(());
+        }
+        if (mode, self.table.mode_of(name)) == (Mode::Lock, Some(Mode::Share))
+            && planted!(turn.mutant, LockBesideShares)
+        {
+            let others: Vec<_> = self.table.holders_of(name).collect();
+            others.into_iter().for_each(|other| self.table.end(other));
+            *free = Ok(());
+        }
+    }
+
+    /// What it goes on with; `None`: it is done.
+    pub(super) fn bend_narrow(&mut self, key: (ProcessId, RequestId), want: &Want, turn: &mut Turn) -> Option<Want> {
+        let Some(Place::Holds(token)) = self.table.place(key) else { return Some(want.clone()) };
+        let entry = self.table.entry(key).cloned()?;
+        match (&entry.want, want) {
+            (Want::Lock(_), Want::Share(_)) if planted!(turn.mutant, DowngradeLetsIn) => {
+                self.table.end(key);
+                self.grant(turn);
+                // If somebody got in, that one has the higher token.
+                self.table.claim(key, Entry { want: want.clone(), ..entry }, token, turn.now);
+                None
+            }
+            (Want::Permits(_, before), Want::Permits(name, left)) if planted!(turn.mutant, GiveBackTwice) => {
+                let less = Permits::new((2 * left.get()).saturating_sub(before.get()).max(1)).ok()?;
+                Some(Want::Permits(name.clone(), less))
+            }
+            _ => Some(want.clone()),
+        }
+    }
+
+    pub(super) fn bend_upgrade(&mut self, key: (ProcessId, RequestId), turn: &Turn) {
+        if let Some(Want::Share(name)) = self.table.held_by(key)
+            && planted!(turn.mutant, UpgradeBesideOthers)
+        {
+            let others: Vec<_> = self.table.holders_of(name).filter(|other| *other != key).collect();
+            others.into_iter().for_each(|other| self.table.end(other));
+        }
+    }
+}
