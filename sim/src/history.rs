@@ -1,9 +1,8 @@
 //! What the clients of a World asked for and what came of it.
 
 use elderlock::protocol::{
-    LockName, Look, LostReason, Metadata, Outcome, Owner, ProcessId, RequestId, Revoke, ServiceName, Time, Token, Value,
-    Wait,
-    Want,
+    LockName, Look, LostReason, Metadata, Outcome, Owner, ProcessId, RequestId, Revoke, ServiceName, Time, Token,
+    Value, Wait, Want,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -382,8 +381,7 @@ impl History {
 
     /// The process ended. Returns what nobody can tell of any more: its requests without an answer, and its holds.
     pub(crate) fn end_process(&mut self, process: ProcessId) -> Vec<Ask> {
-        let of_it: Vec<Ask> =
-            self.open.iter().copied().chain(self.claims()).chain(self.opened()).collect();
+        let of_it: Vec<Ask> = self.open.iter().copied().chain(self.claims()).chain(self.opened()).collect();
         let of_it: Vec<Ask> = of_it.into_iter().filter(|ask| self.calls[ask.0].process == process).collect();
         for &ask in &of_it {
             self.calls[ask.0].gone = true;

@@ -1,6 +1,8 @@
 //! After chaos comes healing: the network whole, everybody woken or started again, and then the locks must work.
 
-use crate::invariants::{converges_after_heal, last_young_turk_wins, no_leaked_hold, no_lost_wakeup, values_are_seen_in_order};
+use crate::invariants::{
+    converges_after_heal, last_young_turk_wins, no_leaked_hold, no_lost_wakeup, values_are_seen_in_order,
+};
 use crate::network::SECOND;
 use crate::peer::{Peer, Run};
 use crate::record::Entry;

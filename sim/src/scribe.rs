@@ -7,7 +7,8 @@ use crate::network::SECOND;
 use crate::offline;
 use crate::record::{Deed, Entry, Line, Record};
 use crate::world::World;
-use elderlock::protocol::{Epoch, Event, GrantorState, LostReason, Outcome, ProcessId, ServiceName, Time, Token, View, Wait, Want,
+use elderlock::protocol::{
+    Epoch, Event, GrantorState, LostReason, Outcome, ProcessId, ServiceName, Time, Token, View, Wait, Want,
 };
 use std::collections::{BTreeMap, BTreeSet};
 

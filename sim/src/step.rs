@@ -211,9 +211,11 @@ impl Wanted {
     /// The call that it is about.
     pub(crate) fn about_mut(&mut self) -> Option<&mut usize> {
         match self {
-            Wanted::SeePlace(call) | Wanted::Put(call, _) | Wanted::PutIf(call, _) | Wanted::Upgrade(call) | Wanted::TakeBack(call) => {
-                Some(call)
-            },
+            Wanted::SeePlace(call)
+            | Wanted::Put(call, _)
+            | Wanted::PutIf(call, _)
+            | Wanted::Upgrade(call)
+            | Wanted::TakeBack(call) => Some(call),
             _ => None,
         }
     }

@@ -8,8 +8,8 @@ use crate::rare::State;
 use crate::rule::{Fate, Flight, Rule, RuleId};
 use crate::world::{Due, World};
 use elderlock::protocol::{
-    Batch, Command, GrantorState, Hint, Input, LockName, Look, LostReason, Metadata, Node, Outcome, Owner, Permits, ProcessId,
-    RequestId, ServiceName, Sizes, Status, StoredVote, Time, Token, View, Wait, Want,
+    Batch, Command, GrantorState, Hint, Input, LockName, Look, LostReason, Metadata, Node, Outcome, Owner, Permits,
+    ProcessId, RequestId, ServiceName, Sizes, Status, StoredVote, Time, Token, View, Wait, Want,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -270,7 +270,10 @@ impl World {
         if peer.is(call.process) {
             let cores = peer.node.as_ref().and_then(|node| node.fence(call.request, local));
             // In the middle of a step what has turned may not be told yet.
-            assert!(call.released || call.turns.is_some() || token == cores, "the guard says {token:?}, the core {cores:?}: {call:?}");
+            assert!(
+                call.released || call.turns.is_some() || token == cores,
+                "the guard says {token:?}, the core {cores:?}: {call:?}"
+            );
         }
         token
     }
@@ -757,7 +760,10 @@ impl World {
     /// Whether no member knows of a hold or a waiter.
     pub fn is_empty_everywhere(&self) -> bool {
         self.demanded().filter_map(|place| self.status(place)).all(|status| {
-            status.services.iter().all(|of| of.locks.is_empty() && of.waiting_here == 0 && of.held_here == 0 && of.open_here == 0)
+            status
+                .services
+                .iter()
+                .all(|of| of.locks.is_empty() && of.waiting_here == 0 && of.held_here == 0 && of.open_here == 0)
         })
     }
 

@@ -76,7 +76,9 @@ impl HoldsSurvive {
             if is_granted_here && world.bounded && view.contains(call.process) {
                 self.premises += 1;
                 let mut held = node.table(&call.service);
-                if !held.any(|(process, request, token)| (process, request) == (call.process, call.request) && may_be(token)) {
+                if !held.any(|(process, request, token)| {
+                    (process, request) == (call.process, call.request) && may_be(token)
+                }) {
                     return Err(format!("m{place} grants {} and knows nothing of {call:?}", call.service));
                 }
             }

@@ -27,7 +27,9 @@ impl Invariant for NoWriterWithReader {
 
     fn hear(&mut self, world: &World, fact: &Fact<'_>) -> Verdict {
         match fact {
-            Fact::Answered { ask } if world.is_granted(*ask) && world.call(*ask).mode == Mode::Share => self.premises += 1,
+            Fact::Answered { ask } if world.is_granted(*ask) && world.call(*ask).mode == Mode::Share => {
+                self.premises += 1
+            }
             Fact::Stepped { .. } => {}
             _ => return Ok(()),
         }
@@ -45,9 +47,11 @@ impl Invariant for NoWriterWithReader {
             let is_beside = |one: &Ask, other: &Ask| {
                 !mode(one).suffers(mode(other)) && (mode(one), mode(other)) != (Mode::Alone, Mode::Alone)
             };
-            let pair = believing.iter().find_map(|one| Some((one, believing.iter().find(|other| is_beside(one, other))?)));
+            let pair =
+                believing.iter().find_map(|one| Some((one, believing.iter().find(|other| is_beside(one, other))?)));
             if let Some((one, other)) = pair {
-                let who = |ask: &Ask| format!("m{} as {:?} with {:?}", world.call(*ask).member, mode(ask), world.token(*ask));
+                let who =
+                    |ask: &Ask| format!("m{} as {:?} with {:?}", world.call(*ask).member, mode(ask), world.token(*ask));
                 self.mixed = Some(key.clone());
                 return Err(format!("{key:?} is held by {} beside {}", who(one), who(other)));
             }

@@ -97,7 +97,10 @@ impl Invariant for PermitsNeverExceedLimit {
             }
             Fact::Sent {
                 packet:
-                    Packet::Linked { message: Message::Grant { service, epoch, .. } | Message::Recover { service, epoch }, .. },
+                    Packet::Linked {
+                        message: Message::Grant { service, epoch, .. } | Message::Recover { service, epoch },
+                        ..
+                    },
                 ..
             }
             | Fact::Event { event: Event::BecameGrantor { service, epoch }, .. } => self.on_term(service, *epoch),

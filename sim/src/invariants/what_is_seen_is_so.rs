@@ -11,11 +11,7 @@ use super::{Count, Fact, Invariant, Kept, Verdict, stretched};
 use crate::history::{Ask, Call, Deed, Key, lock_name};
 use crate::world::World;
 use elderlock::protocol::{
-<<<<<<< HEAD
-    self,     Event, HolderInfo, Look, Message, Outcome, Packet, ProcessId, RequestId, Seen, WaiterInfo, Want,
-=======
     Event, HolderInfo, Look, Message, Mode, Outcome, Packet, ProcessId, RequestId, Seen, WaiterInfo, Want,
->>>>>>> rec-core
 };
 use std::collections::BTreeSet;
 
@@ -106,13 +102,8 @@ impl WhatIsSeenIsSo {
         self.lock = Some(key.clone());
         for waiter in waiters {
             let wants = |want: &Want| match &key.1 {
-<<<<<<< HEAD
-                _ if waiter.mode == protocol::Mode::Suspension => *want == Want::Suspension,
-                Some(name) => want.names().contains(name) && want.mode() == waiter.mode,
-=======
                 _ if waiter.mode == Mode::Suspension => *want == Want::Suspension,
                 Some(name) => want.names().contains(name),
->>>>>>> rec-core
                 None => false,
             };
             let asks = |deed: &Deed| matches!(deed, Deed::Hold(want) if wants(want));

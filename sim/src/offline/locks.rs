@@ -652,7 +652,11 @@ fn find_excess(lock: &Lock<'_>, holds: &[(Stay, &Call<'_>)], limits: &[(u64, u64
         let known = limits.partition_point(|(since, _)| *since <= at);
         let most = known.checked_sub(1).map_or(u64::MAX, |index| limits[index].1);
         if change > 0 && u64::try_from(sum).is_ok_and(|sum| sum > most) {
-            findings.flaw(NAME, at, format!("{sum} permits of {lock:?} are out, and there were never more than {most}"));
+            findings.flaw(
+                NAME,
+                at,
+                format!("{sum} permits of {lock:?} are out, and there were never more than {most}"),
+            );
         }
     }
 }

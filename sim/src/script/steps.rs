@@ -396,7 +396,12 @@ mod tests {
             want(Wanted::Permits("pool".to_string(), 3), 0, Wait::Forever, Some(Duration::from_secs(2))),
             want(Wanted::Permits("pool".to_string(), 1), 0, Wait::Try, None),
             want(Wanted::Open("pool".to_string(), "3".to_string()), 0, Wait::Forever, None),
-            want(Wanted::Open("note".to_string(), "a \"b\"=ä".to_string()), 0, Wait::AtMost(Duration::from_secs(2)), None),
+            want(
+                Wanted::Open("note".to_string(), "a \"b\"=ä".to_string()),
+                0,
+                Wait::AtMost(Duration::from_secs(2)),
+                None,
+            ),
             want(Wanted::Put(4, "x".to_string()), 0, Wait::Forever, None),
             want(Wanted::PutIf(4, "7".to_string()), 0, Wait::AtMost(Duration::from_secs(2)), None),
             Step::GiveBack(1, 2),
