@@ -4,22 +4,24 @@
 use super::{Count, Fact, Invariant, Verdict};
 use crate::history::Ask;
 use crate::world::World;
-use elderlock::protocol::{HolderInfo, LostReason, Outcome};
-use std::collections::BTreeSet;
+use elderlock::protocol::{HolderInfo, LostReason, Outcome, Token};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// See the module.
 #[derive(Clone, Hash, Debug, Default)]
 pub struct ToldBeforeTaken {
-    told: BTreeSet<Ask>,
+    /// With the tokens that they had then: a share that becomes the lock gets another.
+    told: BTreeMap<Ask, BTreeSet<Token>>,
     premises: Count,
 }
 
 impl ToldBeforeTaken {
     /// Whether the one that has this token knows that it is wanted back.
     fn knows(&self, world: &World, holder: &HolderInfo) -> bool {
-        self.told.iter().any(|ask| {
+        self.told.iter().any(|(ask, tokens)| {
             let call = world.call(*ask);
-            call.process == holder.process && call.tokens().any(|(_, token)| token == holder.token)
+            let has = || tokens.contains(&holder.token) || call.tokens().any(|(_, token)| token == holder.token);
+            call.process == holder.process && has()
         })
     }
 }
@@ -36,11 +38,12 @@ impl Invariant for ToldBeforeTaken {
     fn hear(&mut self, world: &World, fact: &Fact<'_>) -> Verdict {
         match fact {
             Fact::Wanted { ask } => {
-                self.told.insert(*ask);
+                let tokens = world.call(*ask).tokens().map(|(_, token)| token);
+                self.told.entry(*ask).or_default().extend(tokens);
             }
             Fact::Loses { ask, reason: LostReason::Revoked } => {
                 self.premises += 1;
-                if !self.told.contains(ask) {
+                if !self.told.contains_key(ask) {
                     return Err(format!("taken away before its holder was told: {:?}", world.call(*ask)));
                 }
             }
