@@ -452,8 +452,9 @@ impl LockService {
     /// decide: a holder that is told may give the lock back at once, after a while or never. Any member may ask, whether
     /// it waits for the lock or not.
     ///
-    /// Who is told is whoever holds the lock when its grantor is asked: not who waits, and not who gets it later. Somebody
-    /// who asks twice is told of twice. A batch or a share of which the lock is a part is told as a whole.
+    /// Who is told is whoever holds the lock when its grantor is asked: not who waits, and not who gets it later. All who
+    /// share it are told, and all who have permits of an object of that name; a batch that it is part of is wanted back as
+    /// a whole. Each call is told of once.
     ///
     /// # Errors
     /// [`RevokeError`]; but for [`Undecided`](RevokeError::Undecided) nobody was told.
