@@ -2,7 +2,7 @@
 
 use crate::Done;
 use clap::Args;
-use elderlock::{HolderInfo, LockStatus, Metadata, Status, WaiterInfo};
+use elderlock::{HolderInfo, LockStatus, Metadata, Mode, Status, WaiterInfo};
 use std::process::ExitCode;
 
 /// Where to ask.
@@ -65,18 +65,36 @@ fn table(status: &Status) -> String {
         text += &format!("service  {}: grantor {grantor}{epoch}", service.service);
         text += &format!(", held here {}, waiting here {}\n", service.held_here, service.waiting_here);
         for lock in &service.locks {
-            let holder = match &lock.holder {
-                Some(holder) => format!("held by {} with token {}", holder.process, holder.token),
-                None => "free".to_owned(),
-            };
             match &lock.name {
-                Some(name) => text += &format!("  {name}  {holder}, {} waiting\n", lock.waiters),
+                Some(name) => text += &format!("  {name}  {}, {} waiting\n", held(lock), lock.waiters),
                 None => text += &suspension(lock),
             }
         }
         if service.more_locks > 0 {
             text += &format!("  and {} more\n", service.more_locks);
         }
+    }
+    text
+}
+
+/// Who has a lock, shares of it or permits, and how many have its object open.
+fn held(lock: &LockStatus) -> String {
+    let mut text = match &lock.holder {
+        None => "free".to_owned(),
+        Some(HolderInfo { process, token, mode, .. }) => {
+            let how = match mode {
+                Mode::Share => "shared",
+                Mode::Permits(_) => "permits held",
+                _ => "held",
+            };
+            format!("{how} by {process} with token {token}")
+        }
+    };
+    if lock.holders > 1 {
+        text += &format!(" and {} more", lock.holders - 1);
+    }
+    if lock.openers > 0 {
+        text += &format!(", open at {}", lock.openers);
     }
     text
 }
@@ -110,6 +128,27 @@ mod tests {
     fn told(member: &Member) -> Vec<String> {
         let text = table(&member.status());
         text.lines().filter(|line| line.contains("suspended")).map(str::to_owned).collect()
+    }
+
+    #[tokio::test]
+    async fn shares_permits_and_objects_are_told_apart() {
+        let member = Member::local().await.expect("it joins");
+        let service = member.lock_service("stock").await.expect("a good name");
+        let me = member.status().me.process;
+        let readers = [service.share("a").await.expect("it is free"), service.share("a").await.expect("so it is")];
+        let pool = service.open("b", 3_u32.to_le_bytes()).await.expect("it waits for nobody");
+        let permits = service.permits("b", 2).await.expect("there are three");
+        let lines = |names: [&str; 2]| {
+            let text = table(&member.status());
+            names.map(|name| text.lines().find(|line| line.starts_with(name)).unwrap_or_default().to_owned())
+        };
+        let first = readers[0].token();
+        let expected = [
+            format!("  a  shared by {me} with token {first} and 1 more, 0 waiting"),
+            format!("  b  permits held by {me} with token {}, open at 1, 0 waiting", permits.token()),
+        ];
+        assert_eq!(lines(["  a", "  b"]), expected);
+        drop((readers, pool, permits));
     }
 
     #[tokio::test]

@@ -306,8 +306,7 @@ impl Run {
         let step = match dice.below(100) {
             0..12 => some(&mut dice, world.history().opened().filter(usable).collect()).map(Step::Release),
             12..24 => {
-                let is_share = |call: &Call| call.mode == Mode::Share && call.turns.is_none();
-                some(&mut dice, claims(is_share)).map(|of| {
+                some(&mut dice, claims(|call| call.mode == Mode::Share)).map(|of| {
                     let asked = world.call(Ask(of));
                     let (call, place, service) = (world.history().calls.len(), asked.member, asked.service.as_str());
                     let (service, wanted, says) = (service.to_string(), Wanted::Upgrade(of), String::new());

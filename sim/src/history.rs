@@ -96,7 +96,7 @@ pub struct Call {
     pub object: Option<Key>,
     /// How it has what it holds, or would have it: a lock may become a share, a share a lock, permits fewer.
     pub mode: Mode,
-    /// What it is to become, and has not been told yet.
+    /// What it was to become, and its grantor may know it as that: nobody has said otherwise.
     pub turns: Option<Mode>,
     /// It had the lock, and has a share of it since: its grantor may not know yet.
     pub narrowed: bool,
@@ -334,13 +334,17 @@ impl History {
         self.calls[ask.0].turns = Some(mode);
     }
 
-    /// It has become the lock, with this token, or has stayed what it was.
+    /// It has become the lock, with this token; or it has stayed what it was.
     pub(crate) fn turned(&mut self, ask: Ask, token: Option<Token>) {
         let call = &mut self.calls[ask.0];
-        call.turns = None;
         if token.is_some() {
             (call.mode, call.fence) = (Mode::Alone, token);
         }
+    }
+
+    /// Its grantor knows it as what it is.
+    pub(crate) fn is_settled(&mut self, ask: Ask) {
+        self.calls[ask.0].turns = None;
     }
 
     /// Its lock is a share from now on.

@@ -182,7 +182,7 @@ impl World {
     /// Goes on with a share in place of its lock. False if it believes in none.
     pub fn downgrade(&mut self, ask: Ask) -> bool {
         let Some(name) = self.call(ask).keys.first().and_then(|(_, name)| name.clone()) else { return false };
-        if !self.call(ask).may_be_shared() || self.call(ask).turns.is_some() || self.fence(ask).is_none() {
+        if !self.call(ask).may_be_shared() || self.fence(ask).is_none() {
             return false;
         }
         Arc::make_mut(&mut self.history).downgrade(ask);

@@ -350,11 +350,10 @@ impl Grantor {
     }
 
     /// A hold goes on with less. If it is not here yet its member reports what it has now.
-    pub(crate) fn on_narrow(&mut self, from: ProcessId, request: RequestId, want: &Want, turn: &mut Turn) {
-        let key = (from, request);
+    pub(crate) fn on_narrow(&mut self, key: (ProcessId, RequestId), want: &Want, token: Token, turn: &mut Turn) {
         #[cfg(elderlock_mutants)]
         let Some(want) = &self.bend_narrow(key, want, turn) else { return };
-        self.table.narrow(key, want);
+        self.table.narrow(key, want, token);
         self.grant(turn);
     }
 
@@ -363,31 +362,39 @@ impl Grantor {
         let key = (from, hold);
         #[cfg(elderlock_mutants)]
         self.bend_upgrade(key, turn);
-        let upgraded = |token, service| Message::Upgraded { service, epoch: self.epoch, request, token };
-        let refusal = match (self.table.held_by(key), self.table.others_beside(key)) {
-            (Some(Want::Lock(_)), _) if self.is_acting() => {
-                // Asked twice.
-                if let Some(Place::Holds(token)) = self.table.place(key) {
-                    turn.say(from, upgraded(token, self.service.clone()));
-                }
-                return;
+        let refusal = match (self.table.held_by(key), self.table.place(key), self.table.others_beside(key)) {
+            _ if !self.is_acting() => Refusal::Undecided,
+            // Asked twice.
+            (Some(Want::Lock(_)), Some(Place::Holds(token)), _) if self.is_own(token) => {
+                return self.tell_upgraded((from, request), token, turn);
             }
-            (_, Some(0)) if self.is_acting() && turn.leased => match self.supply.take(1) {
+            (_, _, Some(others @ 1..)) => Refusal::Shared(others as u64),
+            // Or the one before made it the lock, and the holder has not heard: it gets a token of this term, so that its
+            // report, which is of before, does not make it a share again.
+            (Some(Want::Lock(_) | Want::Share(_)), ..) if turn.leased => match self.supply.take(1) {
                 Some(token) => {
                     let token = match self.table.place(key) {
                         Some(Place::Holds(before)) if planted!(turn.mutant, UpgradeWithOldToken) => before,
                         _ => token,
                     };
-                    turn.say(from, upgraded(token, self.service.clone()));
                     self.table.upgrade(key, token);
+                    self.tell_upgraded((from, request), token, turn);
                     return self.mind_supply(turn);
                 }
                 None => Refusal::Undecided,
             },
-            (_, Some(others)) if self.is_acting() && others > 0 => Refusal::Shared(others as u64),
             _ => Refusal::Undecided,
         };
         self.tell_refusal((from, request), refusal, turn);
+    }
+
+    fn tell_upgraded(&self, (process, request): (ProcessId, RequestId), token: Token, turn: &mut Turn) {
+        turn.say(process, Message::Upgraded { service: self.service.clone(), epoch: self.epoch, request, token });
+    }
+
+    /// Whether the token was dealt in this term.
+    fn is_own(&self, token: Token) -> bool {
+        token > self.epoch.0
     }
 
     /// Somebody writes into an object.
@@ -402,7 +409,7 @@ impl Grantor {
         if !self.is_acting() {
             return self.tell_refusal(key, Refusal::Undecided, turn);
         }
-        let is_open = self.table.openers(name).any(|process| process == key.0);
+        let is_open = self.table.is_open(name, key.0);
         let Some(content) = self.table.content(name).filter(|_| is_open) else {
             return self.tell_refusal(key, Refusal::NotOpen, turn);
         };

@@ -102,6 +102,16 @@ enum Business {
     Write(LockName, Value, Option<Token>, Option<Epoch>),
 }
 
+impl Business {
+    /// In which epoch a grantor was asked to do it, if that is for a grantor to do.
+    fn asked(&mut self) -> Option<&mut Option<Epoch>> {
+        match self {
+            Business::Look(_, asked) | Business::Upgrade(_, asked) | Business::Write(_, _, _, asked) => Some(asked),
+            Business::Bid | Business::Ending(_) => None,
+        }
+    }
+}
+
 impl Errand {
     fn due(&self) -> Time {
         self.limit.min(self.again)
@@ -157,9 +167,10 @@ struct Session {
 }
 
 impl Session {
-    /// Without a known grantor: whether something waits for it.
+    /// Without a known grantor: whether something waits for it. What an object has to tell is worth little without one.
     fn wants_grantor(&self) -> bool {
-        self.requests.values().any(|entry| entry.state == State::Unsent)
+        !self.objects.is_empty()
+            || self.requests.values().any(|entry| entry.state == State::Unsent)
             || self.errands.values().any(|errand| match &errand.what {
                 Business::Look(..) | Business::Upgrade(..) | Business::Write(..) => true,
                 Business::Revoke(revoking) => revoking.looks(),
@@ -257,14 +268,23 @@ impl Holder {
         }
     }
 
-    /// Whoever was asked to make a share the lock may do so yet, and nobody waits for it any longer.
+    /// Whoever was asked to make a share the lock may do so yet, and nobody waits for it any longer, unless another guard
+    /// of the hold has asked for the same.
     fn stay_narrow(&self, service: &ServiceName, hold: RequestId, turn: &mut Turn) {
+        let Some(session) = self.sessions.get(service) else { return };
+        let asks = |errand: &Errand| matches!(errand.what, Business::Upgrade(other, _) if other == hold);
+        if !session.errands.values().any(asks) {
+            self.say_narrow(service, hold, turn);
+        }
+    }
+
+    fn say_narrow(&self, service: &ServiceName, request: RequestId, turn: &mut Turn) {
         if let Some(session) = self.sessions.get(service)
-            && let Some(entry) = session.requests.get(&hold)
+            && let Some(Request { want, state: State::Held { token, .. }, .. }) = session.requests.get(&request)
             && let Some(grantor) = session.grantor.map(|(process, _)| process).or(session.last)
         {
-            let (service, want) = (service.clone(), entry.want.clone());
-            turn.say(grantor, Message::Narrow { service, request: hold, want });
+            let (service, want, token) = (service.clone(), want.clone(), *token);
+            turn.say(grantor, Message::Narrow { service, request, want, token });
         }
     }
 
@@ -283,7 +303,7 @@ impl Holder {
         if outcome == Outcome::Narrowed
             && let Some(service) = self.services.get(&request)
         {
-            self.stay_narrow(service, request, turn);
+            self.say_narrow(service, request, turn);
         }
         turn.out.push(Output::Answer { request, outcome });
     }
@@ -431,19 +451,16 @@ impl Holder {
     /// waits in vain.
     fn shut(&mut self, service: &ServiceName, entry: &Request, turn: &mut Turn) {
         let Want::Open(name, _) = &entry.want else { return };
-        let Some(session) = self.sessions.get(service).filter(|session| !session.objects.contains_key(name)) else {
-            return;
-        };
+        let Some(session) = self.sessions.get_mut(service) else { return };
+        let Some(object) = session.objects.get(name).filter(|object| object.opens.is_empty()) else { return };
+        // Who writes keeps it open, so that there is none of these unless a program says otherwise.
+        let orphans: Vec<RequestId> = object.writing.iter().chain(&object.writes).copied().collect();
+        session.objects.remove(name);
         let of_name = session.permits.range((name.clone(), RequestId(0))..).take_while(|(other, _)| other == name);
         for request in of_name.map(|(_, request)| *request).collect::<Vec<_>>() {
             turn.out.push(Output::Answer { request, outcome: Outcome::NotOpen });
             self.end(request, turn);
         }
-        // Who writes keeps it open, so that there is none of these unless a program says otherwise.
-        let Some(session) = self.sessions.get(service) else { return };
-        let writes = |errand: &Errand| matches!(&errand.what, Business::Write(other, ..) if other == name);
-        let orphans: Vec<_> =
-            session.errands.iter().filter(|(_, errand)| writes(errand)).map(|(request, _)| *request).collect();
         for request in orphans {
             self.answer_errand(request, Outcome::NotOpen, turn);
         }
@@ -620,11 +637,11 @@ impl Holder {
         self.agenda.first().map(|(at, _)| *at).into_iter().chain(again).min()
     }
 
-    /// Whether a hold of the request may be believed at `now`, but for the member's own lease.
+    /// Whether a hold of the request may be believed at `now`, but for the member's own lease. An open object is no hold.
     pub(crate) fn holds(&self, request: RequestId, now: Time) -> Option<Token> {
-        let service = self.services.get(&request)?;
-        match self.sessions.get(service)?.requests.get(&request)?.state {
-            State::Held { token, until, .. } if now < until => Some(token),
+        let request = self.request(request)?;
+        match request.state {
+            State::Held { token, until, .. } if now < until && !request.want.opens() => Some(token),
             _ => None,
         }
     }
@@ -788,6 +805,13 @@ impl Holder {
             session.grantor = None;
             session.refused = Some(epoch);
             session.requests.values_mut().for_each(homeless);
+            for errand in session.errands.values_mut() {
+                if let Some(asked) = errand.what.asked()
+                    && *asked == Some(epoch)
+                {
+                    *asked = None;
+                }
+            }
         } else if let Some(entry) = session.requests.get_mut(&request) {
             homeless(entry);
         }
@@ -1279,9 +1303,6 @@ impl Holder {
             Want::Open(name, _) => {
                 if let Some(object) = session.objects.get_mut(name) {
                     object.opens.remove(&request);
-                    if object.opens.is_empty() {
-                        session.objects.remove(name);
-                    }
                 }
             }
             _ => {}

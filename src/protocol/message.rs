@@ -716,6 +716,8 @@ pub enum Message {
         request: RequestId,
         /// What it has from now on.
         want: Want,
+        /// With which token: the grantor may have dealt another, of which the holder has not heard.
+        token: Token,
     },
     /// May my share become the lock?
     ///

@@ -920,9 +920,9 @@ impl Node {
                     grantor.on_done(from, request, turn);
                 }
             }),
-            Message::Narrow { service, request, want } => self.act(now, out, |node, turn| {
+            Message::Narrow { service, request, want, token } => self.act(now, out, |node, turn| {
                 if let Some(grantor) = node.grantors.get_mut(&service) {
-                    grantor.on_narrow(from, request, &want, turn);
+                    grantor.on_narrow((from, request), &want, token, turn);
                 }
             }),
             Message::Upgrade { service, epoch, request, hold } => self.act(now, out, |node, turn| {

@@ -205,7 +205,7 @@ impl Table {
         }
         for name in entry.want.names() {
             if let Want::Permits(..) = entry.want
-                && !self.objects.get(name).is_some_and(|object| object.openers.contains_key(&process))
+                && !self.is_open(name, process)
             {
                 return Err(Refusal::NotOpen);
             }
@@ -403,10 +403,12 @@ impl Table {
         Some(key)
     }
 
-    /// A hold goes on with less: a share in place of its lock, or fewer permits. Anything else is ignored.
-    pub(crate) fn narrow(&mut self, key: Key, to: &Want) {
-        let Some(Request { entry, state: State::Holds { .. } }) = self.get_mut(key) else { return };
+    /// A hold goes on with less: a share in place of its lock, or fewer permits, with the token that its holder has. Anything
+    /// else is ignored.
+    pub(crate) fn narrow(&mut self, key: Key, to: &Want, has: Token) {
+        let Some(Request { entry, state: State::Holds { token, .. } }) = self.get_mut(key) else { return };
         if to.is_less_than(&entry.want) {
+            *token = has;
             let from = std::mem::replace(&mut entry.want, to.clone());
             self.exchange(key, &from, to);
         }
@@ -421,9 +423,9 @@ impl Table {
         self.held.get(name).map(|used| used.len() - 1)
     }
 
-    /// Makes the only share of a lock the lock.
+    /// Makes the only share of a lock the lock. What is the lock already has another token then.
     pub(crate) fn upgrade(&mut self, key: Key, by: Token) {
-        debug_assert_eq!(self.others_beside(key), Some(0), "nobody shares a lock");
+        debug_assert!(self.others_beside(key).is_none_or(|others| others == 0), "nobody shares a lock");
         let Some(Request { entry, state: State::Holds { token, .. } }) = self.get_mut(key) else { return };
         let [name] = entry.want.names() else { return };
         let to = Want::Lock(name.clone());
@@ -725,6 +727,11 @@ impl Table {
     /// All objects.
     pub(crate) fn objects(&self) -> impl Iterator<Item = (&LockName, &Content)> {
         self.objects.iter().map(|(name, object)| (name, &object.content))
+    }
+
+    /// Whether the member has it open.
+    pub(crate) fn is_open(&self, name: &LockName, process: ProcessId) -> bool {
+        self.objects.get(name).is_some_and(|object| object.openers.contains_key(&process))
     }
 
     /// The members that have it open.

@@ -412,8 +412,13 @@ impl Engine {
             if shell.phase.closed.is_some() {
                 return false;
             }
+            let is_share = matches!(want, Want::Share(_));
             let answer = shell.step(Input::Command(Command::Narrow { request, want }), Some(request), after);
-            matches!(answer, Some(Err(Outcome::Narrowed)))
+            let narrowed = matches!(answer, Some(Err(Outcome::Narrowed)));
+            if let Some(hold) = shell.holds.get(&request).filter(|_| narrowed && is_share) {
+                hold.share();
+            }
+            narrowed
         })
     }
 

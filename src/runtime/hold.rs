@@ -3,7 +3,7 @@
 //! Also of an object that is open, which is no hold: its cell has what it has to tell, and hangs on no lease.
 
 use super::clock;
-use super::sync::{AtomicU8, AtomicU64, Mutex};
+use super::sync::{AtomicBool, AtomicU8, AtomicU64, Mutex};
 use super::telemetry::{HoldMeter, Meter};
 use crate::protocol::{Content, LostReason, RequestId, RevocationRequest, Time, Token};
 use std::sync::atomic::Ordering;
@@ -19,6 +19,8 @@ pub(crate) struct HoldCell {
     pub(crate) request: RequestId,
     /// The token. Changes when a share becomes the lock, and only rises.
     token: AtomicU64,
+    /// Whether a lock is held as a share.
+    shared: AtomicBool,
     /// The end of the lock's lease in nanoseconds; `u64::MAX` without one.
     until: AtomicU64,
     /// The end of the member's lease, shared by all holds of one incarnation.
@@ -39,7 +41,8 @@ impl HoldCell {
         let (lost, wanted) = (AtomicU8::new(0), Mutex::default());
         let (told, meter) = (Notify::new(), HoldMeter::new());
         let token = AtomicU64::new(token.get());
-        HoldCell { request, token, until, member_until, lost, wanted, told, meter, content: None }
+        let shared = AtomicBool::new(false);
+        HoldCell { request, token, shared, until, member_until, lost, wanted, told, meter, content: None }
     }
 
     /// Of an object that is open.
@@ -86,9 +89,20 @@ impl HoldCell {
         Token::from_bits(self.token.load(Ordering::Acquire))
     }
 
+    /// Whether it is a share of a lock.
+    pub(crate) fn is_shared(&self) -> bool {
+        self.shared.load(Ordering::Acquire)
+    }
+
+    /// It is a share of a lock.
+    pub(crate) fn share(&self) {
+        self.shared.store(true, Ordering::Release);
+    }
+
     /// A share became the lock.
     pub(crate) fn upgrade(&self, token: Token) {
         self.token.store(token.get(), Ordering::Release);
+        self.shared.store(false, Ordering::Release);
     }
 
     /// The token, if the hold is good at this instant.

@@ -15,9 +15,9 @@
 //!
 //! | name | kind, unit | what it is |
 //! |---|---|---|
-//! | `elderlock_wait_seconds{service,outcome}` | histogram, s | from asking (the first poll, or `start`) to the answer. Outcomes: `granted`; `timed_out`; `held`, `undecided` (a try, or a wait of zero: somebody has it or goes first; nobody can say); `busy`; `deadlock`; `destroyed`; `expelled`; `left`; `cancelled` (the future was dropped) |
+//! | `elderlock_wait_seconds{service,outcome}` | histogram, s | from asking (the first poll, or `start`) to the answer. Outcomes: `granted`; `timed_out`; `held`, `undecided` (a try, or a wait of zero: somebody has it or goes first, or the limit is too low; nobody can say); `busy`; `deadlock`; `not_open` (permits of an object that the member has not open); `destroyed`; `expelled`; `left`; `cancelled` (the future was dropped) |
 //! | `elderlock_hold_seconds{service,outcome}` | histogram, s | from the grant to the end, as soon as that is noticed. Outcomes: `released` (the last guard was released or dropped in time), or why it was lost: `lease_ended`, `suspended`, `expelled`, `superseded`, `left`, `destroyed`, `revoked` |
-//! | `elderlock_grants_total{service}` | counter | requests that were granted |
+//! | `elderlock_grants_total{service}` | counter | requests that were granted: locks, shares, permits, batches, suspensions. To have an object open is none of them, and is no hold |
 //! | `elderlock_releases_total{service}` | counter | holds that were given back while they were held; those that were lost first are in `elderlock_hold_seconds` alone |
 //!
 //! Of the **grantor**, at the member where it acts; elsewhere 0. Gauges are read every quarter of a second, and cost
@@ -159,10 +159,11 @@ impl Drop for Acquire {
 /// For the label `outcome` of a wait.
 fn refusal(outcome: &Outcome) -> &'static str {
     match outcome {
-        Outcome::Held(_) | Outcome::Waited(_) => "held",
+        Outcome::Held(_) | Outcome::Waited(_) | Outcome::Limit(_) => "held",
         Outcome::Undecided => "undecided",
         Outcome::Busy => "busy",
         Outcome::Deadlock => "deadlock",
+        Outcome::NotOpen => "not_open",
         Outcome::Closed(LostReason::Left) => "left",
         Outcome::Closed(LostReason::Destroyed) => "destroyed",
         Outcome::Closed(_) => "expelled",
@@ -525,8 +526,19 @@ mod measured {
     const SAMPLE: Duration = Duration::from_millis(250);
 
     /// Outcomes of a wait, those that come often first.
-    const WAITS: [&str; 10] =
-        ["granted", "timed_out", "held", "cancelled", "undecided", "busy", "deadlock", "destroyed", "expelled", "left"];
+    const WAITS: [&str; 11] = [
+        "granted",
+        "timed_out",
+        "held",
+        "cancelled",
+        "undecided",
+        "busy",
+        "deadlock",
+        "not_open",
+        "destroyed",
+        "expelled",
+        "left",
+    ];
 
     /// Outcomes of a hold.
     const HOLDS: [&str; 8] =

@@ -6,10 +6,8 @@ use super::request::Asking;
 use super::revocation::Revocation;
 use crate::protocol::{Command, LostReason, Outcome, Token, Want};
 use crate::runtime::hold::HoldCell;
-use crate::runtime::sync::AtomicBool;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -18,8 +16,6 @@ pub struct Hold {
     pub(super) service: Arc<Inner>,
     pub(super) want: Want,
     pub(super) cell: Arc<HoldCell>,
-    /// Whether a lock is held as a share; changed with the core's word only.
-    shared: AtomicBool,
 }
 
 impl Drop for Hold {
@@ -33,8 +29,10 @@ impl Drop for Hold {
 
 impl Hold {
     pub(super) fn new(service: Arc<Inner>, want: Want, cell: Arc<HoldCell>) -> Arc<Hold> {
-        let shared = AtomicBool::new(matches!(want, Want::Share(_)));
-        Arc::new(Hold { service, want, cell, shared })
+        if let Want::Share(_) = want {
+            cell.share();
+        }
+        Arc::new(Hold { service, want, cell })
     }
 
     pub(super) fn fence(&self) -> Result<Token, Lost> {
@@ -218,7 +216,7 @@ impl Guard {
 
     /// Whether this is a share of the lock: others may have one, too.
     pub fn is_shared(&self) -> bool {
-        self.hold.shared.load(Ordering::Acquire)
+        self.hold.cell.is_shared()
     }
 
     /// Makes a share of the lock, with the same token and lease: nobody gets the lock in between, and shares that wait
@@ -251,7 +249,6 @@ impl Guard {
             if !narrowed {
                 return Err(Lost { reason: LostReason::LeaseEnded });
             }
-            self.hold.shared.store(true, Ordering::Release);
         }
         Ok(self)
     }
@@ -413,10 +410,7 @@ impl Future for Upgrading {
             return Poll::Ready(Err((lost.into(), None)));
         }
         let error = match answer {
-            Err(Outcome::Upgraded { .. }) => {
-                guard.hold.shared.store(false, Ordering::Release);
-                return Poll::Ready(Ok(guard));
-            }
+            Err(Outcome::Upgraded { .. }) => return Poll::Ready(Ok(guard)),
             Err(Outcome::Shared(others)) => UpgradeError::Shared { others },
             _ => UpgradeError::Undecided,
         };

@@ -32,10 +32,10 @@ async fn service() -> (Member, LockService) {
     (member, stock)
 }
 
-/// Holds, locks in the grantor's table and waiting requests of the member: all zero if nothing leaks.
+/// Holds with open objects, locks in the grantor's table and waiting requests of the member: all zero if nothing leaks.
 fn left_over(member: &Member) -> (usize, usize, usize) {
     let services = member.status().services;
-    let held = services.iter().map(|service| service.held_here).sum();
+    let held = services.iter().map(|service| service.held_here + service.open_here).sum();
     let locks = services.iter().map(|service| service.locks.len()).sum();
     let waiting = services.iter().map(|service| service.waiting_here).sum();
     (held, locks, waiting)
@@ -104,6 +104,10 @@ fn what_users_hold_can_go_to_any_thread() {
     is::<LockService>();
     is::<LockBuilder>();
     is::<TryLockBuilder>();
+    is::<PermitGuard>();
+    is::<SharedValue>();
+    is::<OpenBuilder>();
+    is::<Upgrading>();
     is::<Events>();
     is::<MemberEvent>();
     is::<Connection>();

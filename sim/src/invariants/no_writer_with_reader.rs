@@ -27,8 +27,8 @@ impl Invariant for NoWriterWithReader {
 
     fn hear(&mut self, world: &World, fact: &Fact<'_>) -> Verdict {
         match fact {
-            Fact::Answered { ask } if world.is_granted(*ask) && world.call(*ask).mode == Mode::Share => {
-                self.premises += 1
+            Fact::Answered { ask } if world.is_granted(*ask) => {
+                self.premises += u64::from(world.call(*ask).mode != Mode::Alone);
             }
             Fact::Stepped { .. } => {}
             _ => return Ok(()),

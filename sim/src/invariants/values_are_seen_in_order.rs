@@ -26,6 +26,8 @@ const NAME: &str = "values_are_seen_in_order";
 pub struct ValuesAreSeenInOrder {
     /// The value of each version of which anybody was told.
     told: BTreeMap<Key, BTreeMap<Token, Value>>,
+    /// Who has seen each.
+    seen: BTreeMap<(Key, Token), BTreeSet<Ask>>,
     /// The latest of them when each term began to act.
     before: BTreeMap<(Key, Epoch), Token>,
     /// Terms that acted when they had asked everybody, and those of which nobody can say how they began.
@@ -66,10 +68,22 @@ impl ValuesAreSeenInOrder {
         if known != value {
             return Err(format!("{version:?} is {known:?} and {value:?}"));
         }
+        Ok(())
+    }
+
+    /// What was lost with its grantor may be written again, but not what somebody knew of whom the next one has asked.
+    fn on_second(&mut self, world: &World, key: &Key, version: Token, value: &Value) -> Verdict {
+        let view = world.latest.values().max_by_key(|view| view.number);
+        let is_member = |ask: &Ask| view.is_some_and(|view| view.contains(world.call(*ask).process));
+        let earlier = self.told.get(key).into_iter().flatten().find(|(other, known)| **other < version && *known == value);
         if is_unique(value)
-            && let Some((other, _)) = told.iter().find(|(other, known)| **other != version && *known == value)
+            && world.bounded
+            && let Some((other, _)) = earlier
+            && let Some(ask) = self.seen.get(&(key.clone(), *other)).into_iter().flatten().find(|ask| {
+                world.call(**ask).is_claim() && is_member(ask)
+            })
         {
-            return Err(format!("{value:?} is written as {other:?} and as {version:?}"));
+            return Err(format!("{value:?} is written as {version:?}, and {ask:?} has seen it as {other:?}"));
         }
         Ok(())
     }
@@ -101,6 +115,8 @@ impl ValuesAreSeenInOrder {
 
     fn on_sight(&mut self, world: &World, key: &Key, ask: Ask, sight: &Sight) -> Verdict {
         self.on_version(key, sight.version, &sight.value)?;
+        self.on_second(world, key, sight.version, &sight.value)?;
+        self.seen.entry((key.clone(), sight.version)).or_default().insert(ask);
         self.premises += 1;
         let before = world.call(ask).sight.as_ref();
         let is_older = before.is_some_and(|before| {

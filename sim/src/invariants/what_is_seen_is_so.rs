@@ -103,7 +103,7 @@ impl WhatIsSeenIsSo {
         for waiter in waiters {
             let wants = |want: &Want| match &key.1 {
                 _ if waiter.mode == Mode::Suspension => *want == Want::Suspension,
-                Some(name) => want.names().contains(name),
+                Some(name) => want.names().contains(name) && want.mode() == waiter.mode,
                 None => false,
             };
             let asks = |deed: &Deed| matches!(deed, Deed::Hold(want) if wants(want));

@@ -183,7 +183,11 @@ impl World {
             Outcome::Upgraded { token, .. } => Some(*token),
             _ => None,
         };
-        Arc::make_mut(&mut self.history).turned(of, token);
+        let history = Arc::make_mut(&mut self.history);
+        history.turned(of, token);
+        if matches!(outcome, Outcome::Upgraded { .. } | Outcome::Shared(_)) {
+            history.is_settled(of);
+        }
         if token.is_some() {
             self.record_turned(of);
         }

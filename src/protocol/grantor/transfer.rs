@@ -247,7 +247,10 @@ impl Grantor {
         }
         for hold in holds {
             let key = (from, hold.request);
-            self.table.narrow(key, &hold.want);
+            // What this term has made of it the member had not heard when it reported, but hears.
+            if matches!(self.table.place(key), Some(Place::Holds(token)) if !self.is_own(token)) {
+                self.table.narrow(key, &hold.want, hold.token);
+            }
             if !matches!(self.table.place(key), Some(Place::Holds(_))) {
                 // The one before had it in no table because it had lost against another.
                 self.table.end(key);

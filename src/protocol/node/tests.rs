@@ -1,8 +1,8 @@
 //! What no World comes to: a lock that was granted twice, and more requests than anybody makes.
 
 use super::super::event::{Input, Wait};
-use super::super::id::{Metadata, Owner, Want};
-use super::super::message::HoldReport;
+use super::super::id::{Metadata, Owner, Value, Want};
+use super::super::message::{Content, HoldReport, Told};
 use super::super::view::Member;
 use super::*;
 use std::time::Duration;
@@ -61,16 +61,24 @@ fn with_two_more() -> Node {
     node
 }
 
-/// The holds that a grantor with this origin revokes, and who is told.
-fn revoked(origin: Origin, act: impl FnOnce(&mut Grantor, &View, &mut Turn)) -> Vec<(ProcessId, Message)> {
+/// What a grantor with this origin, whose member's lease runs, says to others.
+fn said(origin: Origin, act: impl FnOnce(&mut Grantor, &View, &mut Turn)) -> Vec<(ProcessId, Message)> {
     let mut node = with_two_more();
     let view = node.view.clone().expect("it has founded");
     let range = TokenRange { first: token(100), last: token(200) };
     let mail = node.turn(NOW, &mut Vec::new(), |_, turn| {
+        turn.leased = true;
         let mut grantor = Grantor::new(service(), range, origin, &view, turn);
         act(&mut grantor, &view, turn);
     });
-    mail.into_iter().filter(|(_, message)| matches!(message, Message::Revoke { .. })).collect()
+    mail.into()
+}
+
+/// The holds that a grantor with this origin revokes, and who is told.
+fn revoked(origin: Origin, act: impl FnOnce(&mut Grantor, &View, &mut Turn)) -> Vec<(ProcessId, Message)> {
+    let mut said = said(origin, act);
+    said.retain(|(_, message)| matches!(message, Message::Revoke { .. }));
+    said
 }
 
 /// Asks for the lock `x`.
@@ -175,4 +183,202 @@ fn who_wants_to_join_is_sent_on_once() {
     };
     assert!(sends_on(ProcessId(9)));
     assert!(!sends_on(BOB));
+}
+
+fn share(n: u32) -> HoldReport {
+    HoldReport { want: Want::Share(LockName::new(b"x").expect("a good name")), ..hold("x", n) }
+}
+
+/// The modes in which the lock `x` is held there, with the tokens.
+fn seen(grantor: &Grantor) -> Vec<(bool, Token)> {
+    let (holds, _) = grantor.contents(NOW);
+    holds.into_iter().map(|(_, hold)| (matches!(hold.want, Want::Share(_)), hold.token)).collect()
+}
+
+/// The grantor asks what a member holds when it begins with another's table, and acts meanwhile. What the member reports
+/// may be older than what this grantor has made of it, and the word of that is on its way: if the report counted, the
+/// member would believe in its lock beside new shares.
+#[test]
+fn a_report_that_is_older_than_an_upgrade_does_not_undo_it() {
+    said(Origin::Predecessor(BOB), |grantor, view, turn| {
+        grantor.on_table(BOB, Vec::new(), (vec![(ANN, share(40))], Vec::new()), (view, true), turn);
+        grantor.on_upgrade(ANN, RequestId(7), RequestId(40), turn);
+        let upgraded = token(101);
+        assert!(matches!(turn.mail.back(), Some((ANN, Message::Upgraded { token, .. })) if *token == upgraded));
+        grantor.on_report(ANN, Vec::new(), (vec![share(40)], Vec::new()), true, turn);
+        assert_eq!(seen(grantor), [(false, upgraded)]);
+        grantor.on_upgrade(ANN, RequestId(7), RequestId(40), turn);
+        assert_eq!(seen(grantor), [(false, upgraded)], "asked twice, done once");
+        grantor.on_narrow((ANN, RequestId(40)), &share(40).want, token(40), turn);
+        assert_eq!(seen(grantor), [(true, token(40))], "it gave up, and never heard of the other token");
+    });
+}
+
+/// One that the grantor before made, and that the member has not heard of, is undone by its report; or it is made anew if
+/// the member asks for it first.
+#[test]
+fn an_upgrade_of_an_earlier_term_counts_only_if_its_holder_has_heard_of_it() {
+    for asks_first in [false, true] {
+        said(Origin::Predecessor(BOB), |grantor, view, turn| {
+            let upgraded = HoldReport { token: token(45), ..hold("x", 40) };
+            grantor.on_table(BOB, Vec::new(), (vec![(ANN, upgraded)], Vec::new()), (view, true), turn);
+            if asks_first {
+                grantor.on_upgrade(ANN, RequestId(7), RequestId(40), turn);
+            }
+            grantor.on_report(ANN, Vec::new(), (vec![share(40)], Vec::new()), true, turn);
+            assert_eq!(seen(grantor), if asks_first { [(false, token(101))] } else { [(true, token(40))] });
+        });
+    }
+}
+
+fn value(text: &str) -> Value {
+    Value::new(text.as_bytes()).expect("a short value")
+}
+
+fn object() -> LockName {
+    LockName::new(b"x").expect("a good name")
+}
+
+/// Written by Ann with the request 9, as version 50.
+fn content() -> Content {
+    let writes = BTreeMap::from([(ANN, (RequestId(9), token(50)))]);
+    Content { value: value("green"), version: token(50), maybe_stale: false, writes }
+}
+
+/// Ann has it open.
+fn open() -> HoldReport {
+    HoldReport { want: Want::Open(object(), value("red")), ..hold("x", 40) }
+}
+
+/// The last thing that Ann was told of the object: the version, whether it may be stale, and what that answers.
+fn told(turn: &Turn) -> Option<(Token, bool, Option<Told>)> {
+    turn.mail.iter().rev().find_map(|(to, message)| match message {
+        Message::Value { content, answers, .. } if *to == ANN => {
+            Some((content.version, content.maybe_stale, answers.map(|(_, told)| told)))
+        }
+        _ => None,
+    })
+}
+
+/// The answer was lost with the grantor before; the value knows who wrote it.
+#[test]
+fn a_write_that_was_made_in_an_earlier_term_is_not_made_again() {
+    for is_recovery in [false, true] {
+        let origin = if is_recovery { Origin::Everyone } else { Origin::Predecessor(BOB) };
+        said(origin, |grantor, view, turn| {
+            let objects = vec![(object(), content())];
+            if is_recovery {
+                for process in [turn.me, BOB] {
+                    grantor.on_report(process, Vec::new(), (Vec::new(), Vec::new()), true, turn);
+                }
+                grantor.on_report(ANN, objects, (vec![open()], Vec::new()), true, turn);
+            } else {
+                grantor.on_table(BOB, objects, (vec![(ANN, open())], Vec::new()), (view, true), turn);
+            }
+            for expect in [None, Some(token(49))] {
+                grantor.on_write((ANN, RequestId(9)), &object(), value("green"), expect, turn);
+                assert_eq!(told(turn), Some((token(50), is_recovery, Some(Told::Written(token(50))))));
+            }
+            grantor.on_write((ANN, RequestId(10)), &object(), value("blue"), Some(token(49)), turn);
+            assert_eq!(told(turn), Some((token(50), is_recovery, Some(Told::Changed))));
+            grantor.on_write((ANN, RequestId(11)), &object(), value("blue"), Some(token(50)), turn);
+            let (version, stale, answer) = told(turn).expect("it is told");
+            assert!(version > token(100) && !stale && answer == Some(Told::Written(version)));
+            // The object knows of the former write no more, and its member has been answered since.
+            grantor.on_write((BOB, RequestId(9)), &object(), value("red"), None, turn);
+            assert!(matches!(
+                turn.mail.back(),
+                Some((BOB, Message::Refuse { refusal: super::super::message::Refusal::NotOpen, .. }))
+            ));
+        });
+    }
+}
+
+/// Only what members report may be stale: a table that came whole is whole, whatever becomes of whoever had it.
+#[test]
+fn what_came_with_a_whole_table_is_not_stale_when_its_source_goes() {
+    for whole in [true, false] {
+        said(Origin::Predecessor(BOB), |grantor, view, turn| {
+            let objects = vec![(object(), content())];
+            let table = (vec![(ANN, open())], Vec::new());
+            grantor.on_table(BOB, objects.clone(), table, (view, whole), turn);
+            let mut without = view.clone();
+            without.members.retain(|member| member.info.process != BOB);
+            grantor.on_view(&without, &[BOB], &[], turn);
+            grantor.on_report(turn.me, Vec::new(), (Vec::new(), Vec::new()), true, turn);
+            grantor.on_report(ANN, objects, (vec![open()], Vec::new()), true, turn);
+            assert!(grantor.is_acting());
+            let expected = (!whole).then_some((token(50), true, None));
+            assert_eq!(told(turn), expected, "it is told what it does not know");
+        });
+    }
+}
+
+/// What the one before told its last opener may have come too late.
+#[test]
+fn who_reports_an_older_version_after_a_transfer_is_told() {
+    said(Origin::Predecessor(BOB), |grantor, view, turn| {
+        grantor.on_table(BOB, vec![(object(), content())], (vec![(ANN, open())], Vec::new()), (view, true), turn);
+        let older = Content { version: token(49), ..content() };
+        grantor.on_report(ANN, vec![(object(), older)], (vec![open()], Vec::new()), true, turn);
+        assert_eq!(told(turn), Some((token(50), false, None)));
+    });
+}
+
+/// An answer of a former grantor with the value left out would be a member that was told "written" and sees an older value.
+#[test]
+fn a_value_and_what_it_answers_are_taken_together_or_not_at_all() {
+    let mut node = lone();
+    let me = node.config.me.process;
+    let (first, write) = (RequestId(1), RequestId(2));
+    let (owner, metadata, wait) = (Owner::default(), Metadata::default(), Wait::Forever);
+    let want = Want::Open(object(), value("red"));
+    let command = Command::Lock { request: first, service: service(), want, owner, wait, lease: None, metadata };
+    let mut out = Vec::new();
+    node.step(NOW, Input::Command(command), &mut out);
+    assert!(out.iter().any(|output| matches!(output, Output::Answer { outcome: Outcome::Opened { .. }, .. })));
+
+    let former = node.holder.newest(&service()).expect("it grants");
+    let next = Epoch(Token::new(ViewNumber(former.0.view().0 + 1), 1));
+    node.turn(NOW, &mut Vec::new(), |node, turn| node.holder.on_grantor(&service(), ANN, next, turn));
+    let command = Command::Write { request: write, open: first, value: value("green"), expect: None };
+    node.step(NOW, Input::Command(command), &mut Vec::new());
+    let mut hears = |epoch, n| {
+        let version = Token::new(ViewNumber(former.0.view().0 + 1), n);
+        let content = Content { version, writes: BTreeMap::new(), ..content() };
+        let answers = Some((write, Told::Written(version)));
+        let mut out = Vec::new();
+        let message = Message::Value { service: service(), epoch, name: object(), content: content.clone(), answers };
+        node.on_message(NOW, me, message, &mut out);
+        let expected = [
+            Output::Value { request: first, content },
+            Output::Answer { request: write, outcome: Outcome::Written(version) },
+        ];
+        if out == expected { Some(true) } else { out.is_empty().then_some(false) }
+    };
+    assert_eq!((hears(former, 5), hears(next, 6)), (Some(false), Some(true)));
+}
+
+/// Of two guards of one hold that both ask for the lock, one that gives up must not undo what the other gets.
+#[test]
+fn of_two_upgrades_of_one_hold_only_the_last_that_gives_up_says_so() {
+    let mut node = with_two_more();
+    let (first, epoch) = (RequestId(1), Epoch(token(100)));
+    node.turn(NOW, &mut Vec::new(), |node, turn| {
+        turn.leased = true;
+        let (owner, metadata) = (Owner::default(), Metadata::default());
+        let (want, wait) = (share(1).want, Wait::Forever);
+        let wish = Wish { request: first, service: service(), want, owner, wait, lease: None, metadata };
+        node.holder.on_grantor(&service(), ANN, epoch, turn);
+        node.holder.lock(wish, Duration::ZERO, |_| false, turn);
+        node.holder.on_grant(ANN, &service(), epoch, first, token(101), turn);
+        let asked = [RequestId(2), RequestId(3)];
+        asked.iter().for_each(|request| node.holder.upgrade(*request, first, Duration::from_secs(1), turn));
+        turn.mail.clear();
+        node.holder.release(asked[0], turn);
+        assert!(turn.mail.is_empty());
+        node.holder.release(asked[1], turn);
+        let said = (turn.mail.len(), turn.mail.pop_back());
+        assert!(matches!(said, (1, Some((ANN, Message::Narrow { token: has, .. }))) if has == token(101)));
+    });
 }

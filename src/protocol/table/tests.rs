@@ -28,6 +28,23 @@ fn lock(text: &str) -> Want {
     Want::Lock(name(text))
 }
 
+fn share(text: &str) -> Want {
+    Want::Share(name(text))
+}
+
+fn permits(text: &str, count: u32) -> Want {
+    Want::Permits(name(text), Permits::new(count).expect("a good number"))
+}
+
+/// To have an object open that says how many permits there are.
+fn limit(text: &str, permits: u32) -> Want {
+    Want::Open(name(text), limited(permits))
+}
+
+fn limited(permits: u32) -> Value {
+    Value::new(&permits.to_le_bytes()).expect("a short value")
+}
+
 /// A table, and names for what is done to it.
 struct Story {
     table: Table,
@@ -104,6 +121,9 @@ impl Story {
     fn recover(&mut self, epoch: u32) {
         let mut table = Table::new(Epoch(token(epoch)));
         let (holds, waits) = self.table.export(NOW);
+        for (name, content) in self.table.objects() {
+            table.adopt(name.clone(), content.clone());
+        }
         for (process, hold) in holds {
             let HoldReport { request, want, owner, token, metadata, .. } = hold;
             assert_eq!(table.claim((process, request), Entry { want, owner, metadata }, token, NOW), []);
@@ -666,6 +686,248 @@ fn lists_are_told_in_pages() {
         panic!()
     };
     assert_eq!((waiters.len(), more), (LISTED, 300 - LISTED as u64));
+}
+
+#[test]
+fn shares_are_granted_together_and_none_overtakes_a_lock() {
+    let mut story = Story::new();
+    let holder = story.locks(ANN, "x");
+    let readers = [story.ask(BOB, share("x")), story.ask(CYD, share("x"))];
+    let writer = story.locks(DAN, "x");
+    let late = story.ask(ANN, share("x"));
+    assert_eq!(story.try_as(BOB, share("x")), Err(Refusal::Held(info(Some("x"), ANN, 1))));
+    assert_eq!(story.end(holder), readers);
+    assert_eq!(story.try_as(ANN, share("x")), Err(Refusal::Waited(Some(name("x")))));
+    assert_eq!((story.place(writer), story.place(late)), (Some((0, 2, None)), Some((1, 0, None))));
+    assert_eq!(story.end(readers[1]), []);
+    assert_eq!(story.end(readers[0]), [writer]);
+    assert_eq!(story.end(writer), [late]);
+    assert_eq!(story.end(late), []);
+    assert_eq!(story.table.forgetful(), Table::new(Epoch(token(0))));
+}
+
+#[test]
+fn a_share_in_front_of_others_that_gives_up_lets_them_go_on() {
+    let mut story = Story::new();
+    let reader = story.ask(ANN, share("x"));
+    let writer = story.locks(BOB, "x");
+    let behind = story.ask(CYD, share("x"));
+    assert_eq!(story.end(writer), [behind]);
+    assert!(story.holds(reader) && story.holds(behind));
+}
+
+#[test]
+fn a_lock_that_becomes_a_share_lets_in_the_shares_that_are_first_in_line() {
+    let mut story = Story::new();
+    let (writer, owner) = (story.locks(ANN, "x"), story.ask(BOB, share("x")));
+    let next = story.locks(CYD, "x");
+    story.table.narrow(writer, &share("y"), token(1));
+    story.table.narrow(next, &share("x"), token(2));
+    story.table.check();
+    assert_eq!((story.grants(), story.table.others_beside(writer)), (vec![], None), "that was no share of its own");
+    story.table.narrow(writer, &share("x"), token(1));
+    story.table.check();
+    assert_eq!(story.grants(), [owner]);
+    assert_eq!(story.table.place(writer), Some(Place::Holds(token(1))));
+    assert_eq!(story.table.others_beside(writer), Some(1));
+    story.end(owner);
+    story.table.upgrade(writer, token(8));
+    story.table.narrow(writer, &share("x"), token(1));
+    story.table.check();
+    assert_eq!(story.table.place(writer), Some(Place::Holds(token(1))), "it never heard of the other");
+    story.table.upgrade(writer, token(9));
+    story.table.check();
+    assert_eq!(story.table.place(writer), Some(Place::Holds(token(9))));
+    assert_eq!(story.try_as(BOB, share("x")), Err(Refusal::Held(info(Some("x"), ANN, 9))));
+    assert_eq!(story.end(writer), [next]);
+}
+
+#[test]
+fn permits_are_granted_in_line_up_to_the_limit() {
+    let mut story = Story::new();
+    assert_eq!(story.try_as(ANN, permits("x", 1)), Err(Refusal::NotOpen));
+    let object = story.ask(ANN, limit("x", 4));
+    assert_eq!(story.try_as(BOB, permits("x", 1)), Err(Refusal::NotOpen), "another has it open");
+    assert_eq!(story.try_as(ANN, permits("x", 5)), Err(Refusal::Limit(4)));
+    let three = story.ask(ANN, permits("x", 3));
+    let two = story.ask(ANN, permits("x", 2));
+    let one = story.ask(ANN, permits("x", 1));
+    assert_eq!(story.grants(), [], "nobody overtakes two");
+    story.table.narrow(three, &permits("x", 4), token(2));
+    story.table.check();
+    assert_eq!(story.grants(), [], "nobody gets more so");
+    story.table.narrow(three, &permits("x", 1), token(2));
+    story.table.check();
+    assert_eq!(story.grants(), [two, one]);
+    let more = story.ask(ANN, permits("x", 2));
+    story.table.write((ProcessId(ANN), RequestId(99)), &name("x"), limited(1), token(50));
+    story.table.check();
+    assert_eq!((story.end(three), story.end(two)), (vec![], vec![]), "there is one, and it is held");
+    story.table.write((ProcessId(ANN), RequestId(98)), &name("x"), limited(3), token(51));
+    story.table.check();
+    assert_eq!(story.grants(), [more]);
+    assert_eq!(story.table.held().count(), 2);
+    story.end(object);
+    assert!(story.table.content(&name("x")).is_none() && story.holds(one) && story.holds(more));
+    assert_eq!((story.end(one), story.end(more)), (vec![], vec![]));
+    assert_eq!(story.table.forgetful(), Table::new(Epoch(token(0))));
+}
+
+#[test]
+fn an_object_is_opened_whatever_is_suspended_and_is_no_hold() {
+    let mut story = Story::new();
+    let suspended = story.suspends(ANN);
+    let first = story.ask(BOB, limit("x", 1));
+    let second = story.ask(CYD, limit("x", 2));
+    assert!(story.holds(first) && story.holds(second));
+    assert_eq!(story.table.content(&name("x")).map(|content| content.value.limit()), Some(1), "the first one's counts");
+    assert_eq!((story.table.load(), story.table.openers(&name("x")).count()), ((1, 0), 2));
+    story.end(suspended);
+    let again = story.suspends(DAN);
+    assert!(story.holds(again), "who has an object open stands in nobody's way");
+    story.end(first);
+    assert!(story.table.content(&name("x")).is_some());
+    story.table.end_all(ProcessId(CYD));
+    assert!(story.table.content(&name("x")).is_none());
+}
+
+#[test]
+fn who_waits_to_open_an_object_goes_before_everybody() {
+    let mut story = Story::new();
+    story.locks(ANN, "x");
+    let waiter = story.locks(BOB, "x");
+    story.suspends(CYD);
+    let key = (ProcessId(DAN), RequestId(99));
+    let entry = Entry { want: limit("x", 1), owner: Owner(0), metadata: Metadata::default() };
+    story.table.queue(key, entry).expect("it waits for nobody");
+    story.table.check();
+    assert_eq!(story.grants(), [key]);
+    assert!(story.waits(waiter));
+}
+
+#[test]
+fn of_claims_that_exclude_each_other_the_higher_token_wins() {
+    let key = |n: u32| (ProcessId(n.into()), RequestId(n.into()));
+    let claim = |table: &mut Table, want: Want, n: u32| {
+        let entry = Entry { want, owner: Owner(0), metadata: Metadata::default() };
+        let losers = table.claim(key(n), entry, token(n), NOW);
+        table.check();
+        losers
+    };
+    let mut table = Table::new(Epoch(token(0)));
+    assert_eq!(claim(&mut table, share("x"), 10), []);
+    assert_eq!(claim(&mut table, share("x"), 12), []);
+    assert_eq!(claim(&mut table, lock("x"), 11), [key(11)], "one of the shares is younger");
+    assert_eq!(claim(&mut table, lock("x"), 20), [key(10), key(12)]);
+    assert_eq!(claim(&mut table, share("x"), 15), [key(15)]);
+    assert_eq!(claim(&mut table, share("x"), 21), [key(20)]);
+    assert_eq!(claim(&mut table, batch(&["w", "x"]), 30), [key(21)]);
+
+    let mut table = Table::new(Epoch(token(0)));
+    assert_eq!(claim(&mut table, limit("x", 1), 1), []);
+    assert_eq!(claim(&mut table, permits("x", 3), 10), [], "whatever the limit");
+    assert_eq!(claim(&mut table, permits("x", 3), 13), []);
+    assert_eq!(table.held().count(), 2);
+}
+
+/// What several members tell of one object: the highest version stays, and it is there while one of them has it open.
+#[test]
+fn the_highest_version_of_an_object_stays() {
+    let content = |n: u32| Content {
+        value: limited(n),
+        version: token(n),
+        maybe_stale: false,
+        writes: BTreeMap::from([ANN, BOB].map(|process| (ProcessId(process), (RequestId(9), token(n))))),
+    };
+    for versions in [[5, 7, 6], [7, 6, 5], [5, 6, 7]] {
+        let mut table = Table::new(Epoch(token(0)));
+        for version in versions {
+            table.adopt(name("x"), content(version));
+            table.adopt(name("y"), content(version));
+        }
+        let entry = Entry { want: limit("x", 1), owner: Owner(0), metadata: Metadata::default() };
+        table.claim((ProcessId(ANN), RequestId(1)), entry, token(3), NOW);
+        table.drop_unopened();
+        assert!(table.content(&name("y")).is_none(), "nobody has it open");
+        let kept = table.content(&name("x")).expect("it is open");
+        assert_eq!((kept.version, kept.writes.keys().collect::<Vec<_>>()), (token(7), vec![&ProcessId(ANN)]));
+    }
+}
+
+/// All kinds of wishes at random: after each step the table is what it would be if it were worked out anew, nothing is held
+/// beside what excludes it, no more permits are granted than there are, and nobody who could be granted is left.
+#[test]
+fn whatever_is_asked_for_in_whatever_order_nothing_is_held_beside_what_excludes_it() {
+    for seed in 1..=40_u64 {
+        let mut chance = seed;
+        let mut below = |bound: u64| {
+            chance = chance.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (chance >> 33) % bound
+        };
+        let mut story = Story::new();
+        let mut keys: Vec<Key> = Vec::new();
+        for step in 0..300 {
+            let process = u128::from(1 + below(4));
+            let text = ["x", "y"][below(2) as usize];
+            let key = keys.get(below(1 + keys.len() as u64) as usize).copied();
+            match (below(14), key) {
+                (0..=3, Some(key)) => {
+                    story.end(key);
+                }
+                (4, Some(key)) => {
+                    let to = if below(2) == 0 { share(text) } else { permits(text, 1) };
+                    if let Some(Place::Holds(token)) = story.table.place(key) {
+                        story.table.narrow(key, &to, token);
+                    }
+                }
+                (5, Some(key)) if story.table.others_beside(key) == Some(0) => {
+                    story.tokens += 1;
+                    story.table.upgrade(key, token(story.tokens));
+                }
+                (6, _) => {
+                    story.tokens += 1;
+                    let writer = (ProcessId(process), RequestId(1_000_000 + step));
+                    story.table.write(writer, &name(text), limited(below(5) as u32), token(story.tokens));
+                }
+                (7, _) => keys.push(story.ask(process, limit(text, below(5) as u32))),
+                (8, _) => keys.extend(story.ask_as(process, below(3), Want::Suspension)),
+                (9, _) => keys.push(story.ask(process, batch(&["x", "y"]))),
+                (10, _) => keys.push(story.locks(process, text)),
+                (11, _) => keys.push(story.ask(process, share(text))),
+                (_, _) if story.table.is_open(&name(text), ProcessId(process)) => {
+                    keys.push(story.ask(process, permits(text, 1 + below(3) as u32)));
+                }
+                _ => {}
+            }
+            story.table.check();
+            let before = ["x", "y"].map(|text| in_use(&story.table, text));
+            let granted = story.grants();
+            assert!(story.table.next().is_none());
+            for (text, before) in ["x", "y"].into_iter().zip(before) {
+                let after = in_use(&story.table, text);
+                let limit = u64::from(story.table.limit(&name(text)));
+                assert!(after <= before || after <= limit, "{after} of {limit} permits after {granted:?}");
+            }
+            if below(20) == 0 {
+                story.recover(1);
+            }
+        }
+        for key in keys {
+            story.end(key);
+        }
+        assert_eq!(story.table.forgetful().renew(Epoch(token(0))), Table::new(Epoch(token(0))), "seed {seed}");
+    }
+}
+
+/// How many permits are held. Fails if they, shares and a lock are held beside each other.
+fn in_use(table: &Table, text: &str) -> u64 {
+    let holders = table.held().filter(|(of, ..)| **of == name(text));
+    let modes: Vec<Mode> =
+        holders.filter_map(|(_, process, id, _)| Some(table.held_by((process, id))?.mode())).collect();
+    let is_of = |kind: fn(&Mode) -> bool| modes.iter().all(kind);
+    let alone = modes.len() <= 1;
+    assert!(alone || is_of(|mode| *mode == Mode::Share) || is_of(|mode| matches!(mode, Mode::Permits(_))), "{modes:?}");
+    modes.iter().map(|mode| if let Mode::Permits(count) = mode { u64::from(*count) } else { 0 }).sum()
 }
 
 #[test]

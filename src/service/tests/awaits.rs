@@ -158,6 +158,60 @@ async fn waiting_for_events_can_be_dropped_at_any_poll_and_loses_none() {
     .await;
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn shares_objects_and_permits_far_from_the_grantor_can_be_dropped_at_any_poll() {
+    let pair = Pair::new().await;
+    poll_k_then_drop(async || pair.there.share("a").into_future(), async |_| pair.nothing().await).await;
+    poll_k_then_drop(async || pair.there.open("a", "red").into_future(), async |_| pair.nothing().await).await;
+
+    let k = poll_k_then_drop(
+        async || {
+            let guard = pair.there.share("a").await.unwrap();
+            async move { guard.upgrade().await.unwrap() }
+        },
+        async |_| pair.nothing().await,
+    )
+    .await;
+    assert!(k > 1, "it never had to wait");
+
+    // One more opens it, or the object would go with what is dropped.
+    let kept = pair.here.open("pool", 2_u32.to_le_bytes()).await.unwrap();
+    let only_it = || left_over(&pair.grantor) == (1, 1, 0) && left_over(&pair.other) == NOTHING;
+    let k = poll_k_then_drop(
+        async || {
+            let pool = pair.there.open("pool", []).await.unwrap();
+            async move { pool.set(3_u32.to_le_bytes()).await.unwrap() }
+        },
+        async |_| come(only_it).await,
+    )
+    .await;
+    assert!(k > 1, "it never had to wait");
+    assert_eq!(*kept.get().unwrap().value, 3_u32.to_le_bytes());
+    poll_k_then_drop(
+        async || {
+            let pool = pair.there.open("pool", []).await.unwrap();
+            let permits = pair.there.permits("pool", 3).into_future();
+            async move {
+                let permits = permits.await.unwrap();
+                drop((pool, permits));
+            }
+        },
+        async |_| come(only_it).await,
+    )
+    .await;
+    let since = kept.get().unwrap().version;
+    for k in 0..5 {
+        let mut changed = Box::pin(kept.changed(since));
+        for _ in 0..k {
+            assert!(poll_once(changed.as_mut()).is_pending());
+        }
+    }
+    kept.set(1_u32.to_le_bytes()).await.unwrap();
+    assert_eq!(*kept.changed(since).await.unwrap().value, 1_u32.to_le_bytes());
+    drop(kept);
+    pair.nothing().await;
+}
+
 /// Drops `leave` after `k` polls, at the grantor and elder or at the other member. Says whether it completed.
 async fn leave_and_drop(of_grantor: bool, k: usize) -> bool {
     let pair = Pair::new().await;

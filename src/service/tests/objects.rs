@@ -1,6 +1,8 @@
-//! Shares, objects and permits, on a local member.
+//! Shares, objects and permits: on a local member, then over members that leave and are lost.
 
+use super::rejoin::Lan;
 use super::*;
+use crate::Timing;
 
 fn limit(permits: u32) -> [u8; 4] {
     permits.to_le_bytes()
@@ -105,4 +107,221 @@ async fn an_object_is_opened_and_written_while_the_service_is_suspended() {
     let suspended = stock.suspend().owner(1).wait(HANG).await.unwrap();
     assert!(open.get().is_ok());
     drop(suspended);
+}
+
+/// Three members that know each other, and their handles. The last one grants the service's locks.
+async fn three(timing: Timing) -> (Arc<Lan>, Vec<Member>, Vec<LockService>) {
+    let lan = Arc::new(Lan::default());
+    let first = lan.start_with(1, timing);
+    come(|| sees(&first, 1)).await;
+    let mut members = vec![first];
+    for number in [2, 3] {
+        members.push(lan.start_with(number, timing));
+        come(|| members.iter().all(|member| sees(member, usize::from(number)))).await;
+    }
+    let mut services = Vec::new();
+    for member in &members {
+        services.push(member.lock_service("inventory").await.unwrap());
+    }
+    services[2].become_grantor().await.unwrap();
+    (lan, members, services)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn all_who_have_an_object_open_hear_of_each_write() {
+    let (_lan, members, services) = three(Timing::lan()).await;
+    let mut opened = Vec::new();
+    for service in &services {
+        opened.push(service.open("colour", "red").await.unwrap());
+    }
+    for (writer, value) in [(0, "green"), (2, "blue"), (1, "white")] {
+        let version = opened[writer].set(value).await.unwrap();
+        assert_eq!(opened[writer].get().unwrap().version, version, "who was told so sees it");
+        for reader in &opened {
+            come(|| reader.get().unwrap().version == version).await;
+            assert_eq!(*reader.get().unwrap().value, *value.as_bytes());
+        }
+    }
+    let seen = services[0].inspect("colour").await.unwrap();
+    assert_eq!((seen.openers, &*seen.value.unwrap().value), (3, &b"white"[..]));
+    drop(opened);
+    come(|| members.iter().all(|member| left_over(member) == NOTHING)).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_many_that_compare_and_set_at_once_each_counts_once() {
+    let (_lan, _members, services) = three(Timing::lan()).await;
+    let mut tasks = Vec::new();
+    for service in &services {
+        let counter = service.open("counter", [0]).await.unwrap();
+        for _ in 0..4 {
+            let counter = counter.clone();
+            tasks.push(tokio::spawn(async move {
+                loop {
+                    let Versioned { value, version, .. } = counter.get().unwrap();
+                    match counter.compare_and_set(version, [value[0] + 1]).await {
+                        Ok(_) => return counter,
+                        Err(SetError::Changed(_)) => {}
+                        Err(error) => panic!("{error}"),
+                    }
+                }
+            }));
+        }
+    }
+    for task in tasks {
+        let counter = task.await.unwrap();
+        let seen = || counter.get().unwrap().value[0];
+        assert!(seen() >= 1);
+        drop(counter);
+    }
+    let counter = services[0].open("counter", [100]).await.unwrap();
+    assert_eq!(*counter.get().unwrap().value, [100], "it went with the last who had it open");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_grantor_that_leaves_hands_over_what_is_open_and_shared_and_nothing_is_stale() {
+    let (_lan, members, services) = three(Timing::lan()).await;
+    let size = services[0].open("pool", limit(3)).await.unwrap();
+    let other = services[2].open("pool", []).await.unwrap();
+    let version = other.set(limit(4)).await.unwrap();
+    drop(other);
+    come(|| size.get().unwrap().version == version).await;
+    let mut permits = services[0].permits("pool", 3).await.unwrap();
+    permits.give_back(1).unwrap();
+    let reader = services[0].share("a").await.unwrap();
+    let writer = services[0].lock("b").await.unwrap().downgrade().unwrap();
+    members[2].leave().await.unwrap();
+
+    let again = services[1].open("pool", []).await.unwrap();
+    let seen = again.get().unwrap();
+    assert_eq!((&*seen.value, seen.version, seen.maybe_stale), (&limit(4)[..], version, false));
+    assert!(!size.get().unwrap().maybe_stale);
+    assert!(services[1].try_permits("pool", 3).await.is_err());
+    let two = services[1].permits("pool", 2).wait(HANG).await.unwrap();
+    let beside = [services[1].share("a").await.unwrap(), services[1].share("b").await.unwrap()];
+    let (error, reader) = reader.upgrade().await.unwrap_err();
+    assert_eq!(error, UpgradeError::Shared { others: 1 });
+    assert!(again.set(limit(9)).await.unwrap() > version);
+    drop((beside, two, permits, reader, writer, again, size));
+    come(|| members[..2].iter().all(|member| left_over(member) == NOTHING)).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn after_the_grantor_is_lost_the_highest_version_stays_and_is_marked_until_it_is_written() {
+    let (lan, members, services) = three(Timing::fast()).await;
+    let mine = services[0].open("colour", "red").await.unwrap();
+    let others = services[1].open("colour", "red").await.unwrap();
+    let version = others.set("green").await.unwrap();
+    come(|| mine.get().unwrap().version == version).await;
+    lan.cut(&members[2]);
+
+    // Nobody has to ask for anything: who has it open wants a grantor.
+    for seen in [&mine, &others] {
+        come(|| seen.get().unwrap().maybe_stale).await;
+        assert_eq!((&*seen.get().unwrap().value, seen.get().unwrap().version), (&b"green"[..], version));
+    }
+    let next = mine.compare_and_set(version, "blue").await.unwrap();
+    assert!(next > version);
+    come(|| others.get().unwrap().version == next).await;
+    assert!(!others.get().unwrap().maybe_stale && !mine.get().unwrap().maybe_stale);
+}
+
+/// A write that is under way when its grantor is lost is made by the next one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_write_whose_grantor_is_lost_is_made_once_by_the_next() {
+    let (lan, members, services) = three(Timing::fast()).await;
+    let mine = services[0].open("colour", "red").await.unwrap();
+    let others = services[1].open("colour", "red").await.unwrap();
+    let before = mine.get().unwrap().version;
+    lan.cut(&members[2]);
+    let version = tokio::time::timeout(HANG, mine.compare_and_set(before, "green")).await.unwrap().unwrap();
+    come(|| others.get().unwrap().version == version).await;
+    let error = others.compare_and_set(before, "blue").await.unwrap_err();
+    assert!(matches!(error, SetError::Changed(seen) if seen.version == version));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn shares_and_permits_survive_the_loss_of_their_grantor() {
+    let (lan, members, services) = three(Timing::fast()).await;
+    let _size = services[0].open("pool", limit(3)).await.unwrap();
+    let _other = services[1].open("pool", []).await.unwrap();
+    let mut permits = services[0].permits("pool", 3).await.unwrap();
+    let readers = [services[0].share("a").await.unwrap(), services[1].share("a").await.unwrap()];
+    let waiting = services[1].permits("pool", 2).start();
+    assert_eq!(waiting.position().await.unwrap().unwrap().holds, 1);
+    lan.cut(&members[2]);
+    come(|| members[..2].iter().all(|member| sees(member, 2))).await;
+    assert!(services[0].lock("a").wait(50 * MS).await.unwrap_err().is_timeout());
+    permits.give_back(2).unwrap();
+    let two = tokio::time::timeout(HANG, waiting).await.unwrap().unwrap();
+    assert!(two.token() > permits.token());
+    assert!(services[1].try_permits("pool", 1).await.is_err());
+    for reader in readers {
+        reader.release().await.unwrap();
+    }
+    services[1].lock("a").wait(HANG).await.unwrap().release().await.unwrap();
+}
+
+/// Not lost with the lease, as a hold is: nobody else gets anything by it that this member has.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_object_stays_open_through_a_suspension_and_is_lost_with_the_member() {
+    let (lan, members, services) = three(Timing::fast()).await;
+    let mine = services[0].open("colour", "red").await.unwrap();
+    let reader = services[0].share("a").await.unwrap();
+    lan.cut(&members[0]);
+    assert_eq!(reader.lost().await, LostReason::Suspended);
+    assert_eq!(*mine.get().unwrap().value, *b"red");
+    come(|| sees(&members[1], 2)).await;
+    lan.heal();
+    assert_eq!(tokio::time::timeout(HANG, mine.lost()).await.unwrap(), LostReason::Expelled);
+    assert!(matches!(mine.set("green").await, Err(SetError::Lost(Lost { reason: LostReason::Expelled, .. }))));
+    assert!(mine.changed(reader.token()).await.is_err());
+}
+
+#[tokio::test]
+async fn a_destroyed_service_takes_its_objects_with_it() {
+    let (member, stock) = service().await;
+    let size = stock.open("pool", limit(1)).await.unwrap();
+    let held = stock.permits("pool", 1).await.unwrap();
+    let waiting = stock.permits("pool", 1).start();
+    stock.destroy().await.unwrap();
+    assert_eq!(waiting.await.unwrap_err(), LockError::Destroyed);
+    assert_eq!(size.lost().await, LostReason::Destroyed);
+    assert_eq!(held.lost().await, LostReason::Destroyed);
+    assert_eq!(left_over(&member), NOTHING);
+}
+
+#[tokio::test]
+async fn what_cannot_be_asked_for_is_an_error_and_nothing_is_asked() {
+    let (member, stock) = service().await;
+    assert!(matches!(stock.open("a", [0; 1025]).await, Err(LockError::InvalidValue(error)) if error.length == 1025));
+    assert!(matches!(stock.open("", []).await, Err(LockError::InvalidName(_))));
+    for count in [0, 65_537] {
+        let error = stock.permits("a", count).await.unwrap_err();
+        assert!(matches!(error, LockError::InvalidPermits(error) if error.given == count));
+    }
+    let value = stock.open("a", [7; 1024]).await.unwrap();
+    assert!(matches!(value.set([0; 1025]).await, Err(SetError::InvalidValue(_))));
+    assert_eq!(stock.try_permits("a", 1).await.unwrap_err(), TryLockError::Limit(0));
+    drop(value);
+    assert_eq!(left_over(&member), NOTHING);
+}
+
+/// Dropped with the answer there: the hold is a lock or gone, and never a share that others are kept from.
+#[tokio::test]
+async fn an_upgrade_that_is_dropped_leaves_the_other_guards_with_what_it_got() {
+    let (member, stock) = service().await;
+    let outer = stock.share("a").await.unwrap();
+    let inner = outer.reenter().unwrap();
+    drop(outer.upgrade());
+    assert!(inner.is_shared());
+    let outer = inner.reenter().unwrap();
+    let upgraded = outer.upgrade().await.unwrap();
+    assert!(!inner.is_shared() && inner.fence() == upgraded.fence());
+    drop(upgraded);
+    assert!(stock.try_share("a").await.is_err());
+    let inner = inner.downgrade().unwrap();
+    drop(stock.try_share("a").await.unwrap());
+    drop(inner);
+    assert_eq!(left_over(&member), NOTHING);
 }
