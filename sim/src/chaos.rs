@@ -305,14 +305,12 @@ impl Run {
         };
         let step = match dice.below(100) {
             0..12 => some(&mut dice, world.history().opened().filter(usable).collect()).map(Step::Release),
-            12..24 => {
-                some(&mut dice, claims(|call| call.mode == Mode::Share)).map(|of| {
-                    let asked = world.call(Ask(of));
-                    let (call, place, service) = (world.history().calls.len(), asked.member, asked.service.as_str());
-                    let (service, wanted, says) = (service.to_string(), Wanted::Upgrade(of), String::new());
-                    Step::Ask { call, place, service, wanted, owner: 0, says, wait: Wait::Try, lease: None }
-                })
-            }
+            12..24 => some(&mut dice, claims(|call| call.mode == Mode::Share)).map(|of| {
+                let asked = world.call(Ask(of));
+                let (call, place, service) = (world.history().calls.len(), asked.member, asked.service.as_str());
+                let (service, wanted, says) = (service.to_string(), Wanted::Upgrade(of), String::new());
+                Step::Ask { call, place, service, wanted, owner: 0, says, wait: Wait::Try, lease: None }
+            }),
             24..36 => some(&mut dice, claims(Call::may_be_shared)).map(Step::Downgrade),
             36..54 => {
                 let call = some(&mut dice, claims(|call| matches!(call.mode, Mode::Permits(2..))));

@@ -107,6 +107,7 @@ impl Business {
     fn asked(&mut self) -> Option<&mut Option<Epoch>> {
         match self {
             Business::Look(_, asked) | Business::Upgrade(_, asked) | Business::Write(_, _, _, asked) => Some(asked),
+            Business::Revoke(revoking) => revoking.asked(),
             Business::Bid | Business::Ending(_) => None,
         }
     }

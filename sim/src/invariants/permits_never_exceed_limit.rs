@@ -44,7 +44,8 @@ impl PermitsNeverExceedLimit {
         // Who is out of the view was not asked.
         let view = world.latest.values().max_by_key(|view| view.number)?;
         let opened = world.history().opened_of(key).map(|ask| world.call(ask));
-        let seen = opened.filter(|call| view.contains(call.process)).filter_map(|call| Some(call.sight.as_ref()?.version));
+        let seen =
+            opened.filter(|call| view.contains(call.process)).filter_map(|call| Some(call.sight.as_ref()?.version));
         let since = seen.filter(|version| *version < term).max()?;
         limits.range(since..term).map(|(_, limit)| *limit).max()
     }

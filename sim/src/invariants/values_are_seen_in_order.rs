@@ -75,13 +75,17 @@ impl ValuesAreSeenInOrder {
     fn on_second(&mut self, world: &World, key: &Key, version: Token, value: &Value) -> Verdict {
         let view = world.latest.values().max_by_key(|view| view.number);
         let is_member = |ask: &Ask| view.is_some_and(|view| view.contains(world.call(*ask).process));
-        let earlier = self.told.get(key).into_iter().flatten().find(|(other, known)| **other < version && *known == value);
+        let earlier =
+            self.told.get(key).into_iter().flatten().find(|(other, known)| **other < version && *known == value);
         if is_unique(value)
             && world.bounded
             && let Some((other, _)) = earlier
-            && let Some(ask) = self.seen.get(&(key.clone(), *other)).into_iter().flatten().find(|ask| {
-                world.call(**ask).is_claim() && is_member(ask)
-            })
+            && let Some(ask) = self
+                .seen
+                .get(&(key.clone(), *other))
+                .into_iter()
+                .flatten()
+                .find(|ask| world.call(**ask).is_claim() && is_member(ask))
         {
             return Err(format!("{value:?} is written as {version:?}, and {ask:?} has seen it as {other:?}"));
         }

@@ -333,7 +333,16 @@ fn a_value_and_what_it_answers_are_taken_together_or_not_at_all() {
     let (first, write) = (RequestId(1), RequestId(2));
     let (owner, metadata, wait) = (Owner::default(), Metadata::default(), Wait::Forever);
     let want = Want::Open(object(), value("red"));
-    let command = Command::Lock { request: first, service: service(), want, owner, wait, lease: None, metadata };
+    let command = Command::Lock {
+        request: first,
+        service: service(),
+        want,
+        owner,
+        wait,
+        lease: None,
+        revocable: false,
+        metadata,
+    };
     let mut out = Vec::new();
     node.step(NOW, Input::Command(command), &mut out);
     assert!(out.iter().any(|output| matches!(output, Output::Answer { outcome: Outcome::Opened { .. }, .. })));
@@ -368,7 +377,8 @@ fn of_two_upgrades_of_one_hold_only_the_last_that_gives_up_says_so() {
         turn.leased = true;
         let (owner, metadata) = (Owner::default(), Metadata::default());
         let (want, wait) = (share(1).want, Wait::Forever);
-        let wish = Wish { request: first, service: service(), want, owner, wait, lease: None, metadata };
+        let wish =
+            Wish { request: first, service: service(), want, owner, wait, lease: None, revocable: false, metadata };
         node.holder.on_grantor(&service(), ANN, epoch, turn);
         node.holder.lock(wish, Duration::ZERO, |_| false, turn);
         node.holder.on_grant(ANN, &service(), epoch, first, token(101), turn);

@@ -300,6 +300,7 @@ async fn a_request_for_revocation_is_not_lost_with_the_future_that_waits_for_it(
             async move { revocation.lock().await.requested().await.expect("it is held") }
         },
         async |k| {
+            assert!(k < 1_000, "it was lost");
             if k == 3 {
                 pair.here.revoke("a").metadata("till 4").await.unwrap();
                 asked += 1;
