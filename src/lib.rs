@@ -62,8 +62,8 @@ pub use protocol::message::WaiterInfo;
 pub use protocol::view::Member as ViewMember;
 pub use protocol::{
     Epoch, GrantorState, HolderInfo, Host, InvalidName, InvalidPermits, InvalidTiming, InvalidValue, Lineage, LockName,
-    LockStatus, LostReason, MemberInfo, Metadata, Mode, ProcessId, ServiceName, ServiceStatus, Status, Timing, Token,
-    View, ViewNumber,
+    LockStatus, LostReason, MemberInfo, Metadata, Mode, ProcessId, RevocationRequest, ServiceName, ServiceStatus,
+    Status, Timing, Token, View, ViewNumber,
 };
 #[cfg(feature = "tokio")]
 #[cfg_attr(docsrs, doc(cfg(feature = "tokio")))]

@@ -1,8 +1,8 @@
 //! What the clients of a World asked for and what came of it.
 
 use elderlock::protocol::{
-    LockName, Look, LostReason, Metadata, Outcome, Owner, ProcessId, RequestId, ServiceName, Time, Token, Value, Wait,
-    Want,
+    LockName, Look, LostReason, Metadata, Outcome, Owner, ProcessId, RequestId, Revoke, ServiceName, Time, Token,
+    Value, Wait, Want,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -25,6 +25,8 @@ pub enum Deed {
     Destroy,
     /// To know.
     Look(Look),
+    /// To have a hold back.
+    Revoke(Revoke),
 }
 
 /// How somebody has what it holds, beside whom.

@@ -75,5 +75,7 @@ pub const KINDS: &[&str] = &[
     "Upgraded",
     "Write",
     "Value",
+    "AskBack",
+    "AskedBack",
     "Ack",
 ];

@@ -378,7 +378,7 @@ impl Rare {
             }
             Fact::Loses { reason: LostReason::Suspended, .. } => self.reach(State::SuspendedHolding),
             Fact::Loses { reason: LostReason::Destroyed, .. } => self.reach(State::DestroyedHolding),
-            Fact::Loses { .. } | Fact::Sees { .. } => {}
+            Fact::Loses { .. } | Fact::Sees { .. } | Fact::Wanted { .. } => {}
             Fact::Event { place, process, event } => self.event(world, *place, *process, event),
             Fact::Sent { place, process, to, packet } => self.sends(world, *place, *process, *to, packet),
             Fact::Ends { place, process } => self.ends(world, *place, *process),

@@ -66,6 +66,8 @@ pub enum Deed {
     Destroy,
     /// To know something.
     See,
+    /// To have a hold back.
+    Revoke,
 }
 
 impl Deed {

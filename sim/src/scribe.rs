@@ -185,6 +185,7 @@ impl World {
                 history::Deed::Become => Deed::Become,
                 history::Deed::Destroy => Deed::Destroy,
                 history::Deed::Look(_) => Deed::See,
+                history::Deed::Revoke(_) => Deed::Revoke,
             },
             names: call
                 .keys
@@ -235,6 +236,9 @@ impl World {
             Outcome::Destroyed => fail("destroyed"),
             Outcome::Unconfirmed => fail("unconfirmed"),
             Outcome::Seen(_) => fail("seen"),
+            Outcome::AskedBack { .. } => fail("asked back"),
+            Outcome::TakenBack => fail("taken back"),
+            Outcome::Untold => fail("untold"),
             Outcome::Busy => fail("busy"),
             Outcome::Closed(reason) => fail(&format!("closed: {}", lost(*reason))),
             Outcome::Extended { until } => Entry::Extended { call: ask.0, until: self.true_end(place, *until) },
@@ -456,6 +460,7 @@ fn lost(reason: LostReason) -> &'static str {
         LostReason::Superseded => "superseded",
         LostReason::Left => "left",
         LostReason::Destroyed => "destroyed",
+        LostReason::Revoked => "revoked",
         _ => "other",
     }
 }

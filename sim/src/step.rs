@@ -10,7 +10,9 @@ use crate::kind::kind;
 use crate::network::{Narrow, Weather};
 use crate::rule::{Flight, RuleId};
 use crate::world::World;
-use elderlock::protocol::{Batch, Hint, LockName, Look, Metadata, Owner, Permits, Token, Value, Wait, Want};
+use elderlock::protocol::{
+    Batch, Hint, LockName, Look, Metadata, Outcome, Owner, Permits, Revoke, Seen, Token, Value, Wait, Want,
+};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -194,6 +196,10 @@ pub enum Wanted {
     SeePlace(usize),
     /// To know what is held.
     SeeHeld,
+    /// That whoever has the lock is told that it is wanted back.
+    AskBack(String),
+    /// That the hold is taken away of which a call was told first: it asked who holds, or asked for it back.
+    TakeBack(usize),
 }
 
 impl Wanted {
@@ -205,9 +211,11 @@ impl Wanted {
     /// The call that it is about.
     pub(crate) fn about_mut(&mut self) -> Option<&mut usize> {
         match self {
-            Wanted::SeePlace(call) | Wanted::Put(call, _) | Wanted::PutIf(call, _) | Wanted::Upgrade(call) => {
-                Some(call)
-            }
+            Wanted::SeePlace(call)
+            | Wanted::Put(call, _)
+            | Wanted::PutIf(call, _)
+            | Wanted::Upgrade(call)
+            | Wanted::TakeBack(call) => Some(call),
             _ => None,
         }
     }
@@ -237,6 +245,15 @@ impl Wanted {
             Wanted::SeeSuspension => Deed::Look(Look::Suspension),
             Wanted::SeePlace(call) => Deed::Look(Look::Place(world.call(world.named(*call)?).request)),
             Wanted::SeeHeld => Deed::Look(Look::Held(None)),
+            Wanted::AskBack(name) => {
+                Deed::Revoke(Revoke::Ask { name: Some(lock(name)?), metadata: Metadata::default() })
+            }
+            Wanted::TakeBack(call) => match world.outcome(world.named(*call)?)? {
+                Outcome::AskedBack { told: holders, .. } | Outcome::Seen(Seen::Lock { holders, .. }) => {
+                    Deed::Revoke(Revoke::Take(holders.first()?.clone()))
+                }
+                _ => return None,
+            },
         })
     }
 }

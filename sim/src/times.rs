@@ -119,7 +119,13 @@ impl Timed {
                     let part = match deed {
                         Deed::Lock | Deed::Share | Deed::Permits => Part::Locks(names),
                         Deed::Suspend => Part::All,
-                        Deed::Open | Deed::Put | Deed::Upgrade | Deed::Become | Deed::Destroy | Deed::See => continue,
+                        Deed::Open
+                        | Deed::Put
+                        | Deed::Upgrade
+                        | Deed::Become
+                        | Deed::Destroy
+                        | Deed::See
+                        | Deed::Revoke => continue,
                     };
                     asked.insert(*call, (line.at, service, part));
                     let service = services.entry(service).or_default();

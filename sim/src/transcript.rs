@@ -80,6 +80,7 @@ impl Transcript {
                     Deed::Become => format!("{asks} to become grantor of {service}"),
                     Deed::Destroy => format!("destroys {service}"),
                     Deed::See => format!("wants to know of {service}"),
+                    Deed::Revoke => format!("wants something of {service} back"),
                 };
                 format!("{}: {words}", of(*call)?)
             }

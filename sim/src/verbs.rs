@@ -104,7 +104,7 @@ impl World {
             Deed::Hold(Want::Open(name, _)) => (Vec::new(), Some((service.clone(), Some(name.clone())))),
             Deed::Hold(want) => (of(want), None),
             Deed::Put(open, ..) => (Vec::new(), self.call(*open).object.clone()),
-            Deed::Become | Deed::Destroy | Deed::Look(_) | Deed::Upgrade(_) => (Vec::new(), None),
+            Deed::Become | Deed::Destroy | Deed::Look(_) | Deed::Upgrade(_) | Deed::Revoke(_) => (Vec::new(), None),
         };
         let mode = match &deed {
             Deed::Hold(want) => Mode::of(want),
@@ -117,6 +117,8 @@ impl World {
             Deed::Put(..) => (Wait::Forever, None),
             Deed::Upgrade(_) => (Wait::Try, None),
             Deed::Become => (wait, None),
+            // Its shortest wait is longer than that of others.
+            Deed::Revoke(_) => (if wait == Wait::Try { Wait::Forever } else { wait }, None),
             Deed::Destroy => (Wait::Forever, None),
             Deed::Look(_) => (Wait::Try, None),
         };
@@ -165,10 +167,13 @@ impl World {
             Input::Command(match deed {
                 Deed::Put(open, value, expect) => Command::Write { request, open: request_of(open), value, expect },
                 Deed::Upgrade(of) => Command::Upgrade { request, hold: request_of(of) },
-                Deed::Hold(want) => Command::Lock { request, service, want, owner, wait, lease, metadata },
+                Deed::Hold(want) => {
+                    Command::Lock { request, service, want, owner, wait, lease, revocable: true, metadata }
+                }
                 Deed::Become => Command::Become { request, service, wait },
                 Deed::Destroy => Command::Destroy { request, service },
                 Deed::Look(at) => Command::Look { request, service, at },
+                Deed::Revoke(what) => Command::Revoke { request, service, what, wait },
             }),
         );
         ask

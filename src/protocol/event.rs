@@ -121,6 +121,8 @@ pub enum Command {
         wait: Wait,
         /// How long the hold lasts unless extended, from receipt of the grant; `None`: until released or lost.
         lease: Option<Duration>,
+        /// Whether the hold may be wanted back.
+        revocable: bool,
         /// What the holder says of itself.
         metadata: Metadata,
     },
@@ -191,6 +193,18 @@ pub enum Command {
         /// At what.
         at: Look,
     },
+    /// Have a hold back. Answered `AskedBack`, `TakenBack` or `Untold`, or at the limit `Undecided`, unless `Release` comes
+    /// first.
+    Revoke {
+        /// A number never used before in this process.
+        request: RequestId,
+        /// The service.
+        service: ServiceName,
+        /// How.
+        what: Revoke,
+        /// How long to wait at most; `Try` is taken for `AtMost` one member lease.
+        wait: Wait,
+    },
     /// New addresses of the seeds, as names were resolved again.
     Seeds(BTreeSet<SocketAddr>),
     /// Say goodbye. All holds and waits end; [`Event::Left`] follows.
@@ -209,6 +223,20 @@ pub enum Wait {
     AtMost(Duration),
     /// For ever.
     Forever,
+}
+
+/// How to have a hold back.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub enum Revoke {
+    /// Have everybody told who holds it.
+    Ask {
+        /// The lock; `None`: the suspension.
+        name: Option<LockName>,
+        /// What the asker says of itself.
+        metadata: Metadata,
+    },
+    /// Take this very hold away, if its holder has been told.
+    Take(HolderInfo),
 }
 
 /// Noticed outside the protocol.
@@ -258,6 +286,13 @@ pub enum Output {
         request: RequestId,
         /// Why.
         reason: LostReason,
+    },
+    /// A hold that was answered `Granted` is wanted back.
+    Wanted {
+        /// The request that holds.
+        request: RequestId,
+        /// By whom.
+        by: RevocationRequest,
     },
     /// Something for the application to know.
     Event(Event),
@@ -321,6 +356,19 @@ pub enum Outcome {
     Unconfirmed,
     /// What the grantor sees.
     Seen(Seen),
+    /// Who held what is wanted back has been told, or holds it for good; those who gave it back meanwhile are left out.
+    AskedBack {
+        /// Those who have been told.
+        told: Vec<HolderInfo>,
+        /// Those whose hold is not revocable.
+        firm: Vec<HolderInfo>,
+        /// How many more hold it, whom nobody has asked.
+        more: u64,
+    },
+    /// The hold is taken away.
+    TakenBack,
+    /// The hold is not taken away: its holder has not been told that it is wanted back.
+    Untold,
     /// Too much is waiting already: nothing was asked.
     Busy,
     /// The member was expelled or left.
@@ -350,8 +398,20 @@ pub enum LostReason {
     Left,
     /// The service was destroyed at this member.
     Destroyed,
+    /// It was taken away, after the holder had been told that it is wanted back.
+    Revoked,
     /// It was given back, by whoever had it: told to those only who watch a hold that is not theirs.
     Released,
+}
+
+/// Somebody wants a revocable hold back.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize)]
+#[non_exhaustive]
+pub struct RevocationRequest {
+    /// Whose request it is.
+    pub process: ProcessId,
+    /// What it says of itself.
+    pub metadata: Metadata,
 }
 
 /// What a member goes through.

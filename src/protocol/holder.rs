@@ -12,20 +12,22 @@
 //!
 //! An *errand* is what is asked of others and is no request for a lock: to be the grantor (a *bid*), to be told what
 //! the grantor sees, to hear that it knows of the end of all that was ours, to make a share the lock, to write into an
-//! object. It has a number and a limit as a request has.
+//! object, to have a hold back (`revocation.rs`). It has a number and a limit as a request has.
 //!
 //! An *object* is here while a request has it open, or wants to. What the grantor tells of it stays good while this
 //! member is suspended: it is no hold, nobody else gets it meanwhile. Of several writes into one object only one is on its
 //! way at a time, so that whoever grants next can tell whether it was made.
 
-use super::event::{Event, LostReason, Outcome, Output, Sizes, Wait};
+use super::event::{Event, LostReason, Outcome, Output, RevocationRequest, Revoke, Sizes, Wait};
 use super::id::{Epoch, LockName, Metadata, Owner, ProcessId, RequestId, ServiceName, Ticket, Token, Value, Want};
-use super::message::{Content, HoldReport, Look, Message, Refusal, Seen, Told, WaitReport};
+use super::message::{Content, Heard, HoldReport, HolderInfo, Look, Message, Refusal, Seen, Told, WaitReport};
 use super::time::Time;
 use super::turn::Turn;
 use super::view::View;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
+
+mod revocation;
 
 /// Requests of one member that wait or hold at the same time: four million, about a gigabyte of them. Beyond it the
 /// caller is told [`Outcome::Busy`].
@@ -58,6 +60,8 @@ struct Request {
     limit: Time,
     /// Where a queued place was acknowledged, kept while the request is homeless.
     ticket: Option<Ticket>,
+    /// Who has asked for it back; `None`: it is not revocable.
+    revocable: Option<BTreeSet<(ProcessId, RequestId)>>,
     state: State,
 }
 
@@ -88,6 +92,8 @@ enum Business {
     Bid,
     /// To have the grantor look; in which epoch it was asked to.
     Look(Look, Option<Epoch>),
+    /// To have a hold back.
+    Revoke(Box<revocation::Revoking>),
     /// To have nothing left of the service. The member that has yet to say that it knows.
     Ending(Option<ProcessId>),
     /// To make the share of a request the lock; in which epoch it was asked.
@@ -101,6 +107,7 @@ impl Business {
     fn asked(&mut self) -> Option<&mut Option<Epoch>> {
         match self {
             Business::Look(_, asked) | Business::Upgrade(_, asked) | Business::Write(_, _, _, asked) => Some(asked),
+            Business::Revoke(revoking) => revoking.asked(),
             Business::Bid | Business::Ending(_) => None,
         }
     }
@@ -119,7 +126,9 @@ impl Errand {
     fn at_limit(&self) -> Outcome {
         match self.what {
             Business::Bid => Outcome::TimedOut,
-            Business::Look(..) | Business::Upgrade(..) | Business::Write(..) => Outcome::Undecided,
+            Business::Look(..) | Business::Upgrade(..) | Business::Write(..) | Business::Revoke(_) => {
+                Outcome::Undecided
+            }
             Business::Ending(_) => Outcome::Unconfirmed,
         }
     }
@@ -163,7 +172,11 @@ impl Session {
     fn wants_grantor(&self) -> bool {
         !self.objects.is_empty()
             || self.requests.values().any(|entry| entry.state == State::Unsent)
-            || self.errands.values().any(|errand| !matches!(errand.what, Business::Bid | Business::Ending(_)))
+            || self.errands.values().any(|errand| match &errand.what {
+                Business::Look(..) | Business::Upgrade(..) | Business::Write(..) => true,
+                Business::Revoke(revoking) => revoking.looks(),
+                Business::Bid | Business::Ending(_) => false,
+            })
     }
 
     /// The requests to be the grantor, in the order in which they were made.
@@ -200,6 +213,7 @@ pub(crate) struct Wish {
     pub(crate) owner: Owner,
     pub(crate) wait: Wait,
     pub(crate) lease: Option<Duration>,
+    pub(crate) revocable: bool,
     pub(crate) metadata: Metadata,
 }
 
@@ -207,7 +221,7 @@ impl Holder {
     /// The application wants a lock. `answer`: how long a try may take; `crowded`: too much is on its way to a
     /// member already.
     pub(crate) fn lock(&mut self, wish: Wish, answer: Duration, crowded: impl Fn(ProcessId) -> bool, turn: &mut Turn) {
-        let Wish { request, service, want, owner, wait, lease, metadata } = wish;
+        let Wish { request, service, want, owner, wait, lease, revocable, metadata } = wish;
         let session = self.sessions.entry(service.clone()).or_default();
         if self.services.len() >= MAX_REQUESTS || session.grantor.is_some_and(|(process, _)| crowded(process)) {
             turn.out.push(Output::Answer { request, outcome: Outcome::Busy });
@@ -233,7 +247,9 @@ impl Holder {
             _ => {}
         }
         let state = State::Unsent;
-        let asked = Request { want, owner, metadata, lease, only_if_free, at_limit, limit, ticket: None, state };
+        let revocable = revocable.then(BTreeSet::new);
+        let ticket = None;
+        let asked = Request { want, owner, metadata, lease, only_if_free, at_limit, limit, ticket, revocable, state };
         if limit != Time::MAX {
             self.agenda.insert((limit, request));
         }
@@ -890,10 +906,18 @@ impl Holder {
         }
     }
 
-    /// What a grantor sees. Until the limit it is asked again if it cannot say.
-    pub(crate) fn on_seen(&mut self, request: RequestId, seen: Seen, turn: &mut Turn) {
-        match self.errand_mut(request) {
-            Some(errand) if matches!(errand.what, Business::Look(..)) => {}
+    /// What a grantor sees. Until the limit it is asked again if it cannot say. `is_there`: whether a process is in the
+    /// view.
+    pub(crate) fn on_seen(
+        &mut self,
+        request: RequestId,
+        seen: Seen,
+        is_there: impl Fn(ProcessId) -> bool,
+        turn: &mut Turn,
+    ) {
+        match self.errand_mut(request).map(|errand| &errand.what) {
+            Some(Business::Look(..)) => {}
+            Some(Business::Revoke(_)) => return self.on_holders(request, seen, is_there, turn),
             _ => return,
         }
         if seen == Seen::Undecided {
@@ -1002,6 +1026,7 @@ impl Holder {
             for (request, errand) in &mut session.errands {
                 match &mut errand.what {
                     Business::Bid | Business::Look(..) | Business::Upgrade(..) | Business::Write(..) => {}
+                    Business::Revoke(_) => {}
                     Business::Ending(Some(whom)) if !view.contains(*whom) => {
                         // It may have had a successor.
                         *whom = view.elder().process;
@@ -1017,6 +1042,7 @@ impl Holder {
         for service in wanting {
             self.pursue(&service, None, turn);
         }
+        self.revocations_on_view(view, turn);
     }
 
     /// The member's lease runs (again): what was won meanwhile begins to be held.
@@ -1117,6 +1143,10 @@ impl Holder {
         let mut run = |request: RequestId, errand: &mut Errand| {
             let asked = match &mut errand.what {
                 Business::Look(_, asked) | Business::Upgrade(_, asked) => asked,
+                Business::Revoke(revoking) => match revoking.asked() {
+                    Some(asked) => asked,
+                    None => return,
+                },
                 Business::Write(name, _, _, asked)
                     if objects.get(name).is_some_and(|object| object.writing == Some(request)) =>
                 {
@@ -1130,6 +1160,7 @@ impl Holder {
             let service = service.clone();
             let message = match errand.what.clone() {
                 Business::Look(at, _) => Message::Look { service, epoch, request, at },
+                Business::Revoke(revoking) => Message::Look { service, epoch, request, at: revoking.at() },
                 Business::Upgrade(hold, _) => Message::Upgrade { service, epoch, request, hold },
                 Business::Write(name, value, expect, _) => {
                     Message::Write { service, epoch, request, name, value, expect }
@@ -1160,6 +1191,7 @@ impl Holder {
                 is_bid = true;
             }
             Business::Look(_, asked) | Business::Upgrade(_, asked) | Business::Write(_, _, _, asked) => *asked = None,
+            Business::Revoke(revoking) => revoking.repeat(&service, request, turn),
             Business::Ending(whom) => {
                 if let Some(whom) = *whom {
                     turn.say(whom, Message::Settle { service: service.clone(), request });

@@ -464,6 +464,24 @@ pub enum Origin {
     Predecessor(ProcessId),
 }
 
+/// What a holder's member says to whoever wants its hold back.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+pub enum Heard {
+    /// The holder has been told.
+    Told,
+    /// It is taken away.
+    Taken,
+    /// It is not taken away: the holder has not been told yet.
+    Untold,
+    /// The hold is not revocable.
+    Firm,
+    /// There is no such hold, as far as its member knows, but it has that very lock with another token or waits for it: look
+    /// again in a while.
+    Again,
+    /// There is no such hold any more.
+    Over,
+}
+
 /// Said of locks; delivered exactly once and in order while both processes live.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub enum Message {
@@ -834,6 +852,32 @@ pub enum Message {
         /// The answer.
         seen: Seen,
     },
+    /// Somebody wants your hold back.
+    ///
+    /// ```text
+    /// A ->[AskBack] H        H ->[AskedBack] A
+    /// ```
+    AskBack {
+        /// The service.
+        service: ServiceName,
+        /// The asker's number for it; asked twice, the holder is told once.
+        request: RequestId,
+        /// The lock; `None`: the suspension.
+        name: Option<LockName>,
+        /// The token with which it is held.
+        token: Token,
+        /// What the asker says of itself; `None`: it takes it away, if the holder has been told.
+        says: Option<Metadata>,
+    },
+    /// What became of it.
+    AskedBack {
+        /// As asked.
+        request: RequestId,
+        /// As asked.
+        token: Token,
+        /// The answer.
+        heard: Heard,
+    },
 }
 
 impl Packet {
@@ -918,6 +962,8 @@ impl Message {
             Message::Upgraded { .. } => "Upgraded",
             Message::Write { .. } => "Write",
             Message::Value { .. } => "Value",
+            Message::AskBack { .. } => "AskBack",
+            Message::AskedBack { .. } => "AskedBack",
         }
     }
 }

@@ -34,8 +34,8 @@ mod turn;
 pub mod view;
 
 pub use event::{
-    Command, Config, Event, GrantorState, Hint, Input, Load, LockStatus, LostReason, Outcome, Output, ServiceStatus,
-    Sizes, Status, Wait,
+    Command, Config, Event, GrantorState, Hint, Input, Load, LockStatus, LostReason, Outcome, Output,
+    RevocationRequest, Revoke, ServiceStatus, Sizes, Status, Wait,
 };
 pub use heir::StoredVote;
 pub use id::{
@@ -43,7 +43,8 @@ pub use id::{
     Metadata, Mode, Owner, Permits, ProcessId, RequestId, ServiceName, Ticket, Token, Value, ViewNumber, Want,
 };
 pub use message::{
-    Content, HoldReport, HolderInfo, Look, Message, Notice, Packet, Refusal, Seen, Standing, WaitReport, WaiterInfo,
+    Content, Heard, HoldReport, HolderInfo, Look, Message, Notice, Packet, Refusal, Seen, Standing, WaitReport,
+    WaiterInfo,
 };
 pub use node::Node;
 pub use table::Contents;

@@ -205,6 +205,10 @@ pub enum Mutant {
     HandOverNoOpens,
     /// A table is handed over without the values of objects.
     HandOverNoValues,
+    /// A hold is taken away though its holder has not been told that it is wanted back.
+    TakeUntold,
+    /// A hold that is taken away is given back, and its guard goes on.
+    TakeUnheard,
 }
 
 /// By its name.
@@ -244,7 +248,7 @@ impl Mutant {
     }
 
     /// All of them.
-    pub const ALL: [Mutant; 94] = [
+    pub const ALL: [Mutant; 96] = [
         Mutant::SkipOneInRecovery,
         Mutant::AwaitNoGhosts,
         Mutant::ServeWhileRecovering,
@@ -339,5 +343,7 @@ impl Mutant {
         Mutant::StaleByTransfer,
         Mutant::HandOverNoOpens,
         Mutant::HandOverNoValues,
+        Mutant::TakeUntold,
+        Mutant::TakeUnheard,
     ];
 }

@@ -235,7 +235,8 @@ impl Node {
                 | Command::Write { request, .. }
                 | Command::Become { request, .. }
                 | Command::Destroy { request, .. }
-                | Command::Look { request, .. },
+                | Command::Look { request, .. }
+                | Command::Revoke { request, .. },
             ) = input
             {
                 out.push(Output::Answer { request, outcome: Outcome::Closed(LostReason::Left) });
@@ -450,6 +451,7 @@ impl Node {
             | Command::Become { request, .. }
             | Command::Destroy { request, .. }
             | Command::Look { request, .. }
+            | Command::Revoke { request, .. }
                 if matches!(self.stage, Stage::Leaving { .. } | Stage::Parting { .. }) =>
             {
                 // Who is expelled and stays for the others' sake is about to come back as another process.
@@ -457,14 +459,21 @@ impl Node {
                 let reason = if stays { LostReason::Expelled } else { LostReason::Left };
                 out.push(Output::Answer { request, outcome: Outcome::Closed(reason) });
             }
-            Command::Lock { request, service, want, owner, wait, lease, metadata } => {
+            Command::Lock { request, service, want, owner, wait, lease, revocable, metadata } => {
                 let answer = self.timing().answer;
-                let wish = Wish { request, service, want, owner, wait, lease, metadata };
+                let wish = Wish { request, service, want, owner, wait, lease, revocable, metadata };
                 self.ask(now, out, |holder, crowded, turn| holder.lock(wish, answer, crowded, turn));
             }
             Command::Look { request, service, at } => {
                 let answer = self.timing().answer;
                 self.ask(now, out, |holder, crowded, turn| holder.look((request, service), at, answer, crowded, turn));
+            }
+            Command::Revoke { request, service, what, wait } => {
+                let (lease, view) = (self.timing().member_lease, self.view.clone());
+                let is_there = |process| view.as_ref().is_none_or(|view| view.contains(process));
+                self.ask(now, out, |holder, crowded, turn| {
+                    holder.revoke((request, service), what, (wait, lease), (crowded, is_there), turn);
+                });
             }
             Command::Become { request, service, wait } => {
                 let answer = self.timing().answer;
@@ -853,7 +862,17 @@ impl Node {
                 node.on_look(from, (service, epoch), request, &at, turn);
             }),
             Message::Seen { request, seen } => {
-                self.act(now, out, |node, turn| node.holder.on_seen(request, seen, turn));
+                self.act(now, out, |node, turn| {
+                    let view = node.view.clone();
+                    let is_there = |process| view.as_ref().is_none_or(|view| view.contains(process));
+                    node.holder.on_seen(request, seen, is_there, turn);
+                });
+            }
+            Message::AskBack { service, request, name, token, says } => self.act(now, out, |node, turn| {
+                node.holder.on_ask_back((from, request), &service, (name, token), says, turn);
+            }),
+            Message::AskedBack { request, token, heard } => {
+                self.act(now, out, |node, turn| node.holder.on_asked_back(from, (request, token), heard, turn));
             }
             Message::MoreTokens { service, epoch } => self.with_registry(now, out, |registry, may_name, turn| {
                 registry.on_more_tokens(from, service, epoch, may_name, turn);

@@ -192,7 +192,7 @@ enum Slot {
 struct After {
     wakers: Vec<Waker>,
     lost: Vec<Arc<HoldCell>>,
-    /// Objects that have something new to tell.
+    /// Holds that are wanted back, and objects that have something new to tell.
     news: Vec<Arc<HoldCell>>,
     /// Values whose destructors may be the user's.
     trash: Vec<Slot>,
@@ -695,6 +695,12 @@ impl Shell {
                         }
                     }
                     Output::Lost { request, reason } => self.on_lost(request, reason, after),
+                    Output::Wanted { request, by } => {
+                        if let Some(hold) = self.holds.get(&request) {
+                            hold.want(by);
+                            after.news.push(hold.clone());
+                        }
+                    }
                     Output::Event(event) => {
                         self.watch.said(&event, &self.node, now, &mut after.notes);
                         self.on_event(event, &mut over, after);

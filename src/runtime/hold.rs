@@ -5,7 +5,7 @@
 use super::clock;
 use super::sync::{AtomicBool, AtomicU8, AtomicU64, Mutex};
 use super::telemetry::{HoldMeter, Meter};
-use crate::protocol::{Content, LostReason, RequestId, Time, Token, ViewNumber};
+use crate::protocol::{Content, LostReason, RequestId, RevocationRequest, Time, Token, ViewNumber};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 use tokio::sync::Notify;
@@ -27,6 +27,8 @@ pub(crate) struct HoldCell {
     member_until: Arc<AtomicU64>,
     /// 0 while held, else the code of the reason.
     lost: AtomicU8,
+    /// Those who want it back, as they asked.
+    wanted: Mutex<Vec<RevocationRequest>>,
     told: Notify,
     meter: HoldMeter,
     /// Of an object: what it has to tell.
@@ -36,10 +38,11 @@ pub(crate) struct HoldCell {
 impl HoldCell {
     pub(crate) fn new(request: RequestId, token: Token, until: Time, member_until: Arc<AtomicU64>) -> Self {
         let until = AtomicU64::new(until.as_nanos());
-        let (lost, told, meter) = (AtomicU8::new(0), Notify::new(), HoldMeter::new());
+        let (lost, wanted) = (AtomicU8::new(0), Mutex::default());
+        let (told, meter) = (Notify::new(), HoldMeter::new());
         let token = AtomicU64::new(token.get());
         let shared = AtomicBool::new(false);
-        HoldCell { request, token, shared, until, member_until, lost, told, meter, content: None }
+        HoldCell { request, token, shared, until, member_until, lost, wanted, told, meter, content: None }
     }
 
     /// Of an object that is open.
@@ -76,7 +79,7 @@ impl HoldCell {
         }
     }
 
-    /// Wakes those who wait for a change.
+    /// Wakes those who wait for a change, or for somebody to want it back.
     pub(crate) fn tell_news(&self) {
         self.told.notify_waiters();
     }
@@ -156,6 +159,34 @@ impl HoldCell {
         self.tell();
     }
 
+    /// Somebody wants it back. Wakes nobody: that is [`tell_news`](Self::tell_news).
+    pub(crate) fn want(&self, by: RevocationRequest) {
+        self.wanted.lock().unwrap_or_else(PoisonError::into_inner).push(by);
+    }
+
+    /// The `index`-th who wants it back.
+    pub(crate) fn wanted(&self, index: usize) -> Option<RevocationRequest> {
+        self.wanted.lock().unwrap_or_else(PoisonError::into_inner).get(index).cloned()
+    }
+
+    /// Completes when `look` finds something, asked again whenever something has happened to the hold; `None`: it is
+    /// given back or lost.
+    pub(crate) async fn until<T>(&self, look: impl Fn(&Self) -> Option<T>) -> Option<T> {
+        let mut told = std::pin::pin!(self.told.notified());
+        loop {
+            // Enabled before the question, or what happens between question and wait would be missed.
+            told.as_mut().enable();
+            if self.fence().is_err() {
+                return None;
+            }
+            if let Some(found) = look(self) {
+                return Some(found);
+            }
+            told.as_mut().await;
+            told.set(self.told.notified());
+        }
+    }
+
     /// Wakes those who wait for its loss.
     pub(crate) fn tell(&self) {
         self.told.notify_waiters();
@@ -191,6 +222,7 @@ fn code(reason: LostReason) -> u8 {
         LostReason::Left => 5,
         LostReason::Destroyed => 6,
         LostReason::Released => 7,
+        LostReason::Revoked => 8,
     }
 }
 
@@ -203,7 +235,8 @@ fn reason(code: u8) -> Option<LostReason> {
         4 => LostReason::Superseded,
         5 => LostReason::Left,
         6 => LostReason::Destroyed,
-        _ => LostReason::Released,
+        7 => LostReason::Released,
+        _ => LostReason::Revoked,
     })
 }
 
@@ -245,6 +278,7 @@ mod tests {
             LostReason::Left,
             LostReason::Destroyed,
             LostReason::Released,
+            LostReason::Revoked,
         ] {
             let cell = cell(Time::MAX, Time::MAX);
             cell.mark_lost(first);

@@ -16,7 +16,7 @@
 //! | name | kind, unit | what it is |
 //! |---|---|---|
 //! | `elderlock_wait_seconds{service,outcome}` | histogram, s | from asking (the first poll, or `start`) to the answer. Outcomes: `granted`; `timed_out`; `held`, `undecided` (a try, or a wait of zero: somebody has it or goes first, or the limit is too low; nobody can say); `busy`; `deadlock`; `not_open` (permits of an object that the member has not open); `destroyed`; `expelled`; `left`; `cancelled` (the future was dropped) |
-//! | `elderlock_hold_seconds{service,outcome}` | histogram, s | from the grant to the end, as soon as that is noticed. Outcomes: `released` (the last guard was released or dropped in time), or why it was lost: `lease_ended`, `suspended`, `expelled`, `superseded`, `left`, `destroyed` |
+//! | `elderlock_hold_seconds{service,outcome}` | histogram, s | from the grant to the end, as soon as that is noticed. Outcomes: `released` (the last guard was released or dropped in time), or why it was lost: `lease_ended`, `suspended`, `expelled`, `superseded`, `left`, `destroyed`, `revoked` |
 //! | `elderlock_grants_total{service}` | counter | requests that were granted: locks, shares, permits, batches, suspensions. To have an object open is none of them, and is no hold |
 //! | `elderlock_releases_total{service}` | counter | holds that were given back while they were held; those that were lost first are in `elderlock_hold_seconds` alone |
 //!
@@ -43,7 +43,7 @@
 //! | `elderlock_view_members` | gauge | members of the present view, ghosts among them; 0 without one |
 //!
 //! What is of members and views (`Beat`, `Pulse`, `Accept`, `Inventory`, …), or only acknowledges (`Ack`), has no label `service`,
-//! and neither have `Seen`, `Settled` and `Unsettled`, which name the request that they answer and nothing else. What a
+//! and neither have `Seen`, `AskedBack`, `Settled` and `Unsettled`, which name the request that they answer and nothing else. What a
 //! member passes on between two others counts there, too, as what is in it.
 //!
 //! Several members in one process add up, in gauges too. A service that was destroyed here, and a member that has left or
@@ -541,7 +541,8 @@ mod measured {
     ];
 
     /// Outcomes of a hold.
-    const HOLDS: [&str; 7] = ["released", "lease_ended", "suspended", "expelled", "superseded", "left", "destroyed"];
+    const HOLDS: [&str; 8] =
+        ["released", "lease_ended", "suspended", "expelled", "superseded", "left", "destroyed", "revoked"];
 
     /// What one handle of a service counts often. Each is registered when it is first used, so that there is no series of
     /// what never happened, and then kept.
@@ -665,6 +666,7 @@ mod measured {
             LostReason::Superseded => "superseded",
             LostReason::Left => "left",
             LostReason::Destroyed => "destroyed",
+            LostReason::Revoked => "revoked",
             LostReason::Released => "released",
         }
     }
@@ -712,7 +714,8 @@ mod measured {
             | Message::InventoryIs { .. }
             | Message::Settled { .. }
             | Message::Unsettled { .. }
-            | Message::Seen { .. } => None,
+            | Message::Seen { .. }
+            | Message::AskedBack { .. } => None,
             Message::WhoGrants { service }
             | Message::GrantorIs { service, .. }
             | Message::Name { service, .. }
@@ -744,7 +747,8 @@ mod measured {
             | Message::Upgraded { service, .. }
             | Message::Write { service, .. }
             | Message::Value { service, .. }
-            | Message::Look { service, .. } => Some(service),
+            | Message::Look { service, .. }
+            | Message::AskBack { service, .. } => Some(service),
         }
     }
 

@@ -1,6 +1,7 @@
 //! `BatchGuard`: several held locks of one service.
 
 use super::guard::{ExtendError, Hold, LossWatch, Lost, ReleaseError};
+use super::revocation::Revocation;
 use crate::protocol::{LostReason, Token};
 use std::sync::Arc;
 use std::time::Duration;
@@ -100,6 +101,11 @@ impl BatchGuard {
     /// Dropping the future gives the locks back too.
     pub async fn release(self) -> Result<(), ReleaseError> {
         self.hold.release()
+    }
+
+    /// Who wants any of the locks back: see [`Guard::revocation`](crate::Guard::revocation). They are revoked as they are held, together.
+    pub fn revocation(&self) -> Revocation {
+        Revocation::new(self.hold.cell.clone())
     }
 
     /// The names, ascending, each once, with their tokens as numbers for logs: without a claim that the locks are still

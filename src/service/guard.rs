@@ -4,6 +4,7 @@ use super::claims::Claim;
 use super::lock_error::InvalidLease;
 use super::lock_service::Inner;
 use super::request::Asking;
+use super::revocation::Revocation;
 use crate::protocol::{Command, LostReason, Outcome, Token, Want};
 use crate::runtime::hold::HoldCell;
 use crate::runtime::planted;
@@ -326,6 +327,29 @@ impl Guard {
         self.hold.release()
     }
 
+    /// Who wants the lock back. Nobody is told through it unless the lock was asked for as
+    /// [`revocable`](crate::LockBuilder::revocable); it keeps nothing held.
+    ///
+    /// Curator: `Revocable.makeRevocable`, which is given a listener.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let member = elderlock::Member::local().await?;
+    /// let stock = member.lock_service("inventory").await?;
+    /// let guard = stock.lock("sku-42").revocable().await?;
+    /// let mut revocation = guard.revocation();
+    /// stock.revoke("sku-42").metadata("stock-taking").await?;
+    /// tokio::select! {
+    ///     request = revocation.requested() => assert_eq!(request.unwrap().metadata.as_bytes(), b"stock-taking"),
+    ///     () = std::future::pending() => {} // the work
+    /// }
+    /// guard.release().await?;
+    /// # Ok(()) }
+    /// ```
+    pub fn revocation(&self) -> Revocation {
+        Revocation::new(self.hold.cell.clone())
+    }
+
     /// The token as a number for logs, without a claim that the lock is still held.
     pub fn token(&self) -> Token {
         self.hold.cell.token()
@@ -502,6 +526,7 @@ fn says(reason: &LostReason) -> &'static str {
         LostReason::Superseded => "another hold of it has a higher token",
         LostReason::Left => "the member has left",
         LostReason::Destroyed => "its service was destroyed at this member",
+        LostReason::Revoked => "it was taken away after its holder had been told that it is wanted back",
         LostReason::Released => "it was given back",
     }
 }

@@ -28,18 +28,21 @@ struct Parts {
     want: Result<Want, Unwanted>,
     owner: Owner,
     lease: Option<Duration>,
+    revocable: bool,
     metadata: Result<Metadata, InvalidName>,
 }
 
 impl Parts {
     fn new(service: Arc<Inner>, want: Result<Want, Unwanted>) -> Self {
-        Parts { service, want, owner: Owner::default(), lease: None, metadata: Ok(Metadata::default()) }
+        let (owner, metadata) = (Owner::default(), Ok(Metadata::default()));
+        Parts { service, want, owner, lease: None, revocable: false, metadata }
     }
 
     fn request<E: From<Unwanted> + From<InvalidLease> + From<InvalidName>>(self, wait: Wait) -> Result<Request, E> {
         let lease = self.lease.map(InvalidLease::check).transpose()?;
-        let wish = Wish { want: self.want?, owner: self.owner, wait, lease, metadata: self.metadata? };
-        Ok(Request::new(self.service, wish))
+        let Parts { service, want, owner, revocable, metadata, .. } = self;
+        let wish = Wish { want: want?, owner, wait, lease, revocable, metadata: metadata? };
+        Ok(Request::new(service, wish))
     }
 }
 
@@ -69,6 +72,16 @@ impl<G: Grant> LockBuilder<G> {
     /// Holds at most so long, from the grant on, unless [extended](Guard::extend). More than zero, at most ten years.
     pub fn lease(mut self, lease: Duration) -> Self {
         self.parts.lease = Some(lease);
+        self
+    }
+
+    /// Lets others [ask for it back](crate::LockService::revoke), and
+    /// [take it away](crate::LockService::force_revoke) once this holder has been told. Listen to the guard's
+    /// [`revocation`](Guard::revocation), and give the lock back as soon as that is safe.
+    ///
+    /// Curator: `Revocable.makeRevocable`.
+    pub fn revocable(mut self) -> Self {
+        self.parts.revocable = true;
         self
     }
 
@@ -147,6 +160,12 @@ impl<G: Grant> TryLockBuilder<G> {
     /// Holds at most so long, from the grant on, unless [extended](Guard::extend). More than zero, at most ten years.
     pub fn lease(mut self, lease: Duration) -> Self {
         self.parts.lease = Some(lease);
+        self
+    }
+
+    /// Lets others ask for it back: see [`LockBuilder::revocable`].
+    pub fn revocable(mut self) -> Self {
+        self.parts.revocable = true;
         self
     }
 

@@ -7,11 +7,12 @@ use super::inspect::{HeldLocks, InspectError, Inspection};
 use super::lock_builder::{LockBuilder, OpenBuilder, TryLockBuilder, Unwanted};
 use super::permit_guard::PermitGuard;
 use super::request::Asking;
+use super::revocation::{self, RevokeBuilder, RevokeError};
 use super::shared_value::Versioned;
 use super::suspend_guard::SuspendGuard;
 use crate::protocol::id::Batch;
 use crate::protocol::message::{Look, Seen};
-use crate::protocol::{Command, LockName, LostReason, Outcome, Permits, ServiceName, Value, Want};
+use crate::protocol::{Command, HolderInfo, LockName, LostReason, Outcome, Permits, ServiceName, Value, Want};
 use crate::runtime::engine::Engine;
 use crate::runtime::sync::AtomicBool;
 use crate::runtime::telemetry::Meter;
@@ -483,6 +484,88 @@ impl LockService {
     /// Geode: none; its management beans list those of one member.
     pub fn held(&self) -> HeldLocks {
         HeldLocks::new(self.inner.clone())
+    }
+
+    /// Asks for a lock back: has everybody told who holds it, and completes when their members have said so. They
+    /// decide: a holder that is told may give the lock back at once, after a while or never. Any member may ask, whether
+    /// it waits for the lock or not.
+    ///
+    /// Who is told is whoever holds the lock when its grantor is asked: not who waits, and not who gets it later. All who
+    /// share it are told, and all who have permits of an object of that name; a batch that it is part of is wanted back as
+    /// a whole. Each call is told of once.
+    ///
+    /// # Errors
+    /// [`RevokeError`]; but for [`Undecided`](RevokeError::Undecided) nobody was told.
+    ///
+    /// # Cancel safety
+    /// Dropped before the first poll nothing was asked. Dropped later, holders may be told all the same. Nothing else stays.
+    ///
+    /// Curator: `Revoker.attemptRevoke`. OpenVMS and the Linux DLM: the blocking AST.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use elderlock::RevokeError;
+    /// let member = elderlock::Member::local().await?;
+    /// let stock = member.lock_service("inventory").await?;
+    /// assert_eq!(stock.revoke("sku-42").await, Err(RevokeError::NotHeld));
+    ///
+    /// let guard = stock.lock("sku-42").revocable().await?;
+    /// let asked = stock.revoke("sku-42").metadata("till 4").await?;
+    /// assert_eq!(asked.told[0].token, guard.token());
+    /// let request = guard.revocation().requested().await.unwrap();
+    /// assert_eq!(request.metadata.as_bytes(), b"till 4");
+    /// guard.release().await?;
+    /// # Ok(()) }
+    /// ```
+    pub fn revoke(&self, name: impl AsRef<[u8]>) -> RevokeBuilder {
+        RevokeBuilder::new(self.inner.clone(), LockName::new(name.as_ref()).map(Some))
+    }
+
+    /// Asks for the suspension of the service back; as [`revoke`](LockService::revoke) for a lock.
+    ///
+    /// # Errors
+    /// [`RevokeError`]; but for [`Undecided`](RevokeError::Undecided) nobody was told.
+    ///
+    /// # Cancel safety
+    /// As of `revoke`.
+    pub fn revoke_suspension(&self) -> RevokeBuilder {
+        RevokeBuilder::new(self.inner.clone(), Ok(None))
+    }
+
+    /// Takes a hold away from a holder that has been told that it is wanted back, and does not give it back: for
+    /// operators. Take the holder from what [`revoke`](LockService::revoke) says.
+    ///
+    /// It is the holder's own member that ends it: all guards of the hold fail with
+    /// [`LostReason::Revoked`](crate::LostReason::Revoked), and only then does the next in line get the lock. So nobody
+    /// ever holds it beside the former holder, and a resource that checks tokens refuses what that one does later. If that
+    /// member does not answer for one [member lease](crate::Timing::member_lease), this is
+    /// [`Undecided`](RevokeError::Undecided): it is stopped or cut off, its lease ends the hold, and nothing can do so
+    /// earlier.
+    ///
+    /// # Errors
+    /// [`RevokeError`]; but for [`Undecided`](RevokeError::Undecided) nothing was taken away.
+    ///
+    /// # Cancel safety
+    /// Dropped before the first poll nothing was asked. Dropped later, the hold may end all the same. Nothing else stays.
+    ///
+    /// Curator: none; deleting the holder's node, by hand, takes the lock from somebody who goes on.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use elderlock::{LostReason, RevokeError};
+    /// let member = elderlock::Member::local().await?;
+    /// let stock = member.lock_service("inventory").await?;
+    /// let guard = stock.lock("sku-42").revocable().await?;
+    ///
+    /// let holder = stock.inspect("sku-42").await?.holder.unwrap();
+    /// assert_eq!(stock.force_revoke(&holder).await, Err(RevokeError::Untold));
+    /// let asked = stock.revoke("sku-42").await?;
+    /// stock.force_revoke(&asked.told[0]).await?;
+    /// assert_eq!(guard.fence().unwrap_err().reason, LostReason::Revoked);
+    /// # Ok(()) }
+    /// ```
+    pub async fn force_revoke(&self, holder: &HolderInfo) -> Result<(), RevokeError> {
+        revocation::take(self.inner.clone(), holder.clone()).await
     }
 
     /// Destroys the service at this member: its requests that wait are answered

@@ -14,6 +14,7 @@ mod lock_service;
 mod member;
 mod permit_guard;
 mod request;
+mod revocation;
 mod shared_value;
 #[cfg(feature = "simulated")]
 #[doc(hidden)]
@@ -40,6 +41,7 @@ pub use member::{ForceError, LeaveError, Member, ServiceError};
 pub use permit_guard::{GiveBackError, Lease, PermitGuard};
 pub(crate) use request::sealed;
 pub use request::{Grant, Locking, TryLocking};
+pub use revocation::{Revocation, RevokeBuilder, RevokeError, RevokeOutcome, Revoking};
 pub use shared_value::{SetError, SharedValue, Versioned};
 pub use suspend_guard::SuspendGuard;
 

@@ -1,6 +1,7 @@
 //! `PermitGuard`: permits of an object.
 
 use super::guard::{ExtendError, Hold, Lost, ReleaseError};
+use super::revocation::Revocation;
 use crate::protocol::{LostReason, Permits, Token, Want};
 use crate::runtime::planted;
 use std::sync::Arc;
@@ -142,6 +143,11 @@ impl PermitGuard {
     /// Dropping the future gives the permits back too.
     pub async fn release(self) -> Result<(), ReleaseError> {
         self.hold.release()
+    }
+
+    /// Who wants the permits back: see [`Guard::revocation`](crate::Guard::revocation). They are revoked together.
+    pub fn revocation(&self) -> Revocation {
+        Revocation::new(self.hold.cell.clone())
     }
 
     /// The token of the first permit as a number for logs, without a claim that it is still held.

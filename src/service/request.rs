@@ -73,6 +73,7 @@ pub(super) struct Wish {
     pub(super) owner: Owner,
     pub(super) wait: Wait,
     pub(super) lease: Option<Duration>,
+    pub(super) revocable: bool,
     pub(super) metadata: Metadata,
 }
 
@@ -158,10 +159,18 @@ pub(super) struct Request {
 
 impl Request {
     pub(super) fn new(service: Arc<Inner>, wish: Wish) -> Self {
-        let Wish { want, owner, wait, lease, metadata } = wish;
+        let Wish { want, owner, wait, lease, revocable, metadata } = wish;
         let (name, wanted) = (service.name.clone(), want.clone());
-        let command =
-            move |request| Command::Lock { request, service: name, want: wanted, owner, wait, lease, metadata };
+        let command = move |request| Command::Lock {
+            request,
+            service: name,
+            want: wanted,
+            owner,
+            wait,
+            lease,
+            revocable,
+            metadata,
+        };
         Request { asking: Asking::new(service, command), want, acquire: None }
     }
 

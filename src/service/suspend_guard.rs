@@ -1,6 +1,7 @@
 //! `SuspendGuard`: a suspended service.
 
 use super::guard::{ExtendError, Hold, Lost, ReleaseError};
+use super::revocation::Revocation;
 use crate::protocol::{LostReason, Token};
 use std::sync::Arc;
 use std::time::Duration;
@@ -82,6 +83,11 @@ impl SuspendGuard {
     /// ```
     pub async fn resume(self) -> Result<(), ReleaseError> {
         self.hold.release()
+    }
+
+    /// Who wants the suspension back: see [`Guard::revocation`](crate::Guard::revocation).
+    pub fn revocation(&self) -> Revocation {
+        Revocation::new(self.hold.cell.clone())
     }
 
     /// The token as a number for logs, without a claim that the service is still suspended.

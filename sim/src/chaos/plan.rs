@@ -27,6 +27,8 @@ pub struct Wishes {
     ends: u32,
     /// To know something.
     looks: u32,
+    /// To have a hold back.
+    revocations: u32,
     /// A lock beside others who want it so.
     shares: u32,
     /// Permits.
@@ -51,6 +53,7 @@ impl Wishes {
             turks: rate(500_000, 10_000, 150_000),
             ends: rate(300_000, 3_000, 30_000),
             looks: rate(400_000, 10_000, 60_000),
+            revocations: rate(400_000, 10_000, 100_000),
             shares: 0,
             permits: 0,
             opens: 0,
@@ -116,6 +119,12 @@ impl Wishes {
                 1 => Wanted::SeeHeld,
                 2 if calls > 0 => Wanted::SeePlace(calls - 1 - dice.below(calls.min(20) as u64) as usize),
                 _ => Wanted::SeeLock(name),
+            }
+        } else if dice.chance(self.revocations) {
+            if calls > 0 && dice.chance(500_000) {
+                Wanted::TakeBack(calls - 1 - dice.below(calls.min(40) as u64) as usize)
+            } else {
+                Wanted::AskBack(name)
             }
         } else if dice.chance(self.suspensions) && service == SERVICES[self.suspended] {
             Wanted::Suspension

@@ -124,6 +124,8 @@ mod hunt {
             Mutant::FirstValueWins => &["recovered_table_is_the_union", "values_are_seen_in_order"],
             Mutant::HandOverNoOpens | Mutant::HandOverNoValues => LOST_IN_TRANSFER,
             Mutant::CallItHeard => &["who_leaves_has_left"],
+            Mutant::TakeUntold => &["told_before_taken"],
+            Mutant::TakeUnheard => &["exclusive_by_lease", "holds_survive", "tokens_rise"],
             Mutant::RenewTheDeaf | Mutant::ReviveTheDeaf | Mutant::KeepTheDeaf => &["converges_after_heal"],
             Mutant::StayThoughExpelled | Mutant::YieldForEver => &["converges_after_heal"],
             Mutant::FoundWithoutAll => &["one_lineage"],

@@ -7,7 +7,7 @@
 use super::{Count, Fact, Invariant, Verdict};
 use crate::history::{Ask, Deed};
 use crate::world::World;
-use elderlock::protocol::{Epoch, Event, GrantorState, LostReason, ServiceName, Time, Token};
+use elderlock::protocol::{Epoch, Event, GrantorState, LostReason, Revoke, ServiceName, Time, Token};
 use std::collections::BTreeMap;
 
 /// See the module.
@@ -40,6 +40,11 @@ impl HoldsSurvive {
                 destroys.deed == Deed::Destroy && destroys.process == call.process && destroys.service == call.service
             }),
             LostReason::Superseded => !world.bounded,
+            // `told_before_taken` looks closer.
+            LostReason::Revoked => {
+                let takes = |deed: &Deed| matches!(deed, Deed::Revoke(Revoke::Take(_)));
+                world.history().calls.iter().any(|takes_it| takes(&takes_it.deed) && takes_it.service == call.service)
+            }
             _ => false,
         };
         if has_cause { Ok(()) } else { Err(format!("m{} lost it ({reason:?}) without a cause: {call:?}", call.member)) }

@@ -28,6 +28,7 @@ pub mod suspension_is_exclusive;
 pub mod token_belongs_to_one_hold;
 pub mod tokens_rise;
 pub mod told_before_regrant;
+pub mod told_before_taken;
 pub mod values_are_seen_in_order;
 pub mod views_agree;
 pub mod what_is_seen_is_so;
@@ -64,6 +65,11 @@ pub enum Fact<'a> {
         ask: Ask,
         /// Why.
         reason: LostReason,
+    },
+    /// A process tells a holder that its hold is wanted back.
+    Wanted {
+        /// The request that holds.
+        ask: Ask,
     },
     /// Who has an object open sees another value; the history does not have it yet.
     Sees {
@@ -110,7 +116,7 @@ impl Fact<'_> {
     /// The request that it is about.
     fn ask(&self) -> Option<Ask> {
         match self {
-            Fact::Answers { ask, .. } | Fact::Answered { ask } => Some(*ask),
+            Fact::Answers { ask, .. } | Fact::Answered { ask } | Fact::Wanted { ask } => Some(*ask),
             Fact::Loses { ask, .. } | Fact::Sees { ask, .. } => Some(*ask),
             _ => None,
         }
@@ -286,6 +292,7 @@ fn all() -> Vec<Box<dyn Invariant>> {
         Box::new(suspension_is_exclusive::SuspensionIsExclusive::default()),
         Box::new(batch_is_atomic::BatchIsAtomic::default()),
         Box::new(told_before_regrant::ToldBeforeRegrant::default()),
+        Box::new(told_before_taken::ToldBeforeTaken::default()),
         Box::new(holds_survive::HoldsSurvive::default()),
         Box::new(recovered_table_is_the_union::RecoveredTableIsTheUnion::default()),
         Box::new(last_young_turk_wins::LastYoungTurkWins::default()),

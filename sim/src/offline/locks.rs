@@ -122,6 +122,8 @@ struct Sweep<'a, 'f> {
     grants: BTreeSet<(usize, &'a str)>,
     /// Services that each process has destroyed.
     destroyed: BTreeSet<(usize, u64, &'a str)>,
+    /// Services of which somebody has wanted something back.
+    revoked: BTreeSet<&'a str>,
     /// Calls of a lock that wait or hold.
     open: BTreeMap<Lock<'a>, Vec<usize>>,
     /// The highest epoch of each service that has begun to act.
@@ -154,6 +156,7 @@ pub(super) fn check(record: &Record, terms: &Terms, findings: &mut Findings) -> 
         recovered: BTreeSet::new(),
         grants: BTreeSet::new(),
         destroyed: BTreeSet::new(),
+        revoked: BTreeSet::new(),
         open: BTreeMap::new(),
         acting: BTreeMap::new(),
         epochs: BTreeMap::new(),
@@ -197,6 +200,9 @@ impl<'a> Sweep<'a, '_> {
                 }
                 if *deed == Deed::Destroy {
                     self.destroyed.insert((place, line.life, service));
+                }
+                if *deed == Deed::Revoke {
+                    self.revoked.insert(service);
                 }
                 let new = Call {
                     number: *call,
@@ -456,6 +462,7 @@ impl<'a> Sweep<'a, '_> {
             "left" => state.leaving,
             "destroyed" => self.destroyed.contains(&(place, life, service)),
             "superseded" => !self.terms.bounded,
+            "revoked" => self.revoked.contains(service),
             "expelled" => {
                 self.expelled.push((at, place, life, number));
                 true

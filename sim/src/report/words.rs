@@ -18,6 +18,9 @@ pub fn meaning(invariant: &str) -> (String, String) {
         "told_before_regrant" => {
             ("who loses a lock is told before the next one has it", "a lock was given away before its holder was told")
         }
+        "told_before_taken" => {
+            ("a holder is told before its hold is taken away", "a hold was taken away before its holder was told")
+        }
         "one_outcome_per_request" => ("every request has one answer", "a request was answered twice"),
         "fifo_across_failover" => ("acknowledged places keep their order", "somebody was served before their turn"),
         "minority_is_silent" => ("nothing is granted without a quorum", "a lock was granted without a quorum"),

@@ -35,6 +35,8 @@ pub fn write_step(step: &Step) -> String {
                 Wanted::SeeSuspension => ("see-suspension", Vec::new()),
                 Wanted::SeePlace(call) => ("see-place", vec![format!("c{call}")]),
                 Wanted::SeeHeld => ("see-held", Vec::new()),
+                Wanted::AskBack(name) => ("ask-back", vec![quoted(name)]),
+                Wanted::TakeBack(call) => ("take-back", vec![format!("c{call}")]),
             };
             let verb = if *wait == Wait::Try {
                 TRIES.iter().find(|(of, _)| *of == verb).map_or(verb, |(_, to)| to)
@@ -143,7 +145,7 @@ pub(super) fn read_step(name: &str, args: &mut ArgumentConsumer<'_>) -> Parsed<O
     let step = match name {
         "lock" | "try" | "lock-all" | "try-all" | "suspend" | "try-suspend" | "become" | "try-become" | "destroy"
         | "see" | "see-suspension" | "see-place" | "see-held" | "share" | "try-share" | "permits" | "try-permits"
-        | "open" | "put" | "put-if" | "upgrade" => {
+        | "open" | "put" | "put-if" | "upgrade" | "ask-back" | "take-back" => {
             let (call, place) = (self::call(args)?, place(args)?);
             let service = word(args, "a service")?.to_string();
             ServiceName::new(&service)?;
@@ -175,6 +177,8 @@ pub(super) fn read_step(name: &str, args: &mut ArgumentConsumer<'_>) -> Parsed<O
                 "see" => Wanted::SeeLock(lock(args)?),
                 "see-suspension" => Wanted::SeeSuspension,
                 "see-place" => Wanted::SeePlace(self::call(args)?),
+                "ask-back" => Wanted::AskBack(lock(args)?),
+                "take-back" => Wanted::TakeBack(self::call(args)?),
                 _ => Wanted::SeeHeld,
             };
             let lease = args.take_key("lease").map(read_span).transpose()?;
@@ -403,6 +407,8 @@ mod tests {
             Step::GiveBack(1, 2),
             want(Wanted::Upgrade(2), 0, Wait::Try, None),
             Step::Downgrade(3),
+            want(Wanted::AskBack("a".to_string()), 0, Wait::AtMost(Duration::from_secs(2)), None),
+            want(Wanted::TakeBack(3), 0, Wait::Forever, None),
             Step::Release(1),
             Step::Cancel(2),
             Step::Extend(3, Duration::from_secs(2)),

@@ -7,6 +7,8 @@ use super::super::view::Member;
 use super::*;
 use std::time::Duration;
 
+mod revocation;
+
 const NOW: Time = Time::from_nanos(10_000_000_000);
 const ANN: ProcessId = ProcessId(1);
 const BOB: ProcessId = ProcessId(2);
@@ -31,7 +33,7 @@ fn want(name: &str) -> Want {
     Want::Lock(LockName::new(name.as_bytes()).expect("a good name"))
 }
 
-fn token(n: u32) -> Token {
+const fn token(n: u32) -> Token {
     Token::new(ViewNumber(1), n)
 }
 
@@ -83,7 +85,16 @@ fn revoked(origin: Origin, act: impl FnOnce(&mut Grantor, &View, &mut Turn)) -> 
 fn lock(node: &mut Node, request: RequestId) -> Vec<Output> {
     let (owner, metadata) = (Owner::default(), Metadata::default());
     let wait = Wait::Forever;
-    let command = Command::Lock { request, service: service(), want: want("x"), owner, wait, lease: None, metadata };
+    let command = Command::Lock {
+        request,
+        service: service(),
+        want: want("x"),
+        owner,
+        wait,
+        lease: None,
+        revocable: false,
+        metadata,
+    };
     let mut out = Vec::new();
     node.step(NOW, Input::Command(command), &mut out);
     out
@@ -335,7 +346,16 @@ fn a_value_and_what_it_answers_are_taken_together_or_not_at_all() {
     let (first, write) = (RequestId(1), RequestId(2));
     let (owner, metadata, wait) = (Owner::default(), Metadata::default(), Wait::Forever);
     let want = Want::Open(object(), value("red"));
-    let command = Command::Lock { request: first, service: service(), want, owner, wait, lease: None, metadata };
+    let command = Command::Lock {
+        request: first,
+        service: service(),
+        want,
+        owner,
+        wait,
+        lease: None,
+        revocable: false,
+        metadata,
+    };
     let mut out = Vec::new();
     node.step(NOW, Input::Command(command), &mut out);
     assert!(out.iter().any(|output| matches!(output, Output::Answer { outcome: Outcome::Opened { .. }, .. })));
@@ -370,7 +390,8 @@ fn of_two_upgrades_of_one_hold_only_the_last_that_gives_up_says_so() {
         turn.leased = true;
         let (owner, metadata) = (Owner::default(), Metadata::default());
         let (want, wait) = (share(1).want, Wait::Forever);
-        let wish = Wish { request: first, service: service(), want, owner, wait, lease: None, metadata };
+        let wish =
+            Wish { request: first, service: service(), want, owner, wait, lease: None, revocable: false, metadata };
         node.holder.on_grantor(&service(), ANN, epoch, turn);
         node.holder.lock(wish, Duration::ZERO, |_| false, turn);
         node.holder.on_grant(ANN, &service(), epoch, first, token(101), turn);

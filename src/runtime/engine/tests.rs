@@ -30,7 +30,7 @@ fn ask(engine: &Engine, wait: Wait) -> (RequestId, Option<Answer>) {
     let service = ServiceName::new("inventory").unwrap();
     let name = LockName::new(b"a").unwrap();
     let (want, owner, metadata) = (Want::Lock(name), Owner::default(), Metadata::default());
-    let command = Command::Lock { request, service, want, owner, wait, lease: None, metadata };
+    let command = Command::Lock { request, service, want, owner, wait, lease: None, revocable: false, metadata };
     (request, engine.ask(request, command, &AtomicBool::new(false)))
 }
 

@@ -271,3 +271,50 @@ async fn a_leave_dropped_at_any_poll_goes_on_or_has_never_begun() {
         assert!(k > 1, "it never had to wait");
     }
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_revocation_dropped_at_any_poll_leaves_nothing_behind() {
+    let pair = Pair::new().await;
+    for (holds, asks) in [(&pair.there, &pair.here), (&pair.here, &pair.there)] {
+        let guard = holds.lock("a").revocable().await.unwrap();
+        poll_k_then_drop(async || asks.revoke("a").into_future(), async |_| guard.fence().map(drop).unwrap()).await;
+        assert!(guard.revocation().is_requested(), "the last one was told");
+
+        let told = asks.revoke("a").await.unwrap().told;
+        poll_k_then_drop(async || asks.force_revoke(&told[0]), async |_| ()).await;
+        assert_eq!(guard.fence().unwrap_err().reason, LostReason::Revoked);
+        drop(guard);
+        pair.nothing().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_request_for_revocation_is_not_lost_with_the_future_that_waits_for_it() {
+    let pair = Pair::new().await;
+    let guard = pair.there.lock("a").revocable().await.unwrap();
+    let revocation = Arc::new(tokio::sync::Mutex::new(guard.revocation()));
+    let mut asked = 0;
+    poll_k_then_drop(
+        async || {
+            let revocation = revocation.clone();
+            async move { revocation.lock().await.requested().await.expect("it is held") }
+        },
+        async |k| {
+            assert!(k < 1_000, "it was lost");
+            if k == 3 {
+                pair.here.revoke("a").metadata("till 4").await.unwrap();
+                asked += 1;
+            }
+        },
+    )
+    .await;
+    assert_eq!(asked, 1);
+    let mut again = guard.revocation();
+    assert_eq!(again.requested().await.unwrap().metadata.as_bytes(), b"till 4");
+
+    // Nor does the end of the hold leave anybody waiting.
+    let waiting = tokio::spawn(async move { again.requested().await });
+    guard.release().await.unwrap();
+    assert_eq!(waiting.await.unwrap(), None);
+    pair.nothing().await;
+}

@@ -1,6 +1,6 @@
 use super::*;
 use crate::protocol::id::{MAX_BATCH_NAMES, MAX_PERMITS, MAX_VALUE};
-use crate::protocol::message::{self, Ballot, HoldReport, Origin, TokenRange, Told, WaitReport};
+use crate::protocol::message::{self, Ballot, Heard, HoldReport, Origin, TokenRange, Told, WaitReport};
 use crate::protocol::{
     Batch, Change, Config, Content, Epoch, HolderInfo, Host, Lineage, LockName, Look, MemberInfo, Message, Metadata,
     Mode, Notice, Owner, Permits, ProcessId, RequestId, Seen, ServiceName, Standing, Ticket, Timing, Token, Value,
@@ -75,7 +75,7 @@ fn messages() -> Vec<Message> {
     let range = TokenRange { first: token, last: Token::new(ViewNumber(900), u32::MAX) };
     let held_for = Duration::from_micros(1_500_001);
     let owner = Owner(u64::MAX);
-    let want = Want::Lock(name.clone());
+    let (want, wanted) = (Want::Lock(name.clone()), name.clone());
     let batch = Batch::new(vec![name.clone(), LockName::new(b"till").unwrap()]).unwrap();
     let holder = |name| {
         let (process, metadata) = (ProcessId(2), metadata.clone());
@@ -210,6 +210,15 @@ fn messages() -> Vec<Message> {
         Seen::Undecided,
     ];
     messages.extend(seen.map(|seen| Message::Seen { request, seen }));
+    messages.extend([(None, None), (Some(wanted), Some(metadata))].map(|(name, says)| Message::AskBack {
+        service: service.clone(),
+        request,
+        name,
+        token,
+        says,
+    }));
+    let heard = [Heard::Told, Heard::Taken, Heard::Untold, Heard::Firm, Heard::Again, Heard::Over];
+    messages.extend(heard.map(|heard| Message::AskedBack { request, token, heard }));
     messages
 }
 

@@ -1,0 +1,139 @@
+//! Stories of revocations: what is under way, or who is gone, while somebody wants a hold back.
+
+use elderlock::protocol::{HolderInfo, LockName, LostReason, Metadata, Outcome, Owner, Revoke, Wait};
+use elderlock_sim::World;
+use elderlock_sim::history::{Ask, Deed};
+use elderlock_sim::kind::kind;
+use std::time::Duration;
+
+/// Four members, oldest first, of whom the second is the grantor of "s", and the third has the lock "x" of it.
+fn with_holder(seed: u64) -> (World, Vec<usize>, Ask) {
+    let mut w = World::new(seed).members(4);
+    w.settle();
+    let order = w.in_view();
+    let first = w.hold_lock(order[1], "s", "first");
+    w.release(first);
+    assert_eq!(w.grantor("s"), order[1]);
+    let held = w.hold_lock(order[2], "s", "x");
+    (w, order, held)
+}
+
+/// Somebody wants "x" back, and waits for ever.
+fn ask_back(w: &mut World, place: usize) -> Ask {
+    let name = Some(LockName::new(b"x").expect("a good name"));
+    let deed = Deed::Revoke(Revoke::Ask { name, metadata: Metadata::default() });
+    w.want(place, "s", deed, Owner::default(), Wait::Forever, None)
+}
+
+fn take_back(w: &mut World, place: usize, holder: HolderInfo) -> Ask {
+    w.want(place, "s", Deed::Revoke(Revoke::Take(holder)), Owner::default(), Wait::Forever, None)
+}
+
+#[track_caller]
+fn answered(w: &mut World, ask: Ask) -> Outcome {
+    w.expect("it is answered", |w| w.is_answered(ask));
+    w.outcome(ask).cloned().expect("it was answered")
+}
+
+/// Who was told.
+#[track_caller]
+fn told(w: &mut World, ask: Ask) -> Vec<HolderInfo> {
+    match answered(w, ask) {
+        Outcome::AskedBack { told, .. } => told,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn soon(w: &mut World) {
+    w.run_for(Duration::from_millis(50));
+}
+
+#[test]
+fn a_grantor_that_dies_before_it_says_who_holds_is_followed_by_one_that_does() {
+    let (mut w, order, held) = with_holder(1);
+    let unheard = w.hold(|flight| kind(flight.packet) == "Seen");
+    let asked = ask_back(&mut w, order[3]);
+    soon(&mut w);
+    assert!(w.matched(unheard) > 0 && !w.is_answered(asked));
+    w.crash(order[1]);
+    w.let_go(unheard);
+    let told = told(&mut w, asked);
+    assert_eq!(told.iter().map(|holder| holder.token).collect::<Vec<_>>(), [w.token(held).expect("it holds")]);
+    assert!(w.fence(held).is_some());
+}
+
+#[test]
+fn what_was_told_outlives_the_grantor_by_transfer_and_by_crash() {
+    let (mut w, order, held) = with_holder(2);
+    let asked = ask_back(&mut w, order[3]);
+    let told = told(&mut w, asked);
+    let turk = w.become_grantor(order[0], "s");
+    assert_eq!(answered(&mut w, turk), Outcome::Won);
+    w.crash(order[0]);
+    w.crash(order[1]);
+    let taken = take_back(&mut w, order[3], told[0].clone());
+    assert_eq!(answered(&mut w, taken), Outcome::TakenBack);
+    assert_eq!(w.lost(held), Some(LostReason::Revoked));
+    assert!(w.restore_and_demand(), "{:?}", w.broken());
+}
+
+#[test]
+fn a_hold_is_not_taken_without_its_member_and_its_lease_ends_it() {
+    let (mut w, order, held) = with_holder(3);
+    let asked = ask_back(&mut w, order[3]);
+    let told = told(&mut w, asked);
+    w.isolate(order[2]);
+    let next = w.lock(order[3], "s", "x");
+    let taken = take_back(&mut w, order[3], told[0].clone());
+    soon(&mut w);
+    assert!(w.fence(held).is_some() && !w.is_answered(taken) && !w.is_granted(next));
+    // Nothing of it is left when it is out of the view, and it knew before.
+    assert_eq!(answered(&mut w, taken), Outcome::AskedBack { told: vec![], firm: vec![], more: 0 });
+    assert_eq!(w.lost(held), Some(LostReason::Suspended));
+    w.granted(next);
+}
+
+#[test]
+fn who_is_asked_before_its_grant_has_arrived_is_told_when_it_has() {
+    let (mut w, order, _) = with_holder(4);
+    let holder = order[0];
+    let late = w.hold(move |flight| flight.to == holder && kind(flight.packet) == "Grant");
+    let name = LockName::new(b"x").expect("a good name");
+    let own = w.history().claims().next().expect("x is held");
+    w.release(own);
+    let held = w.lock(holder, "s", "x");
+    soon(&mut w);
+    let asked = ask_back(&mut w, order[3]);
+    soon(&mut w);
+    assert!(
+        w.matched(late) > 0 && !w.is_granted(held) && !w.is_answered(asked),
+        "{name} is granted, and nobody has it"
+    );
+    w.let_go(late);
+    let told = told(&mut w, asked);
+    assert_eq!(Some(told[0].token), w.token(held));
+    // Who gave it back while the word was under way is left out.
+    let slow = w.hold(|flight| kind(flight.packet) == "AskBack");
+    let asked = ask_back(&mut w, order[3]);
+    soon(&mut w);
+    w.release(held);
+    soon(&mut w);
+    w.let_go(slow);
+    assert_eq!(answered(&mut w, asked), Outcome::AskedBack { told: vec![], firm: vec![], more: 0 });
+}
+
+#[test]
+fn a_word_that_is_doubled_or_lost_tells_once() {
+    let (mut w, order, held) = with_holder(5);
+    w.drop_next(order[3], order[2], "AskBack");
+    w.drop_next(order[2], order[3], "AskedBack");
+    let asked = ask_back(&mut w, order[3]);
+    let told = told(&mut w, asked);
+    w.drop_next(order[2], order[3], "AskedBack");
+    let taken = take_back(&mut w, order[3], told[0].clone());
+    assert_eq!(answered(&mut w, taken), Outcome::TakenBack);
+    assert_eq!(w.lost(held), Some(LostReason::Revoked));
+    let again = take_back(&mut w, order[3], told[0].clone());
+    assert_eq!(answered(&mut w, again), Outcome::AskedBack { told: vec![], firm: vec![], more: 0 });
+    assert!(w.restore_and_demand(), "{:?}", w.broken());
+}

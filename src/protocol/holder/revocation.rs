@@ -1,0 +1,293 @@
+//! Revocation: a hold that is revocable can be wanted back, and taken away once its holder has been told.
+//!
+//! ```text
+//! A ->[Look] G       G ->[Seen] A           who holds it? (To take it away its holder is known already.)
+//! A ->[AskBack] H    H ->[AskedBack] A      from each of them
+//! ```
+//! Whether a hold is revocable, and whether its holder has been told, is kept with the hold, at its own member and
+//! nowhere else. So the grantor has no part in it but to say who holds, and neither transfer nor recovery can lose what
+//! was asked. It is the holder's member, too, that ends a hold which is taken away: its guards fail first, and then it is
+//! given back like any other.
+//!
+//! - `told_before_taken`: a hold is taken away only after its holder has been told that it is wanted back.
+
+use super::*;
+
+/// Requests that one hold is told of. Whoever wants it back later is answered that the holder has been told: it has.
+const MAX_TOLD: usize = 64;
+
+/// An errand: to have those who hold something told that it is wanted back, or to take away the hold of one of them.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub(super) struct Revoking {
+    /// The lock; `None`: the suspension.
+    name: Option<LockName>,
+    /// What the asker says of itself; `None`: to take it away.
+    says: Option<Metadata>,
+    stage: Stage,
+    told: Vec<HolderInfo>,
+    firm: Vec<HolderInfo>,
+    /// How many more hold it than a grantor lists.
+    more: u64,
+}
+
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+enum Stage {
+    /// The grantor of that epoch was asked who holds it.
+    Looking(Option<Epoch>),
+    /// These have not answered.
+    Asking(BTreeMap<(ProcessId, Token), HolderInfo>),
+}
+
+impl Revoking {
+    fn new(what: Revoke) -> Revoking {
+        let (name, says, stage) = match what {
+            Revoke::Ask { name, metadata } => (name, Some(metadata), Stage::Looking(None)),
+            Revoke::Take(holder) => {
+                let whom = BTreeMap::from([((holder.process, holder.token), holder.clone())]);
+                (holder.name, None, Stage::Asking(whom))
+            }
+        };
+        Revoking { name, says, stage, told: Vec::new(), firm: Vec::new(), more: 0 }
+    }
+
+    /// Whether a grantor has to say who holds it.
+    pub(super) fn looks(&self) -> bool {
+        matches!(self.stage, Stage::Looking(_))
+    }
+
+    /// In which epoch a grantor was asked who holds it; `None`: that is known.
+    pub(super) fn asked(&mut self) -> Option<&mut Option<Epoch>> {
+        match &mut self.stage {
+            Stage::Looking(asked) => Some(asked),
+            Stage::Asking(_) => None,
+        }
+    }
+
+    /// At what a grantor is to look.
+    pub(super) fn at(&self) -> Look {
+        self.name.clone().map_or(Look::Suspension, Look::Lock)
+    }
+
+    /// Begins to look, once more: who holds may be another by now.
+    fn begin(&mut self) {
+        self.stage = Stage::Looking(None);
+        self.told.clear();
+        self.firm.clear();
+    }
+
+    /// Says it again, or for the first time, but for the look: that is [`pursue`](Holder::pursue)'s.
+    pub(super) fn repeat(&mut self, service: &ServiceName, request: RequestId, turn: &mut Turn) {
+        match &mut self.stage {
+            Stage::Looking(asked) => *asked = None,
+            Stage::Asking(_) => self.say(service, request, turn),
+        }
+    }
+
+    /// Asks those who have not answered.
+    fn say(&self, service: &ServiceName, request: RequestId, turn: &mut Turn) {
+        let Stage::Asking(whom) = &self.stage else { return };
+        for &(process, token) in whom.keys() {
+            let (service, name, says) = (service.clone(), self.name.clone(), self.says.clone());
+            turn.say(process, Message::AskBack { service, request, name, token, says });
+        }
+    }
+
+    /// What the asker hears, if everybody has answered.
+    fn outcome(&self) -> Option<Outcome> {
+        let Stage::Asking(whom) = &self.stage else { return None };
+        whom.is_empty().then(|| Outcome::AskedBack {
+            told: self.told.clone(),
+            firm: self.firm.clone(),
+            more: self.more,
+        })
+    }
+}
+
+/// Of those who want something back.
+impl Holder {
+    /// The application wants a hold back. `lease`: that of a member; `is_there`: whether a process is in the view.
+    pub(crate) fn revoke(
+        &mut self,
+        (request, service): (RequestId, ServiceName),
+        what: Revoke,
+        (wait, lease): (Wait, Duration),
+        (crowded, is_there): (impl Fn(ProcessId) -> bool, impl Fn(ProcessId) -> bool),
+        turn: &mut Turn,
+    ) {
+        let whom = match &what {
+            Revoke::Ask { .. } => self.grantor(&service).0,
+            Revoke::Take(holder) => Some(holder.process),
+        };
+        if self.services.len() >= MAX_REQUESTS || whom.is_some_and(crowded) {
+            turn.out.push(Output::Answer { request, outcome: Outcome::Busy });
+            return;
+        }
+        let limit = match wait {
+            Wait::Try => turn.now + lease,
+            Wait::AtMost(span) => turn.now + span,
+            Wait::Forever => Time::MAX,
+        };
+        let revoking = Revoking::new(what);
+        self.run_errand((request, service.clone()), Business::Revoke(Box::new(revoking)), Time::MAX, limit);
+        self.leave_out_the_gone(request, is_there, turn);
+        self.repeat(request, turn);
+    }
+
+    /// The grantor tells who holds what is wanted back.
+    pub(super) fn on_holders(
+        &mut self,
+        request: RequestId,
+        seen: Seen,
+        is_there: impl Fn(ProcessId) -> bool,
+        turn: &mut Turn,
+    ) {
+        let Some(service) = self.services.get(&request).cloned() else { return };
+        let Some(revoking) = self.revoking(request).filter(|revoking| revoking.looks()) else { return };
+        let (holders, more) = match seen {
+            Seen::Lock { holders, more_holders, .. } => (holders, more_holders),
+            Seen::Undecided => return self.postpone(request, turn),
+            _ => (Vec::new(), 0),
+        };
+        // The grantor is a view behind, or ahead: one of us will know better in a while.
+        if holders.iter().any(|holder| !is_there(holder.process)) {
+            revoking.begin();
+            return self.postpone(request, turn);
+        }
+        let whom = holders.into_iter().map(|holder| ((holder.process, holder.token), holder));
+        revoking.stage = Stage::Asking(whom.collect());
+        revoking.more = more;
+        revoking.say(&service, request, turn);
+        self.finish(request, turn);
+    }
+
+    /// A holder's member answers.
+    pub(crate) fn on_asked_back(
+        &mut self,
+        from: ProcessId,
+        (request, token): (RequestId, Token),
+        heard: Heard,
+        turn: &mut Turn,
+    ) {
+        let Some(revoking) = self.revoking(request) else { return };
+        let Stage::Asking(whom) = &mut revoking.stage else { return };
+        let Some(holder) = whom.remove(&(from, token)) else { return };
+        match heard {
+            Heard::Told => revoking.told.push(holder),
+            Heard::Firm => revoking.firm.push(holder),
+            Heard::Over => {}
+            Heard::Taken => return self.answer_errand(request, Outcome::TakenBack, turn),
+            Heard::Untold => return self.answer_errand(request, Outcome::Untold, turn),
+            Heard::Again => {
+                if revoking.says.is_some() {
+                    revoking.begin();
+                } else {
+                    whom.insert((from, token), holder);
+                }
+                return self.postpone(request, turn);
+            }
+        }
+        self.finish(request, turn);
+    }
+
+    /// A new view: of those who left it nothing is to be wanted any more.
+    pub(super) fn revocations_on_view(&mut self, view: &View, turn: &mut Turn) {
+        let errands = self.sessions.values().flat_map(|session| &session.errands);
+        let revoking = errands.filter(|(_, errand)| matches!(errand.what, Business::Revoke(_)));
+        for request in revoking.map(|(request, _)| *request).collect::<Vec<_>>() {
+            self.leave_out_the_gone(request, |process| view.contains(process), turn);
+        }
+    }
+
+    fn leave_out_the_gone(&mut self, request: RequestId, is_there: impl Fn(ProcessId) -> bool, turn: &mut Turn) {
+        if let Some(Revoking { stage: Stage::Asking(whom), .. }) = self.revoking(request) {
+            whom.retain(|(process, _), _| is_there(*process));
+            self.finish(request, turn);
+        }
+    }
+
+    fn finish(&mut self, request: RequestId, turn: &mut Turn) {
+        if let Some(outcome) = self.revoking(request).and_then(|revoking| revoking.outcome()) {
+            self.answer_errand(request, outcome, turn);
+        }
+    }
+
+    fn revoking(&mut self, request: RequestId) -> Option<&mut Revoking> {
+        match &mut self.errand_mut(request)?.what {
+            Business::Revoke(revoking) => Some(revoking),
+            _ => None,
+        }
+    }
+}
+
+/// Of holders.
+impl Holder {
+    /// Somebody wants a hold of ours back, or, without a word of its own, takes it away.
+    pub(crate) fn on_ask_back(
+        &mut self,
+        (from, request): (ProcessId, RequestId),
+        service: &ServiceName,
+        (name, token): (Option<LockName>, Token),
+        says: Option<Metadata>,
+        turn: &mut Turn,
+    ) {
+        let heard = self.hear((from, request), service, (name.as_ref(), token), says, turn);
+        turn.say(from, Message::AskedBack { request, token, heard });
+    }
+
+    fn hear(
+        &mut self,
+        by: (ProcessId, RequestId),
+        service: &ServiceName,
+        (name, token): (Option<&LockName>, Token),
+        says: Option<Metadata>,
+        turn: &mut Turn,
+    ) -> Heard {
+        let Some(session) = self.sessions.get_mut(service) else { return Heard::Over };
+        let Some((&request, entry)) = session.requests.iter_mut().find(|(_, entry)| entry.holds_with(token)) else {
+            // A grant, or that a share became the lock, may be on its way. What has a higher token may be what is meant.
+            let may_be_meant = |entry: &Request| match entry.state {
+                State::Held { token: own, .. } if own > token => says.is_some(),
+                _ => true,
+            };
+            let again = session.requests.values().any(|entry| entry.wants(name) && may_be_meant(entry));
+            return if again { Heard::Again } else { Heard::Over };
+        };
+        let Some(asked) = &mut entry.revocable else { return Heard::Firm };
+        match says {
+            Some(metadata) => {
+                if asked.len() < MAX_TOLD && asked.insert(by) {
+                    let by = RevocationRequest { process: by.0, metadata };
+                    turn.out.push(Output::Wanted { request, by });
+                }
+                Heard::Told
+            }
+            None if asked.is_empty() && !planted!(turn.mutant, TakeUntold) => Heard::Untold,
+            None => {
+                if planted!(turn.mutant, TakeUnheard) {
+                    let grantor = session.grantor.map(|(process, _)| process);
+                    let done = Message::Done { service: service.clone(), request };
+                    grantor.into_iter().for_each(|grantor| turn.say(grantor, done.clone()));
+                    return Heard::Taken;
+                }
+                turn.out.push(Output::Lost { request, reason: LostReason::Revoked });
+                self.end(request, turn);
+                Heard::Taken
+            }
+        }
+    }
+}
+
+impl Request {
+    fn holds_with(&self, token: Token) -> bool {
+        let State::Held { token: first, .. } = self.state else { return false };
+        let tokens = first.sequence()..first.sequence().saturating_add(self.want.tokens());
+        !self.want.opens() && token.view() == first.view() && tokens.contains(&token.sequence())
+    }
+
+    fn wants(&self, name: Option<&LockName>) -> bool {
+        match name {
+            Some(name) => !self.want.opens() && self.want.names().contains(name),
+            None => self.want == Want::Suspension,
+        }
+    }
+}

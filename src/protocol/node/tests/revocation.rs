@@ -1,0 +1,270 @@
+//! Revocation, where a World would need luck: what is on its way while somebody asks.
+
+use super::super::super::event::{RevocationRequest, Revoke};
+use super::super::super::id::Mode;
+use super::super::super::message::{Heard, HolderInfo};
+use super::*;
+
+const EPOCH: Epoch = Epoch(token(100));
+/// Of the one who asks.
+const ASKS: RequestId = RequestId(70);
+/// Of the one who holds.
+const HOLDS: RequestId = RequestId(80);
+
+fn lock_name(name: &str) -> LockName {
+    LockName::new(name.as_bytes()).expect("a good name")
+}
+
+fn says(text: &str) -> Option<Metadata> {
+    Some(Metadata::new(text.as_bytes()).expect("short"))
+}
+
+/// Who has the lock `x`.
+fn holder(process: ProcessId, n: u32) -> HolderInfo {
+    let (metadata, held_for) = (Metadata::default(), Duration::ZERO);
+    HolderInfo { name: Some(lock_name("x")), process, token: token(n), mode: Mode::Lock, metadata, held_for }
+}
+
+fn seen(holder: Option<HolderInfo>) -> Seen {
+    let (holders, waiters) = (Vec::from_iter(holder), Vec::new());
+    Seen::Lock { holders, more_holders: 0, content: None, openers: 0, waiters, more: 0 }
+}
+
+/// What the holder of a node does, and what comes of it.
+struct Said {
+    mail: Vec<(ProcessId, Message)>,
+    out: Vec<Output>,
+}
+
+fn act(node: &mut Node, role: impl FnOnce(&mut Holder, &View, &mut Turn)) -> Said {
+    let view = node.view.clone().expect("it is in a view");
+    let mut out = Vec::new();
+    let mail = node.turn(NOW, &mut out, |node, turn| role(&mut node.holder, &view, turn));
+    Said { mail: mail.into(), out }
+}
+
+fn revoke(node: &mut Node, what: Revoke, wait: Wait) -> Said {
+    let lease = Duration::from_secs(1);
+    act(node, |holder, view, turn| {
+        let ways = (|_| false, |process| view.contains(process));
+        holder.revoke((ASKS, service()), what, (wait, lease), ways, turn);
+    })
+}
+
+fn ask() -> Revoke {
+    Revoke::Ask { name: Some(lock_name("x")), metadata: says("me").expect("it says so") }
+}
+
+fn sees(node: &mut Node, at: Seen) -> Said {
+    act(node, |holder, view, turn| holder.on_seen(ASKS, at, |process| view.contains(process), turn))
+}
+
+fn hears(node: &mut Node, from: ProcessId, n: u32, heard: Heard) -> Said {
+    act(node, |holder, _, turn| holder.on_asked_back(from, (ASKS, token(n)), heard, turn))
+}
+
+fn look(to: ProcessId, epoch: Epoch) -> (ProcessId, Message) {
+    (to, Message::Look { service: service(), epoch, request: ASKS, at: Look::Lock(lock_name("x")) })
+}
+
+fn ask_back(to: ProcessId, n: u32, says: Option<Metadata>) -> (ProcessId, Message) {
+    let name = Some(lock_name("x"));
+    (to, Message::AskBack { service: service(), request: ASKS, name, token: token(n), says })
+}
+
+fn answer(outcome: Outcome) -> Vec<Output> {
+    vec![Output::Answer { request: ASKS, outcome }]
+}
+
+fn told(told: &[HolderInfo], firm: &[HolderInfo]) -> Vec<Output> {
+    answer(Outcome::AskedBack { told: told.to_vec(), firm: firm.to_vec(), more: 0 })
+}
+
+/// A member that has asked the grantor Ann who holds `x`.
+fn asker() -> Node {
+    let mut node = with_two_more();
+    act(&mut node, |holder, _, turn| holder.on_grantor(&service(), ANN, EPOCH, turn));
+    assert_eq!(revoke(&mut node, ask(), Wait::Forever).mail, [look(ANN, EPOCH)]);
+    node
+}
+
+#[test]
+fn the_grantor_says_who_holds_and_the_holder_s_member_says_that_it_is_told() {
+    let mut node = asker();
+    assert_eq!(sees(&mut node, seen(Some(holder(BOB, 5)))).mail, [ask_back(BOB, 5, says("me"))]);
+    assert_eq!(hears(&mut node, ANN, 5, Heard::Told).out, [], "not from somebody else");
+    assert_eq!(hears(&mut node, BOB, 6, Heard::Told).out, [], "nor of another hold");
+    assert_eq!(hears(&mut node, BOB, 5, Heard::Told).out, told(&[holder(BOB, 5)], &[]));
+    assert_eq!(hears(&mut node, BOB, 5, Heard::Told).out, [], "and only once");
+}
+
+#[test]
+fn who_asks_hears_that_nobody_holds_or_holds_for_good() {
+    assert_eq!(sees(&mut asker(), seen(None)).out, told(&[], &[]));
+    for (heard, outcome) in [(Heard::Over, told(&[], &[])), (Heard::Firm, told(&[], &[holder(BOB, 5)]))] {
+        let mut node = asker();
+        sees(&mut node, seen(Some(holder(BOB, 5))));
+        assert_eq!(hears(&mut node, BOB, 5, heard).out, outcome);
+    }
+}
+
+#[test]
+fn a_grantor_that_ends_before_it_has_said_who_holds_leaves_its_successor_to_be_asked() {
+    let mut node = asker();
+    let (next, mut without) = (Epoch(token(200)), View::clone(node.view.as_deref().expect("it is in one")));
+    without.members.retain(|member| member.info.process != ANN);
+    let said = act(&mut node, |holder, _, turn| holder.on_view(&without, turn));
+    assert!(said.mail.iter().any(|(_, message)| matches!(message, Message::WhoGrants { .. })), "{:?}", said.mail);
+    assert_eq!(
+        act(&mut node, |holder, _, turn| holder.on_grantor(&service(), BOB, next, turn)).mail,
+        [look(BOB, next)]
+    );
+    // And one that cannot say yet is asked again, in a while.
+    assert_eq!(sees(&mut node, Seen::Undecided).out, []);
+    let due = node.holder.deadline().expect("it asks again");
+    let mail = node.turn(due, &mut Vec::new(), |node, turn| node.holder.on_timer(turn));
+    assert_eq!(Vec::from(mail), [look(BOB, next)]);
+}
+
+#[test]
+fn a_grantor_that_ends_after_it_has_said_who_holds_is_needed_no_more() {
+    let mut node = asker();
+    sees(&mut node, seen(Some(holder(BOB, 5))));
+    let next = Epoch(token(200));
+    assert_eq!(act(&mut node, |holder, _, turn| holder.on_grantor(&service(), BOB, next, turn)).mail, []);
+    assert_eq!(hears(&mut node, BOB, 5, Heard::Told).out, told(&[holder(BOB, 5)], &[]));
+}
+
+#[test]
+fn of_a_holder_that_leaves_the_view_nothing_is_wanted_any_more() {
+    let without = |node: &Node| {
+        let mut view = View::clone(node.view.as_deref().expect("it is in one"));
+        view.members.retain(|member| member.info.process != BOB);
+        view
+    };
+    let mut node = asker();
+    sees(&mut node, seen(Some(holder(BOB, 5))));
+    let view = without(&node);
+    assert_eq!(act(&mut node, |holder, _, turn| holder.on_view(&view, turn)).out, told(&[], &[]));
+
+    // It left before it was asked: to have it told is to look again, to take from it is to be done.
+    let mut node = asker();
+    node.view = Some(Arc::new(without(&node)));
+    let said = sees(&mut node, seen(Some(holder(BOB, 5))));
+    assert_eq!((said.mail, said.out), (vec![], vec![]));
+    assert_eq!(sees(&mut node, seen(None)).out, told(&[], &[]));
+    assert_eq!(revoke(&mut node, Revoke::Take(holder(BOB, 5)), Wait::Forever).out, told(&[], &[]));
+}
+
+#[test]
+fn who_has_not_begun_to_hold_yet_is_asked_again() {
+    let mut node = asker();
+    sees(&mut node, seen(Some(holder(BOB, 5))));
+    assert_eq!(hears(&mut node, BOB, 5, Heard::Again).out, []);
+    let due = node.holder.deadline().expect("it asks again");
+    let mail = node.turn(due, &mut Vec::new(), |node, turn| node.holder.on_timer(turn));
+    assert_eq!(Vec::from(mail), [look(ANN, EPOCH)], "another may hold by now");
+
+    let mut node = with_two_more();
+    assert_eq!(revoke(&mut node, Revoke::Take(holder(BOB, 5)), Wait::Forever).mail, [ask_back(BOB, 5, None)]);
+    assert_eq!(hears(&mut node, BOB, 5, Heard::Again).out, []);
+    let due = node.holder.deadline().expect("it asks again");
+    let mail = node.turn(due, &mut Vec::new(), |node, turn| node.holder.on_timer(turn));
+    assert_eq!(Vec::from(mail), [ask_back(BOB, 5, None)]);
+    assert_eq!(hears(&mut node, BOB, 5, Heard::Taken).out, answer(Outcome::TakenBack));
+}
+
+#[test]
+fn what_is_not_answered_in_time_is_undecided_and_leaves_nothing_behind() {
+    let mut node = with_two_more();
+    act(&mut node, |holder, _, turn| holder.on_grantor(&service(), ANN, EPOCH, turn));
+    revoke(&mut node, ask(), Wait::Try);
+    let mut out = Vec::new();
+    node.turn(NOW + Duration::from_secs(1), &mut out, |node, turn| node.holder.on_timer(turn));
+    assert_eq!(out, answer(Outcome::Undecided));
+    let mut sizes = Sizes::default();
+    node.holder.count(&mut sizes);
+    assert_eq!((sizes.requests, sizes.request_timers), (0, 0));
+    assert_eq!(sees(&mut node, seen(Some(holder(BOB, 5)))).mail, [], "nobody asks any more");
+}
+
+/// A member that has asked the grantor Ann for `x`, as a revocable hold or not.
+fn waiter(revocable: bool) -> Node {
+    let mut node = with_two_more();
+    act(&mut node, |holder, _, turn| holder.on_grantor(&service(), ANN, EPOCH, turn));
+    let (owner, metadata) = (Owner::default(), Metadata::default());
+    let (want, wait, lease) = (want("x"), Wait::Forever, None);
+    let wish = Wish { request: HOLDS, service: service(), want, owner, wait, lease, revocable, metadata };
+    act(&mut node, |holder, _, turn| holder.lock(wish, Duration::ZERO, |_| false, turn));
+    node
+}
+
+fn granted(node: &mut Node, n: u32) -> Said {
+    act(node, |holder, _, turn| holder.on_grant(ANN, &service(), EPOCH, HOLDS, token(n), turn))
+}
+
+/// Bob asks for what is held with that token.
+fn bob_asks(node: &mut Node, request: u64, n: u32, says: Option<Metadata>) -> Said {
+    let what = (Some(lock_name("x")), token(n));
+    act(node, |holder, _, turn| holder.on_ask_back((BOB, RequestId(request)), &service(), what, says, turn))
+}
+
+fn heard(said: &Said) -> Heard {
+    let to_bob = |(to, message): &(ProcessId, Message)| match message {
+        Message::AskedBack { heard, .. } if *to == BOB => Some(*heard),
+        _ => None,
+    };
+    said.mail.iter().find_map(to_bob).expect("Bob is answered")
+}
+
+#[test]
+fn a_holder_is_told_once_of_each_request() {
+    let mut node = waiter(true);
+    granted(&mut node, 5);
+    let wanted = |metadata: &str| {
+        let by = RevocationRequest { process: BOB, metadata: says(metadata).expect("it says so") };
+        vec![Output::Wanted { request: HOLDS, by }]
+    };
+    for (request, text, out) in [(1, "first", wanted("first")), (1, "first", vec![]), (2, "second", wanted("second"))] {
+        let said = bob_asks(&mut node, request, 5, says(text));
+        assert_eq!((heard(&said), said.out), (Heard::Told, out));
+    }
+    // Told often enough is told.
+    for request in 3..100 {
+        let said = bob_asks(&mut node, request, 5, says("again"));
+        assert_eq!((heard(&said), said.out.len()), (Heard::Told, usize::from(request <= 64)));
+    }
+}
+
+#[test]
+fn a_hold_that_has_not_begun_cannot_be_told_of_it_yet() {
+    let mut node = waiter(true);
+    assert_eq!(heard(&bob_asks(&mut node, 1, 5, says(""))), Heard::Again, "the grant is on its way");
+    granted(&mut node, 5);
+    assert_eq!(heard(&bob_asks(&mut node, 2, 5, says(""))), Heard::Told);
+    // A share may have become the lock, or be about to.
+    assert_eq!(heard(&bob_asks(&mut node, 3, 4, says(""))), Heard::Again, "it has another token by now");
+    assert_eq!(heard(&bob_asks(&mut node, 4, 4, None)), Heard::Over, "nobody takes what it does not name");
+    assert_eq!(heard(&bob_asks(&mut node, 5, 6, None)), Heard::Again, "another token is on its way");
+}
+
+#[test]
+fn a_hold_is_taken_away_only_after_its_holder_was_told_and_from_no_firm_one() {
+    let mut node = waiter(true);
+    granted(&mut node, 5);
+    let said = bob_asks(&mut node, 1, 5, None);
+    assert_eq!((heard(&said), said.out), (Heard::Untold, vec![]));
+    bob_asks(&mut node, 2, 5, says(""));
+    let said = bob_asks(&mut node, 3, 5, None);
+    assert_eq!(heard(&said), Heard::Taken);
+    assert_eq!(said.out, [Output::Lost { request: HOLDS, reason: LostReason::Revoked }]);
+    assert!(said.mail.contains(&(ANN, Message::Done { service: service(), request: HOLDS })), "{:?}", said.mail);
+    assert_eq!(heard(&bob_asks(&mut node, 4, 5, None)), Heard::Over);
+
+    let mut node = waiter(false);
+    granted(&mut node, 5);
+    for says in [says(""), None] {
+        let said = bob_asks(&mut node, 1, 5, says);
+        assert_eq!((heard(&said), said.out), (Heard::Firm, vec![]));
+    }
+}

@@ -1,0 +1,236 @@
+//! Revocation: a holder is told that its lock is wanted back, and decides.
+
+use super::lock_error::LONGEST;
+use super::lock_service::Inner;
+use super::request::Asking;
+use crate::protocol::{
+    Command, HolderInfo, InvalidName, LockName, LostReason, Metadata, Outcome, RevocationRequest, Revoke, Wait,
+};
+use crate::runtime::hold::HoldCell;
+use std::future::{Future, IntoFuture};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+/// Who wants a held lock back, one after the other, from [`Guard::revocation`](crate::Guard::revocation) and its like.
+///
+/// A request that came before this was made, or while nobody waited, is not lost. Each clone reads on its own from where
+/// it stands; each new one, of whichever guard of the hold, from the first request on. None of them keeps the lock held.
+///
+/// Told is the member, and by it all guards of the hold, whether or not anybody reads this: who is told and does not give
+/// the lock back may lose it by [`force_revoke`](crate::LockService::force_revoke).
+///
+/// Curator: `RevocationListener`.
+#[derive(Clone)]
+pub struct Revocation {
+    cell: Arc<HoldCell>,
+    read: usize,
+}
+
+impl Revocation {
+    pub(super) fn new(cell: Arc<HoldCell>) -> Self {
+        Revocation { cell, read: 0 }
+    }
+
+    /// Completes with the next who wants the lock back; `None` when there is nothing to give back any more, because the
+    /// lock was lost or all its guards are gone.
+    ///
+    /// Of one hold 64 requests are told at most. Nobody is told of a hold that is not
+    /// [`revocable`](crate::LockBuilder::revocable).
+    ///
+    /// # Cancel safety
+    /// Dropping the future loses nothing: the next call completes with the same request.
+    ///
+    /// Curator: `RevocationListener.revocationRequested`.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let member = elderlock::Member::local().await?;
+    /// let stock = member.lock_service("inventory").await?;
+    /// let guard = stock.lock("sku-42").revocable().await?;
+    /// let mut revocation = guard.revocation();
+    /// tokio::spawn(async move {
+    ///     while let Some(request) = revocation.requested().await {
+    ///         println!("{} wants it back", request.process); // and tell the work to come to an end
+    ///     }
+    /// });
+    /// # Ok(()) }
+    /// ```
+    pub async fn requested(&mut self) -> Option<RevocationRequest> {
+        let read = self.read;
+        let request = self.cell.until(|cell| cell.wanted(read)).await?;
+        self.read += 1;
+        Some(request)
+    }
+
+    /// Whether anybody has asked for the lock back since it was granted.
+    pub fn is_requested(&self) -> bool {
+        self.cell.wanted(0).is_some()
+    }
+}
+
+/// A wish to have a lock back, from [`revoke`](crate::LockService::revoke) and
+/// [`revoke_suspension`](crate::LockService::revoke_suspension). Await it.
+#[must_use = "nothing is asked until this is awaited"]
+pub struct RevokeBuilder {
+    service: Arc<Inner>,
+    name: Result<Option<LockName>, InvalidName>,
+    metadata: Result<Metadata, InvalidName>,
+    wait: Wait,
+}
+
+impl RevokeBuilder {
+    pub(super) fn new(service: Arc<Inner>, name: Result<Option<LockName>, InvalidName>) -> Self {
+        RevokeBuilder { service, name, metadata: Ok(Metadata::default()), wait: Wait::Try }
+    }
+
+    /// What the holder is told of the asker: up to 4096 bytes.
+    pub fn metadata(mut self, metadata: impl AsRef<[u8]>) -> Self {
+        self.metadata = Metadata::new(metadata.as_ref());
+        self
+    }
+
+    /// Waits at most so long for everybody to be told, then [`RevokeError::Undecided`]. Above ten years: for ever. Unless
+    /// set, one [member lease](crate::Timing::member_lease): who is cut off for so long holds nothing any more.
+    pub fn wait(mut self, limit: Duration) -> Self {
+        self.wait = if limit > LONGEST { Wait::Forever } else { Wait::AtMost(limit) };
+        self
+    }
+}
+
+impl IntoFuture for RevokeBuilder {
+    type Output = Result<RevokeOutcome, RevokeError>;
+    type IntoFuture = Revoking;
+
+    fn into_future(self) -> Revoking {
+        let RevokeBuilder { service, name, metadata, wait } = self;
+        let what = name.and_then(|name| Ok(Revoke::Ask { name, metadata: metadata? }));
+        Revoking(what.map(|what| asking(service, what, wait)).map_err(Some))
+    }
+}
+
+/// Asks what a hold's member is asked.
+fn asking(service: Arc<Inner>, what: Revoke, wait: Wait) -> Asking {
+    let name = service.name.clone();
+    Asking::new(service, move |request| Command::Revoke { request, service: name, what, wait })
+}
+
+/// A [`revoke`](crate::LockService::revoke) on its way.
+///
+/// # Cancel safety
+/// Dropped before the first poll nothing was asked. Dropped later, holders may be told all the same. Nothing else stays.
+#[must_use = "futures do nothing unless polled"]
+pub struct Revoking(Result<Asking, Option<InvalidName>>);
+
+impl Future for Revoking {
+    type Output = Result<RevokeOutcome, RevokeError>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let asking = match &mut self.0 {
+            Ok(asking) => asking,
+            Err(error) => return Poll::Ready(Err(error.take().expect("polled after it was ready").into())),
+        };
+        Poll::Ready(match ready!(Pin::new(asking).poll(context)) {
+            Err(Outcome::AskedBack { told, firm, more }) if !told.is_empty() => Ok(RevokeOutcome { told, firm, more }),
+            Err(outcome) => Err(outcome.into()),
+            Ok(_) => unreachable!("a question is not granted"),
+        })
+    }
+}
+
+/// Takes a hold away.
+pub(super) async fn take(service: Arc<Inner>, holder: HolderInfo) -> Result<(), RevokeError> {
+    match asking(service, Revoke::Take(holder), Wait::Try).await {
+        Err(Outcome::TakenBack) => Ok(()),
+        Err(outcome) => Err(outcome.into()),
+        Ok(_) => unreachable!("a question is not granted"),
+    }
+}
+
+/// Who was told that a lock is wanted back. Those who gave it back meanwhile are left out.
+#[derive(Clone, PartialEq, Eq, Debug, serde::Serialize)]
+#[non_exhaustive]
+pub struct RevokeOutcome {
+    /// Those whose member says that they have been told, at least one. Each of them can be handed to
+    /// [`force_revoke`](crate::LockService::force_revoke).
+    pub told: Vec<HolderInfo>,
+    /// Those who hold it beside them, and not [revocably](crate::LockBuilder::revocable).
+    pub firm: Vec<HolderInfo>,
+    /// How many more have a share or permits of it, and were not asked: a few hundred are at a time.
+    pub more: u64,
+}
+
+/// Why [`revoke`](crate::LockService::revoke) told nobody, or [`force_revoke`](crate::LockService::force_revoke) took
+/// nothing away.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RevokeError {
+    /// The lock's name or the metadata is empty or too long. Nothing was asked.
+    #[error(transparent)]
+    InvalidName(#[from] InvalidName),
+    /// Nobody held it, or whoever did has given it back or lost it meanwhile. Nothing is left to be revoked.
+    #[error("nobody holds it, or whoever did has given it back")]
+    NotHeld,
+    /// This one holds it, and did not ask for it as [`revocable`](crate::LockBuilder::revocable). Nobody was told, and
+    /// nothing is taken away: wait, or ask for it later.
+    #[error("process {} holds it with token {} and has not made it revocable", .0.process, .0.token)]
+    NotRevocable(HolderInfo),
+    /// Nothing was taken away: the holder has not been told that the lock is wanted back. [`revoke`](crate::LockService::revoke)
+    /// it first.
+    #[error("the holder has not been told that it is wanted back: revoke it first")]
+    Untold,
+    /// Not everybody has answered in time: there is no grantor that can say who holds it, or a holder is cut off. Some may
+    /// have been told, and a lock may have been taken away; asking again is safe.
+    #[error("not everybody who holds it has answered in time")]
+    Undecided,
+    /// Too many requests of this member wait already. Nothing was asked; try again later.
+    #[error("too many requests are waiting already")]
+    Busy,
+    /// The service was destroyed at this member. Get a new handle from the member.
+    #[error("the service was destroyed at this member")]
+    Destroyed,
+    /// The cluster went on without this member. It joins again by itself: try again.
+    #[error("the cluster went on without this member; it is joining again")]
+    Expelled,
+    /// The member has left. This will not change: join as a new member.
+    #[error("the member has left")]
+    Left,
+}
+
+impl From<Outcome> for RevokeError {
+    fn from(outcome: Outcome) -> Self {
+        match outcome {
+            Outcome::AskedBack { firm, .. } => {
+                firm.into_iter().next().map_or(RevokeError::NotHeld, RevokeError::NotRevocable)
+            }
+            Outcome::Untold => RevokeError::Untold,
+            Outcome::Busy => RevokeError::Busy,
+            Outcome::Closed(LostReason::Left) => RevokeError::Left,
+            Outcome::Closed(LostReason::Destroyed) => RevokeError::Destroyed,
+            Outcome::Closed(_) => RevokeError::Expelled,
+            _ => RevokeError::Undecided,
+        }
+    }
+}
+
+impl std::fmt::Debug for Revocation {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Revocation")
+            .field("token", &self.cell.token())
+            .field("read", &self.read)
+            .finish_non_exhaustive()
+    }
+}
+
+impl std::fmt::Debug for RevokeBuilder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RevokeBuilder").field("name", &self.name).field("wait", &self.wait).finish_non_exhaustive()
+    }
+}
+
+impl std::fmt::Debug for Revoking {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Revoking").finish_non_exhaustive()
+    }
+}

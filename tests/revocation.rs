@@ -1,0 +1,388 @@
+//! Revocation, over real members: several in one process, with sockets on the loopback interface. A member that is to
+//! die has a runtime of its own, which ends without a word to the others.
+
+use elderlock::{
+    BindError, Guard, HolderInfo, JoinError, LockService, LostReason, Member, ReleaseError, RevokeError, Timing,
+};
+use std::collections::BTreeMap;
+use std::future::IntoFuture;
+use std::net::{TcpListener, UdpSocket};
+use std::time::Duration;
+use tokio::runtime::Runtime;
+use tokio::task::JoinSet;
+
+/// A guard against hanging, far above what anything takes here.
+const HANG: Duration = Duration::from_secs(60);
+const MS: Duration = Duration::from_millis(1);
+
+/// An address that is free for both protocols.
+fn free_addr() -> String {
+    loop {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("the loopback interface has a free port");
+        let addr = listener.local_addr().expect("it is bound");
+        if UdpSocket::bind(addr).is_ok() {
+            return addr.to_string();
+        }
+    }
+}
+
+/// Members in one view, and their handles of one service; the last member runs on a runtime of its own.
+struct Cluster {
+    members: Vec<Member>,
+    services: Vec<LockService>,
+    last: Option<Runtime>,
+}
+
+impl Cluster {
+    async fn of(count: usize) -> Cluster {
+        let last = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .enable_all()
+            .build()
+            .expect("threads can be had");
+        let members = loop {
+            // A port that was free a moment ago may be taken by now: once more with others then.
+            if let Some(members) = join(&(0..count).map(|_| free_addr()).collect::<Vec<_>>(), &last).await {
+                break members;
+            }
+        };
+        until(|| members.iter().all(|member| sees(member, count))).await;
+        let mut services = Vec::new();
+        for member in &members {
+            services.push(member.lock_service("s").await.expect("a good name"));
+        }
+        // The first one grants, unless a test says otherwise.
+        lock(&services[0], "first").await.release().await.expect("it was held");
+        Cluster { members, services, last: Some(last) }
+    }
+
+    /// The last member dies.
+    async fn kill_last(&mut self) {
+        let last = self.last.take().expect("it dies once");
+        tokio::task::spawn_blocking(|| last.shutdown_timeout(HANG)).await.expect("no panic");
+        // Now only, or it would say goodbye.
+        self.members.pop();
+        self.services.pop();
+    }
+
+    /// Nothing is held, waited for or granted.
+    async fn nothing(&self) {
+        let left = |member: &Member| {
+            let services = member.status().services;
+            services.iter().map(|of| of.held_here + of.waiting_here + of.locks.len()).sum::<usize>()
+        };
+        until(|| self.members.iter().all(|member| left(member) == 0)).await;
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        if let Some(last) = self.last.take() {
+            last.shutdown_background();
+        }
+    }
+}
+
+/// Members at these addresses that found a cluster; none if an address is taken.
+async fn join(addrs: &[String], last: &Runtime) -> Option<Vec<Member>> {
+    let mut joins = JoinSet::new();
+    for (index, addr) in addrs.iter().enumerate() {
+        let join = Member::builder("revocation").bind(addr).timing(Timing::fast()).seeds(addrs).join();
+        let join = async move { (index, join.await) };
+        if index + 1 == addrs.len() {
+            let joined = last.spawn(join);
+            joins.spawn(async move { joined.await.expect("no panic") });
+        } else {
+            joins.spawn(join);
+        }
+    }
+    let mut members = BTreeMap::new();
+    while let Some(joined) = joins.join_next().await {
+        match joined.expect("no panic") {
+            (index, Ok(member)) => _ = members.insert(index, member),
+            (_, Err(JoinError::Bind(BindError::Taken { .. }))) => return None,
+            (_, Err(error)) => panic!("{error}"),
+        }
+    }
+    Some(members.into_values().collect())
+}
+
+fn sees(member: &Member, count: usize) -> bool {
+    let status = member.status();
+    status.leased && status.view.is_some_and(|view| view.members.len() == count)
+}
+
+async fn until(mut so: impl FnMut() -> bool) {
+    let wait = async {
+        while !so() {
+            tokio::time::sleep(MS).await;
+        }
+    };
+    tokio::time::timeout(HANG, wait).await.expect("it never came");
+}
+
+/// Awaits something that has to come.
+async fn soon<F: IntoFuture>(what: F) -> F::Output {
+    tokio::time::timeout(HANG, what.into_future()).await.expect("it never came")
+}
+
+async fn lock(service: &LockService, name: &str) -> Guard {
+    soon(service.lock(name)).await.expect("it is granted")
+}
+
+async fn revocable(service: &LockService, name: &str) -> Guard {
+    soon(service.lock(name).revocable()).await.expect("it is granted")
+}
+
+/// Who was told that the lock is wanted back.
+async fn revoke(service: &LockService, name: &str) -> Result<Vec<HolderInfo>, RevokeError> {
+    soon(service.revoke(name).metadata("for the test").wait(HANG)).await.map(|asked| asked.told)
+}
+
+/// Takes a hold away, as often as nobody can say whether it is.
+async fn force(service: &LockService, holder: &HolderInfo) -> Result<(), RevokeError> {
+    loop {
+        match soon(service.force_revoke(holder)).await {
+            Err(RevokeError::Undecided) => {}
+            answer => return answer,
+        }
+    }
+}
+
+/// Curator: `InterProcessMutex.makeRevocable`, `Revoker.attemptRevoke`: the listener is told, and gives the lock back to
+/// the one who waits.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_holder_is_told_and_gives_the_lock_back_to_the_one_who_waits() {
+    let cluster = Cluster::of(3).await;
+    // The grantor is the holder, the asker, and neither.
+    for (holds, waits) in [(0, 1), (1, 0), (1, 2)] {
+        let guard = revocable(&cluster.services[holds], "x").await;
+        let token = guard.token();
+        let listens = tokio::spawn(async move {
+            let request = guard.revocation().requested().await.expect("it is held");
+            guard.release().await.expect("it was held until now");
+            request
+        });
+        let waiting = cluster.services[waits].lock("x").start();
+        let told = revoke(&cluster.services[waits], "x").await.expect("it is revocable");
+        assert_eq!(told.iter().map(|holder| holder.token).collect::<Vec<_>>(), [token]);
+        assert_eq!(told[0].process, cluster.members[holds].process());
+        let request = soon(listens).await.expect("no panic");
+        assert_eq!(request.process, cluster.members[waits].process());
+        assert_eq!(request.metadata.as_bytes(), b"for the test");
+        soon(waiting).await.expect("it was given back").release().await.expect("it is held");
+    }
+    cluster.nothing().await;
+}
+
+/// Curator: `RevocationListener`, which need not do anything.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_holder_that_is_told_may_keep_the_lock() {
+    let cluster = Cluster::of(2).await;
+    let guard = revocable(&cluster.services[1], "x").await;
+    let mut revocation = guard.revocation();
+    assert!(!revocation.is_requested());
+    for _ in 0..2 {
+        revoke(&cluster.services[0], "x").await.expect("it is revocable");
+        assert!(soon(revocation.requested()).await.is_some(), "who asks twice is told of twice");
+    }
+    assert!(revocation.is_requested());
+    assert!(soon(cluster.services[0].try_lock("x")).await.is_err());
+    guard.fence().expect("it is still held");
+    guard.release().await.expect("it was held until now");
+    assert_eq!(soon(revocation.requested()).await, None, "there is nothing left to give back");
+    cluster.nothing().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_asked_before_anybody_listened_is_not_lost() {
+    let cluster = Cluster::of(2).await;
+    let guard = revocable(&cluster.services[1], "x").await;
+    let inner = guard.reenter().expect("it is held");
+    let early = guard.revocation();
+    revoke(&cluster.services[0], "x").await.expect("it is revocable");
+    // Each of them hears it once: one from before, its clone, and one of another guard.
+    for mut revocation in [early.clone(), early, inner.revocation()] {
+        assert!(soon(revocation.requested()).await.is_some());
+        let second = tokio::time::timeout(20 * MS, revocation.requested()).await;
+        assert!(second.is_err(), "{second:?} was asked once");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_nobody_holds_or_holds_for_good_is_not_revoked() {
+    let cluster = Cluster::of(2).await;
+    assert_eq!(revoke(&cluster.services[1], "x").await, Err(RevokeError::NotHeld));
+    let too_long = soon(cluster.services[1].revoke([0; 5000])).await;
+    assert!(matches!(too_long, Err(RevokeError::InvalidName(_))), "{too_long:?}");
+
+    let guard = lock(&cluster.services[1], "x").await;
+    let Err(RevokeError::NotRevocable(holder)) = revoke(&cluster.services[0], "x").await else {
+        panic!("it is held for good")
+    };
+    assert_eq!((holder.process, holder.token), (cluster.members[1].process(), guard.token()));
+    assert_eq!(force(&cluster.services[0], &holder).await, Err(RevokeError::NotRevocable(holder)));
+    assert!(!guard.revocation().is_requested());
+    guard.release().await.expect("it was held until now");
+    cluster.nothing().await;
+}
+
+/// Curator has nothing like it: who does not listen keeps the lock for ever. (JGroups' author left his lock service for want
+/// of it.)
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_hold_is_taken_away_only_after_its_holder_was_told() {
+    let cluster = Cluster::of(3).await;
+    let guard = revocable(&cluster.services[1], "x").await;
+    let inner = guard.reenter().expect("it is held");
+    let holder = soon(cluster.services[2].inspect("x")).await.expect("the grantor answers").holder.expect("it is held");
+    let waiting = cluster.services[2].lock("x").start();
+
+    assert_eq!(force(&cluster.services[2], &holder).await, Err(RevokeError::Untold));
+    guard.fence().expect("nothing was taken away");
+    let told = revoke(&cluster.services[0], "x").await.expect("it is revocable");
+    assert_eq!((told.len(), told[0].token), (1, holder.token));
+    guard.fence().expect("nothing was taken away");
+    // Anybody may take what anybody has asked for.
+    force(&cluster.services[2], &holder).await.expect("it was told");
+    for guard in [&guard, &inner] {
+        assert_eq!(soon(guard.lost()).await, LostReason::Revoked);
+    }
+    let next = soon(waiting).await.expect("it was taken away");
+    assert!(next.token() > guard.token());
+    assert_eq!(force(&cluster.services[0], &holder).await, Err(RevokeError::NotHeld));
+    assert_eq!(guard.release().await, Err(ReleaseError::Lost(LostReason::Revoked)));
+    next.fence().expect("the late release changes nothing");
+    drop((next, inner));
+    cluster.nothing().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_batch_and_a_suspension_are_revoked_as_they_are_held() {
+    let cluster = Cluster::of(2).await;
+    let both = soon(cluster.services[1].lock_all(["x", "y"]).revocable()).await.expect("they are granted");
+    let told = revoke(&cluster.services[0], "y").await.expect("it is revocable");
+    assert_eq!(told[0].token, both.fence("y").expect("it is held"));
+    assert!(soon(both.revocation().requested()).await.is_some());
+    force(&cluster.services[0], &told[0]).await.expect("it was told");
+    assert!(both.fence("x").is_err() && both.fence("y").is_err());
+    lock(&cluster.services[0], "x").await.release().await.expect("it is held");
+
+    let asked = soon(cluster.services[0].revoke_suspension()).await;
+    assert_eq!(asked, Err(RevokeError::NotHeld));
+    let suspended = soon(cluster.services[1].suspend().revocable()).await.expect("nobody holds anything");
+    let told = soon(cluster.services[0].revoke_suspension()).await.expect("it is revocable").told;
+    assert!(soon(suspended.revocation().requested()).await.is_some());
+    force(&cluster.services[0], &told[0]).await.expect("it was told");
+    assert_eq!(soon(suspended.lost()).await, LostReason::Revoked);
+    lock(&cluster.services[0], "x").await.release().await.expect("the service goes on");
+}
+
+/// What was told is kept with the hold, whoever grants.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_was_told_was_told_for_the_next_grantor_too() {
+    let mut cluster = Cluster::of(4).await;
+    let guard = revocable(&cluster.services[1], "x").await;
+    let told = revoke(&cluster.services[0], "x").await.expect("it is revocable");
+    soon(cluster.services[3].become_grantor()).await.expect("nobody else asks");
+    assert!(soon(guard.revocation().requested()).await.is_some());
+    // After a transfer, and after a crash.
+    assert_eq!(revoke(&cluster.services[2], "x").await.expect("it is revocable")[0].token, guard.token());
+    cluster.kill_last().await;
+    assert_eq!(revoke(&cluster.services[2], "x").await.expect("it is revocable")[0].token, guard.token());
+    let mut revocation = guard.revocation();
+    for asker in [0, 2, 2] {
+        let request = soon(revocation.requested()).await.expect("it is held");
+        assert_eq!(request.process, cluster.members[asker].process());
+    }
+    force(&cluster.services[2], &told[0]).await.expect("it was told");
+    assert_eq!(soon(guard.lost()).await, LostReason::Revoked);
+    drop(guard);
+    lock(&cluster.services[0], "x").await.release().await.expect("it is free");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_grantor_that_dies_before_it_has_said_who_holds_is_asked_no_more_and_its_successor_is() {
+    let mut cluster = Cluster::of(3).await;
+    let guard = revocable(&cluster.services[1], "x").await;
+    soon(cluster.services[2].become_grantor()).await.expect("nobody else asks");
+    cluster.kill_last().await;
+    assert_eq!(revoke(&cluster.services[0], "x").await.expect("it is revocable")[0].token, guard.token());
+    assert!(soon(guard.revocation().requested()).await.is_some());
+}
+
+/// Its lease ends what it held, and nothing earlier does: nobody can tell a dead holder from a slow one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_a_holder_that_dies_the_lease_ends_the_hold() {
+    let mut cluster = Cluster::of(3).await;
+    let (handle, service) = (cluster.last.as_ref().expect("it lives").handle().clone(), cluster.services[2].clone());
+    let guard = handle.spawn(async move { revocable(&service, "x").await }).await.expect("no panic");
+    let told = revoke(&cluster.services[0], "x").await.expect("it is revocable");
+    cluster.kill_last().await;
+    until(|| guard.fence().is_err()).await;
+    let answer = soon(cluster.services[0].force_revoke(&told[0])).await;
+    assert!(matches!(answer, Err(RevokeError::Undecided | RevokeError::NotHeld)), "{answer:?}");
+    assert_eq!(revoke(&cluster.services[1], "x").await, Err(RevokeError::NotHeld), "its end was waited for");
+    until(|| cluster.members.iter().all(|member| sees(member, 2))).await;
+    lock(&cluster.services[1], "x").await.release().await.expect("it is free");
+    cluster.nothing().await;
+}
+
+/// A read lock has many holders, and each decides for itself. Curator: `InterProcessReadWriteLock` cannot be revoked.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn all_who_share_a_lock_are_told() {
+    let cluster = Cluster::of(2).await;
+    let share = async |member: usize| soon(cluster.services[member].share("x").revocable()).await.expect("it is free");
+    let (first, second) = (share(0).await, share(1).await);
+    let firm = soon(cluster.services[1].share("x")).await.expect("it is free");
+    let asked = soon(cluster.services[0].revoke("x").wait(HANG)).await.expect("some are revocable");
+    let mut told: Vec<_> = asked.told.iter().map(|holder| holder.token).collect();
+    told.sort();
+    assert_eq!(told, [first.token(), second.token()]);
+    assert_eq!(asked.firm.iter().map(|holder| holder.token).collect::<Vec<_>>(), [firm.token()]);
+    for guard in [&first, &second] {
+        assert!(soon(guard.revocation().requested()).await.is_some());
+    }
+    for holder in &asked.told {
+        force(&cluster.services[1], holder).await.expect("it was told");
+    }
+    assert!(first.fence().is_err() && second.fence().is_err());
+    firm.fence().expect("it is nobody else's to take");
+    drop((first, second, firm));
+    cluster.nothing().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_share_was_told_it_knows_as_the_lock_too() {
+    let cluster = Cluster::of(2).await;
+    let share = soon(cluster.services[1].share("x").revocable()).await.expect("it is free");
+    let as_share = revoke(&cluster.services[0], "x").await.expect("it is revocable");
+    let guard = soon(share.upgrade()).await.expect("nobody else has a share");
+    // Who would take a share away asks again for the lock.
+    assert_eq!(force(&cluster.services[0], &as_share[0]).await, Err(RevokeError::NotHeld));
+    guard.fence().expect("nothing was taken away");
+    let as_lock = revoke(&cluster.services[0], "x").await.expect("it is revocable");
+    assert_eq!(as_lock[0].token, guard.token());
+    let mut revocation = guard.revocation();
+    for _ in 0..2 {
+        assert!(soon(revocation.requested()).await.is_some());
+    }
+    force(&cluster.services[0], &as_lock[0]).await.expect("it was told");
+    assert_eq!(soon(guard.lost()).await, LostReason::Revoked);
+}
+
+/// Curator: the `Lease` of an `InterProcessSemaphoreV2` cannot be revoked.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn permits_are_revoked_as_they_were_taken() {
+    let cluster = Cluster::of(2).await;
+    let limit = 3u32.to_le_bytes();
+    let _here = soon(cluster.services[0].open("pool", limit)).await.expect("it opens");
+    let _there = soon(cluster.services[1].open("pool", limit)).await.expect("it opens");
+    let mut permits = soon(cluster.services[1].permits("pool", 3).revocable()).await.expect("there are three");
+    permits.give_back(1).expect("it has three");
+    let told = revoke(&cluster.services[0], "pool").await.expect("they are revocable");
+    assert_eq!((told.len(), told[0].token), (1, permits.token()));
+    assert!(soon(permits.revocation().requested()).await.is_some());
+    force(&cluster.services[0], &told[0]).await.expect("it was told");
+    assert!(permits.fence().is_err());
+    soon(cluster.services[0].permits("pool", 3)).await.expect("all are free").release().await.expect("they are held");
+}
