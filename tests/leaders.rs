@@ -203,7 +203,7 @@ async fn latches_lead_in_the_order_of_their_places() {
 }
 
 /// Curator: `LeaderLatch.start` asks in the background, so that the order is anybody's guess. Here it takes the place itself.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test]
 async fn latches_that_are_started_in_turn_lead_in_turn() {
     let local = Local::start(2).await;
     let mut latches = Vec::new();
@@ -211,23 +211,27 @@ async fn latches_that_are_started_in_turn_lead_in_turn() {
         latches.push(latch(&local.members[1], &format!("client{number}")).await);
     }
     latches.iter().for_each(|latch| latch.start().expect("it is new"));
+    // No task has run since.
+    assert_eq!(left_over(&local.members[1]), (0, 50));
     let all = participants(&latches[0], 50).await;
     assert_eq!(all, (0..50).map(|number| format!("client{number}")).collect::<Vec<_>>());
 }
 
-/// Whoever holds something passes a suspension that waits; a latch is somebody of its own, and not the whole member.
+/// Whoever holds something passes a suspension that waits; a latch is somebody of its own, and not its whole member.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_latch_that_leads_does_not_let_its_member_pass_a_suspension() {
+async fn a_latch_waits_for_a_suspension_though_its_member_holds_something() {
     let local = Local::start(2).await;
     let services = local.services("latches").await;
-    let leads = latch(&local.members[1], "leads").await;
-    leads.start().expect("it is new");
-    term(&leads).await;
+    let held = soon(services[1].lock("x").owner(1)).await.expect("it is free");
     let suspending = services[0].suspend().start();
-    soon(suspending.position()).await.expect("the grantor answers").expect("the latch holds");
-    assert!(soon(services[1].lock("x").wait(50 * MS)).await.expect_err("it is behind the suspension").is_timeout());
-    soon(leads.close()).await.expect("it leads");
+    soon(suspending.position()).await.expect("the grantor answers").expect("x is held");
+    let waits = latch(&local.members[1], "waits").await;
+    waits.start().expect("it is new");
+    let early = soon(waits.await_leadership_for(100 * MS)).await;
+    assert!(early.expect_err("it is behind the suspension").is_timeout());
+    soon(held.release()).await.expect("it was held");
     soon(suspending).await.expect("nobody holds anything").resume().await.expect("it was held");
+    term(&waits).await;
 }
 
 /// Curator: `LeaderLatch.reset`, whose callback drops the node if the latch is CLOSED by then; `cancelStartTask`: a latch that
@@ -238,13 +242,14 @@ async fn a_latch_that_is_closed_at_once_leaves_no_place() {
     let leader = latch(&local.members[0], "leader").await;
     leader.start().expect("it is new");
     term(&leader).await;
+    let mut closed = Vec::new();
     for round in 0..10 {
         let hasty = latch(&local.members[round % 3], "hasty").await;
         hasty.start().expect("it is new");
         if round % 2 == 0 {
             soon(hasty.close()).await.expect("it is started");
+            closed.push(hasty);
         }
-        drop(hasty);
     }
     assert_eq!(participants(&leader, 1).await, ["leader"]);
     drop(leader);

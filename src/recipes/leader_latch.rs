@@ -40,8 +40,9 @@ const LOG: usize = 64;
 /// | lost (expelled) | leads no more; asks again as soon as the member is back |
 /// | gone (left) | is closed |
 ///
-/// A latch that leads holds a lock of its service until it is closed: let no one who
-/// [suspends](LockService::suspend) the service wait for that, and give latches a service of their own.
+/// A latch that leads holds a lock of its service until it is closed: a [suspension](LockService::suspend) of the service waits
+/// for that, and requests of the same member without an [owner](crate::LockBuilder::owner) pass it. So give latches a service of
+/// their own.
 ///
 /// Curator: `LeaderLatch`. There a latch that is suspended may go on leading under a lenient error policy; here never.
 pub struct LeaderLatch {

@@ -21,7 +21,7 @@ pub(super) struct Candidacy {
     service: LockService,
     name: LockName,
     id: Metadata,
-    /// Its own: else a suspension of the service would let the whole member pass for as long as it leads.
+    /// Its own: as the whole member it would pass a suspension whenever that member holds anything.
     owner: u64,
     pub(super) lease: Option<Duration>,
 }
