@@ -318,8 +318,12 @@ impl Grantor {
         match free {
             Ok(()) if may_grant && self.supply.has(entry.want.tokens()) => {
                 if let Some(token) = self.supply.take(entry.want.tokens()) {
+                    let is_limit = entry.want.opens();
                     self.table.hold(key, entry, token, turn.now);
                     self.tell_grant(key, token, turn);
+                    if is_limit {
+                        self.grant(turn); // permits may be waited for that were reported without their object
+                    }
                 }
             }
             Err(refusal) if only_if_free || matches!(refusal, Refusal::Deadlock | Refusal::NotOpen) => {

@@ -122,11 +122,6 @@ impl Token {
         Token((view.0 as u64) << 32 | sequence as u64)
     }
 
-    /// The token that [`get`](Token::get) gave that number for.
-    pub(crate) const fn from_bits(bits: u64) -> Self {
-        Token(bits)
-    }
-
     /// The token as an unsigned integer.
     pub const fn get(self) -> u64 {
         self.0

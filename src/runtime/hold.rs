@@ -5,7 +5,7 @@
 use super::clock;
 use super::sync::{AtomicBool, AtomicU8, AtomicU64, Mutex};
 use super::telemetry::{HoldMeter, Meter};
-use crate::protocol::{Content, LostReason, RequestId, Time, Token};
+use crate::protocol::{Content, LostReason, RequestId, Time, Token, ViewNumber};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 use tokio::sync::Notify;
@@ -83,7 +83,8 @@ impl HoldCell {
 
     /// The token, whether or not the hold is good.
     pub(crate) fn token(&self) -> Token {
-        Token::from_bits(self.token.load(Ordering::Acquire))
+        let bits = self.token.load(Ordering::Acquire);
+        Token::new(ViewNumber((bits >> 32) as u32), bits as u32)
     }
 
     /// Whether it is a share of a lock.
@@ -204,7 +205,6 @@ fn reason(code: u8) -> Option<LostReason> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::protocol::ViewNumber;
     use std::time::Duration;
 
     fn cell(until: Time, member_until: Time) -> HoldCell {
