@@ -443,7 +443,8 @@ fn what_found_no_grantor_is_asked_again_in_the_same_term() {
     node.turn(NOW, &mut Vec::new(), |node, turn| {
         let (owner, metadata) = (Owner::default(), Metadata::default());
         let (want, wait) = (Want::Open(object(), value("red")), Wait::Forever);
-        let wish = Wish { request: open, service: service(), want, owner, wait, lease: None, metadata };
+        let wish =
+            Wish { request: open, service: service(), want, owner, wait, lease: None, metadata, revocable: false };
         let of =
             |turn: &mut Turn| turn.mail.drain(..).filter(|(_, said)| matches!(said, Message::Write { .. })).count();
         node.holder.on_grantor(&service(), ANN, epoch, turn);

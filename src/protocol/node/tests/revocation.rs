@@ -27,7 +27,7 @@ fn holder(process: ProcessId, n: u32) -> HolderInfo {
 
 fn seen(holder: Option<HolderInfo>) -> Seen {
     let (holders, waiters) = (Vec::from_iter(holder), Vec::new());
-    Seen::Lock { holders, more_holders: 0, content: None, openers: 0, waiters, more: 0 }
+    Seen::Lock { holders, more_holders: 0, content: None, openers: 0, permits: 0, waiters, more: 0 }
 }
 
 /// What the holder of a node does, and what comes of it.
