@@ -83,9 +83,9 @@ async fn take_all(parts: Vec<(LockService, Vec<Vec<u8>>)>, mut terms: Terms) -> 
     // A limit that no clock can express is none.
     let deadline = terms.wait.and_then(|limit| Instant::now().checked_add(limit));
     let mut all = MultiGuard { parts: Vec::new() };
-    let named_first = parts.first().map(|(service, _)| service.name().to_owned());
+    let is_backwards = planted!(MultiWithoutOrder) && !parts.is_sorted_by(|one, next| one.0.name() <= next.0.name());
     let mut parts: Vec<_> = in_order(parts)?.into_iter().collect();
-    if planted!(MultiWithoutOrder) && parts.first().map(|(name, _)| name) != named_first.as_ref() {
+    if is_backwards {
         parts.reverse();
     }
     for (name, (service, names)) in parts {

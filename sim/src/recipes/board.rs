@@ -73,6 +73,9 @@ struct Limit {
     until: Option<u64>,
 }
 
+/// Of which service and name, and which.
+type Version = (&'static str, &'static str, Token);
+
 /// A stay at a double barrier.
 struct Stay {
     who: u64,
@@ -113,7 +116,8 @@ pub struct Board {
     highest: RefCell<BTreeMap<(&'static str, String), Token>>,
     counts: RefCell<BTreeMap<&'static str, u64>>,
     limits: RefCell<Vec<Limit>>,
-    values: RefCell<BTreeMap<(&'static str, &'static str, Token), (i32, bool)>>,
+    /// The number of each version, and whether all was calm when it was first seen.
+    values: RefCell<BTreeMap<Version, (i32, bool)>>,
     removals: Cell<u64>,
     /// By who removes the barrier: until when that may happen.
     removing: RefCell<BTreeMap<u64, u64>>,

@@ -85,7 +85,7 @@ async fn plain(player: &Player, service: &'static str, locks: &LockService) {
             player.rest(1, 100).await;
             if mutex.is_acquired() != guard.fence().is_ok() {
                 let what = format!("player {} and its mutex disagree whether it has {service}/{name}", player.number);
-                return player.stage.board.fail("owners_know_what_they_hold", what);
+                player.stage.board.fail("owners_know_what_they_hold", what);
             }
         }
         Some(Err(LockError::TimedOut)) | None => {}
