@@ -2,7 +2,9 @@
 
 use super::{NAMES, OBJECTS, SERVICES};
 use crate::chance::Dice;
-use crate::fault::{CRASH_ALL, FALSE_ALARM, Fault, KINDS, LOSE_DISK, NO_DATAGRAMS, REJECT, RUSH, Stage, TORN_VALUE, millis};
+use crate::fault::{
+    CRASH_ALL, FALSE_ALARM, Fault, KINDS, LOSE_DISK, NO_DATAGRAMS, REJECT, RUSH, Stage, TORN_VALUE, millis,
+};
 use crate::log::Scene;
 use crate::network::{MS, SECOND, Weather};
 use crate::step::Wanted;
