@@ -794,7 +794,7 @@ impl World {
                 let are_two = writes.object == hears.object && writes.member != hears.member;
                 let spared = self.spared(&[grantor], Farewell::Dead, reckless).filter(|_| are_two)?;
                 plot.hold(Some(grantor), Some(hears.member), "Value");
-                plot.ask(writes.member, service, Wanted::Put(open, format!("torn{now}")));
+                plot.ask(writes.member, service, Wanted::Put(open, format!("torn{}", fault.at)));
                 plot.now = now + fault.lasts / 2;
                 plot.until = until + SECOND;
                 plot.down(&spared, Step::Crash, Step::Start);
