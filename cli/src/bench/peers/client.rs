@@ -6,7 +6,6 @@ use crate::bench::load::{Locker, run};
 use crate::bench::message::{Load, Names, Order, Ran, Report, Window};
 use crate::processes::{listen, say};
 use clap::Args;
-use etcd_client::LockOptions;
 use redis::aio::MultiplexedConnection;
 use std::net::SocketAddr;
 use std::process::ExitCode;
@@ -70,6 +69,7 @@ enum Client {
     /// Such a lock belongs to a connection, so each task has one; they are kept.
     Postgresql(SocketAddr, Vec<Postgresql>),
     Redis(Redis),
+    #[cfg(feature = "etcd")]
     Etcd(Etcd),
     Zookeeper(Zookeeper),
 }
@@ -79,7 +79,10 @@ impl Client {
         Ok(match rival {
             Rival::Postgresql => Client::Postgresql(at, vec![Postgresql::connect(at).await?]),
             Rival::Redis => Client::Redis(Redis::connect(at).await?),
+            #[cfg(feature = "etcd")]
             Rival::Etcd => Client::Etcd(Etcd::connect(at).await?),
+            #[cfg(not(feature = "etcd"))]
+            Rival::Etcd => return Err(super::NO_ETCD.into()),
             Rival::Zookeeper => Client::Zookeeper(Zookeeper::connect(at).await?),
         })
     }
@@ -93,6 +96,7 @@ impl Client {
                 run(kept[..tasks].to_vec(), names, window, timed).await
             }
             Client::Redis(locker) => run(vec![locker.clone(); tasks], names, window, timed).await,
+            #[cfg(feature = "etcd")]
             Client::Etcd(locker) => run(vec![locker.clone(); tasks], names, window, timed).await,
             Client::Zookeeper(locker) => run(vec![locker.clone(); tasks], names, window, timed).await,
         }
@@ -156,12 +160,14 @@ impl Locker for Redis {
     }
 }
 
+#[cfg(feature = "etcd")]
 #[derive(Clone)]
 struct Etcd {
     client: etcd_client::LockClient,
     lease: i64,
 }
 
+#[cfg(feature = "etcd")]
 impl Etcd {
     async fn connect(at: SocketAddr) -> Outcome<Etcd> {
         let client = etcd_client::Client::connect([at.to_string()], None).await?;
@@ -176,9 +182,10 @@ impl Etcd {
     }
 }
 
+#[cfg(feature = "etcd")]
 impl Locker for Etcd {
     async fn turn(&mut self, name: &str) -> Outcome<()> {
-        let held = self.client.lock(name, Some(LockOptions::new().with_lease(self.lease))).await?;
+        let held = self.client.lock(name, Some(etcd_client::LockOptions::new().with_lease(self.lease))).await?;
         self.client.unlock(held.key()).await?;
         Ok(())
     }

@@ -31,6 +31,10 @@ pub(crate) enum Rival {
     Zookeeper,
 }
 
+/// Why etcd is missing, in a build without it.
+#[cfg(not(feature = "etcd"))]
+const NO_ETCD: &str = "this was built without --features etcd";
+
 /// How a client of it is started.
 pub(super) fn arguments(rival: Rival, at: SocketAddr) -> Vec<String> {
     let name = rival.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default();

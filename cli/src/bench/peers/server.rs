@@ -33,7 +33,13 @@ impl Server {
     pub(super) fn start(rival: Rival, is_durable: bool, folder: &Path) -> Result<Server, String> {
         std::fs::create_dir_all(folder).map_err(|error| format!("{}: {error}", folder.display()))?;
         let addrs = free_addresses(2).map_err(|error| error.to_string())?;
-        let plan = Plan { addr: addrs[0], peer: addrs[1], is_durable, folder };
+        let plan = Plan {
+            addr: addrs[0],
+            #[cfg(feature = "etcd")]
+            peer: addrs[1],
+            is_durable,
+            folder,
+        };
         let (mut command, version) = match rival {
             Rival::Postgresql => plan.postgresql()?,
             Rival::Redis => plan.redis()?,
@@ -79,6 +85,7 @@ impl Drop for Server {
 struct Plan<'a> {
     addr: SocketAddr,
     /// For the other servers of its cluster, which it does not have.
+    #[cfg(feature = "etcd")]
     peer: SocketAddr,
     is_durable: bool,
     folder: &'a Path,
@@ -128,6 +135,12 @@ impl Plan<'_> {
         Ok((command, version(&program, "--version")))
     }
 
+    #[cfg(not(feature = "etcd"))]
+    fn etcd(&self) -> Result<(Command, String), String> {
+        Err(super::NO_ETCD.to_owned())
+    }
+
+    #[cfg(feature = "etcd")]
     fn etcd(&self) -> Result<(Command, String), String> {
         let program = find("etcd", &[])?;
         let (clients, peers) = (format!("http://{}", self.addr), format!("http://{}", self.peer));
