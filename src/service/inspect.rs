@@ -43,7 +43,8 @@ pub struct Position {
     pub suspension: Option<WaiterInfo>,
 }
 
-/// The locks of a service that are held, in the order of their names, from [`held`](crate::LockService::held).
+/// Who holds what of a service, in the order of the names, from [`held`](crate::LockService::held): each lock with its holder,
+/// and each share and each hold of permits with its own, of one name 256 at most.
 ///
 /// They are fetched as they are read, 256 or so at a time, so this is no picture of one instant: a lock that was held all
 /// the time is listed once, one that came or went meanwhile may be.
