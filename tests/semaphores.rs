@@ -1,6 +1,7 @@
 //! `Semaphore` and `ReadWriteLock` over real members, three or so in one process with sockets on the loopback interface. What
 //! Curator's own tests of `InterProcessSemaphoreV2` and `InterProcessReadWriteLock` show is here, each test with their name.
 #![cfg(all(unix, feature = "tokio"))]
+#![allow(clippy::async_yields_async, reason = "futures are made by others, to be dropped at any poll")]
 
 mod support;
 

@@ -1,6 +1,7 @@
 //! `SharedCount` over real members, in one process with sockets on the loopback interface. What Curator's own tests of
 //! `SharedCount` show is here, each test with their name.
 #![cfg(all(unix, feature = "tokio"))]
+#![allow(clippy::async_yields_async, reason = "futures are made by others, to be dropped at any poll")]
 
 mod support;
 

@@ -2,7 +2,7 @@
 
 use super::barrier::{BarrierError, within};
 use super::shared_count::{Count, CountError, SharedCount};
-use crate::protocol::{LostReason, Token};
+use crate::protocol::{LostReason, Mode, Token};
 use crate::runtime::planted;
 use crate::service::{Guard, InspectError, LockError, LockService, Lost};
 use std::time::Duration;
@@ -67,12 +67,11 @@ impl DoubleBarrier {
         // After the share was granted: from here on no round ends properly, for that wants all shares to be given back.
         let phase = self.phase.opened_anew().await?;
         let mut seen = phase.get()?;
-        let (inside, since_before) = self.inside(&share, seen.version).await?;
-        // If nobody is inside who was when the round began, all went without a leave (dropped, died): it is over.
+        let (inside, goes_on) = self.inside(&share, seen.version).await?;
         let mut begun = false;
         if planted!(LateComerUnseen) {
-            begun = is_begun(seen.count) && since_before;
-        } else if is_begun(seen.count) && since_before {
+            begun = is_begun(seen.count) && goes_on;
+        } else if is_begun(seen.count) && goes_on {
             // Whoever comes later writes the same phase anew, so that the round has somebody who was inside before it: else it
             // would be taken for over as soon as those who began it are gone, with this one in it.
             while !begun && is_begun(seen.count) {
@@ -112,15 +111,18 @@ impl DoubleBarrier {
         within(limit, self.enter()).await
     }
 
-    /// How many have entered, and whether one of the others did before `version`.
+    /// How many have entered, and whether a round that began with `version` goes on: one of the others was inside before, or leaves
+    /// it. If not, all went without a leave (dropped, died), and it is over.
     async fn inside(&self, own: &Guard, version: Token) -> Result<(u64, bool), BarrierError> {
         loop {
             own.fence().map_err(CountError::from)?;
             match self.phase.service().inspect(self.phase.name()).await {
                 Ok(seen) => {
-                    // Where there are more than are listed, one of them surely did.
-                    let before = seen.holders.iter().any(|holder| holder.token < version);
-                    return Ok((seen.holders.len() as u64 + seen.more_holders, before || seen.more_holders > 0));
+                    // Where there are more than are listed, one of them surely was.
+                    let before = seen.more_holders > 0 || seen.holders.iter().any(|holder| holder.token < version);
+                    // Who leaves asks for the lock before he gives his share back: he is seen as the one or the other.
+                    let leaves = seen.waiters.iter().any(|waiter| waiter.mode == Mode::Lock);
+                    return Ok((seen.holders.len() as u64 + seen.more_holders, before || leaves));
                 }
                 Err(InspectError::Undecided) => tokio::time::sleep(PAUSE).await,
                 Err(InspectError::Busy) => return Err(LockError::Busy.into()),
@@ -169,18 +171,18 @@ impl Inside {
     /// Curator: `DistributedDoubleBarrier.leave`.
     pub async fn leave(self) -> Result<(), BarrierError> {
         let Inside { share, phase, round } = self;
-        let held = share.fence();
-        drop(share);
-        held.map_err(CountError::from)?;
+        share.fence().map_err(CountError::from)?;
         if planted!(LeaveAlone) {
             return Ok(());
         }
         // The lock is free when all are out, dead ones too. Whoever gets it first tells the others: they do not wait for it in
         // turn, behind those who enter the next round.
+        let lock = phase.service().lock(phase.name()).start();
+        drop(share);
         tokio::select! {
             biased;
             over = phase.until(|phase| phase != round) => over.map(drop)?,
-            lock = phase.service().lock(phase.name()).into_future() => {
+            lock = lock => {
                 let _all_out = lock?;
                 let seen = phase.get()?;
                 if seen.count == round {
