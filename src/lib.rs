@@ -47,6 +47,8 @@ pub mod membership;
 #[doc(hidden)]
 pub mod protocol;
 #[cfg(feature = "tokio")]
+mod recipes;
+#[cfg(feature = "tokio")]
 mod runtime;
 #[cfg(feature = "tokio")]
 mod service;
@@ -63,6 +65,7 @@ pub use protocol::{
 #[cfg(feature = "tokio")]
 #[cfg_attr(docsrs, doc(cfg(feature = "tokio")))]
 pub use {
+    recipes::*,
     runtime::{QueryError, query_status, telemetry},
     service::*,
 };

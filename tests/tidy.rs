@@ -4,12 +4,13 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 /// The rooms, and what each may not name: everything that is not below it.
-const ROOMS: [(&str, &[&str]); 5] = [
-    ("protocol", &["membership", "wire", "runtime", "service"]),
-    ("membership", &["wire", "runtime", "service"]),
-    ("wire", &["membership", "runtime", "service"]),
-    ("runtime", &["service"]),
-    ("service", &[]),
+const ROOMS: [(&str, &[&str]); 6] = [
+    ("protocol", &["membership", "wire", "runtime", "service", "recipes"]),
+    ("membership", &["wire", "runtime", "service", "recipes"]),
+    ("wire", &["membership", "runtime", "service", "recipes"]),
+    ("runtime", &["service", "recipes"]),
+    ("service", &["recipes"]),
+    ("recipes", &[]),
 ];
 
 /// The rooms without sockets, clocks and threads.

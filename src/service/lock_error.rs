@@ -17,7 +17,7 @@ pub struct InvalidLease {
 }
 
 impl InvalidLease {
-    pub(super) fn check(given: Duration) -> Result<Duration, InvalidLease> {
+    pub(crate) fn check(given: Duration) -> Result<Duration, InvalidLease> {
         if given.is_zero() || given > LONGEST { Err(InvalidLease { given }) } else { Ok(given) }
     }
 }

@@ -34,4 +34,4 @@ pub use request::{Grant, Locking, TryLocking};
 pub use suspend_guard::SuspendGuard;
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -6,7 +6,7 @@
 mod awaits;
 mod geode;
 mod network;
-mod rejoin;
+pub(crate) mod rejoin;
 mod standing;
 #[cfg(elderlock_shuttle)]
 mod threads;
@@ -43,7 +43,7 @@ fn left_over(member: &Member) -> (usize, usize, usize) {
 const NOTHING: (usize, usize, usize) = (0, 0, 0);
 
 /// Waits for a condition, without taking all of the thread: leases must go on.
-async fn come(mut condition: impl FnMut() -> bool) {
+pub(crate) async fn come(mut condition: impl FnMut() -> bool) {
     let wait = async {
         while !condition() {
             tokio::time::sleep(MS).await;
@@ -53,7 +53,7 @@ async fn come(mut condition: impl FnMut() -> bool) {
 }
 
 /// Whether the member is in a view of so many, none of them a ghost, with a running lease.
-fn sees(member: &Member, members: usize) -> bool {
+pub(crate) fn sees(member: &Member, members: usize) -> bool {
     let status = member.status();
     status.leased && status.view.is_some_and(|view| view.living().count() == members && view.members.len() == members)
 }

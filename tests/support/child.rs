@@ -6,7 +6,7 @@
 
 use super::status;
 use super::wait::now;
-use elderlock::{Guard, Member, MemberEvent, Timing};
+use elderlock::{Guard, LatchEvent, LatchEvents, LeaderLatch, Member, MemberEvent, Term, Timing};
 use std::collections::HashMap;
 use std::io::{BufRead, Write};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -49,6 +49,7 @@ pub(crate) fn serve() {
 struct State {
     members: Mutex<HashMap<u64, Member>>,
     guards: Mutex<HashMap<u64, Arc<Kept>>>,
+    latches: Mutex<HashMap<u64, LeaderLatch>>,
 }
 
 /// `None` once it was released.
@@ -125,7 +126,48 @@ async fn act(state: &State, seq: u64, index: u64, verb: &str, words: &[&str]) ->
             let guard = kept.lock().unwrap().take().ok_or("released before")?;
             guard.release().await.map(|()| String::new()).map_err(|error| format!("{error:?}"))
         }
+        "latch" => {
+            let service = member.lock_service(words[0]).await.map_err(|error| error.to_string())?;
+            let latch = LeaderLatch::new(&service, words[1], words[2]).map_err(|error| error.to_string())?;
+            tokio::spawn(tell_terms(index, seq, latch.events()));
+            latch.start().map_err(|error| error.to_string())?;
+            state.latches.lock().unwrap().insert(seq, latch);
+            Ok(seq.to_string())
+        }
+        "close" => {
+            let key: u64 = words[0].parse().map_err(|_| "no number")?;
+            let latch = state.latches.lock().unwrap().remove(&key).ok_or("no such latch")?;
+            latch.close().await.map(|()| String::new()).map_err(|error| format!("{error:?}"))
+        }
         _ => Err(format!("unknown verb {verb}")),
+    }
+}
+
+/// Tells the terms of a latch: the number of the latch, the token, and an instant.
+async fn tell_terms(index: u64, seq: u64, mut events: LatchEvents) {
+    while let Some(event) = events.next().await {
+        match event {
+            LatchEvent::IsLeader(term) => {
+                say(format!("@ ! {index} leads {seq} {} {}", term.token(), now()));
+                tokio::spawn(watch_term(index, seq, term));
+            }
+            LatchEvent::NotLeader { token, .. } => say(format!("@ ! {index} not-leader {seq} {token} {}", now())),
+            other => say(format!("@ ! {index} {other:?}")),
+        }
+    }
+}
+
+/// Notes when a term was last believed in, and tells it when that is over.
+async fn watch_term(index: u64, seq: u64, term: Term) {
+    let mut ticks = tokio::time::interval(Duration::from_millis(1));
+    let mut believed = 0;
+    loop {
+        ticks.tick().await;
+        let at = now();
+        if term.fence().is_err() {
+            return say(format!("@ ! {index} term-over {seq} {} {believed}", term.token()));
+        }
+        believed = at;
     }
 }
 

@@ -3,6 +3,7 @@
 
 pub(crate) mod child;
 pub(crate) mod cluster;
+pub(crate) mod local;
 pub(crate) mod network;
 pub(crate) mod ports;
 pub(crate) mod process;

@@ -33,7 +33,7 @@ struct Parcel {
 }
 
 #[derive(Default)]
-pub(super) struct Lan {
+pub(crate) struct Lan {
     engines: Mutex<BTreeMap<SocketAddr, Weak<Engine>>>,
     /// Each of them reaches nobody.
     cut: Mutex<BTreeSet<SocketAddr>>,
@@ -73,12 +73,12 @@ impl Lan {
         }
     }
 
-    pub(super) fn start(self: &Arc<Self>, number: u16) -> Member {
+    pub(crate) fn start(self: &Arc<Self>, number: u16) -> Member {
         self.start_with(number, timing())
     }
 
     /// Member number `number`, not joined yet; number 1 founds alone, the others seek it.
-    pub(super) fn start_with(self: &Arc<Self>, number: u16, timing: Timing) -> Member {
+    pub(crate) fn start_with(self: &Arc<Self>, number: u16, timing: Timing) -> Member {
         let addr = |number| SocketAddr::from(([10, 0, 0, 1], number));
         let me = MemberInfo { process: draw_process().unwrap(), addr: addr(number), host: None };
         let (sender, mut parcels) = mpsc::unbounded_channel();
@@ -97,11 +97,11 @@ impl Lan {
         member
     }
 
-    pub(super) fn cut(&self, member: &Member) {
+    pub(crate) fn cut(&self, member: &Member) {
         self.cut.lock().unwrap().insert(member.addr());
     }
 
-    pub(super) fn heal(&self) {
+    pub(crate) fn heal(&self) {
         self.cut.lock().unwrap().clear();
     }
 }

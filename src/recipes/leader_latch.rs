@@ -1,0 +1,647 @@
+//! `LeaderLatch`: stands for the lead, and goes on standing for it, until it is closed.
+//!
+//! ```text
+//! Latent ->[start] Started ->[close, drop; the member leaves, the service is destroyed here] Closed
+//!
+//!          +--------------- the term is lost: the lead is given back, and asked for again --------------+
+//!          v                                                                                            |
+//! Started: waits in line ->[granted] leads (IsLeader) ->[lease or member lease over, expelled] (NotLeader)
+//! ```
+//! All of it is one value behind a watch channel. What is to be told is put into the log in the same step as what changed, so
+//! no reader sees one without the other; and a lead is given back after that step, so nobody leads before it is told here.
+
+use super::leadership::{Candidacy, Hopeless, Participant, Participants, Tenure, Term, TermEnd};
+use crate::protocol::{InvalidName, Token};
+use crate::service::{InspectError, InvalidLease, LockService, Locking};
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+/// Events kept for a slow reader. A term has two; whoever is 32 terms behind wants to know how things stand now.
+const LOG: usize = 64;
+
+/// A leader latch: of all latches of one name, in whatever members, one leads, and the others wait in line for it.
+///
+/// [`start`](LeaderLatch::start) it, and it stands for the lead until it is closed or dropped: when a term is lost, because
+/// the member was cut off, suspended or expelled, or because its [lease](LeaderLatch::lease) ended, it takes a new place at
+/// the end of the line by itself. Latches lead in the order in which they were started.
+///
+/// [`term`](LeaderLatch::term) says whether it leads at this instant, by the clock and not by what was heard last: it is
+/// `None` before any other latch can lead. Each term has a [token](Term::fence) for the resources that the leader writes.
+///
+/// | the member is | the latch |
+/// |---|---|
+/// | connected | leads, or waits in line |
+/// | suspended (no elder with a quorum within its lease) | leads no more, whatever the others do; waits |
+/// | connected again | waits: at its old place, or, if it led, at the end of the line |
+/// | lost (expelled) | leads no more; asks again as soon as the member is back |
+/// | gone (left) | is closed |
+///
+/// A latch that leads holds a lock of its service until it is closed: a [suspension](LockService::suspend) of the service waits
+/// for that, and requests of the same member without an [owner](crate::LockBuilder::owner) pass it. So give latches a service of
+/// their own.
+///
+/// Curator: `LeaderLatch`. There a latch that is suspended may go on leading under a lenient error policy; here never.
+pub struct LeaderLatch {
+    candidacy: Arc<Candidacy>,
+    state: Arc<watch::Sender<State>>,
+    /// Of the task that stands for the lead, once it was started.
+    task: Mutex<Option<JoinHandle<()>>>,
+}
+
+/// Where a latch stands.
+///
+/// Curator: `LeaderLatch.State`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum LatchState {
+    /// Not started: it does not stand for the lead.
+    Latent,
+    /// It leads or waits in line.
+    Started,
+    /// For good.
+    Closed,
+}
+
+/// What the readers of a latch's events hear when it is closed.
+///
+/// Curator: `LeaderLatch.CloseMode`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
+pub enum CloseMode {
+    /// Nothing but the end of the stream.
+    #[default]
+    Silent,
+    /// [`LatchEvent::NotLeader`] first, if it leads.
+    NotifyLeader,
+}
+
+/// What happens to a latch, from [`LeaderLatch::events`].
+///
+/// Curator: `LeaderLatchListener`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum LatchEvent {
+    /// It leads.
+    IsLeader(Term),
+    /// It leads no more.
+    NotLeader {
+        /// The token of the term that is over.
+        token: Token,
+        /// Why.
+        end: TermEnd,
+    },
+    /// The reader was too slow: so many events are gone, and here is what they led to. Events that happen from now on
+    /// follow.
+    Missed {
+        /// How many.
+        count: u64,
+        /// The term, if it leads now.
+        leads: Option<Term>,
+    },
+}
+
+#[derive(Default)]
+struct State {
+    phase: Phase,
+    tenure: Option<Tenure>,
+    /// The latest events.
+    log: VecDeque<LatchEvent>,
+    /// How many there were in all.
+    told: u64,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Default)]
+enum Phase {
+    #[default]
+    Latent,
+    Started,
+    Closed(Why),
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Why {
+    Closed,
+    Hopeless(Hopeless),
+    /// The task was dropped by its runtime.
+    Stopped,
+}
+
+impl State {
+    fn tell(&mut self, event: LatchEvent) {
+        if self.log.len() == LOG {
+            self.log.pop_front();
+        }
+        self.log.push_back(event);
+        self.told += 1;
+    }
+
+    /// The latest term. Whether it goes on is asked when the state is borrowed no more: the answer may wake others.
+    fn term(&self) -> Option<Term> {
+        self.tenure.as_ref().map(|tenure| tenure.term().clone())
+    }
+
+    /// Ends the term, for whoever has it and for those who read of it. The lead is given back when what this returns is
+    /// dropped; not while the state is borrowed, for the same reason.
+    fn depose(&mut self, mode: CloseMode) -> Option<Tenure> {
+        let tenure = self.tenure.take()?;
+        let (token, end) = (tenure.term().token(), tenure.term().resign());
+        if mode == CloseMode::NotifyLeader {
+            self.tell(LatchEvent::NotLeader { token, end });
+        }
+        Some(tenure)
+    }
+}
+
+/// The term, if it goes on at this instant.
+fn term(state: &watch::Sender<State>) -> Option<Term> {
+    let term = state.borrow().term();
+    term.filter(|term| term.fence().is_ok())
+}
+
+/// Closes a latch, if it is started; says where it stood.
+fn close(state: &watch::Sender<State>, why: Why, mode: CloseMode) -> Phase {
+    // If the term is lost it is not given up.
+    let _ = term(state);
+    let (mut before, mut deposed) = (Phase::Latent, None);
+    state.send_modify(|state| {
+        before = state.phase;
+        if before == Phase::Started {
+            state.phase = Phase::Closed(why);
+            deposed = state.depose(mode);
+        }
+    });
+    drop(deposed);
+    before
+}
+
+/// What the task that stands for the lead owns. However the task ends, the latch is closed.
+struct Running(Arc<watch::Sender<State>>);
+
+impl Running {
+    async fn stand(self, candidacy: Arc<Candidacy>, mut place: Locking) {
+        loop {
+            match candidacy.win(place).await {
+                Ok(tenure) => self.lead(tenure).await,
+                Err(hopeless) => {
+                    close(&self.0, Why::Hopeless(hopeless), CloseMode::NotifyLeader);
+                    return;
+                }
+            }
+            if self.0.borrow().phase != Phase::Started {
+                return;
+            }
+            place = candidacy.queue();
+        }
+    }
+
+    /// From the beginning of a term to its end.
+    async fn lead(&self, tenure: Tenure) {
+        let term = tenure.term().clone();
+        let mut tenure = Some(tenure);
+        self.0.send_modify(|state| {
+            if state.phase == Phase::Started {
+                state.tenure = tenure.take();
+                state.tell(LatchEvent::IsLeader(term.clone()));
+            }
+        });
+        // Not taken: closed meanwhile.
+        drop(tenure);
+        term.ended().await;
+        let mut deposed = None;
+        self.0.send_modify(|state| deposed = state.depose(CloseMode::NotifyLeader));
+        drop(deposed);
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        close(&self.0, Why::Stopped, CloseMode::NotifyLeader);
+    }
+}
+
+impl LeaderLatch {
+    /// A latch of `name`, which is 1 to 4096 bytes of any value: the same for all that stand for the same lead. Others see
+    /// it as `id`, up to 4096 bytes. It does nothing until it is [started](LeaderLatch::start).
+    ///
+    /// # Errors
+    /// [`InvalidName`]: the name is empty, or one of both is too long.
+    ///
+    /// Curator: `LeaderLatch(client, latchPath, id)`.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use elderlock::{LeaderLatch, Member};
+    /// let member = Member::local().await?;
+    /// let jobs = member.lock_service("jobs").await?;
+    /// let latch = LeaderLatch::new(&jobs, "cron", "node-1")?;
+    /// latch.start()?;
+    /// let term = latch.await_leadership().await?;
+    /// println!("{} leads with token {}", latch.id(), term.fence()?);
+    /// latch.close().await?;
+    /// assert!(!latch.has_leadership());
+    /// # Ok(()) }
+    /// ```
+    pub fn new(service: &LockService, name: impl AsRef<[u8]>, id: impl AsRef<[u8]>) -> Result<Self, InvalidName> {
+        let candidacy = Arc::new(Candidacy::new(service, name.as_ref(), id.as_ref())?);
+        Ok(LeaderLatch { candidacy, state: Arc::new(watch::Sender::default()), task: Mutex::default() })
+    }
+
+    /// Lets each of its terms last at most so long; then the next in line leads, and this latch waits at the end of the
+    /// line. More than zero, at most ten years; anything else is an error of [`start`](LeaderLatch::start). After that this
+    /// has no effect. Without it a term lasts until it is given up or lost.
+    ///
+    /// Curator: none; there a leader whose work hangs leads for ever.
+    pub fn lease(mut self, lease: Duration) -> Self {
+        if let Some(candidacy) = Arc::get_mut(&mut self.candidacy) {
+            candidacy.lease = Some(lease);
+        }
+        self
+    }
+
+    /// Stands for the lead from now on: takes a place in line and returns. It is a task of the tokio runtime that this is
+    /// called in, which must outlive the latch: when that ends, the latch is closed.
+    ///
+    /// # Errors
+    /// [`StartError`]; nothing is changed.
+    ///
+    /// Curator: `LeaderLatch.start`.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use elderlock::{LeaderLatch, Member, StartError};
+    /// let member = Member::local().await?;
+    /// let latch = LeaderLatch::new(&member.lock_service("jobs").await?, "cron", "node-1")?;
+    /// latch.start()?;
+    /// assert_eq!(latch.start(), Err(StartError::AlreadyStarted));
+    /// # Ok(()) }
+    /// ```
+    pub fn start(&self) -> Result<(), StartError> {
+        let runtime = tokio::runtime::Handle::try_current().map_err(|_| StartError::NoRuntime)?;
+        self.candidacy.check()?;
+        let mut starts = false;
+        self.state.send_modify(|state| {
+            starts = state.phase == Phase::Latent;
+            if starts {
+                state.phase = Phase::Started;
+            }
+        });
+        if !starts {
+            return Err(StartError::AlreadyStarted);
+        }
+        let (running, candidacy) = (Running(self.state.clone()), self.candidacy.clone());
+        // Asked here and not in the task: latches that are started in turn lead in turn.
+        let place = candidacy.queue();
+        *self.task.lock().unwrap_or_else(PoisonError::into_inner) =
+            Some(runtime.spawn(running.stand(candidacy, place)));
+        Ok(())
+    }
+
+    /// Whether it leads at this instant: [`term`](LeaderLatch::term) is there.
+    ///
+    /// Curator: `LeaderLatch.hasLeadership`, which may say so for a moment after another one leads.
+    pub fn has_leadership(&self) -> bool {
+        self.term().is_some()
+    }
+
+    /// The term, if it leads at this instant by its clock. Cheap: no message.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use elderlock::{LeaderLatch, Member};
+    /// let member = Member::local().await?;
+    /// let latch = LeaderLatch::new(&member.lock_service("jobs").await?, "cron", "node-1")?;
+    /// assert!(latch.term().is_none());
+    /// latch.start()?;
+    /// latch.await_leadership().await?;
+    /// assert!(latch.term().is_some());
+    /// # Ok(()) }
+    /// ```
+    pub fn term(&self) -> Option<Term> {
+        term(&self.state)
+    }
+
+    /// Waits until it leads, and gives the term.
+    ///
+    /// # Errors
+    /// [`AwaitLeadershipError`]; nothing is changed.
+    ///
+    /// # Cancel safety
+    /// Dropping the future changes nothing: the latch keeps its place in line.
+    ///
+    /// Curator: `LeaderLatch.await`.
+    pub async fn await_leadership(&self) -> Result<Term, AwaitLeadershipError> {
+        let mut state = self.state.subscribe();
+        loop {
+            let (phase, term) = {
+                let state = state.borrow_and_update();
+                (state.phase, state.term())
+            };
+            match (phase, term) {
+                (Phase::Latent, _) => return Err(AwaitLeadershipError::NotStarted),
+                (Phase::Closed(why), _) => return Err(why.into()),
+                (Phase::Started, Some(term)) if term.fence().is_ok() => return Ok(term),
+                (Phase::Started, _) => {}
+            }
+            // The sender is this latch's.
+            let _ = state.changed().await;
+        }
+    }
+
+    /// As [`await_leadership`](LeaderLatch::await_leadership), for at most `limit`.
+    ///
+    /// # Errors
+    /// [`AwaitLeadershipError::TimedOut`] after the limit, others as of `await_leadership`. Nothing is changed: the latch
+    /// keeps its place in line.
+    ///
+    /// # Cancel safety
+    /// As of `await_leadership`.
+    ///
+    /// Curator: `LeaderLatch.await(timeout, unit)`.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use std::time::Duration;
+    /// use elderlock::{AwaitLeadershipError, LeaderLatch, Member};
+    /// let member = Member::local().await?;
+    /// let jobs = member.lock_service("jobs").await?;
+    /// let (one, two) = (LeaderLatch::new(&jobs, "cron", "node-1")?, LeaderLatch::new(&jobs, "cron", "node-2")?);
+    /// one.start()?;
+    /// two.start()?;
+    /// one.await_leadership_for(Duration::from_secs(2)).await?;
+    /// let error = two.await_leadership_for(Duration::from_millis(5)).await.unwrap_err();
+    /// assert_eq!(error, AwaitLeadershipError::TimedOut);
+    /// # Ok(()) }
+    /// ```
+    pub async fn await_leadership_for(&self, limit: Duration) -> Result<Term, AwaitLeadershipError> {
+        match tokio::time::timeout(limit, self.await_leadership()).await {
+            Ok(result) => result,
+            Err(_) => Err(AwaitLeadershipError::TimedOut),
+        }
+    }
+
+    /// What happens to it from now on, each change once and in order. Subscribe first and take [`term`](LeaderLatch::term)
+    /// then, to know where the events start from.
+    ///
+    /// Curator: `LeaderLatch.addListener`.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use elderlock::{CloseMode, LatchEvent, LeaderLatch, Member};
+    /// let member = Member::local().await?;
+    /// let latch = LeaderLatch::new(&member.lock_service("jobs").await?, "cron", "node-1")?;
+    /// let mut events = latch.events();
+    /// latch.start()?;
+    /// let Some(LatchEvent::IsLeader(term)) = events.next().await else { panic!() };
+    /// latch.close_with(CloseMode::NotifyLeader).await?;
+    /// let Some(LatchEvent::NotLeader { token, .. }) = events.next().await else { panic!() };
+    /// assert_eq!(token, term.token());
+    /// assert_eq!(events.next().await, None);
+    /// # Ok(()) }
+    /// ```
+    pub fn events(&self) -> LatchEvents {
+        let state = self.state.subscribe();
+        let next = state.borrow().told;
+        LatchEvents { state, next }
+    }
+
+    /// Asks the grantor who leads and who waits to; also before the start and after the end of this latch. Costs one round
+    /// trip.
+    ///
+    /// # Errors
+    /// [`InspectError`]; nothing is changed.
+    ///
+    /// # Cancel safety
+    /// Dropping the future changes nothing.
+    ///
+    /// Curator: `LeaderLatch.getParticipants`.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use elderlock::{LeaderLatch, Member};
+    /// let member = Member::local().await?;
+    /// let jobs = member.lock_service("jobs").await?;
+    /// let (one, two) = (LeaderLatch::new(&jobs, "cron", "node-1")?, LeaderLatch::new(&jobs, "cron", "node-2")?);
+    /// one.start()?;
+    /// two.start()?;
+    /// let ids: Vec<String> = two.participants().await?.first.into_iter().map(|one| one.id).collect();
+    /// assert_eq!(ids, ["node-1", "node-2"]);
+    /// assert_eq!(two.leader().await?.unwrap().id, "node-1");
+    /// # Ok(()) }
+    /// ```
+    pub async fn participants(&self) -> Result<Participants, InspectError> {
+        self.candidacy.participants().await
+    }
+
+    /// Asks the grantor who leads, as [`participants`](LeaderLatch::participants). `None`: nobody, at that moment.
+    ///
+    /// # Errors
+    /// [`InspectError`]; nothing is changed.
+    ///
+    /// # Cancel safety
+    /// Dropping the future changes nothing.
+    ///
+    /// Curator: `LeaderLatch.getLeader`, which makes up a participant without an id if there is none.
+    pub async fn leader(&self) -> Result<Option<Participant>, InspectError> {
+        Ok(self.participants().await?.leader().cloned())
+    }
+
+    /// Stands no longer for the lead, and gives it up if it leads; returns when its place in line is given up as well.
+    /// Readers of its events hear nothing but the end.
+    ///
+    /// # Errors
+    /// [`CloseError`]; nothing is changed.
+    ///
+    /// # Cancel safety
+    /// Once polled, dropping the future does not stop the closing. Dropping the latch closes it too.
+    ///
+    /// Curator: `LeaderLatch.close`.
+    pub async fn close(&self) -> Result<(), CloseError> {
+        self.close_with(CloseMode::Silent).await
+    }
+
+    /// As [`close`](LeaderLatch::close), and says what the readers of its events hear. With
+    /// [`CloseMode::NotifyLeader`] [`LatchEvent::NotLeader`] is there to be read before the lead is given back.
+    ///
+    /// # Errors
+    /// [`CloseError`]; nothing is changed.
+    ///
+    /// # Cancel safety
+    /// As of `close`.
+    ///
+    /// Curator: `LeaderLatch.close(closeMode)`, which gives back first and tells then.
+    pub async fn close_with(&self, mode: CloseMode) -> Result<(), CloseError> {
+        match close(&self.state, Why::Closed, mode) {
+            Phase::Started => {}
+            Phase::Latent => return Err(CloseError::NotStarted),
+            Phase::Closed(_) => return Err(CloseError::AlreadyClosed),
+        }
+        if let Some(task) = self.take_task() {
+            task.abort();
+            // Aborted: that is no news.
+            let _ = task.await;
+        }
+        Ok(())
+    }
+
+    /// Where it stands.
+    ///
+    /// Curator: `LeaderLatch.getState`.
+    pub fn state(&self) -> LatchState {
+        match self.state.borrow().phase {
+            Phase::Latent => LatchState::Latent,
+            Phase::Started => LatchState::Started,
+            Phase::Closed(_) => LatchState::Closed,
+        }
+    }
+
+    /// What others see it as.
+    ///
+    /// Curator: `LeaderLatch.getId`.
+    pub fn id(&self) -> String {
+        self.candidacy.id()
+    }
+
+    fn take_task(&self) -> Option<JoinHandle<()>> {
+        self.task.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}
+
+impl Drop for LeaderLatch {
+    fn drop(&mut self) {
+        close(&self.state, Why::Closed, CloseMode::Silent);
+        if let Some(task) = self.take_task() {
+            task.abort();
+        }
+    }
+}
+
+impl std::fmt::Debug for LeaderLatch {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("LeaderLatch")
+            .field("name", &self.candidacy.name().escape_ascii().to_string())
+            .field("id", &self.id())
+            .field("state", &self.state())
+            .field("term", &self.term())
+            .finish_non_exhaustive()
+    }
+}
+
+/// The events of a latch, in order, from [`LeaderLatch::events`].
+///
+/// The latch keeps the latest 64 for a slow reader; whoever falls further behind gets [`LatchEvent::Missed`]. Holding this
+/// keeps neither the latch nor its lead.
+pub struct LatchEvents {
+    state: watch::Receiver<State>,
+    /// The number of the event that comes next.
+    next: u64,
+}
+
+impl LatchEvents {
+    /// The next event; `None` once the latch is closed and everything was read.
+    ///
+    /// # Cancel safety
+    /// Dropping the future loses no event.
+    pub async fn next(&mut self) -> Option<LatchEvent> {
+        loop {
+            {
+                let state = self.state.borrow_and_update();
+                let first = state.told - state.log.len() as u64;
+                if self.next < first {
+                    let count = state.told - self.next;
+                    self.next = state.told;
+                    return Some(LatchEvent::Missed { count, leads: state.term() });
+                }
+                if let Some(event) = state.log.get((self.next - first) as usize) {
+                    self.next += 1;
+                    return Some(event.clone());
+                }
+                if let Phase::Closed(_) = state.phase {
+                    return None;
+                }
+            }
+            // The latch is gone, without ever having been started.
+            self.state.changed().await.ok()?;
+        }
+    }
+}
+
+impl std::fmt::Debug for LatchEvents {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("LatchEvents").field("next", &self.next).finish_non_exhaustive()
+    }
+}
+
+/// Why [`LeaderLatch::start`] did nothing.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StartError {
+    /// It was started before, and may be closed by now: make a new one.
+    #[error("a latch cannot be started more than once")]
+    AlreadyStarted,
+    /// Its [lease](LeaderLatch::lease) is out of range. Make a new one.
+    #[error(transparent)]
+    InvalidLease(#[from] InvalidLease),
+    /// Called outside of a tokio runtime.
+    #[error("a latch is started within a tokio runtime")]
+    NoRuntime,
+}
+
+/// Why [`LeaderLatch::close`] did nothing.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CloseError {
+    /// It has not been started.
+    #[error("the latch has not been started")]
+    NotStarted,
+    /// It is closed already: by the application, because the member has left, or because the service was destroyed here.
+    #[error("the latch is closed already")]
+    AlreadyClosed,
+}
+
+/// Why [`LeaderLatch::await_leadership`] gives no term. The latch is as before.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum AwaitLeadershipError {
+    /// It did not lead within the limit. It goes on waiting in line.
+    #[error("it did not lead within the limit")]
+    TimedOut,
+    /// It has not been started.
+    #[error("the latch has not been started")]
+    NotStarted,
+    /// It was closed.
+    #[error("the latch is closed")]
+    Closed,
+    /// It is closed because its service was destroyed at this member. Get a new handle from the member, and make a new one.
+    #[error("the service was destroyed at this member")]
+    Destroyed,
+    /// It is closed because the member has left. This will not change: join as a new member.
+    #[error("the member has left")]
+    Left,
+    /// It is closed because the runtime that it was started in has ended.
+    #[error("the runtime of the latch has ended")]
+    Stopped,
+}
+
+impl AwaitLeadershipError {
+    /// Whether the limit was reached.
+    pub fn is_timeout(&self) -> bool {
+        matches!(self, AwaitLeadershipError::TimedOut)
+    }
+}
+
+impl From<Why> for AwaitLeadershipError {
+    fn from(why: Why) -> Self {
+        match why {
+            Why::Closed => AwaitLeadershipError::Closed,
+            Why::Hopeless(Hopeless::Destroyed) => AwaitLeadershipError::Destroyed,
+            Why::Hopeless(Hopeless::Left) => AwaitLeadershipError::Left,
+            Why::Stopped => AwaitLeadershipError::Stopped,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,156 @@
+//! What needs members that can be cut off, and a log that can be filled: the rest is tested over sockets, in
+//! `tests/leaders.rs`.
+
+use super::super::{LeaderSelector, SelectorError};
+use super::*;
+use crate::protocol::{LostReason, Timing};
+use crate::service::Member;
+use crate::service::tests::rejoin::Lan;
+use crate::service::tests::{come, sees};
+
+const HANG: Duration = Duration::from_secs(60);
+
+async fn soon<F: Future>(what: F) -> F::Output {
+    tokio::time::timeout(HANG, what).await.expect("it never came")
+}
+
+async fn three() -> (Arc<Lan>, [Member; 3]) {
+    let lan = Arc::new(Lan::default());
+    // Leases long enough for a machine that has other things to do.
+    let members = [1, 2, 3].map(|number| lan.start_with(number, Timing::fast()));
+    come(|| members.iter().all(|member| sees(member, 3))).await;
+    (lan, members)
+}
+
+/// A latch at each member, in line in this order.
+async fn line(members: [&Member; 3]) -> [LeaderLatch; 3] {
+    let mut latches = Vec::new();
+    for member in members {
+        let service = member.lock_service("latches").await.unwrap();
+        let latch = LeaderLatch::new(&service, "leader", format!("at {}", member.addr())).unwrap();
+        latch.start().unwrap();
+        let wait = async {
+            while !latch.participants().await.is_ok_and(|seen| seen.first.len() > latches.len()) {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        soon(wait).await;
+        latches.push(latch);
+    }
+    latches.try_into().unwrap()
+}
+
+fn is_lost(end: TermEnd, reason: LostReason) -> bool {
+    matches!(end, TermEnd::Lost(lost) if lost.reason == reason)
+}
+
+/// Curator: `LeaderLatch.handleStateChange`, SUSPENDED and LOST: no longer the leader; RECONNECTED: `reset`, which asks anew.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_leader_that_is_cut_off_leads_no_more_when_another_one_leads_and_waits_again_when_it_is_back() {
+    let (lan, [elder, second, other]) = three().await;
+    let [first, next, last] = line([&other, &second, &elder]).await;
+    let mut events = first.events();
+    let before = soon(first.await_leadership()).await.unwrap();
+
+    lan.cut(&other);
+    let after = soon(next.await_leadership()).await.unwrap();
+    assert!(is_lost(before.fence().unwrap_err(), LostReason::Suspended));
+    assert!(!first.has_leadership());
+    assert!(after.token() > before.token());
+    let told = soon(async {
+        loop {
+            if let Some(LatchEvent::NotLeader { token, end }) = events.next().await {
+                return (token, end);
+            }
+        }
+    });
+    let (token, end) = told.await;
+    assert!(token == before.token() && is_lost(end, LostReason::Suspended));
+    assert_eq!(first.state(), LatchState::Started);
+
+    lan.heal();
+    come(|| sees(&other, 3)).await;
+    soon(next.close()).await.unwrap();
+    soon(last.await_leadership()).await.unwrap();
+    soon(last.close()).await.unwrap();
+    let again = soon(first.await_leadership()).await.unwrap();
+    assert!(again.token() > after.token());
+    assert_eq!(soon(events.next()).await, Some(LatchEvent::IsLeader(again)));
+    assert!(is_lost(before.fence().unwrap_err(), LostReason::Suspended), "a term that is over stays so");
+}
+
+/// Curator: `LeaderLatch.handleStateChange`, SUSPENDED under the standard error policy: nobody leads while nobody knows. There
+/// it may lead again under its old node; here whoever waited leads next.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nobody_leads_while_all_are_suspended_and_then_whoever_is_next_in_line() {
+    let (lan, members) = three().await;
+    let [elder, second, other] = &members;
+    let latches = line([second, other, elder]).await;
+    let before = soon(latches[0].await_leadership()).await.unwrap();
+    members.iter().for_each(|member| lan.cut(member));
+    assert!(is_lost(soon(before.ended()).await, LostReason::Suspended));
+    assert!(latches.iter().all(|latch| !latch.has_leadership()));
+    lan.heal();
+    let mut tokens = vec![before.token()];
+    for at in [1, 2, 0] {
+        tokens.push(soon(latches[at].await_leadership()).await.unwrap().token());
+        soon(latches[at].close()).await.unwrap();
+    }
+    assert!(tokens.is_sorted_by(|one, next| one < next), "{tokens:?}");
+}
+
+/// Curator: `LeaderSelector`, whose listener is to throw a `CancelLeadershipException` by itself when the connection is lost.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn work_is_dropped_when_the_leader_is_cut_off_and_the_selector_can_run_again() {
+    let (lan, [_elder, second, other]) = three().await;
+    let selector = |service: &LockService| Arc::new(LeaderSelector::new(service, "leader", "one").unwrap());
+    let first = selector(&other.lock_service("latches").await.unwrap());
+    let next = selector(&second.lock_service("latches").await.unwrap());
+    let run = |selector: &Arc<LeaderSelector>| {
+        let selector = selector.clone();
+        tokio::spawn(async move { selector.run_once(async |_| std::future::pending::<()>().await).await })
+    };
+    let working = run(&first);
+    come(|| first.has_leadership()).await;
+    let (before, waiting) = (first.term().unwrap(), run(&next));
+    lan.cut(&other);
+    let Err(SelectorError::Ended(end)) = soon(working).await.unwrap() else { panic!("it never ends by itself") };
+    assert!(is_lost(end, LostReason::Suspended));
+    come(|| next.has_leadership()).await;
+    assert!(!first.has_leadership());
+    assert!(next.term().unwrap().token() > before.token());
+    lan.heal();
+    let again = run(&first);
+    assert!(next.interrupt());
+    soon(waiting).await.unwrap().unwrap_err();
+    come(|| first.has_leadership()).await;
+    again.abort();
+    come(|| !first.has_leadership()).await;
+}
+
+#[tokio::test]
+async fn a_slow_reader_hears_how_many_events_it_missed_and_whether_the_latch_leads() {
+    let member = Member::local().await.unwrap();
+    let service = member.lock_service("latches").await.unwrap();
+    let latch = LeaderLatch::new(&service, "leader", "one").unwrap();
+    let (mut slow, mut late) = (latch.events(), latch.events());
+    latch.start().unwrap();
+    let term = soon(latch.await_leadership()).await.unwrap();
+    let over = LatchEvent::NotLeader { token: term.token(), end: TermEnd::GivenUp };
+    // As many as are kept: none is missed.
+    latch.state.send_modify(|state| (1..LOG).for_each(|_| state.tell(over.clone())));
+    assert_eq!(soon(late.next()).await, Some(LatchEvent::IsLeader(term.clone())));
+    for _ in 1..LOG {
+        assert_eq!(soon(late.next()).await, Some(over.clone()));
+    }
+    // One more.
+    latch.state.send_modify(|state| state.tell(over.clone()));
+    let missed = LatchEvent::Missed { count: LOG as u64 + 1, leads: Some(term) };
+    assert_eq!(soon(slow.next()).await, Some(missed));
+    assert_eq!(soon(late.next()).await, Some(over));
+    latch.close_with(CloseMode::NotifyLeader).await.unwrap();
+    for events in [&mut slow, &mut late] {
+        assert!(matches!(soon(events.next()).await, Some(LatchEvent::NotLeader { .. })));
+        assert_eq!(soon(events.next()).await, None);
+    }
+}

@@ -1,0 +1,235 @@
+//! `LeaderSelector`: a future that runs while one leads.
+
+use super::leadership::{Candidacy, Hopeless, Participant, Participants, Term, TermEnd};
+use crate::protocol::InvalidName;
+use crate::service::{InspectError, InvalidLease, LockService};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+/// Runs work while it leads: of all selectors and [latches](super::LeaderLatch) of one name, in whatever members, one does.
+///
+/// [`run_once`](LeaderSelector::run_once) waits in line, runs the work for one term and gives the lead back;
+/// [`run`](LeaderSelector::run) does so again and again. The work is dropped the moment that the lead is lost or
+/// [interrupted](LeaderSelector::interrupt), and always before the lead is given back. It can be stopped only where it awaits:
+/// each side effect still wants the [token](Term::fence) of the term, and a resource that checks it.
+///
+/// There is nothing to start or to close: dropping the future that runs gives up the place in line, or the lead.
+///
+/// Curator: `LeaderSelector`, whose work runs in a thread and has to notice by itself that it is over.
+pub struct LeaderSelector {
+    candidacy: Candidacy,
+    /// The latest term; it knows by itself whether it goes on.
+    current: Mutex<Option<Term>>,
+}
+
+impl LeaderSelector {
+    /// A selector of `name`, which is 1 to 4096 bytes of any value: the same for all that stand for the same lead. Others
+    /// see it as `id`, up to 4096 bytes.
+    ///
+    /// # Errors
+    /// [`InvalidName`]: the name is empty, or one of both is too long.
+    ///
+    /// Curator: `LeaderSelector(client, leaderPath, listener)`.
+    pub fn new(service: &LockService, name: impl AsRef<[u8]>, id: impl AsRef<[u8]>) -> Result<Self, InvalidName> {
+        let candidacy = Candidacy::new(service, name.as_ref(), id.as_ref())?;
+        Ok(LeaderSelector { candidacy, current: Mutex::default() })
+    }
+
+    /// Lets each of its terms last at most so long; then the work is dropped and the next in line leads. More than zero, at
+    /// most ten years; anything else is an error of running. Without it a term lasts until the work is done or it is lost.
+    pub fn lease(mut self, lease: Duration) -> Self {
+        self.candidacy.lease = Some(lease);
+        self
+    }
+
+    /// Waits in line until it leads, runs `work` with the term, gives the lead back, and returns what came of the work.
+    ///
+    /// If the same selector runs more than once at a time, each waits in line for itself.
+    ///
+    /// # Errors
+    /// [`SelectorError::Ended`]: the term was over before the work was done, and the work was dropped where it stood.
+    /// Others: it never led. In every case nothing is held and nothing is queued.
+    ///
+    /// # Cancel safety
+    /// Dropped at any time: the work is dropped where it stands, then the place in line or the lead is given up.
+    ///
+    /// Curator: `LeaderSelector.start` without `autoRequeue`; calling it again is `requeue`.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use elderlock::{LeaderSelector, Member};
+    /// let member = Member::local().await?;
+    /// let selector = LeaderSelector::new(&member.lock_service("jobs").await?, "cron", "node-1")?;
+    /// let token = selector.run_once(|term| async move { term.fence() }).await??;
+    /// println!("led with token {token}");
+    /// assert!(!selector.has_leadership());
+    /// # Ok(()) }
+    /// ```
+    pub async fn run_once<W, F>(&self, work: W) -> Result<F::Output, SelectorError>
+    where
+        W: FnOnce(Term) -> F,
+        F: Future,
+    {
+        self.candidacy.check()?;
+        let tenure = self.candidacy.win(self.candidacy.queue()).await?;
+        let term = tenure.term().clone();
+        *self.current.lock().unwrap_or_else(PoisonError::into_inner) = Some(term.clone());
+        // Whatever ends this, the work is dropped before the tenure, which stands above it.
+        Ok(term.protect(work(term.clone())).await?)
+    }
+
+    /// Runs `work` each time that it leads, and waits in line again after that: the work was done, or the term was over
+    /// before. Returns only when it can never lead again.
+    ///
+    /// # Errors
+    /// What it returns is why: never [`SelectorError::Ended`]. Nothing is held and nothing is queued.
+    ///
+    /// # Cancel safety
+    /// As of [`run_once`](LeaderSelector::run_once).
+    ///
+    /// Curator: `LeaderSelector.autoRequeue` and `start`; dropping this is `close`.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use elderlock::{LeaderSelector, Member, SelectorError};
+    /// let member = Member::local().await?;
+    /// let selector = LeaderSelector::new(&member.lock_service("jobs").await?, "cron", "node-1")?;
+    /// let mut terms = 0;
+    /// let over = selector
+    ///     .run(|_term| {
+    ///         terms += 1;
+    ///         let (member, last) = (member.clone(), terms == 3);
+    ///         async move {
+    ///             if last {
+    ///                 member.leave().await.unwrap();
+    ///             }
+    ///         }
+    ///     })
+    ///     .await;
+    /// assert_eq!(over, SelectorError::Left);
+    /// # Ok(()) }
+    /// ```
+    pub async fn run<W, F>(&self, mut work: W) -> SelectorError
+    where
+        W: FnMut(Term) -> F,
+        F: Future<Output = ()>,
+    {
+        loop {
+            match self.run_once(&mut work).await {
+                Ok(()) | Err(SelectorError::Ended(_)) => {}
+                Err(error) => return error,
+            }
+            // One that is alone leads again at once: work without an await must not keep the thread for itself.
+            tokio::task::yield_now().await;
+        }
+    }
+
+    /// Ends the present term: the work is dropped at its next await, and the lead goes to the next in line. Says whether it
+    /// led.
+    ///
+    /// Curator: `LeaderSelector.interruptLeadership`.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use elderlock::{LeaderSelector, Member, SelectorError, TermEnd};
+    /// let member = Member::local().await?;
+    /// let selector = LeaderSelector::new(&member.lock_service("jobs").await?, "cron", "node-1")?;
+    /// assert!(!selector.interrupt());
+    /// let work = async |_term| {
+    ///     assert!(selector.interrupt());
+    ///     std::future::pending::<()>().await
+    /// };
+    /// assert_eq!(selector.run_once(work).await, Err(SelectorError::Ended(TermEnd::GivenUp)));
+    /// # Ok(()) }
+    /// ```
+    pub fn interrupt(&self) -> bool {
+        let Some(term) = self.term() else { return false };
+        let given_up = term.resign() == TermEnd::GivenUp;
+        term.tell();
+        given_up
+    }
+
+    /// Whether it leads at this instant.
+    ///
+    /// Curator: `LeaderSelector.hasLeadership`.
+    pub fn has_leadership(&self) -> bool {
+        self.term().is_some()
+    }
+
+    /// The term, if it leads at this instant by its clock. Cheap: no message.
+    pub fn term(&self) -> Option<Term> {
+        let current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+        current.as_ref().filter(|term| term.fence().is_ok()).cloned()
+    }
+
+    /// Asks the grantor who leads and who waits to. Costs one round trip.
+    ///
+    /// # Errors
+    /// [`InspectError`]; nothing is changed.
+    ///
+    /// # Cancel safety
+    /// Dropping the future changes nothing.
+    ///
+    /// Curator: `LeaderSelector.getParticipants`.
+    pub async fn participants(&self) -> Result<Participants, InspectError> {
+        self.candidacy.participants().await
+    }
+
+    /// Asks the grantor who leads. `None`: nobody, at that moment.
+    ///
+    /// # Errors
+    /// [`InspectError`]; nothing is changed.
+    ///
+    /// # Cancel safety
+    /// Dropping the future changes nothing.
+    ///
+    /// Curator: `LeaderSelector.getLeader`.
+    pub async fn leader(&self) -> Result<Option<Participant>, InspectError> {
+        Ok(self.participants().await?.leader().cloned())
+    }
+
+    /// What others see it as.
+    ///
+    /// Curator: `LeaderSelector.getId`.
+    pub fn id(&self) -> String {
+        self.candidacy.id()
+    }
+}
+
+impl std::fmt::Debug for LeaderSelector {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("LeaderSelector")
+            .field("name", &self.candidacy.name().escape_ascii().to_string())
+            .field("id", &self.id())
+            .field("term", &self.term())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Why a selector has no result of its work. In every case nothing is held and nothing is queued.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SelectorError {
+    /// Its [lease](LeaderSelector::lease) is out of range. Nothing was asked.
+    #[error(transparent)]
+    InvalidLease(#[from] InvalidLease),
+    /// The term was over before the work was done: the work was dropped where it stood. Run it again to stand for the lead
+    /// again.
+    #[error(transparent)]
+    Ended(#[from] TermEnd),
+    /// The service was destroyed at this member. Get a new handle from the member.
+    #[error("the service was destroyed at this member")]
+    Destroyed,
+    /// The member has left. This will not change: join as a new member.
+    #[error("the member has left")]
+    Left,
+}
+
+impl From<Hopeless> for SelectorError {
+    fn from(hopeless: Hopeless) -> Self {
+        match hopeless {
+            Hopeless::Destroyed => SelectorError::Destroyed,
+            Hopeless::Left => SelectorError::Left,
+        }
+    }
+}

@@ -1,0 +1,296 @@
+//! What a latch and a selector share: how a member stands for the lead, and what whoever leads has in hand.
+//!
+//! A leadership is a lock. Its queue is the list of participants, its holder leads, its token is the number of the term.
+
+use super::owner::draw_owner;
+use crate::protocol::{HolderInfo, InvalidName, LockName, LostReason, Metadata, ProcessId, Token};
+use crate::service::{Guard, InspectError, InvalidLease, LockError, LockService, Locking, LossWatch, Lost};
+use serde::Serialize;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+use tokio_util::sync::CancellationToken;
+
+/// How long to wait before asking again after a refusal that will not last; doubled each time, up to [`LONGEST_PAUSE`].
+const PAUSE: Duration = Duration::from_millis(10);
+/// A member that joins again takes about a second.
+const LONGEST_PAUSE: Duration = Duration::from_millis(500);
+
+/// One who stands for the lead of `name`.
+pub(super) struct Candidacy {
+    service: LockService,
+    name: LockName,
+    id: Metadata,
+    /// Its own: as the whole member it would pass a suspension whenever that member holds anything.
+    owner: u64,
+    pub(super) lease: Option<Duration>,
+}
+
+/// Why a candidacy can never be won any more.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Hopeless {
+    Destroyed,
+    Left,
+}
+
+impl Candidacy {
+    pub(super) fn new(service: &LockService, name: &[u8], id: &[u8]) -> Result<Self, InvalidName> {
+        let (name, id) = (LockName::new(name)?, Metadata::new(id)?);
+        Ok(Candidacy { service: service.clone(), name, id, owner: draw_owner(), lease: None })
+    }
+
+    pub(super) fn id(&self) -> String {
+        text(&self.id)
+    }
+
+    pub(super) fn name(&self) -> &[u8] {
+        self.name.as_bytes()
+    }
+
+    pub(super) fn check(&self) -> Result<(), InvalidLease> {
+        self.lease.map_or(Ok(()), |lease| InvalidLease::check(lease).map(drop))
+    }
+
+    /// Takes a place in line.
+    pub(super) fn queue(&self) -> Locking {
+        let mut wish = self.service.lock(self.name.as_bytes()).metadata(self.id.as_bytes()).owner(self.owner);
+        if let Some(lease) = self.lease {
+            wish = wish.lease(lease);
+        }
+        wish.start()
+    }
+
+    /// Waits at the place in line, and takes another one whenever it is lost, until it leads.
+    pub(super) async fn win(&self, mut place: Locking) -> Result<Tenure, Hopeless> {
+        let mut pause = PAUSE;
+        loop {
+            match place.await {
+                Ok(guard) => return Ok(Tenure::new(guard)),
+                Err(LockError::Left) => return Err(Hopeless::Left),
+                Err(LockError::Destroyed) => return Err(Hopeless::Destroyed),
+                // Expelled: the member joins again by itself. Busy: others of this member will have been served.
+                Err(_) => tokio::time::sleep(pause).await,
+            }
+            pause = LONGEST_PAUSE.min(pause * 2);
+            place = self.queue();
+        }
+    }
+
+    pub(super) async fn participants(&self) -> Result<Participants, InspectError> {
+        let seen = self.service.inspect(self.name.as_bytes()).await?;
+        let waiting = seen.waiters.into_iter().map(|waiter| Participant {
+            id: text(&waiter.metadata),
+            process: waiter.process,
+            token: None,
+        });
+        Ok(Participants {
+            first: seen.holder.map(Participant::from).into_iter().chain(waiting).collect(),
+            more: seen.more,
+        })
+    }
+}
+
+fn text(id: &Metadata) -> String {
+    String::from_utf8_lossy(id.as_bytes()).into_owned()
+}
+
+/// One of those who lead or wait to, from [`participants`](super::LeaderLatch::participants).
+///
+/// Curator: `Participant`.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[non_exhaustive]
+pub struct Participant {
+    /// What it calls itself; nobody checks that two do not call themselves the same. Bytes that are no text are replaced.
+    pub id: String,
+    /// Its process.
+    pub process: ProcessId,
+    /// The token of its term, if it leads.
+    pub token: Option<Token>,
+}
+
+impl Participant {
+    /// Whether it leads.
+    pub fn is_leader(&self) -> bool {
+        self.token.is_some()
+    }
+}
+
+impl From<HolderInfo> for Participant {
+    fn from(holder: HolderInfo) -> Self {
+        Participant { id: text(&holder.metadata), process: holder.process, token: Some(holder.token) }
+    }
+}
+
+/// Those who lead or wait to, as the grantor saw them a moment ago.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[non_exhaustive]
+pub struct Participants {
+    /// Who leads, if somebody does, then those who wait, in the order in which they will lead: up to 256.
+    pub first: Vec<Participant>,
+    /// How many more wait.
+    pub more: u64,
+}
+
+impl Participants {
+    /// Who leads.
+    pub fn leader(&self) -> Option<&Participant> {
+        self.first.first().filter(|first| first.is_leader())
+    }
+}
+
+/// One term of leadership: a view of it that does not keep it. Cheap to clone.
+///
+/// Give it to what the leader does, and let that hand the token of *its own* term to each resource, which refuses tokens
+/// lower than the highest it has seen. Whoever asks the latch again instead may get the token of a later term for what was
+/// begun in an earlier one.
+#[derive(Clone)]
+pub struct Term {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    watch: LossWatch,
+    token: Token,
+    /// Set once, by whoever notices it first.
+    end: OnceLock<TermEnd>,
+    given_up: CancellationToken,
+}
+
+/// Why a term is over.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TermEnd {
+    /// It was lost: to the end of a lease, or because the member is cut off, expelled or gone.
+    #[error("the leadership was lost: {0}")]
+    Lost(#[from] Lost),
+    /// It was given up here: closed, dropped, interrupted, or its work was done.
+    #[error("the leadership was given up")]
+    GivenUp,
+}
+
+impl Term {
+    /// The token, if the term goes on at this instant. Cheap: a clock and some atomics, no message.
+    ///
+    /// Once it has failed it fails for good, with the same reason.
+    ///
+    /// # Errors
+    /// [`TermEnd`]. Nothing is changed by asking.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use elderlock::{LeaderLatch, Member, TermEnd};
+    /// let member = Member::local().await?;
+    /// let latch = LeaderLatch::new(&member.lock_service("jobs").await?, "cron", "node-1")?;
+    /// latch.start()?;
+    /// let term = latch.await_leadership().await?;
+    /// assert_eq!(term.fence()?, term.token());
+    /// latch.close().await?;
+    /// assert_eq!(term.fence(), Err(TermEnd::GivenUp));
+    /// # Ok(()) }
+    /// ```
+    pub fn fence(&self) -> Result<Token, TermEnd> {
+        if let Some(end) = self.inner.end.get() {
+            return Err(*end);
+        }
+        match self.inner.watch.reason() {
+            Some(reason) => Err(self.over(lost(reason))),
+            None => Ok(self.inner.token),
+        }
+    }
+
+    /// Completes when the term is over, with the reason; never while it goes on.
+    ///
+    /// # Cancel safety
+    /// Dropping the future changes nothing; an end in between is told by the next call.
+    pub async fn ended(&self) -> TermEnd {
+        tokio::select! {
+            biased;
+            () = self.inner.given_up.cancelled() => self.over(TermEnd::GivenUp),
+            reason = self.inner.watch.lost() => self.over(lost(reason)),
+        }
+    }
+
+    /// Runs `future` until it completes or the term is over, whichever is first.
+    ///
+    /// It can be stopped only where it awaits: a side effect still wants [`fence`](Term::fence) and a resource that checks
+    /// the token.
+    ///
+    /// # Errors
+    /// [`TermEnd`]: the term was over before `future` completed, and `future` was dropped where it stood.
+    ///
+    /// # Cancel safety
+    /// Dropping this drops `future`; the term goes on.
+    pub async fn protect<F: Future>(&self, future: F) -> Result<F::Output, TermEnd> {
+        tokio::select! {
+            biased;
+            end = self.ended() => Err(end),
+            output = future => Ok(output),
+        }
+    }
+
+    /// The token as a number for logs, without a claim that the term goes on. It is higher than that of every term before.
+    pub fn token(&self) -> Token {
+        self.inner.token
+    }
+
+    /// Notes that it is over; the first reason stays.
+    fn over(&self, end: TermEnd) -> TermEnd {
+        *self.inner.end.get_or_init(|| end)
+    }
+
+    /// Notes that it is given up, unless a loss was noted before: ask [`fence`](Self::fence) first. Wakes nobody: that is
+    /// [`tell`](Self::tell).
+    pub(super) fn resign(&self) -> TermEnd {
+        self.over(TermEnd::GivenUp)
+    }
+
+    /// Wakes those who wait for its end.
+    pub(super) fn tell(&self) {
+        self.inner.given_up.cancel();
+    }
+}
+
+fn lost(reason: LostReason) -> TermEnd {
+    TermEnd::Lost(Lost { reason })
+}
+
+impl PartialEq for Term {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.inner, &other.inner)
+    }
+}
+
+impl Eq for Term {}
+
+impl std::fmt::Debug for Term {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Term").field("token", &self.inner.token).field("end", &self.inner.end.get()).finish()
+    }
+}
+
+/// The lead itself. Dropped it is given up, first for everybody who has the term, then at the grantor: so nobody leads
+/// before this one has ended.
+pub(super) struct Tenure {
+    term: Term,
+    /// Dropped after the body of `drop`.
+    _guard: Guard,
+}
+
+impl Tenure {
+    fn new(guard: Guard) -> Self {
+        let (watch, token) = (guard.watch(), guard.token());
+        let inner = Inner { watch, token, end: OnceLock::new(), given_up: CancellationToken::new() };
+        Tenure { term: Term { inner: Arc::new(inner) }, _guard: guard }
+    }
+
+    pub(super) fn term(&self) -> &Term {
+        &self.term
+    }
+}
+
+impl Drop for Tenure {
+    fn drop(&mut self) {
+        let _ = self.term.fence();
+        self.term.resign();
+        self.term.tell();
+    }
+}

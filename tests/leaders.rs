@@ -1,0 +1,963 @@
+//! Leader latches and selectors over real members, with sockets on the loopback interface: what Curator's users know of
+//! `LeaderLatch` and `LeaderSelector`, and what happens to a leadership when somebody dies. Each test says for which of them
+//! it stands.
+
+#![cfg(all(unix, feature = "tokio"))]
+
+mod support;
+
+use elderlock::{
+    AwaitLeadershipError, CloseError, CloseMode, LatchEvent, LatchEvents, LatchState, LeaderLatch, LeaderSelector,
+    LostReason, Member, SelectorError, StartError, Term, TermEnd, Token,
+};
+use std::collections::BTreeSet;
+use std::pin::pin;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use support::child;
+use support::cluster::Cluster;
+use support::local::{HANG, Local, MS, left_over, poll_k_then_drop, poll_once, soon, until};
+use support::process::Peer;
+use support::rng::Rng;
+use support::wait;
+
+/// Not a test: what the processes started by these tests run. Without an order to be one it does nothing.
+#[test]
+fn child_member() {
+    child::serve();
+}
+
+/// A latch of "leader" at a member.
+async fn latch(member: &Member, id: &str) -> LeaderLatch {
+    let service = soon(member.lock_service("latches")).await.expect("a good name");
+    LeaderLatch::new(&service, "leader", id).expect("good names")
+}
+
+async fn selector(member: &Member, id: &str) -> LeaderSelector {
+    let service = soon(member.lock_service("latches")).await.expect("a good name");
+    LeaderSelector::new(&service, "leader", id).expect("good names")
+}
+
+/// Those who lead or wait, as this latch is told: once so many do.
+async fn participants(latch: &LeaderLatch, count: usize) -> Vec<String> {
+    let wait = async {
+        loop {
+            if let Ok(seen) = latch.participants().await
+                && seen.first.len() == count
+            {
+                return seen.first.into_iter().map(|one| one.id).collect();
+            }
+            tokio::time::sleep(MS).await;
+        }
+    };
+    soon(wait).await
+}
+
+/// Latches at these members, in turn, whose places in line are in the order of their numbers.
+async fn in_line(members: &[Member], count: usize) -> Vec<LeaderLatch> {
+    let mut latches = Vec::new();
+    for number in 0..count {
+        let latch = latch(&members[number % members.len()], &format!("client{number}")).await;
+        latch.start().expect("it is new");
+        participants(&latch, number + 1).await;
+        latches.push(latch);
+    }
+    latches
+}
+
+async fn term(latch: &LeaderLatch) -> Term {
+    soon(latch.await_leadership()).await.expect("its turn comes")
+}
+
+async fn next(events: &mut LatchEvents) -> LatchEvent {
+    soon(events.next()).await.expect("the latch is open, or has more to tell")
+}
+
+/// Why the term was lost, if it was.
+fn reason(end: TermEnd) -> Option<LostReason> {
+    match end {
+        TermEnd::Lost(lost) => Some(lost.reason),
+        _ => None,
+    }
+}
+
+/// What is there to be read without waiting.
+fn ready(events: &mut LatchEvents) -> Option<Option<LatchEvent>> {
+    match poll_once(pin!(events.next())) {
+        std::task::Poll::Ready(event) => Some(event),
+        std::task::Poll::Pending => None,
+    }
+}
+
+async fn nothing_left(members: &[Member]) {
+    until(|| members.iter().all(|member| left_over(member) == (0, 0))).await;
+    let free = async {
+        let service = members[0].lock_service("latches").await.expect("a good name");
+        while service.inspect("leader").await.is_ok_and(|seen| seen.holder.is_some() || !seen.waiters.is_empty()) {
+            tokio::time::sleep(MS).await;
+        }
+    };
+    soon(free).await;
+}
+
+/// Curator: `LeaderLatch`, testCuratorLeaderLatch: ten latches, started at once; one has leadership; it closes, another
+/// one has, and each can say who.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ten_latches_have_one_leader_and_another_one_when_it_closes() {
+    let local = Local::start(3).await;
+    let mut latches = Vec::new();
+    for number in 1..=10 {
+        latches.push(Arc::new(latch(&local.members[number % 3], &format!("client{number}")).await));
+    }
+    let starts: Vec<_> = latches.iter().cloned().map(|latch| tokio::spawn(async move { latch.start() })).collect();
+    for start in starts {
+        soon(start).await.expect("no panic").expect("it is new");
+    }
+    let all = participants(&latches[0], 10).await;
+    assert_eq!(all.iter().collect::<BTreeSet<_>>().len(), 10, "each has a place of its own");
+
+    let mut before: Option<Term> = None;
+    for left in (1..=10).rev() {
+        until(|| latches.iter().any(|latch| latch.has_leadership())).await;
+        let leaders: Vec<_> = latches.iter().filter(|latch| latch.has_leadership()).collect();
+        assert_eq!(leaders.len(), 1);
+        let term = term(leaders[0]).await;
+        if let Some(before) = before.replace(term.clone()) {
+            assert_eq!(before.fence(), Err(TermEnd::GivenUp));
+            assert!(term.token() > before.token());
+        }
+        for latch in &latches {
+            let seen = soon(latch.leader()).await.expect("the grantor answers").expect("one leads");
+            assert!(seen.is_leader());
+            assert_eq!((seen.id, seen.token), (leaders[0].id(), Some(term.token())));
+        }
+        assert_eq!(participants(&latches[0], left).await.len(), left);
+        soon(leaders[0].close()).await.expect("it is started");
+    }
+    nothing_left(&local.members).await;
+}
+
+/// Curator: `LeaderLatch.start`: it can be started once. `LeaderLatch.close`: what has not been started, or is closed, cannot
+/// be closed (IllegalStateException in both cases).
+#[tokio::test]
+async fn a_latch_is_latent_then_started_then_closed_and_nothing_else() {
+    let member = Member::local().await.expect("a runtime is there");
+    let latch = latch(&member, "client1").await;
+    assert_eq!((latch.state(), latch.id().as_str()), (LatchState::Latent, "client1"));
+    assert_eq!(latch.close().await, Err(CloseError::NotStarted));
+    assert_eq!(latch.await_leadership().await, Err(AwaitLeadershipError::NotStarted));
+    assert_eq!(latch.state(), LatchState::Latent);
+
+    latch.start().expect("it is new");
+    assert_eq!(latch.start(), Err(StartError::AlreadyStarted));
+    assert_eq!(latch.state(), LatchState::Started);
+    term(&latch).await.fence().expect("it leads");
+
+    latch.close_with(CloseMode::NotifyLeader).await.expect("it is started");
+    assert_eq!(latch.state(), LatchState::Closed);
+    assert_eq!(latch.close().await, Err(CloseError::AlreadyClosed));
+    assert_eq!(latch.start(), Err(StartError::AlreadyStarted));
+    assert_eq!(latch.await_leadership().await, Err(AwaitLeadershipError::Closed));
+    assert!(!latch.has_leadership());
+}
+
+/// What cannot be is an error and no panic.
+#[tokio::test]
+async fn a_latch_with_a_bad_name_lease_or_runtime_is_refused() {
+    let member = Member::local().await.expect("a runtime is there");
+    let service = member.lock_service("latches").await.expect("a good name");
+    assert!(LeaderLatch::new(&service, "", "id").is_err());
+    assert!(LeaderLatch::new(&service, "leader", vec![b'x'; 5000]).is_err());
+    let hasty = LeaderLatch::new(&service, "leader", "id").expect("good names").lease(Duration::ZERO);
+    assert!(matches!(hasty.start(), Err(StartError::InvalidLease(_))));
+    assert_eq!(hasty.state(), LatchState::Latent);
+    let outside = LeaderLatch::new(&service, "leader", "id").expect("good names");
+    let outside = std::thread::spawn(move || (outside.start(), outside)).join().expect("no panic");
+    assert_eq!(outside.0, Err(StartError::NoRuntime));
+    outside.1.start().expect("nothing was changed");
+    let selector = selector(&member, "id").await.lease(Duration::ZERO);
+    assert!(matches!(selector.run_once(async |_| ()).await, Err(SelectorError::InvalidLease(_))));
+}
+
+/// Curator: `LeaderLatch.checkLeadership`: the first child leads, each other one waits for the one before it, and when one of
+/// those in between goes nothing changes but the order of those behind it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn latches_lead_in_the_order_of_their_places() {
+    let local = Local::start(3).await;
+    let latches = in_line(&local.members, 5).await;
+    assert_eq!(participants(&latches[4], 5).await, ["client0", "client1", "client2", "client3", "client4"]);
+    let first = term(&latches[0]).await;
+    soon(latches[2].close()).await.expect("it waits");
+    assert_eq!(participants(&latches[4], 4).await, ["client0", "client1", "client3", "client4"]);
+    first.fence().expect("it did not notice");
+
+    let mut tokens = Vec::new();
+    for (at, behind) in [(0, &[1, 3, 4][..]), (1, &[3, 4]), (3, &[4]), (4, &[])] {
+        tokens.push(term(&latches[at]).await.token());
+        assert!(behind.iter().all(|at| !latches[*at].has_leadership()));
+        soon(latches[at].close()).await.expect("it leads");
+    }
+    assert!(tokens.is_sorted_by(|one, next| one < next), "{tokens:?}");
+    nothing_left(&local.members).await;
+}
+
+/// Curator: `LeaderLatch.start` asks in the background, so that the order is anybody's guess. Here it takes the place itself.
+#[tokio::test]
+async fn latches_that_are_started_in_turn_lead_in_turn() {
+    let local = Local::start(2).await;
+    let mut latches = Vec::new();
+    for number in 0..50 {
+        latches.push(latch(&local.members[1], &format!("client{number}")).await);
+    }
+    latches.iter().for_each(|latch| latch.start().expect("it is new"));
+    // No task has run since.
+    let (held, waiting) = left_over(&local.members[1]);
+    assert_eq!(held + waiting, 50);
+    let all = participants(&latches[0], 50).await;
+    assert_eq!(all, (0..50).map(|number| format!("client{number}")).collect::<Vec<_>>());
+}
+
+/// Whoever holds something passes a suspension that waits; a latch is somebody of its own, and not its whole member.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_latch_waits_for_a_suspension_though_its_member_holds_something() {
+    let local = Local::start(2).await;
+    let services = local.services("latches").await;
+    let held = soon(services[1].lock("x").owner(1)).await.expect("it is free");
+    let suspending = services[0].suspend().start();
+    soon(suspending.position()).await.expect("the grantor answers").expect("x is held");
+    let waits = latch(&local.members[1], "waits").await;
+    waits.start().expect("it is new");
+    let early = soon(waits.await_leadership_for(100 * MS)).await;
+    assert!(early.expect_err("it is behind the suspension").is_timeout());
+    soon(held.release()).await.expect("it was held");
+    soon(suspending).await.expect("nobody holds anything").resume().await.expect("it was held");
+    term(&waits).await;
+}
+
+/// Curator: `LeaderLatch.reset`, whose callback drops the node if the latch is CLOSED by then; `cancelStartTask`: a latch that
+/// is closed, or dropped, before it led leaves no place in line.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_latch_that_is_closed_at_once_leaves_no_place() {
+    let local = Local::start(3).await;
+    let leader = latch(&local.members[0], "leader").await;
+    leader.start().expect("it is new");
+    term(&leader).await;
+    let mut closed = Vec::new();
+    for round in 0..10 {
+        let hasty = latch(&local.members[round % 3], "hasty").await;
+        hasty.start().expect("it is new");
+        if round % 2 == 0 {
+            soon(hasty.close()).await.expect("it is started");
+            closed.push(hasty);
+        }
+    }
+    assert_eq!(participants(&leader, 1).await, ["leader"]);
+    drop(leader);
+    nothing_left(&local.members).await;
+}
+
+/// Curator: `LeaderLatch.close`: all must be closed; dropping one does so, and the next one leads.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_latch_that_is_dropped_gives_up_the_lead_silently() {
+    let local = Local::start(2).await;
+    let mut latches = in_line(&local.members, 2).await;
+    let (second, first) = (latches.pop().expect("two"), latches.pop().expect("two"));
+    let term = term(&first).await;
+    let mut events = first.events();
+    // Outside of any runtime, too.
+    std::thread::spawn(move || drop(first)).join().expect("no panic");
+    assert_eq!(term.fence(), Err(TermEnd::GivenUp));
+    assert_eq!(soon(term.ended()).await, TermEnd::GivenUp);
+    assert_eq!(soon(events.next()).await, None);
+    soon(second.await_leadership()).await.expect("it is next");
+}
+
+/// Curator: `LeaderLatch.setLeadership`: a listener is called when the value changes, and only then.
+/// `LeaderLatchListener.isLeader`, `notLeader`.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn listeners_hear_each_change_once_and_in_order() {
+    let local = Local::start(2).await;
+    let turning = latch(&local.members[0], "turning").await.lease(100 * MS);
+    let mut readers = [turning.events(), turning.events()];
+    turning.start().expect("it is new");
+    let mut told: Vec<Vec<(Token, bool)>> = vec![Vec::new(), Vec::new()];
+    for (events, told) in readers.iter_mut().zip(&mut told) {
+        while told.len() < 12 {
+            told.push(match next(events).await {
+                LatchEvent::IsLeader(term) => (term.token(), true),
+                LatchEvent::NotLeader { token, end } => {
+                    assert_eq!(reason(end), Some(LostReason::LeaseEnded));
+                    (token, false)
+                }
+                other => panic!("{other:?}"),
+            });
+        }
+    }
+    assert_eq!(told[0], told[1]);
+    for pair in told[0].chunks(2) {
+        assert_eq!((pair[0].1, pair[1].1), (true, false));
+        assert_eq!(pair[0].0, pair[1].0);
+    }
+    assert!(told[0].chunks(2).is_sorted_by(|one, next| one[0].0 < next[0].0), "each term has a higher token");
+
+    // Curator does not call a listener for what was before it was added.
+    let mut late = turning.events();
+    soon(turning.close_with(CloseMode::NotifyLeader)).await.expect("it is started");
+    while let Some(event) = soon(late.next()).await {
+        let token = match event {
+            LatchEvent::IsLeader(term) => term.token(),
+            LatchEvent::NotLeader { token, .. } => token,
+            other => panic!("{other:?}"),
+        };
+        assert!(token > told[0][11].0, "only what happened since");
+    }
+}
+
+/// Curator: `LeaderLatch.close`, CloseMode.SILENT: the listeners are cleared first, so they hear nothing.
+/// CloseMode.NOTIFY_LEADER: they are told. There the lead is given back before that; here after it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_silent_close_tells_nothing_and_a_notifying_one_tells_before_another_leads() {
+    let local = Local::start(2).await;
+    for mode in [CloseMode::Silent, CloseMode::NotifyLeader] {
+        let latches = in_line(&local.members, 2).await;
+        let (mut of_first, mut of_second) = (latches[0].events(), latches[1].events());
+        let first = term(&latches[0]).await;
+        soon(latches[0].close_with(mode)).await.expect("it leads");
+        let LatchEvent::IsLeader(second) = next(&mut of_second).await else { panic!("it is told first") };
+        // What is to be told of the first one was there before the second one led: no waiting here.
+        if mode == CloseMode::NotifyLeader {
+            let told = LatchEvent::NotLeader { token: first.token(), end: TermEnd::GivenUp };
+            // Subscribed when it led already, or just before.
+            let heard: Vec<_> = std::iter::from_fn(|| ready(&mut of_first).flatten()).collect();
+            assert_eq!(heard.last(), Some(&told));
+        } else {
+            let heard: Vec<_> = std::iter::from_fn(|| ready(&mut of_first).flatten()).collect();
+            assert!(heard.iter().all(|event| matches!(event, LatchEvent::IsLeader(_))), "{heard:?}");
+        }
+        assert_eq!(ready(&mut of_first), Some(None), "the stream ends");
+        assert!(second.token() > first.token());
+        // One that waits has nothing to tell, whatever the mode.
+        let waiting = latch(&local.members[0], "waiting").await;
+        let mut of_waiting = waiting.events();
+        waiting.start().expect("it is new");
+        participants(&waiting, 2).await;
+        soon(waiting.close_with(mode)).await.expect("it waits");
+        assert_eq!(soon(of_waiting.next()).await, None);
+        soon(latches[1].close()).await.expect("it leads");
+    }
+}
+
+/// Curator: `LeaderLatch.await`, `await(timeout, unit)`: whoever awaits returns when it leads, or after the limit, and with an
+/// EOFException when it is closed.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn awaiting_leadership_ends_with_the_lead_the_limit_or_the_close() {
+    let local = Local::start(2).await;
+    let latches: Vec<_> = in_line(&local.members, 3).await.into_iter().map(Arc::new).collect();
+    term(&latches[0]).await;
+    let limit = soon(latches[1].await_leadership_for(20 * MS)).await;
+    assert!(limit.expect_err("the first one leads").is_timeout());
+    assert_eq!(participants(&latches[0], 3).await, ["client0", "client1", "client2"], "it keeps its place");
+
+    let awaiting = |latch: &Arc<LeaderLatch>| {
+        let latch = latch.clone();
+        tokio::spawn(async move { latch.await_leadership_for(HANG).await })
+    };
+    let (second, third) = (awaiting(&latches[1]), awaiting(&latches[2]));
+    soon(latches[2].close()).await.expect("it waits");
+    assert_eq!(soon(third).await.expect("no panic"), Err(AwaitLeadershipError::Closed));
+    soon(latches[0].close()).await.expect("it leads");
+    soon(second).await.expect("no panic").expect("it is next").fence().expect("it leads");
+}
+
+/// Curator: `LeaderLatch.getParticipants`, `getLeader`: from any latch, whether it takes part or not.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn participants_are_seen_from_every_member() {
+    let local = Local::start(3).await;
+    let looks_on = latch(&local.members[2], "looks on").await;
+    assert_eq!(soon(looks_on.leader()).await.expect("the grantor answers"), None);
+    let latches = in_line(&local.members[..2], 2).await;
+    let leads = term(&latches[0]).await;
+    for seen in [&looks_on, &latches[0], &latches[1]] {
+        let seen = soon(seen.participants()).await.expect("the grantor answers");
+        assert_eq!(seen.more, 0);
+        let [first, second] = &seen.first[..] else { panic!("{seen:?}") };
+        assert_eq!((first.process, first.token), (local.members[0].process(), Some(leads.token())));
+        assert_eq!((second.id.as_str(), second.is_leader()), ("client1", false));
+        assert_eq!(seen.leader(), Some(first));
+    }
+    soon(local.members[1].leave()).await.expect("it leaves");
+    until(|| latches[1].state() == LatchState::Closed).await;
+    assert_eq!(participants(&looks_on, 1).await, ["client0"]);
+    assert!(soon(latches[1].participants()).await.is_err(), "a member that has left is told nothing");
+}
+
+/// The lease of a term, which Curator does not have: the next in line leads, and whoever led waits behind all others.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn terms_with_a_lease_go_round() {
+    let local = Local::start(3).await;
+    // The first one leads without end until all are in line.
+    let gate = latch(&local.members[0], "gate").await;
+    gate.start().expect("it is new");
+    term(&gate).await;
+    let mut latches = Vec::new();
+    for member in &local.members {
+        let latch = latch(member, "turning").await.lease(100 * MS);
+        latch.start().expect("it is new");
+        participants(&gate, latches.len() + 2).await;
+        latches.push(latch);
+    }
+    let order = Arc::new(Mutex::new(Vec::new()));
+    let mut readers = Vec::new();
+    for (at, latch) in latches.iter().enumerate() {
+        let (mut events, order) = (latch.events(), order.clone());
+        readers.push(tokio::spawn(async move {
+            for _ in 0..3 {
+                let LatchEvent::IsLeader(term) = next(&mut events).await else { panic!("it begins with a term") };
+                order.lock().expect("no panic").push((term.token(), at));
+                let LatchEvent::NotLeader { token, end } = next(&mut events).await else { panic!("and ends it") };
+                assert_eq!((token, reason(end)), (term.token(), Some(LostReason::LeaseEnded)));
+            }
+        }));
+    }
+    soon(gate.close()).await.expect("it leads");
+    for reader in readers {
+        soon(reader).await.expect("no panic");
+    }
+    let mut order = order.lock().expect("no panic").clone();
+    order.sort();
+    let turns: Vec<usize> = order.iter().map(|(_, at)| *at).collect();
+    assert_eq!(turns[..3], [0, 1, 2]);
+    assert!(turns.windows(2).all(|pair| pair[0] != pair[1]), "{turns:?}");
+}
+
+/// One leader per term, and each term is over before the next one begins: latches that close and come again, that turn by
+/// lease, and that are dropped, in three members; whoever hears that it leads looks at all others at that instant.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_two_latches_ever_lead_at_once() {
+    let local = Local::start(3).await;
+    let terms: Arc<Mutex<Vec<Term>>> = Arc::default();
+    let count = Arc::new(AtomicUsize::new(0));
+    let mut tasks = Vec::new();
+    for (at, member) in local.members.iter().cycle().take(9).cloned().enumerate() {
+        let (terms, count) = (terms.clone(), count.clone());
+        tasks.push(tokio::spawn(async move {
+            while count.load(Ordering::SeqCst) < 150 {
+                let mut latch = latch(&member, "one of nine").await;
+                if at % 3 == 0 {
+                    latch = latch.lease(MS);
+                }
+                let mut events = latch.events();
+                latch.start().expect("it is new");
+                let LatchEvent::IsLeader(term) = next(&mut events).await else { panic!("it begins with a term") };
+                {
+                    let mut terms = terms.lock().expect("no panic");
+                    for other in terms.iter() {
+                        // A lease may have ended, and another one leads by now: then this one is over.
+                        assert!(other.fence().is_err() || term.fence().is_err(), "{other:?} and {term:?}");
+                        assert_ne!(other.token(), term.token());
+                    }
+                    terms.push(term.clone());
+                }
+                count.fetch_add(1, Ordering::SeqCst);
+                match at % 3 {
+                    1 => soon(latch.close()).await.expect("it is started"),
+                    2 => drop(latch),
+                    _ => {
+                        let LatchEvent::NotLeader { token, .. } = next(&mut events).await else { panic!("its end") };
+                        assert_eq!(token, term.token());
+                    }
+                }
+            }
+        }));
+    }
+    for task in tasks {
+        soon(task).await.expect("no panic");
+    }
+    nothing_left(&local.members).await;
+}
+
+/// Curator: `LeaderLatch` cannot say that its client is gone for good. Here it is closed, and says so.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_latch_whose_member_leaves_or_whose_service_is_destroyed_is_closed_and_the_next_one_leads() {
+    let local = Local::start(3).await;
+    let latches = in_line(&local.members, 3).await;
+    let ends =
+        [(LostReason::Left, AwaitLeadershipError::Left), (LostReason::Destroyed, AwaitLeadershipError::Destroyed)];
+    for (at, (why, error)) in ends.into_iter().enumerate() {
+        let mut events = latches[at].events();
+        let term = term(&latches[at]).await;
+        match why {
+            LostReason::Left => soon(local.members[at].leave()).await.expect("it leaves"),
+            _ => {
+                let service = local.members[at].lock_service("latches").await.expect("a good name");
+                soon(service.destroy()).await.expect("it is there");
+            }
+        }
+        assert_eq!(reason(soon(term.ended()).await), Some(why));
+        until(|| latches[at].state() == LatchState::Closed).await;
+        assert_eq!(soon(latches[at].await_leadership()).await, Err(error));
+        assert_eq!(latches[at].close().await, Err(CloseError::AlreadyClosed));
+        let mut last = None;
+        while let Some(event) = soon(events.next()).await {
+            last = Some(event);
+        }
+        let Some(LatchEvent::NotLeader { token, end }) = last else { panic!("{last:?}") };
+        assert_eq!((token, reason(end)), (term.token(), Some(why)));
+    }
+    term(&latches[2]).await.fence().expect("it is the last");
+}
+
+/// A latch is closed when the runtime that it was started in ends, and does not keep the lead.
+#[test]
+fn a_latch_whose_runtime_ends_gives_up_the_lead() {
+    let [outer, inner] = [(); 2].map(|()| {
+        tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().expect("it can be built")
+    });
+    outer.block_on(async {
+        let member = Member::local().await.expect("a runtime is there");
+        let stopping = latch(&member, "stopping").await;
+        let mut events = stopping.events();
+        {
+            let _in = inner.enter();
+            stopping.start().expect("it is new");
+        }
+        let leads = term(&stopping).await;
+        inner.shutdown_background();
+        assert_eq!(soon(leads.ended()).await, TermEnd::GivenUp);
+        assert_eq!(soon(stopping.await_leadership()).await, Err(AwaitLeadershipError::Stopped));
+        assert!(matches!(next(&mut events).await, LatchEvent::IsLeader(_)));
+        assert!(matches!(next(&mut events).await, LatchEvent::NotLeader { .. }));
+        assert_eq!(soon(events.next()).await, None);
+        let next = latch(&member, "next").await;
+        next.start().expect("it is new");
+        term(&next).await;
+    });
+}
+
+/// Every await of a latch, polled k times and dropped for every k until it completes: nothing stays held or queued, and no
+/// event is lost.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_await_of_a_latch_can_be_dropped_at_any_poll() {
+    let local = Local::start(2).await;
+    let [here, there] = &local.members[..] else { unreachable!() };
+    // The grantor is elsewhere.
+    let first = latch(here, "first").await;
+    first.start().expect("it is new");
+    term(&first).await;
+    soon(first.close()).await.expect("it leads");
+
+    // Awaiting the lead, which comes after a while.
+    let k = poll_k_then_drop(
+        async || {
+            let held = latch(here, "held").await;
+            held.start().expect("it is new");
+            term(&held).await;
+            let waits = latch(there, "waits").await;
+            waits.start().expect("it is new");
+            participants(&held, 2).await;
+            drop(held);
+            async move { waits.await_leadership().await.map(drop) }
+        },
+        async |_| nothing_left(&local.members).await,
+    )
+    .await;
+    assert!(k > 0);
+
+    // Closing, of one that leads and of one that waits.
+    for leads in [true, false] {
+        poll_k_then_drop(
+            async || {
+                let one = Arc::new(latch(there, "one").await);
+                one.start().expect("it is new");
+                term(&one).await;
+                let two = Arc::new(latch(there, "two").await);
+                two.start().expect("it is new");
+                participants(&one, 2).await;
+                let (closes, other) = if leads { (one, two) } else { (two, one) };
+                async move {
+                    let result = closes.close_with(CloseMode::NotifyLeader).await;
+                    drop(other);
+                    result
+                }
+            },
+            async |_| nothing_left(&local.members).await,
+        )
+        .await;
+    }
+
+    // Looking at the participants, and the end of a term.
+    let leads = latch(there, "leads").await;
+    leads.start().expect("it is new");
+    let its_term = term(&leads).await;
+    poll_k_then_drop(async || leads.participants(), async |_| its_term.fence().map(drop).expect("it leads")).await;
+    poll_k_then_drop(
+        async || its_term.protect(tokio::time::sleep(3 * MS)),
+        async |_| its_term.fence().map(drop).expect("it leads"),
+    )
+    .await;
+    drop(leads);
+    poll_k_then_drop(async || its_term.ended(), async |_| ()).await;
+    nothing_left(&local.members).await;
+
+    // Reading events.
+    let turning = latch(there, "turning").await.lease(50 * MS);
+    let events = Arc::new(tokio::sync::Mutex::new(turning.events()));
+    turning.start().expect("it is new");
+    let heard = Mutex::new(Vec::new());
+    let mut rounds = 0;
+    while rounds < 20 {
+        rounds += 1;
+        poll_k_then_drop(
+            async || {
+                let (events, heard) = (events.clone(), &heard);
+                async move {
+                    let event = events.lock().await.next().await.expect("it is open");
+                    heard.lock().expect("no panic").push(event);
+                }
+            },
+            async |_| (),
+        )
+        .await;
+    }
+    let heard = heard.into_inner().expect("no panic");
+    assert_eq!(heard.len(), rounds);
+    for (at, event) in heard.iter().enumerate() {
+        assert_eq!(matches!(event, LatchEvent::IsLeader(_)), at % 2 == 0, "{heard:?}");
+    }
+}
+
+/// Curator: `LeaderSelector`, `takeLeadership`: whoever has the lead has it until its work is done, and then another one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_selector_leads_while_its_work_runs() {
+    let local = Local::start(3).await;
+    let running = Arc::new(AtomicUsize::new(0));
+    let mut tasks = Vec::new();
+    for number in 0..9 {
+        let (selector, running) = (selector(&local.members[number % 3], "one of nine").await, running.clone());
+        tasks.push(tokio::spawn(async move {
+            let term = selector
+                .run_once(|term| {
+                    let (running, selector) = (running.clone(), &selector);
+                    async move {
+                        assert_eq!(running.fetch_add(1, Ordering::SeqCst), 0);
+                        assert!(selector.has_leadership());
+                        assert_eq!(
+                            selector.leader().await.expect("the grantor answers").and_then(|one| one.token),
+                            term.fence().ok()
+                        );
+                        tokio::time::sleep(2 * MS).await;
+                        running.fetch_sub(1, Ordering::SeqCst);
+                        term
+                    }
+                })
+                .await
+                .expect("nobody is cut off");
+            assert!(!selector.has_leadership());
+            assert_eq!(term.fence(), Err(TermEnd::GivenUp));
+            term.token()
+        }));
+    }
+    let mut tokens = BTreeSet::new();
+    for task in tasks {
+        assert!(tokens.insert(soon(task).await.expect("no panic")), "a term of its own");
+    }
+    nothing_left(&local.members).await;
+}
+
+/// Curator: `LeaderSelector.interruptLeadership`, `requeue`: the work is stopped, another one leads, and whoever asks again
+/// waits behind it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_interrupted_selector_gives_the_lead_to_the_next() {
+    let local = Local::start(2).await;
+    let one = Arc::new(selector(&local.members[0], "one").await);
+    let next = latch(&local.members[1], "next").await;
+    let dropped = Arc::new(AtomicUsize::new(0));
+    assert!(!one.interrupt(), "it does not lead");
+    let running = tokio::spawn({
+        let (one, dropped) = (one.clone(), dropped.clone());
+        async move {
+            one.run_once(|_| async move {
+                let _counts = Counts(dropped);
+                std::future::pending::<()>().await
+            })
+            .await
+        }
+    });
+    until(|| one.has_leadership()).await;
+    next.start().expect("it is new");
+    participants(&next, 2).await;
+    assert!(one.interrupt());
+    assert!(!one.has_leadership(), "from that instant on");
+    assert!(!one.interrupt());
+    assert_eq!(soon(running).await.expect("no panic"), Err(SelectorError::Ended(TermEnd::GivenUp)));
+    assert_eq!(dropped.load(Ordering::SeqCst), 1, "the work was dropped");
+    term(&next).await;
+    let again = tokio::spawn({
+        let one = one.clone();
+        async move { one.run_once(async |term| term.fence().is_ok()).await }
+    });
+    assert_eq!(participants(&next, 2).await, ["next", "one"]);
+    drop(next);
+    assert_eq!(soon(again).await.expect("no panic"), Ok(true));
+}
+
+struct Counts(Arc<AtomicUsize>);
+
+impl Drop for Counts {
+    fn drop(&mut self) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+/// Curator: `LeaderSelector.autoRequeue`: two that requeue take turns, also when their terms end by lease.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn selectors_that_run_again_and_again_take_turns() {
+    let local = Local::start(2).await;
+    let turns: Arc<Mutex<Vec<usize>>> = Arc::default();
+    // Both are in line before either leads.
+    let gate = latch(&local.members[0], "gate").await;
+    gate.start().expect("it is new");
+    term(&gate).await;
+    let mut tasks = Vec::new();
+    for (at, member) in local.members.iter().enumerate() {
+        let selector = Arc::new(selector(member, "turning").await.lease(300 * MS));
+        let turns = turns.clone();
+        tasks.push(tokio::spawn(async move {
+            let work = |_| {
+                let mut turns = turns.lock().expect("no panic");
+                turns.push(at);
+                let (selector, hangs) = (selector.clone(), turns.len() % 5 == 0);
+                async move {
+                    // Not before the other one is in line again.
+                    while !selector.participants().await.is_ok_and(|seen| seen.first.len() == 2) {
+                        tokio::time::sleep(MS).await;
+                    }
+                    if hangs {
+                        std::future::pending::<()>().await;
+                    }
+                }
+            };
+            selector.run(work).await
+        }));
+        participants(&gate, at + 2).await;
+    }
+    drop(gate);
+    until(|| turns.lock().expect("no panic").len() >= 20).await;
+    for member in &local.members {
+        soon(member.leave()).await.expect("it leaves");
+    }
+    for task in tasks {
+        assert_eq!(soon(task).await.expect("no panic"), SelectorError::Left);
+    }
+    let turns = turns.lock().expect("no panic");
+    assert!(turns[..20].windows(2).all(|pair| pair[0] != pair[1]), "{turns:?}");
+}
+
+/// One that is alone leads again as soon as its work is done.
+#[tokio::test]
+async fn work_without_an_await_leaves_the_thread_to_others() {
+    let member = Member::local().await.expect("a runtime is there");
+    let alone = selector(&member, "alone").await;
+    let count = Arc::new(AtomicUsize::new(0));
+    let runs = tokio::spawn({
+        let count = count.clone();
+        async move {
+            let work = |_| {
+                count.fetch_add(1, Ordering::SeqCst);
+                std::future::ready(())
+            };
+            alone.run(work).await
+        }
+    });
+    until(|| count.load(Ordering::SeqCst) >= 1000).await;
+    runs.abort();
+}
+
+/// Curator: an exception in `takeLeadership` gives the lead back. Here the panic is the caller's, and the lead is free.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn work_that_panics_gives_the_lead_back() {
+    let local = Local::start(2).await;
+    let one = selector(&local.members[0], "one").await;
+    let panics = tokio::spawn(async move { one.run(async |_| panic!("on purpose")).await });
+    assert!(soon(panics).await.is_err());
+    nothing_left(&local.members).await;
+    let other = latch(&local.members[1], "other").await;
+    other.start().expect("it is new");
+    term(&other).await;
+}
+
+/// Curator: `LeaderSelector.close`, and the interrupts that leave a node behind (CURATOR-79, CURATOR-62, CURATOR-205): running
+/// is dropped after k polls, for every k, and leaves nothing.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_selector_can_be_dropped_at_any_poll() {
+    let local = Local::start(2).await;
+    let [here, there] = &local.members[..] else { unreachable!() };
+    let gate = latch(here, "gate").await;
+    gate.start().expect("it is new");
+    term(&gate).await;
+    drop(gate);
+    let dropped = Arc::new(AtomicUsize::new(0));
+    let begun = Arc::new(AtomicUsize::new(0));
+    let selector = selector(there, "dropped").await;
+    let k = poll_k_then_drop(
+        async || {
+            let (begun, dropped) = (begun.clone(), dropped.clone());
+            selector.run_once(|term| async move {
+                begun.fetch_add(1, Ordering::SeqCst);
+                let _counts = Counts(dropped);
+                tokio::time::sleep(3 * MS).await;
+                term.fence()
+            })
+        },
+        async |_| {
+            assert_eq!(begun.load(Ordering::SeqCst), dropped.load(Ordering::SeqCst));
+            assert!(!selector.has_leadership());
+            nothing_left(&local.members).await;
+        },
+    )
+    .await;
+    assert!(k > 1, "it never had to wait");
+    assert!(begun.load(Ordering::SeqCst) > 0);
+
+    for k in 0..20 {
+        let mut terms = 0;
+        {
+            let mut running = pin!(selector.run(|_| {
+                terms += 1;
+                tokio::time::sleep(MS)
+            }));
+            for _ in 0..k {
+                assert!(poll_once(running.as_mut()).is_pending(), "it runs for ever");
+                tokio::time::sleep(MS).await;
+            }
+        }
+        nothing_left(&local.members).await;
+    }
+}
+
+/// Whoever leads is killed with its member, without a goodbye: the next one leads when its lease is surely over, and the terms
+/// of the dead end by themselves.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_next_in_line_leads_when_the_member_of_the_leader_is_killed() {
+    let mut local = Local::start(3).await;
+    // The leader is at the youngest member, which grants nothing.
+    let members = [local.members[1].clone(), local.members[2].clone(), local.members[0].clone()];
+    let latches = in_line(&members, 3).await;
+    let before = term(&latches[0]).await;
+    let mut events = latches[0].events();
+    local.kill(1);
+    let after = term(&latches[1]).await;
+    assert!(after.token() > before.token());
+    assert!(before.fence().is_err());
+    assert!(!latches[0].has_leadership());
+    let LatchEvent::NotLeader { token, .. } = next(&mut events).await else { panic!("its end is told") };
+    assert_eq!(token, before.token());
+    assert_eq!(participants(&latches[1], 2).await, ["client1", "client2"]);
+}
+
+/// The grantor is killed: who leads goes on leading with its token, and those who wait keep their order.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_leader_and_its_line_survive_the_grantor() {
+    let mut local = Local::start(4).await;
+    let services = local.services("latches").await;
+    soon(services[3].become_grantor()).await.expect("nobody else asks");
+    let latches = in_line(&local.members[..3], 6).await;
+    let leads = term(&latches[0]).await;
+    local.kill(3);
+    local.agree(3).await;
+    assert_eq!(participants(&latches[5], 6).await, (0..6).map(|number| format!("client{number}")).collect::<Vec<_>>());
+    assert_eq!(leads.fence(), Ok(leads.token()));
+    let mut tokens = vec![leads.token()];
+    for at in 1..6 {
+        soon(latches[at - 1].close()).await.expect("it leads");
+        tokens.push(term(&latches[at]).await.token());
+    }
+    assert!(tokens.is_sorted_by(|one, next| one < next), "{tokens:?}");
+}
+
+/// A latch in a process of its own.
+struct Far {
+    peer: Peer,
+    number: String,
+}
+
+impl Far {
+    fn start(peer: &Peer, id: &str) -> Far {
+        let number = peer.ask(&format!("latch latches leader {id}")).expect("it starts");
+        Far { peer: peer.clone(), number }
+    }
+
+    /// The token and the instant of each event of a kind.
+    fn events(&self, kind: &str) -> Vec<(u64, u64)> {
+        let head = format!("{kind} {} ", self.number);
+        let numbers = |rest: &str| rest.split(' ').map(|word| word.parse().expect("a number")).collect::<Vec<u64>>();
+        let events = self.peer.events();
+        events.iter().filter_map(|event| event.strip_prefix(&head)).map(numbers).map(|of| (of[0], of[1])).collect()
+    }
+
+    /// Waits for so many events of a kind; the last one.
+    fn hears(&self, kind: &str, count: usize) -> (u64, u64) {
+        wait::until(&format!("{kind} at {}", self.peer.addr), || match self.events(kind)[..] {
+            [.., last] if self.events(kind).len() >= count => Ok(last),
+            _ => Err(format!("{:?}", self.peer.events())),
+        })
+    }
+}
+
+/// Curator: `LeaderLatch` in two programs, one of which is stopped, as its users try it first: the other one leads at once. Here
+/// it is killed (SIGKILL).
+#[test]
+fn the_next_process_leads_when_the_process_of_the_leader_is_killed() {
+    let mut rng = Rng::new("killed_leader", 51);
+    let mut cluster = Cluster::start(3, &mut rng);
+    let mut line: Vec<(usize, Far)> = Vec::new();
+    for number in 0..3 {
+        line.push((number, Far::start(&cluster.peers[number], &format!("client{number}"))));
+        if number == 0 {
+            line[0].1.hears("leads", 1);
+        }
+    }
+    let mut highest = 0;
+    for round in 0..3 {
+        let (number, leader) = line.remove(0);
+        wait::until("somebody leads", || {
+            // The two that wait asked at the same time.
+            if leader.events("leads").is_empty() { Err(format!("round {round}")) } else { Ok(()) }
+        });
+        let (token, _) = leader.hears("leads", 1);
+        assert!(token > highest, "round {round}");
+        highest = token;
+        cluster.peers[number].process.kill();
+        let next = wait::until("the next one leads", || {
+            line.iter().position(|(_, far)| !far.events("leads").is_empty()).ok_or_else(String::new)
+        });
+        line.swap(0, next);
+        cluster.restart(number, &mut rng).wait().expect("it comes back");
+        line.push((number, Far::start(&cluster.peers[number], "again")));
+    }
+}
+
+/// Curator: a leader that pauses past the end of its session still believes that it leads when it wakes. Here it is stopped
+/// (SIGSTOP); its belief ended before the next one led, it hears that it leads no more, and waits in line again.
+#[test]
+fn a_leader_that_wakes_too_late_knows_that_it_leads_no_more() {
+    let mut rng = Rng::new("stopped_leader", 52);
+    let cluster = Cluster::start(3, &mut rng);
+    let first = Far::start(&cluster.peers[2], "first");
+    let (before, _) = first.hears("leads", 1);
+    let second = Far::start(&cluster.peers[0], "second");
+    first.peer.process.stop();
+    let (after, began) = second.hears("leads", 1);
+    assert!(after > before);
+    first.peer.process.resume();
+    let (token, _) = first.hears("not-leader", 1);
+    assert_eq!(token, before);
+    let (token, believed) = first.hears("term-over", 1);
+    assert_eq!(token, before);
+    assert!(believed < began, "it believed until {believed}, the next one led at {began}");
+    second.peer.ask(&format!("close {}", second.number)).expect("it leads");
+    let (again, _) = first.hears("leads", 2);
+    assert!(again > after, "it waited in line by itself");
+    assert_eq!(first.events("not-leader").len(), 1);
+}
