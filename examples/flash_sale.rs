@@ -1,0 +1,280 @@
+//! A flash sale: a goods service in three processes over one SQLite table, and more buyers at once than there are pieces. Run
+//! it with `cargo run -p elderlock-cli --example flash_sale`. It ends by itself.
+//!
+//! A purchase reads the stock, thinks, and writes back what it read, less one: two at a time sell the same piece twice. The
+//! first sale goes without a lock, and sells more than there is. The second one takes a lock on the goods for each purchase,
+//! and writes with its token: it sells what there is and nothing more, whichever process a buyer asks. Exits with 1 if the
+//! second sale oversells, or if the first one does not, for then the load would show nothing.
+//!
+//! Curator: the goods service with an `InterProcessMutex` around each purchase.
+
+use axum::Router;
+use axum::extract::{Path, State};
+use axum::http::StatusCode;
+use axum::routing::get;
+use elderlock::{LockService, Member, Timing};
+use rusqlite::{Connection, TransactionBehavior, params};
+use std::error::Error;
+use std::io::{BufRead, BufReader};
+use std::net::{SocketAddr, TcpListener, UdpSocket};
+use std::process::{Child, Command, ExitCode, Stdio};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::task::JoinSet;
+
+type Done<T = ()> = Result<T, Box<dyn Error>>;
+
+const SERVERS: usize = 3;
+/// Pieces of each article.
+const STOCK: i64 = 30;
+/// Buyers, all at the same time.
+const BUYERS: usize = 120;
+/// Goods that are sold without a lock, and with one.
+const UNLOCKED: i64 = 1;
+const LOCKED: i64 = 2;
+
+#[tokio::main]
+async fn main() -> Done<ExitCode> {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    match words.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        [] => sell_out().await,
+        ["server", number, table, ref addrs @ ..] => {
+            serve(number.parse()?, table, addrs).await?;
+            Ok(ExitCode::SUCCESS)
+        }
+        _ => Err("usage: flash_sale".into()),
+    }
+}
+
+/// One process of the goods service.
+struct Shop {
+    table: Mutex<Connection>,
+    locks: LockService,
+}
+
+async fn serve(number: usize, table: &str, addrs: &[&str]) -> Done {
+    // Ends when the parent does.
+    std::thread::spawn(|| {
+        let _ = std::io::stdin().lock().lines().count();
+        std::process::exit(0);
+    });
+    let joining = Member::builder("flash-sale").bind(addrs[number]).seeds(addrs.iter().copied()).timing(Timing::fast());
+    let member = joining.join().await?;
+    let shop = Shop { table: Mutex::new(open(table)?), locks: member.lock_service("goods").await? };
+    let router = Router::new()
+        .route("/unlocked/{goods}", get(purchase_unlocked))
+        .route("/goods/{goods}", get(purchase))
+        .with_state(Arc::new(shop));
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
+    println!("{}", listener.local_addr()?);
+    Ok(axum::serve(listener, router).await?)
+}
+
+type Answer = (StatusCode, String);
+
+/// A purchase under the lock of the goods.
+async fn purchase(State(shop): State<Arc<Shop>>, Path(goods): Path<i64>) -> Answer {
+    let asking = shop.locks.lock(format!("goods {goods}")).wait(Duration::from_secs(20)).lease(Duration::from_secs(5));
+    let guard = match asking.await {
+        Ok(guard) => guard,
+        Err(error) => return (StatusCode::SERVICE_UNAVAILABLE, error.to_string()),
+    };
+    match guard.fence() {
+        // Given back when the guard is dropped, whatever came of it.
+        Ok(token) => shop.sell(goods, token.as_i64()).await,
+        Err(lost) => (StatusCode::SERVICE_UNAVAILABLE, lost.to_string()),
+    }
+}
+
+/// The same without.
+async fn purchase_unlocked(State(shop): State<Arc<Shop>>, Path(goods): Path<i64>) -> Answer {
+    shop.sell(goods, 0).await
+}
+
+impl Shop {
+    async fn sell(&self, goods: i64, token: i64) -> Answer {
+        let stock = match self.stock(goods) {
+            Ok(stock) => stock,
+            Err(error) => return (StatusCode::NOT_FOUND, error.to_string()),
+        };
+        // Whatever a shop has to think about, for a while that nobody foresees.
+        let nanos = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().subsec_nanos();
+        tokio::time::sleep(Duration::from_micros(u64::from(nanos % 9_000) + 1_000)).await;
+        if stock < 1 {
+            return (StatusCode::CONFLICT, "insufficient inventory".into());
+        }
+        match self.write(goods, stock - 1, token) {
+            Ok(true) => (StatusCode::OK, format!("sold piece {stock} of goods {goods}")),
+            Ok(false) => (StatusCode::CONFLICT, "another purchase came after this one and was first".into()),
+            Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()),
+        }
+    }
+
+    fn stock(&self, goods: i64) -> rusqlite::Result<i64> {
+        let table = self.table.lock().unwrap_or_else(PoisonError::into_inner);
+        table.query_row("SELECT stock FROM goods WHERE id = ?", [goods], |row| row.get(0))
+    }
+
+    /// What is left now, and the sale; false: a higher token was there before.
+    fn write(&self, goods: i64, left: i64, token: i64) -> rusqlite::Result<bool> {
+        let mut table = self.table.lock().unwrap_or_else(PoisonError::into_inner);
+        let write = table.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        let update = "UPDATE goods SET stock = ?2, fence = ?3 WHERE id = ?1 AND fence <= ?3";
+        let written = write.execute(update, params![goods, left, token])? == 1;
+        if written {
+            write.execute("INSERT INTO sales (goods, piece) VALUES (?, ?)", params![goods, left + 1])?;
+        }
+        write.commit()?;
+        Ok(written)
+    }
+}
+
+fn open(path: &str) -> rusqlite::Result<Connection> {
+    let table = Connection::open(path)?;
+    table.busy_timeout(Duration::from_secs(10))?;
+    table.pragma_update(None, "journal_mode", "wal")?;
+    table.pragma_update(None, "synchronous", "normal")?;
+    Ok(table)
+}
+
+/// Starts the servers, sends the buyers, and looks at what is in the table.
+async fn sell_out() -> Done<ExitCode> {
+    let directory = Directory::make()?;
+    let path = directory.0.join("goods.db").display().to_string();
+    let table = open(&path)?;
+    table.execute_batch(&format!(
+        "CREATE TABLE goods (id INTEGER PRIMARY KEY, stock INTEGER NOT NULL, fence INTEGER NOT NULL DEFAULT 0);
+         CREATE TABLE sales (id INTEGER PRIMARY KEY, goods INTEGER NOT NULL, piece INTEGER NOT NULL);
+         INSERT INTO goods (id, stock) VALUES ({UNLOCKED}, {STOCK}), ({LOCKED}, {STOCK});"
+    ))?;
+    let addrs = free_addrs(SERVERS)?;
+    let mut servers = Vec::new();
+    for number in 0..SERVERS {
+        let mut command = Command::new(std::env::current_exe()?);
+        command.args(["server", &number.to_string(), &path]).args(&addrs);
+        servers.push(Server(command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?));
+    }
+    let mut shops: Vec<SocketAddr> = Vec::new();
+    for server in &mut servers {
+        let mut line = String::new();
+        BufReader::new(server.0.stdout.take().ok_or("it was piped")?).read_line(&mut line)?;
+        shops.push(line.trim().parse()?);
+    }
+    println!("{SERVERS} processes sell {STOCK} pieces to {BUYERS} buyers who all ask at once.");
+
+    let without = sale(&shops, &table, "/unlocked", UNLOCKED).await?;
+    println!("without a lock: {without}");
+    let with = sale(&shops, &table, "/goods", LOCKED).await?;
+    println!("with a lock:    {with}");
+    if without.oversold == 0 {
+        println!("broken: the load is too weak to show anything");
+        return Ok(ExitCode::FAILURE);
+    }
+    let right = Tally { sold: STOCK, told: STOCK, oversold: 0, left: 0, refused: BUYERS as i64 - STOCK, ..with };
+    if with != right {
+        println!("broken: {STOCK} pieces are to be sold, none of them twice");
+        return Ok(ExitCode::FAILURE);
+    }
+    println!("kept: {STOCK} of {STOCK} pieces sold, none of them twice");
+    Ok(ExitCode::SUCCESS)
+}
+
+/// What a sale came to.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Tally {
+    /// Sales in the table.
+    sold: i64,
+    /// Buyers who were told that they have a piece.
+    told: i64,
+    /// Pieces that were sold before.
+    oversold: i64,
+    /// What the table says is left.
+    left: i64,
+    /// Buyers who were told that there is none.
+    refused: i64,
+    took: Duration,
+}
+
+impl std::fmt::Display for Tally {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Tally { sold, oversold, left, refused, took, .. } = self;
+        write!(f, "{sold} sold, {oversold} of them for the second time, {left} said to be left, ")?;
+        write!(f, "{refused} buyers sent away, in {took:.0?}")
+    }
+}
+
+/// All buyers at once, each at the next process.
+async fn sale(shops: &[SocketAddr], table: &Connection, path: &str, goods: i64) -> Done<Tally> {
+    let start = Instant::now();
+    let mut buyers = JoinSet::new();
+    for buyer in 0..BUYERS {
+        let (shop, path) = (shops[buyer % shops.len()], format!("{path}/{goods}"));
+        buyers.spawn(async move { buy(shop, &path).await });
+    }
+    let (mut told, mut refused) = (0, 0);
+    while let Some(answer) = buyers.join_next().await {
+        match answer?? {
+            200 => told += 1,
+            409 => refused += 1,
+            other => return Err(format!("a server answers with status {other}").into()),
+        }
+    }
+    let took = start.elapsed();
+    let number = |query: &str| table.query_row(query, [goods], |row| row.get::<_, i64>(0));
+    let sold = number("SELECT count(*) FROM sales WHERE goods = ?")?;
+    let oversold = number("SELECT count(*) - count(DISTINCT piece) FROM sales WHERE goods = ?")?;
+    Ok(Tally { sold, told, oversold, left: number("SELECT stock FROM goods WHERE id = ?")?, refused, took })
+}
+
+/// One HTTP request; the status of the answer.
+async fn buy(shop: SocketAddr, path: &str) -> std::io::Result<u16> {
+    let mut stream = TcpStream::connect(shop).await?;
+    let request = format!("GET {path} HTTP/1.1\r\nHost: {shop}\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).await?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await?;
+    let status = answer.split(' ').nth(1).and_then(|status| status.parse().ok());
+    status.ok_or_else(|| std::io::Error::other(format!("no HTTP: {answer:?}")))
+}
+
+/// A child, which does not outlive its parent.
+struct Server(Child);
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// A temporary directory, taken away at the end.
+struct Directory(std::path::PathBuf);
+
+impl Directory {
+    fn make() -> Done<Directory> {
+        let path = std::env::temp_dir().join(format!("elderlock-flash-sale-{}", std::process::id()));
+        std::fs::create_dir_all(&path)?;
+        Ok(Directory(path))
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Addresses whose ports are free; all are held until all are found, so they differ.
+fn free_addrs(count: usize) -> Done<Vec<String>> {
+    let mut held = Vec::new();
+    while held.len() < count {
+        let tcp = TcpListener::bind("127.0.0.1:0")?;
+        let addr = tcp.local_addr()?;
+        if let Ok(udp) = UdpSocket::bind(addr) {
+            held.push((addr.to_string(), tcp, udp));
+        }
+    }
+    Ok(held.into_iter().map(|(addr, ..)| addr).collect())
+}
