@@ -748,8 +748,12 @@ impl Holder {
     }
 
     /// The grantor neither grants nor queues it.
-    pub(crate) fn on_refuse(&mut self, request: RequestId, refusal: Refusal, turn: &mut Turn) {
-        if self.errand_mut(request).is_some() {
+    pub(crate) fn on_refuse(&mut self, epoch: Epoch, request: RequestId, refusal: Refusal, turn: &mut Turn) {
+        if let Some(errand) = self.errand_mut(request) {
+            // The next grantor has been asked since, and may have done it.
+            if errand.what.asked().is_some_and(|asked| *asked > Some(epoch)) {
+                return;
+            }
             return self.on_errand_refused(request, &refusal, turn);
         }
         let Some(entry) = self.request_mut(request) else { return };

@@ -903,8 +903,8 @@ impl Node {
             Message::Grant { service, epoch, request, token } => self.act(now, out, |node, turn| {
                 node.holder.on_grant(from, &service, epoch, request, token, turn);
             }),
-            Message::Refuse { request, refusal, .. } => {
-                self.act(now, out, |node, turn| node.holder.on_refuse(request, refusal, turn));
+            Message::Refuse { epoch, request, refusal, .. } => {
+                self.act(now, out, |node, turn| node.holder.on_refuse(epoch, request, refusal, turn));
             }
             Message::NotGrantor { service, epoch, request, instead } => self.act(now, out, |node, turn| {
                 let is_there = |process| node.view.as_ref().is_some_and(|view| view.contains(process));
