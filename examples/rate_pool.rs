@@ -74,10 +74,10 @@ async fn main() -> Result<ExitCode, Box<dyn Error>> {
     let (too_much, most) = (too_much.count(), grants.iter().map(|(_, held)| held).max());
     println!("{} grants, at most {} permits at once", grants.len(), most.unwrap_or(&0));
     if too_much > 0 || grants.is_empty() {
-        println!("rate_pool: FAILED: {too_much} grants went above the limit");
+        println!("broken: {too_much} grants went above the limit");
         return Ok(ExitCode::FAILURE);
     }
-    println!("rate_pool: ok: no grant went above the limit that was in force");
+    println!("kept: no grant went above the limit that was in force");
     Ok(ExitCode::SUCCESS)
 }
 
