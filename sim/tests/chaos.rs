@@ -34,7 +34,7 @@ fn the_same_seed_is_the_same_run() {
 /// The digests of three short runs, as they are on every machine. Whoever changes on purpose what members do, or how plans are
 /// drawn, puts here what the failing test prints; a change that should have left both alone and comes here has not.
 const PINNED: [(u64, u64); 3] =
-    [(3, 7_507_631_062_772_048_847), (17, 16_662_133_862_213_928_803), (40, 9_274_665_939_387_605_614)];
+    [(3, 9_428_257_052_430_409_309), (17, 6_963_757_766_579_396_519), (40, 10_580_769_219_907_790_701)];
 
 /// The same seed is the same run on every machine and in every build, not only twice in one process.
 #[test]
