@@ -114,11 +114,12 @@ async fn take_all(parts: Vec<(LockService, Vec<Vec<u8>>)>, mut terms: Terms) -> 
     if all.parts.is_empty() { Err(MultiLockError::Nothing) } else { Ok(all) }
 }
 
+/// Names that are wanted of a service.
+type Names = (LockService, Vec<Vec<u8>>);
+
 /// Each service once, with all the names that are wanted of it, in the order of the services' names.
-fn in_order(
-    parts: Vec<(LockService, Vec<Vec<u8>>)>,
-) -> Result<BTreeMap<String, (LockService, Vec<Vec<u8>>)>, MultiLockError> {
-    let mut ordered: BTreeMap<String, (LockService, Vec<Vec<u8>>)> = BTreeMap::new();
+fn in_order(parts: Vec<Names>) -> Result<BTreeMap<String, Names>, MultiLockError> {
+    let mut ordered: BTreeMap<String, Names> = BTreeMap::new();
     for (service, names) in parts {
         let name = service.name().to_owned();
         match ordered.get_mut(&name) {
