@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 /// What to run.
 #[derive(Debug, clap::Args)]
-#[cfg_attr(not(feature = "recipes"), expect(dead_code, reason = "the same command line in every build"))]
+#[cfg_attr(not(feature = "recipes"), allow(dead_code, reason = "the same command line in every build"))]
 pub(crate) struct Options {
     /// How many seeds.
     #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u64).range(1..))]
