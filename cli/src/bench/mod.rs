@@ -12,8 +12,6 @@ mod failover;
 mod load;
 mod member;
 mod message;
-#[cfg(feature = "peers")]
-pub(crate) mod peers;
 mod plot;
 mod sheet;
 mod speed;
@@ -98,10 +96,6 @@ pub(crate) struct BenchArgs {
     /// Case members: up to how many.
     #[arg(long, default_value_t = 30, value_parser = clap::value_parser!(u32).range(3..=200))]
     members: u32,
-    /// Measure the locks of PostgreSQL, Redis, etcd and ZooKeeper instead, beside ours, as far as they are installed. Wants
-    /// a build with `--features peers`.
-    #[arg(long, conflicts_with = "only")]
-    peers: bool,
     /// Print one JSON object on standard output; progress goes to standard error.
     #[arg(long)]
     json: bool,
@@ -123,7 +117,7 @@ pub(crate) fn run(mut args: BenchArgs) -> Done {
     let directory = Directory::make("bench")?;
     let is_wanted = |case: &&Case| args.only.is_empty() || args.only.iter().any(|name| name == case.name);
     let cases: Vec<&Case> = CASES.iter().filter(is_wanted).collect();
-    let sheets = if args.peers { peers_of_ours(&args, &directory.0)? } else { sheets(&cases, &args, &directory.0) };
+    let sheets = sheets(&cases, &args, &directory.0);
 
     let is_ok = sheets.iter().all(|sheet| sheet.problems.is_empty());
     let record = json!({ "ok": is_ok, "cases": sheets.iter().map(Sheet::json).collect::<Vec<_>>() });
@@ -157,24 +151,6 @@ fn sheets(cases: &[&Case], args: &BenchArgs, logs: &Path) -> Vec<Sheet> {
     }
     progress.close();
     sheets
-}
-
-#[cfg(feature = "peers")]
-fn peers_of_ours(args: &BenchArgs, logs: &Path) -> Result<Vec<Sheet>, String> {
-    let progress = Progress::new(peers::STEPS as u64 * u64::from(args.rounds));
-    let sheets = peers::run(args, logs, &progress);
-    progress.close();
-    if !args.json {
-        sheets.iter().for_each(|sheet| print!("{}", sheet.table()));
-    }
-    Ok(sheets)
-}
-
-#[cfg(not(feature = "peers"))]
-fn peers_of_ours(_: &BenchArgs, _: &Path) -> Result<Vec<Sheet>, String> {
-    Err("this was built without the rivals' clients: cargo run --release -p elderlock-cli --features peers -- bench \
-         --peers"
-        .to_owned())
 }
 
 /// How far the bench is, on standard error; nothing without a terminal.

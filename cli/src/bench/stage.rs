@@ -22,9 +22,6 @@ pub(crate) struct Stage {
     processes: Processes<Report>,
     directory: PathBuf,
     addresses: Vec<SocketAddr>,
-    /// Clients of that instead of members.
-    #[cfg(feature = "peers")]
-    rival: Option<(super::peers::Rival, SocketAddr)>,
     /// The process id of each.
     members: Vec<String>,
     /// What happened: where, when, what.
@@ -48,8 +45,6 @@ impl Stage {
             processes: Processes::new(),
             directory,
             addresses,
-            #[cfg(feature = "peers")]
-            rival: None,
             members: vec![String::new(); room],
             events: Vec::new(),
             said: Vec::new(),
@@ -61,21 +56,8 @@ impl Stage {
         Ok(stage)
     }
 
-    /// So many clients of somebody else's server.
-    #[cfg(feature = "peers")]
-    pub(crate) fn clients(count: usize, rival: super::peers::Rival, at: SocketAddr, directory: PathBuf) -> Step<Stage> {
-        let mut stage = Stage::with_room(0, count, directory)?;
-        stage.rival = Some((rival, at));
-        (0..count).try_for_each(|place| stage.enter(place))?;
-        Ok(stage)
-    }
-
     /// How the process of this place is started.
     fn arguments(&self, place: usize) -> Vec<String> {
-        #[cfg(feature = "peers")]
-        if let Some((rival, at)) = self.rival {
-            return super::peers::arguments(rival, at);
-        }
         let (bind, seed) = (self.addresses[place].to_string(), self.addresses[0].to_string());
         ["bench-member", "--bind", &bind, "--seed", &seed].map(str::to_owned).to_vec()
     }
