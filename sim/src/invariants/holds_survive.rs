@@ -32,8 +32,11 @@ impl HoldsSurvive {
             LostReason::Suspended => self.leases.get(call.member).is_none_or(|end| *end <= now),
             LostReason::Expelled => {
                 let view = peer.node.as_ref().and_then(|node| node.view());
-                // A later lineage is a cause too.
-                !world.one_lineage || view.is_some_and(|view| !view.contains(call.process))
+                let is_without = self.leases.get(call.member).is_none_or(|end| *end <= now);
+                // A later lineage is a cause too. What is open outlives the lease, and ends when an operator forces its member.
+                !world.one_lineage
+                    || view.is_some_and(|view| !view.contains(call.process))
+                    || (call.opens() && is_without)
             }
             LostReason::Left => peer.leaving,
             LostReason::Destroyed => world.history().calls.iter().any(|destroys| {
