@@ -164,28 +164,31 @@ async fn shares_objects_and_permits_far_from_the_grantor_can_be_dropped_at_any_p
     poll_k_then_drop(async || pair.there.share("a").into_future(), async |_| pair.nothing().await).await;
     poll_k_then_drop(async || pair.there.open("a", "red").into_future(), async |_| pair.nothing().await).await;
 
-    let k = poll_k_then_drop(
+    // The grantor is quick: now and then it has answered before the first poll is over.
+    while poll_k_then_drop(
         async || {
             let guard = pair.there.share("a").await.unwrap();
             async move { guard.upgrade().await.unwrap() }
         },
         async |_| pair.nothing().await,
     )
-    .await;
-    assert!(k > 1, "it never had to wait");
+    .await
+        == 1
+    {}
 
     // One more opens it, or the object would go with what is dropped.
     let kept = pair.here.open("pool", 2_u32.to_le_bytes()).await.unwrap();
     let only_it = || left_over(&pair.grantor) == (1, 1, 0) && left_over(&pair.other) == NOTHING;
-    let k = poll_k_then_drop(
+    while poll_k_then_drop(
         async || {
             let pool = pair.there.open("pool", []).await.unwrap();
             async move { pool.set(3_u32.to_le_bytes()).await.unwrap() }
         },
         async |_| come(only_it).await,
     )
-    .await;
-    assert!(k > 1, "it never had to wait");
+    .await
+        == 1
+    {}
     assert_eq!(*kept.get().unwrap().value, 3_u32.to_le_bytes());
     poll_k_then_drop(
         async || {
