@@ -321,8 +321,8 @@ impl Fault {
             7 => Target::Suspender,
             8 => Target::Batcher,
             // Places are drawn as often as they were; who they are is told apart by a number that is drawn already.
-            9 if at % 2 == 0 => Target::Sharer,
-            10 if at % 2 == 0 => Target::Writer,
+            9 if at.is_multiple_of(2) => Target::Sharer,
+            10 if at.is_multiple_of(2) => Target::Writer,
             _ => Target::Place(place),
         };
         let rate = dice.between(10_000, 300_000) as u32;

@@ -316,14 +316,12 @@ impl History {
             call.fence = Some(token);
             self.grants += 1;
         }
-        if opened || call.fence.is_some() {
-            if !call.released {
-                for key in &call.keys {
-                    self.claims.entry(key.clone()).or_default().insert(ask);
-                }
-                if let Some(key) = call.object.as_ref().filter(|_| opened) {
-                    self.opened.entry(key.clone()).or_default().insert(ask);
-                }
+        if (opened || call.fence.is_some()) && !call.released {
+            for key in &call.keys {
+                self.claims.entry(key.clone()).or_default().insert(ask);
+            }
+            if let Some(key) = call.object.as_ref().filter(|_| opened) {
+                self.opened.entry(key.clone()).or_default().insert(ask);
             }
         }
         call.outcome = Some(outcome);

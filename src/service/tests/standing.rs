@@ -136,12 +136,16 @@ async fn reading_the_connection_can_be_dropped_at_any_poll_and_loses_no_state() 
     });
     let heard = Mutex::new(Vec::new());
     let k = poll_k_then_drop(
-        async || async { heard.lock().unwrap().extend(connection.lock().await.next().await) },
+        async || async {
+            let next = connection.lock().await.next().await;
+            heard.lock().unwrap().extend(next);
+        },
         async |_| (),
     )
     .await;
     assert!(k > 1, "it never had to wait");
     flicker.await.unwrap();
-    heard.lock().unwrap().extend(next(&mut *connection.lock().await).await);
+    let last = next(&mut *connection.lock().await).await;
+    heard.lock().unwrap().extend(last);
     assert_eq!(*heard.lock().unwrap(), [ConnectionState::Suspended, ConnectionState::Reconnected]);
 }
