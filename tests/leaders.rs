@@ -3,6 +3,7 @@
 //! it stands.
 
 #![cfg(all(unix, feature = "tokio"))]
+#![allow(clippy::async_yields_async, reason = "futures are made by others, to be dropped at any poll")]
 
 mod support;
 
@@ -727,7 +728,7 @@ async fn selectors_that_run_again_and_again_take_turns() {
             let work = |_| {
                 let mut turns = turns.lock().expect("no panic");
                 turns.push(at);
-                let (selector, hangs) = (selector.clone(), turns.len() % 5 == 0);
+                let (selector, hangs) = (selector.clone(), turns.len().is_multiple_of(5));
                 async move {
                     // Not before the other one is in line again.
                     while !selector.participants().await.is_ok_and(|seen| seen.first.len() == 2) {
