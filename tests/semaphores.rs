@@ -336,6 +336,7 @@ async fn a_limit_that_grows_lets_waiters_in() {
     let semaphores = semaphores(&services, "x", 7).await;
     let _one = acquire(&semaphores[0], 1).await;
     let second = semaphores[0].acquire(1).start();
+    until_waiting(&semaphores[0], 1).await;
     let third = semaphores[1].acquire(1).start();
     until_waiting(&semaphores[0], 2).await;
     let seen = count.get().expect("it is open");

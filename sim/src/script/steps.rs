@@ -124,13 +124,14 @@ pub fn write_step(step: &Step) -> String {
 }
 
 /// How something is called that is asked for without waiting. What is not here never waits, or always does.
-const TRIES: [(&str, &str); 6] = [
+const TRIES: [(&str, &str); 7] = [
     ("lock", "try"),
     ("lock-all", "try-all"),
     ("suspend", "try-suspend"),
     ("become", "try-become"),
     ("share", "try-share"),
     ("permits", "try-permits"),
+    ("open", "try-open"),
 ];
 
 const RUMOURS: [(Rumour, &str); 4] = [
@@ -145,7 +146,7 @@ pub(super) fn read_step(name: &str, args: &mut ArgumentConsumer<'_>) -> Parsed<O
     let step = match name {
         "lock" | "try" | "lock-all" | "try-all" | "suspend" | "try-suspend" | "become" | "try-become" | "destroy"
         | "see" | "see-suspension" | "see-place" | "see-held" | "share" | "try-share" | "permits" | "try-permits"
-        | "open" | "put" | "put-if" | "upgrade" | "ask-back" | "take-back" => {
+        | "open" | "try-open" | "put" | "put-if" | "upgrade" | "ask-back" | "take-back" => {
             let (call, place) = (self::call(args)?, place(args)?);
             let service = word(args, "a service")?.to_string();
             ServiceName::new(&service)?;
