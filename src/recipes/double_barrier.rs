@@ -69,9 +69,7 @@ impl DoubleBarrier {
         let mut seen = phase.get()?;
         let (inside, goes_on) = self.inside(&share, seen.version).await?;
         let mut begun = false;
-        if planted!(LateComerUnseen) {
-            begun = is_begun(seen.count) && goes_on;
-        } else if is_begun(seen.count) && goes_on {
+        if is_begun(seen.count) && goes_on {
             // Whoever comes later writes the same phase anew, so that the round has somebody who was inside before it: else it
             // would be taken for over as soon as those who began it are gone, with this one in it.
             while !begun && is_begun(seen.count) {

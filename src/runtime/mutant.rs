@@ -47,8 +47,6 @@ pub enum Mutant {
     RoundOfOneLess,
     /// Whoever leaves a round does not wait for the others.
     LeaveAlone,
-    /// Whoever comes late into a round does not keep it open.
-    LateComerUnseen,
     /// A latch opens at one.
     LatchOneEarly,
     /// A count-down writes what it has seen, less one, whatever the count is.
@@ -57,7 +55,7 @@ pub enum Mutant {
 
 impl Mutant {
     /// All of them.
-    pub const ALL: [Mutant; 21] = [
+    pub const ALL: [Mutant; 20] = [
         Mutant::FenceWithoutMember,
         Mutant::KeepDroppedRequest,
         Mutant::KeepDroppedHold,
@@ -76,7 +74,6 @@ impl Mutant {
         Mutant::GateAlwaysOpen,
         Mutant::RoundOfOneLess,
         Mutant::LeaveAlone,
-        Mutant::LateComerUnseen,
         Mutant::LatchOneEarly,
         Mutant::CountDownBlindly,
     ];

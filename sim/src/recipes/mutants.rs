@@ -26,7 +26,7 @@ pub fn found_by(mutant: Mutant) -> (Cast, &'static [&'static str]) {
         Mutant::CountOneMore | Mutant::GivenBackAndKept => (Cast::Semaphore, &["permits_never_exceed_limit"]),
         Mutant::SetWithoutLook => (Cast::Count, &["values_are_seen_in_order"]),
         Mutant::GateAlwaysOpen | Mutant::RoundOfOneLess | Mutant::LeaveAlone => (Cast::Barriers, BARRIER),
-        Mutant::LateComerUnseen | Mutant::LatchOneEarly | Mutant::CountDownBlindly => (Cast::Barriers, BARRIER),
+        Mutant::LatchOneEarly | Mutant::CountDownBlindly => (Cast::Barriers, BARRIER),
     }
 }
 
