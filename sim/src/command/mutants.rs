@@ -143,6 +143,8 @@ mod hunt {
             Mutant::KeepTheDeaf => Some("regressions/a_ghost_that_hears_nobody_stays"),
             Mutant::YieldForEver => Some("regressions/a_candidate_that_hears_nobody_is_waited_for"),
             Mutant::HeirVotesAtOnce => Some("scripts/heirs_do_not_vote_at_once"),
+            Mutant::TakeUntold => Some("scripts/who_was_not_told_keeps_its_lock"),
+            Mutant::WriteTwice => Some("scripts/write_is_asked_twice"),
             _ => None,
         }
     }
