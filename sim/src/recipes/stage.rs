@@ -284,15 +284,22 @@ impl Stage {
                 self.start(seat);
             }
             Trouble::Leave(seat) => {
-                let frozen = self.seats.borrow()[seat].frozen;
+                let (life, is_well) = {
+                    let seat = &self.seats.borrow()[seat];
+                    (seat.life, seat.joined && !seat.frozen)
+                };
                 let member = self.seats.borrow()[seat].member.clone();
-                let Some(member) = member.filter(|_| self.away() < (seats - 1) / 2 && !frozen) else { return };
+                let Some(member) = member.filter(|_| self.away() < (seats - 1) / 2 && is_well) else { return };
                 self.board.count("leaves");
                 self.board.note(|| format!("member {seat} leaves"));
                 self.seats.borrow_mut()[seat].joined = false;
                 let left = member.leave().await;
                 drop(member);
                 self.board.note(|| format!("member {seat} has left: {left:?}"));
+                // Whoever has killed it meanwhile starts the next one.
+                if self.seats.borrow()[seat].life != life || !self.is_up(seat) {
+                    return;
+                }
                 self.clear(seat);
                 tokio::time::sleep(span).await;
                 self.start(seat);
