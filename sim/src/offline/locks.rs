@@ -454,6 +454,7 @@ impl<'a> Sweep<'a, '_> {
         }
         call.lost = Some(at);
         let (place, life, service) = (call.place, call.life, call.service);
+        let opens = call.deed == Deed::Open;
         let until = call.hold.as_ref().map_or(0, |hold| hold.until);
         let state = self.stage.place(place);
         let why = match reason {
@@ -463,6 +464,8 @@ impl<'a> Sweep<'a, '_> {
             "destroyed" => self.destroyed.contains(&(place, life, service)),
             "superseded" => !self.terms.bounded,
             "revoked" => self.revoked.contains(service),
+            // What is open outlives the lease, and ends when an operator forces its member.
+            "expelled" if opens && !state.is_leased(at) => true,
             "expelled" => {
                 self.expelled.push((at, place, life, number));
                 true
