@@ -92,6 +92,9 @@ fn a_reader_of_standings_begins_with_the_present_one_and_hears_each_change_once(
     let mut heard = std::iter::from_fn(|| changes.try_recv().ok());
     let (suspended, connected, lost) = (Standing::Suspended, Standing::Connected, Standing::Lost);
     assert!(heard.by_ref().eq([suspended, connected, suspended, connected, lost, connected]));
+    // The guards are lost, though the same step resumes it.
+    engine.turn(|shell, after| shell.on_event(Event::Suspended, &mut None, after));
+    assert!(heard.by_ref().eq([suspended, connected]));
     engine.close(Closed::Broken);
     assert_eq!((changes.try_recv(), engine.standing()), (Ok(Standing::Lost), Standing::Lost));
     assert_eq!(engine.subscribe_standing().0, Standing::Lost);

@@ -113,7 +113,8 @@ async fn a_watch_does_not_keep_the_lock_and_tells_how_the_hold_ended() {
     tokio::task::yield_now().await;
     drop(inner);
     assert_eq!(left_over(&member), NOTHING);
-    assert_eq!((watch.reason(), waiting.await.unwrap()), (Some(LostReason::Released), LostReason::Released));
+    assert_eq!(watch.reason(), Some(LostReason::Released));
+    assert_eq!(waiting.await.unwrap(), LostReason::Released);
 
     let guard = stock.lock("a").lease(5 * MS).await.unwrap();
     let watch = guard.watch();
