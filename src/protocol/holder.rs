@@ -10,13 +10,8 @@
 //!    ^--- grantor gone ------/------------------------/   \-> Won (granted while the member's lease does not run)
 //! ```
 //!
-//! An *errand* is what is asked of others and is no request for a lock: to be the grantor (a *bid*), to be told what
-//! the grantor sees, to hear that it knows of the end of all that was ours, to make a share the lock, to write into an
-//! object, to have a hold back (`revocation.rs`). It has a number and a limit as a request has.
-//!
-//! An *object* is here while a request has it open, or wants to. What the grantor tells of it stays good while this
-//! member is suspended: it is no hold, nobody else gets it meanwhile. Of several writes into one object only one is on its
-//! way at a time, so that whoever grants next can tell whether it was made.
+//! What is asked of others and is no request for a lock is an errand (`errands.rs`); what is open is an object
+//! (`objects.rs`); a hold that is wanted back is in `revocation.rs`.
 
 use super::event::{Event, LostReason, Outcome, Output, RevocationRequest, Revoke, Sizes, Wait};
 use super::id::{Epoch, LockName, Metadata, Owner, ProcessId, RequestId, ServiceName, Ticket, Token, Value, Want};
@@ -27,7 +22,12 @@ use super::view::View;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+mod errands;
+mod objects;
 mod revocation;
+
+use errands::{Business, Errand};
+use objects::Object;
 
 /// Requests of one member that wait or hold at the same time: four million, about a gigabyte of them. Beyond it the
 /// caller is told [`Outcome::Busy`].
@@ -72,78 +72,6 @@ impl Request {
             _ => self.limit,
         }
     }
-}
-
-/// After so many `retry` the same elder is asked again to name this member. Links lose nothing and every new view asks
-/// anew; only who was named and could not begin then has to ask once more.
-const PATIENCE: u32 = 16;
-
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
-struct Errand {
-    what: Business,
-    /// When it is said again, unless answered.
-    again: Time,
-    limit: Time,
-}
-
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
-enum Business {
-    /// To be the grantor.
-    Bid,
-    /// To have the grantor look; in which epoch it was asked to.
-    Look(Look, Option<Epoch>),
-    /// To have a hold back.
-    Revoke(Box<revocation::Revoking>),
-    /// To have nothing left of the service. The member that has yet to say that it knows.
-    Ending(Option<ProcessId>),
-    /// To make the share of a request the lock; in which epoch it was asked.
-    Upgrade(RequestId, Option<Epoch>),
-    /// To write a value into an object, if it has this version; in which epoch it was asked.
-    Write(LockName, Value, Option<Token>, Option<Epoch>),
-}
-
-impl Business {
-    /// In which epoch a grantor was asked to do it, if that is for a grantor to do.
-    fn asked(&mut self) -> Option<&mut Option<Epoch>> {
-        match self {
-            Business::Look(_, asked) | Business::Upgrade(_, asked) | Business::Write(_, _, _, asked) => Some(asked),
-            Business::Revoke(revoking) => revoking.asked(),
-            Business::Bid | Business::Ending(_) => None,
-        }
-    }
-}
-
-impl Errand {
-    fn due(&self) -> Time {
-        self.limit.min(self.again)
-    }
-
-    fn is_ending(&self) -> bool {
-        matches!(self.what, Business::Ending(_))
-    }
-
-    /// What the caller hears when the limit is reached.
-    fn at_limit(&self) -> Outcome {
-        match self.what {
-            Business::Bid => Outcome::TimedOut,
-            Business::Look(..) | Business::Upgrade(..) | Business::Write(..) | Business::Revoke(_) => {
-                Outcome::Undecided
-            }
-            Business::Ending(_) => Outcome::Unconfirmed,
-        }
-    }
-}
-
-/// What this member knows of an object that it has open, or is about to.
-#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
-struct Object {
-    /// The requests that have it open, or want to.
-    opens: BTreeSet<RequestId>,
-    content: Option<Content>,
-    /// The write that is on its way, or waits for a grantor.
-    writing: Option<RequestId>,
-    /// Those that come after it.
-    writes: BTreeSet<RequestId>,
 }
 
 /// What this member knows of one service.
@@ -269,16 +197,6 @@ impl Holder {
         }
     }
 
-    /// Whoever was asked to make a share the lock may do so yet, and nobody waits for it any longer, unless another guard
-    /// of the hold has asked for the same.
-    fn stay_narrow(&self, service: &ServiceName, hold: RequestId, turn: &mut Turn) {
-        let Some(session) = self.sessions.get(service) else { return };
-        let asks = |errand: &Errand| matches!(errand.what, Business::Upgrade(other, _) if other == hold);
-        if !session.errands.values().any(asks) {
-            self.say_narrow(service, hold, turn);
-        }
-    }
-
     fn say_narrow(&self, service: &ServiceName, request: RequestId, turn: &mut Turn) {
         if let Some(session) = self.sessions.get(service)
             && let Some(Request { want, state: State::Held { token, .. }, .. }) = session.requests.get(&request)
@@ -309,227 +227,6 @@ impl Holder {
         turn.out.push(Output::Answer { request, outcome });
     }
 
-    /// The application wants a share to become the lock.
-    pub(crate) fn upgrade(&mut self, request: RequestId, hold: RequestId, answer: Duration, turn: &mut Turn) {
-        let (now, leased) = (turn.now, turn.leased);
-        let service = self.services.get(&hold).cloned();
-        let outcome = match (self.request_mut(hold), service) {
-            (Some(Request { want, state: State::Held { until, token, .. }, .. }), Some(service))
-                if leased && now < *until =>
-            {
-                if let Want::Share(_) = want {
-                    let limit = now + answer;
-                    self.run_errand((request, service.clone()), Business::Upgrade(hold, None), Time::MAX, limit);
-                    return self.pursue(&service, Some(request), turn);
-                }
-                Outcome::Upgraded { hold, token: *token }
-            }
-            _ => Outcome::NotHeld,
-        };
-        turn.out.push(Output::Answer { request, outcome });
-    }
-
-    /// A share is the lock now.
-    pub(crate) fn on_upgraded(
-        &mut self,
-        service: &ServiceName,
-        epoch: Epoch,
-        request: RequestId,
-        token: Token,
-        turn: &mut Turn,
-    ) {
-        if self.newest(service).is_some_and(|newest| newest > epoch) {
-            return; // a newer grantor has heard of a share, and is asked again
-        }
-        let Some(Errand { what: Business::Upgrade(hold, _), .. }) = self.errand_mut(request) else { return };
-        let hold = *hold;
-        let outcome = match self.request_mut(hold) {
-            Some(Request { want, state: State::Held { token: known, .. }, .. }) => {
-                if let [name] = want.names() {
-                    *want = Want::Lock(name.clone());
-                }
-                *known = token;
-                Outcome::Upgraded { hold, token }
-            }
-            _ => Outcome::NotHeld,
-        };
-        self.answer_errand(request, outcome, turn);
-    }
-
-    /// The application writes into an object.
-    pub(crate) fn write(
-        &mut self,
-        (request, open): (RequestId, RequestId),
-        (value, expect): (Value, Option<Token>),
-        crowded: impl Fn(ProcessId) -> bool,
-        turn: &mut Turn,
-    ) {
-        let service = self.services.get(&open).cloned();
-        let name = match self.request_mut(open) {
-            Some(Request { want: Want::Open(name, _), state: State::Held { .. }, .. }) => Some(name.clone()),
-            _ => None,
-        };
-        let (Some(service), Some(name)) = (service, name) else {
-            turn.out.push(Output::Answer { request, outcome: Outcome::NotOpen });
-            return;
-        };
-        let grantor = self.sessions.get(&service).and_then(|session| session.grantor);
-        if self.services.len() >= MAX_REQUESTS || grantor.is_some_and(|(process, _)| crowded(process)) {
-            turn.out.push(Output::Answer { request, outcome: Outcome::Busy });
-            return;
-        }
-        let what = Business::Write(name.clone(), value, expect, None);
-        self.run_errand((request, service.clone()), what, Time::MAX, Time::MAX);
-        if let Some(object) = self.object_mut(&service, &name) {
-            object.writes.insert(request);
-        }
-        self.write_next(&service, &name, turn);
-    }
-
-    /// Brings the next write into an object on its way, if none is.
-    fn write_next(&mut self, service: &ServiceName, name: &LockName, turn: &mut Turn) {
-        let Some(object) = self.object_mut(service, name).filter(|object| object.writing.is_none()) else { return };
-        object.writing = object.writes.pop_first();
-        if let Some(request) = object.writing {
-            self.pursue(service, Some(request), turn);
-        }
-    }
-
-    fn object_mut(&mut self, service: &ServiceName, name: &LockName) -> Option<&mut Object> {
-        self.sessions.get_mut(service)?.objects.get_mut(name)
-    }
-
-    /// The grantor tells what an object has to tell, and perhaps answers one of our requests. Both are taken, or neither
-    /// is: who is told that it has written never sees an older value afterwards.
-    pub(crate) fn on_value(
-        &mut self,
-        from: ProcessId,
-        (service, epoch): (&ServiceName, Epoch),
-        (name, content): (&LockName, Content),
-        answers: Option<(RequestId, Told)>,
-        turn: &mut Turn,
-    ) {
-        if self.newest(service).is_some_and(|newest| newest > epoch) {
-            return; // a newer grantor has heard what we know, and tells us the rest
-        }
-        if let Some((request, Told::Opened(token))) = answers {
-            match self.request_mut(request) {
-                None => turn.say(from, Message::Done { service: service.clone(), request }),
-                Some(Request { state: State::Held { .. } | State::Won(..), .. }) => {}
-                Some(entry) => entry.state = State::Won(epoch, token, turn.now),
-            }
-        }
-        let Some(session) = self.sessions.get_mut(service) else { return };
-        let Some(object) = session.objects.get_mut(name) else { return };
-        let is_answer = matches!(answers, Some((_, Told::Written(_))));
-        if object.content.as_ref().is_none_or(|known| known.version <= content.version && *known != content)
-            && !(is_answer && planted!(turn.mutant, AnswerWithoutValue))
-        {
-            for &request in &object.opens {
-                if session.requests.get(&request).is_some_and(|entry| matches!(entry.state, State::Held { .. })) {
-                    turn.out.push(Output::Value { request, content: content.clone() });
-                }
-            }
-            object.content = Some(content.clone());
-        }
-        match answers {
-            Some((request, Told::Opened(_))) => self.accept(request, turn),
-            Some((request, Told::Written(version))) => self.on_written(request, Outcome::Written(version), turn),
-            Some((request, Told::Changed)) => self.on_written(request, Outcome::Changed(content), turn),
-            None => {}
-        }
-    }
-
-    fn on_written(&mut self, request: RequestId, outcome: Outcome, turn: &mut Turn) {
-        let Some(service) = self.services.get(&request).cloned() else { return };
-        if let Some(Errand { what: Business::Write(name, ..), .. }) = self.drop_errand(request) {
-            turn.out.push(Output::Answer { request, outcome });
-            self.write_next(&service, &name, turn);
-        }
-    }
-
-    /// This member has an object open no longer, if that was the last request that had: whoever waits for permits of it
-    /// waits in vain.
-    fn shut(&mut self, service: &ServiceName, entry: &Request, turn: &mut Turn) {
-        let Want::Open(name, _) = &entry.want else { return };
-        let Some(session) = self.sessions.get_mut(service) else { return };
-        let Some(object) = session.objects.get(name).filter(|object| object.opens.is_empty()) else { return };
-        // Who writes keeps it open, so that there is none of these unless a program says otherwise.
-        let orphans: Vec<RequestId> = object.writing.iter().chain(&object.writes).copied().collect();
-        session.objects.remove(name);
-        let of_name = session.permits.range((name.clone(), RequestId(0))..).take_while(|(other, _)| other == name);
-        for request in of_name.map(|(_, request)| *request).collect::<Vec<_>>() {
-            turn.out.push(Output::Answer { request, outcome: Outcome::NotOpen });
-            self.end(request, turn);
-        }
-        for request in orphans {
-            self.answer_errand(request, Outcome::NotOpen, turn);
-        }
-    }
-
-    /// The application wants this member to be the service's grantor. `acts`: it is.
-    pub(crate) fn bid(
-        &mut self,
-        (request, service): (RequestId, ServiceName),
-        (wait, answer): (Wait, Duration),
-        acts: bool,
-        turn: &mut Turn,
-    ) {
-        let limit = match wait {
-            Wait::Try => turn.now + answer,
-            Wait::AtMost(span) => turn.now + span,
-            Wait::Forever => Time::MAX,
-        };
-        if acts {
-            turn.out.push(Output::Answer { request, outcome: Outcome::Won });
-        } else if self.services.len() >= MAX_REQUESTS {
-            turn.out.push(Output::Answer { request, outcome: Outcome::Busy });
-        } else {
-            let again = turn.now + turn.retry * PATIENCE;
-            self.run_errand((request, service.clone()), Business::Bid, again, limit);
-            self.sessions[&service].say_bids(&service, turn);
-        }
-    }
-
-    /// The application wants to know what the service's grantor sees.
-    pub(crate) fn look(
-        &mut self,
-        (request, service): (RequestId, ServiceName),
-        at: Look,
-        answer: Duration,
-        crowded: impl Fn(ProcessId) -> bool,
-        turn: &mut Turn,
-    ) {
-        let grantor = self.sessions.get(&service).and_then(|session| session.grantor);
-        if self.services.len() >= MAX_REQUESTS || grantor.is_some_and(|(process, _)| crowded(process)) {
-            turn.out.push(Output::Answer { request, outcome: Outcome::Busy });
-            return;
-        }
-        self.run_errand((request, service.clone()), Business::Look(at, None), Time::MAX, turn.now + answer);
-        self.pursue(&service, Some(request), turn);
-    }
-
-    /// The application wants nothing of the service to be left here: all its waits and holds end. The rest follows
-    /// by [`settled`](Self::settled); after `limit` nobody waits for it any longer.
-    pub(crate) fn destroy(&mut self, request: RequestId, service: ServiceName, limit: Duration, turn: &mut Turn) {
-        let reason = LostReason::Destroyed;
-        let session = self.sessions.entry(service.clone()).or_default();
-        // Of a grantor that is gone the elder knows the successor.
-        let elder = turn.elder.filter(|_| session.newest.is_some());
-        let whom = session.grantor.map(|(process, _)| process).or(session.last).or(elder);
-        let errands = session.errands.iter().filter(|(_, errand)| !errand.is_ending()).map(|(request, _)| *request);
-        let errands: Vec<RequestId> = errands.collect();
-        let requests: Vec<RequestId> = session.requests.keys().copied().collect();
-        self.close_all(errands, requests, reason, turn);
-        if let Some(whom) = whom {
-            turn.say(whom, Message::Settle { service: service.clone(), request });
-        }
-        let limit = turn.now + limit;
-        let whom = whom.filter(|_| !planted!(turn.mutant, DestroyedAtOnce));
-        self.run_errand((request, service), Business::Ending(whom), Time::MAX, limit);
-        self.endings.insert(request);
-    }
-
     /// Ends errands and requests, objects last: nobody hears of these what he is told already.
     fn close_all(&mut self, errands: Vec<RequestId>, requests: Vec<RequestId>, reason: LostReason, turn: &mut Turn) {
         for request in errands {
@@ -546,23 +243,6 @@ impl Holder {
                 _ => Output::Answer { request, outcome: Outcome::Closed(reason) },
             });
             self.end(request, turn);
-        }
-    }
-
-    /// Services that were destroyed here, and whose grantor knows it.
-    pub(crate) fn settled(&self) -> Vec<(RequestId, ServiceName)> {
-        let service = |request: &RequestId| {
-            let service = self.services.get(request)?;
-            let errand = self.sessions.get(service)?.errands.get(request)?;
-            (errand.what == Business::Ending(None)).then(|| (*request, service.clone()))
-        };
-        self.endings.iter().filter_map(service).collect()
-    }
-
-    /// Answers an errand that is done.
-    pub(crate) fn answer_errand(&mut self, request: RequestId, outcome: Outcome, turn: &mut Turn) {
-        if self.drop_errand(request).is_some() {
-            turn.out.push(Output::Answer { request, outcome });
         }
     }
 
@@ -775,18 +455,6 @@ impl Holder {
         }
     }
 
-    fn on_errand_refused(&mut self, request: RequestId, refusal: &Refusal, turn: &mut Turn) {
-        let Some(errand) = self.errand_mut(request) else { return };
-        match (&errand.what, refusal) {
-            (Business::Upgrade(..), Refusal::Shared(others)) => {
-                self.answer_errand(request, Outcome::Shared(*others), turn);
-            }
-            (Business::Write(..), Refusal::NotOpen) => self.on_written(request, Outcome::NotOpen, turn),
-            (Business::Upgrade(..) | Business::Write(..), _) => self.postpone(request, turn),
-            _ => {}
-        }
-    }
-
     /// Whom we asked does not grant. `instead`: a member of the view that does, as far as that one knows.
     pub(crate) fn on_not_grantor(
         &mut self,
@@ -850,85 +518,6 @@ impl Holder {
     pub(crate) fn grantor(&self, service: &ServiceName) -> (Option<ProcessId>, Option<Epoch>) {
         let Some(session) = self.sessions.get(service) else { return (None, None) };
         (session.grantor.map(|(process, _)| process), session.newest)
-    }
-
-    /// This member acts as the service's grantor.
-    pub(crate) fn on_won(&mut self, service: &ServiceName, turn: &mut Turn) {
-        self.answer_bids(service, |_| true, &Outcome::Won, turn);
-    }
-
-    /// Another is, or is about to be, the service's grantor instead of this member.
-    pub(crate) fn on_superseded(&mut self, service: &ServiceName, by: ProcessId, turn: &mut Turn) {
-        if by != turn.me {
-            self.answer_bids(service, |_| true, &Outcome::Superseded(by), turn);
-        }
-    }
-
-    /// Another asked after this member had, at the elder, in `last` and before. What was asked later may win yet.
-    pub(crate) fn on_outbid(&mut self, service: &ServiceName, last: RequestId, by: ProcessId, turn: &mut Turn) {
-        if by != turn.me {
-            let heeds_old = planted!(turn.mutant, HeedOldOutbids);
-            self.answer_bids(service, |request| request <= last || heeds_old, &Outcome::Superseded(by), turn);
-        }
-    }
-
-    fn answer_bids(
-        &mut self,
-        service: &ServiceName,
-        which: impl Fn(RequestId) -> bool,
-        outcome: &Outcome,
-        turn: &mut Turn,
-    ) {
-        let Some(session) = self.sessions.get(service) else { return };
-        for request in session.bids().filter(|request| which(*request)).collect::<Vec<_>>() {
-            self.answer_errand(request, outcome.clone(), turn);
-        }
-    }
-
-    /// A member has done all that we said to it before.
-    pub(crate) fn on_settled(&mut self, from: ProcessId, request: RequestId) {
-        if let Some(Errand { what: Business::Ending(whom), .. }) = self.errand_mut(request)
-            && *whom == Some(from)
-        {
-            *whom = None;
-        }
-    }
-
-    /// Whoever was asked cannot say that nothing is left of a service: it, or the one that grants now, is asked in a while.
-    pub(crate) fn on_unsettled(
-        &mut self,
-        from: ProcessId,
-        request: RequestId,
-        instead: Option<ProcessId>,
-        turn: &mut Turn,
-    ) {
-        if let Some(Errand { what: Business::Ending(whom), .. }) = self.errand_mut(request)
-            && *whom == Some(from)
-        {
-            *whom = instead.or(*whom);
-            self.postpone(request, turn);
-        }
-    }
-
-    /// What a grantor sees. Until the limit it is asked again if it cannot say. `is_there`: whether a process is in the
-    /// view.
-    pub(crate) fn on_seen(
-        &mut self,
-        request: RequestId,
-        seen: Seen,
-        is_there: impl Fn(ProcessId) -> bool,
-        turn: &mut Turn,
-    ) {
-        match self.errand_mut(request).map(|errand| &errand.what) {
-            Some(Business::Look(..)) => {}
-            Some(Business::Revoke(_)) => return self.on_holders(request, seen, is_there, turn),
-            _ => return,
-        }
-        if seen == Seen::Undecided {
-            self.postpone(request, turn);
-        } else {
-            self.answer_errand(request, Outcome::Seen(seen), turn);
-        }
     }
 
     /// Our hold lost against one with a higher token.
@@ -1181,74 +770,6 @@ impl Holder {
             }
             None => session.errands.iter_mut().for_each(|(request, errand)| run(*request, errand)),
         }
-    }
-
-    /// Says an errand again that nobody has answered.
-    fn repeat(&mut self, request: RequestId, turn: &mut Turn) {
-        let Some(service) = self.services.get(&request).cloned() else { return };
-        let mut is_bid = false;
-        let Some(errand) = self.errand_mut(request) else { return };
-        errand.again = Time::MAX;
-        match &mut errand.what {
-            Business::Bid => {
-                errand.again = turn.now + turn.retry * PATIENCE;
-                is_bid = true;
-            }
-            Business::Look(_, asked) | Business::Upgrade(_, asked) | Business::Write(_, _, _, asked) => *asked = None,
-            Business::Revoke(revoking) => revoking.repeat(&service, request, turn),
-            Business::Ending(whom) => {
-                if let Some(whom) = *whom {
-                    turn.say(whom, Message::Settle { service: service.clone(), request });
-                }
-            }
-        }
-        let due = errand.due();
-        if due != Time::MAX {
-            self.agenda.insert((due, request));
-        }
-        if let Some(session) = self.sessions.get(&service).filter(|_| is_bid) {
-            session.say_bids(&service, turn);
-        }
-        self.pursue(&service, Some(request), turn);
-    }
-
-    /// An errand is to be done again in a while: the grantor cannot say yet, or has not heard that it is one.
-    fn postpone(&mut self, request: RequestId, turn: &Turn) {
-        let Some(errand) = self.errand_mut(request) else { return };
-        let before = errand.due();
-        errand.again = turn.now + turn.retry / 2;
-        let due = errand.due();
-        self.agenda.remove(&(before, request));
-        self.agenda.insert((due, request));
-    }
-
-    fn run_errand(&mut self, (request, service): (RequestId, ServiceName), what: Business, again: Time, limit: Time) {
-        let errand = Errand { what, again, limit };
-        if errand.due() != Time::MAX {
-            self.agenda.insert((errand.due(), request));
-        }
-        self.services.insert(request, service.clone());
-        self.sessions.entry(service).or_default().errands.insert(request, errand);
-    }
-
-    fn drop_errand(&mut self, request: RequestId) -> Option<Errand> {
-        let service = self.services.get(&request)?.clone();
-        let errand = self.sessions.get_mut(&service)?.errands.remove(&request)?;
-        self.services.remove(&request);
-        self.endings.remove(&request);
-        self.agenda.remove(&(errand.due(), request));
-        if let Business::Write(name, ..) = &errand.what
-            && let Some(object) = self.object_mut(&service, name)
-        {
-            object.writes.remove(&request);
-            object.writing = object.writing.filter(|writing| *writing != request);
-        }
-        Some(errand)
-    }
-
-    fn errand_mut(&mut self, request: RequestId) -> Option<&mut Errand> {
-        let service = self.services.get(&request)?;
-        self.sessions.get_mut(service)?.errands.get_mut(&request)
     }
 
     /// A won lock begins to be held, if the member's lease runs.

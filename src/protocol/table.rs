@@ -26,15 +26,17 @@
 //! - Nothing scans a queue, but for questions: an operation costs the logarithm of the table for each of its names.
 //! - It has no clock, no tokens of its own and no messages: the grantor has.
 
-use super::event::LockStatus;
 use super::id::{Epoch, LockName, Metadata, Owner, ProcessId, RequestId, Ticket, Token, Value, ViewNumber, Want};
-use super::message::{Content, HoldReport, HolderInfo, Look, Refusal, Seen, WaitReport, WaiterInfo};
+use super::message::{Content, HoldReport, Refusal, WaitReport};
 use super::time::Time;
 use std::collections::{BTreeMap, BTreeSet, btree_map};
 use std::ops::Bound;
 
-/// The most that is told of a list at once.
-const LISTED: usize = 256;
+mod objects;
+mod questions;
+
+use objects::Object;
+
 /// The part of a ticket's number that is the place in its block.
 const PLACE: u64 = u32::MAX as u64;
 /// How many places of a block there are for those who arrive, and how many for those who pass.
@@ -117,14 +119,6 @@ impl Use {
     fn is_beside(&self, want: &Want) -> bool {
         matches!((self, want), (Use::Shares(_), Want::Share(_)) | (Use::Permits(..), Want::Permits(..)))
     }
-}
-
-/// An object that somebody has open.
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
-struct Object {
-    content: Content,
-    /// The members that have it open, and how often.
-    openers: BTreeMap<ProcessId, usize>,
 }
 
 /// What one member has in the table.
@@ -515,72 +509,6 @@ impl Table {
         (self.holds, self.parts.values().map(Part::waits).sum())
     }
 
-    /// Answers a question.
-    pub(crate) fn look(&self, from: ProcessId, at: &Look, now: Time) -> Seen {
-        match at {
-            Look::Lock(name) => {
-                let used = self.held.get(name);
-                let holders = used.into_iter().flat_map(Use::holders).take(LISTED);
-                let holders: Vec<_> = holders.filter_map(|key| self.info(Some(name), key, now)).collect();
-                let more_holders = (used.map_or(0, Use::len) - holders.len()) as u64;
-                let object = self.objects.get(name);
-                // Suspensions are in nobody's queue, and in everybody's way.
-                let mut ranks: BTreeSet<&Rank> = self.suspensions.iter().take(LISTED).collect();
-                ranks.extend(self.queues.get(name).into_iter().flatten().take(LISTED));
-                let all = self.suspensions.len() + self.queues.get(name).map_or(0, BTreeSet::len);
-                let (waiters, more) = self.seen_waiters(ranks.into_iter(), all);
-                let content = object.map(|object| object.content.clone());
-                let openers = object.map_or(0, |object| object.openers.len()) as u64;
-                let permits = if let Some(Use::Permits(_, sum)) = used { *sum } else { 0 };
-                Seen::Lock { holders, more_holders, permits, content, openers, waiters, more }
-            }
-            Look::Suspension => {
-                let holders = self.suspended.and_then(|(_, key)| self.info(None, key, now)).into_iter().collect();
-                let (waiters, more) = self.seen_waiters(self.suspensions.iter(), self.suspensions.len());
-                Seen::Lock { holders, more_holders: 0, permits: 0, content: None, openers: 0, waiters, more }
-            }
-            Look::Place(request) => self.seen_place((from, *request)),
-            Look::Held(after) => {
-                let after = after.as_ref().map_or(Bound::Unbounded, Bound::Excluded);
-                let mut rest = self.held.range::<LockName, _>((after, Bound::Unbounded)).peekable();
-                let mut holders = Vec::new();
-                // A name is told whole or not at all, for the next question names the last one; but for those with more
-                // holders than are listed at once.
-                while let Some((name, used)) =
-                    rest.next_if(|(_, used)| holders.is_empty() || holders.len() + used.len() <= LISTED)
-                {
-                    let listed = used.holders().take(LISTED);
-                    holders.extend(listed.filter_map(|key| self.info(Some(name), key, now)));
-                }
-                Seen::Held { holders, last: rest.next().is_none() }
-            }
-        }
-    }
-
-    /// What people see.
-    pub(crate) fn status(&self, now: Time) -> Vec<LockStatus> {
-        let suspension = (self.suspended.is_some() || !self.suspensions.is_empty()).then(|| LockStatus {
-            name: None,
-            holder: self.suspended.and_then(|(_, key)| self.info(None, key, now)),
-            holders: usize::from(self.suspended.is_some()),
-            openers: 0,
-            waiters: self.suspensions.len(),
-            next: self.suspensions.first().and_then(|rank| self.waiter(rank)),
-        });
-        let names: BTreeSet<&LockName> =
-            self.held.keys().chain(self.queues.keys()).chain(self.objects.keys()).collect();
-        let first = |name| self.held.get(name).and_then(|used| used.holders().next());
-        let locks = names.into_iter().map(|name| LockStatus {
-            name: Some(name.clone()),
-            holder: first(name).and_then(|key| self.info(Some(name), key, now)),
-            holders: self.held.get(name).map_or(0, Use::len),
-            openers: self.objects.get(name).map_or(0, |object| object.openers.len()),
-            waiters: self.queues.get(name).map_or(0, BTreeSet::len),
-            next: self.head(name).and_then(|rank| self.waiter(&rank)),
-        });
-        suspension.into_iter().chain(locks).collect()
-    }
-
     /// How many entries it has.
     pub(crate) fn size(&self) -> usize {
         let (holds, waits) = self.load();
@@ -691,94 +619,6 @@ impl Table {
             Want::Open(..) => drop(self.opening.insert(rank)),
             _ => want.names().iter().for_each(|name| self.enter(name, rank, &want)),
         }
-    }
-}
-
-/// Objects.
-impl Table {
-    fn open(&mut self, process: ProcessId, name: &LockName, value: &Value, version: Token) {
-        if let Some(object) = self.objects.get_mut(name) {
-            *object.openers.entry(process).or_default() += 1;
-            return;
-        }
-        let content = Content { value: value.clone(), version, maybe_stale: false, writes: BTreeMap::new() };
-        let openers = BTreeMap::from([(process, 1)]);
-        self.reconsider(name, |table| drop(table.objects.insert(name.clone(), Object { content, openers })));
-    }
-
-    fn shut(&mut self, process: ProcessId, name: &LockName) {
-        let Some(object) = self.objects.get_mut(name) else { return };
-        if let Some(count) = object.openers.get_mut(&process) {
-            *count -= 1;
-            if *count == 0 {
-                object.openers.remove(&process);
-                object.content.writes.remove(&process);
-            }
-        }
-        if object.openers.is_empty() {
-            self.reconsider(name, |table| drop(table.objects.remove(name)));
-        }
-    }
-
-    /// What it has to tell.
-    pub(crate) fn content(&self, name: &LockName) -> Option<&Content> {
-        self.objects.get(name).map(|object| &object.content)
-    }
-
-    /// All objects.
-    pub(crate) fn objects(&self) -> impl Iterator<Item = (&LockName, &Content)> {
-        self.objects.iter().map(|(name, object)| (name, &object.content))
-    }
-
-    /// Whether the member has it open.
-    pub(crate) fn is_open(&self, name: &LockName, process: ProcessId) -> bool {
-        self.objects.get(name).is_some_and(|object| object.openers.contains_key(&process))
-    }
-
-    /// The members that have it open.
-    pub(crate) fn openers(&self, name: &LockName) -> impl Iterator<Item = ProcessId> {
-        self.objects.get(name).into_iter().flat_map(|object| object.openers.keys().copied())
-    }
-
-    /// What another grantor or a member knows of an object: the highest version stays. Those who have it open follow.
-    pub(crate) fn adopt(&mut self, name: LockName, content: Content) {
-        if self.content(&name).is_some_and(|known| known.version >= content.version) {
-            return;
-        }
-        self.reconsider(&name, |table| match table.objects.get_mut(&name) {
-            Some(object) => object.content = content,
-            None => {
-                table.objects.insert(name.clone(), Object { content, openers: BTreeMap::new() });
-            }
-        });
-    }
-
-    /// Forgets objects that were adopted and that nobody has open, and what those wrote who have not.
-    pub(crate) fn drop_unopened(&mut self) {
-        let unopened: Vec<LockName> =
-            self.objects.iter().filter(|(_, object)| object.openers.is_empty()).map(|(name, _)| name.clone()).collect();
-        for name in unopened {
-            self.reconsider(&name, |table| drop(table.objects.remove(&name)));
-        }
-        for Object { content, openers } in self.objects.values_mut() {
-            content.writes.retain(|process, _| openers.contains_key(process));
-        }
-    }
-
-    /// Writes into an object that its member has open.
-    pub(crate) fn write(&mut self, (process, request): Key, name: &LockName, value: Value, version: Token) {
-        self.reconsider(name, |table| {
-            if let Some(Object { content, openers }) = table.objects.get_mut(name)
-                && openers.contains_key(&process)
-            {
-                content.writes.insert(process, (request, version));
-                (content.value, content.version, content.maybe_stale) = (value, version, false);
-            }
-        });
-    }
-
-    fn limit(&self, name: &LockName) -> u32 {
-        self.objects.get(name).map_or(0, |object| object.content.value.limit())
     }
 }
 
@@ -1001,56 +841,6 @@ impl Table {
         let Request { entry, state: State::Holds { token, .. } } = self.get(key)? else { return None };
         let index = name.and_then(|name| entry.want.names().binary_search(name).ok());
         Some(nth(*token, index.unwrap_or_default()))
-    }
-
-    fn info(&self, name: Option<&LockName>, key: Key, now: Time) -> Option<HolderInfo> {
-        let Request { entry, state: State::Holds { since, .. } } = self.get(key)? else { return None };
-        Some(HolderInfo {
-            name: name.cloned(),
-            process: key.0,
-            token: self.token_of(key, name)?,
-            mode: entry.want.mode(),
-            metadata: entry.metadata.clone(),
-            held_for: now.since(*since),
-        })
-    }
-
-    fn waiter(&self, &(_, key): &Rank) -> Option<WaiterInfo> {
-        let Entry { want, metadata, .. } = &self.get(key)?.entry;
-        Some(WaiterInfo { process: key.0, mode: want.mode(), metadata: metadata.clone() })
-    }
-
-    fn seen_waiters<'a>(&self, ranks: impl Iterator<Item = &'a Rank>, all: usize) -> (Vec<WaiterInfo>, u64) {
-        let waiters: Vec<WaiterInfo> = ranks.take(LISTED).filter_map(|rank| self.waiter(rank)).collect();
-        let more = (all - waiters.len()) as u64;
-        (waiters, more)
-    }
-
-    fn seen_place(&self, key: Key) -> Seen {
-        let Some(Request { entry, state: State::Waits { ticket, .. } }) = self.get(key) else { return Seen::Unknown };
-        let (rank, names) = ((*ticket, key), entry.want.names());
-        let suspensions = self.suspensions.range(..rank).count();
-        let suspended = self.suspended.filter(|(token, _)| *ticket >= in_front(*token, PLACE)).map(|(_, key)| key);
-        let suspender = suspended.or(self.suspensions.first().filter(|first| **first < rank).map(|(_, key)| *key));
-        let suspension = suspender.and_then(|key| self.waiter(&(*ticket, key)));
-        let (others, holds) = if entry.want == Want::Suspension {
-            // A batch stands in many queues and counts in that of its first name.
-            let counts = |name: &LockName, key| self.get(key).is_some_and(|other| other.entry.want.names()[0] == *name);
-            let queued = |(name, queue): (&LockName, &BTreeSet<Rank>)| {
-                queue.range(..rank).filter(|(_, key)| counts(name, *key)).count()
-            };
-            let others = self.queues.iter().map(queued).sum();
-            let own = self.suspended.is_some_and(|(_, other)| self.is_of(other, key.0, entry.owner));
-            (others, self.holds - self.holds_of(key.0, entry.owner) + usize::from(own))
-        } else {
-            let queues = names.iter().filter_map(|name| self.queues.get(name));
-            let missed = names.iter().filter(|name| !self.fits(name, &entry.want));
-            let used = missed.filter_map(|name| self.held.get(name));
-            let mut holders: BTreeSet<Key> = used.flat_map(Use::holders).collect();
-            holders.extend(suspended);
-            (queues.map(|queue| queue.range(..rank).count()).max().unwrap_or_default(), holders.len())
-        };
-        Seen::Place { before: (suspensions + others) as u64, holds: holds as u64, suspension }
     }
 }
 

@@ -1,6 +1,8 @@
 //! The rules one by one, then all of them against a model that knows no shortcuts.
 
 use super::super::id::{Batch, Mode, Permits};
+use super::super::message::{HolderInfo, Look, Seen, WaiterInfo};
+use super::questions::LISTED;
 use super::*;
 use std::time::Duration;
 

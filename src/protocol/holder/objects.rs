@@ -1,0 +1,130 @@
+//! Objects: one is here while a request has it open, or wants to. What the grantor tells of it stays good while this
+//! member is suspended: it is no hold, nobody else gets it meanwhile. Of several writes into one object only one is on
+//! its way at a time, so that whoever grants next can tell whether it was made.
+
+use super::*;
+
+/// What this member knows of an object that it has open, or is about to.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
+pub(super) struct Object {
+    /// The requests that have it open, or want to.
+    pub(super) opens: BTreeSet<RequestId>,
+    pub(super) content: Option<Content>,
+    /// The write that is on its way, or waits for a grantor.
+    pub(super) writing: Option<RequestId>,
+    /// Those that come after it.
+    pub(super) writes: BTreeSet<RequestId>,
+}
+
+impl Holder {
+    /// The application writes into an object.
+    pub(crate) fn write(
+        &mut self,
+        (request, open): (RequestId, RequestId),
+        (value, expect): (Value, Option<Token>),
+        crowded: impl Fn(ProcessId) -> bool,
+        turn: &mut Turn,
+    ) {
+        let service = self.services.get(&open).cloned();
+        let name = match self.request_mut(open) {
+            Some(Request { want: Want::Open(name, _), state: State::Held { .. }, .. }) => Some(name.clone()),
+            _ => None,
+        };
+        let (Some(service), Some(name)) = (service, name) else {
+            turn.out.push(Output::Answer { request, outcome: Outcome::NotOpen });
+            return;
+        };
+        let grantor = self.sessions.get(&service).and_then(|session| session.grantor);
+        if self.services.len() >= MAX_REQUESTS || grantor.is_some_and(|(process, _)| crowded(process)) {
+            turn.out.push(Output::Answer { request, outcome: Outcome::Busy });
+            return;
+        }
+        let what = Business::Write(name.clone(), value, expect, None);
+        self.run_errand((request, service.clone()), what, Time::MAX, Time::MAX);
+        if let Some(object) = self.object_mut(&service, &name) {
+            object.writes.insert(request);
+        }
+        self.write_next(&service, &name, turn);
+    }
+
+    /// Brings the next write into an object on its way, if none is.
+    pub(super) fn write_next(&mut self, service: &ServiceName, name: &LockName, turn: &mut Turn) {
+        let Some(object) = self.object_mut(service, name).filter(|object| object.writing.is_none()) else { return };
+        object.writing = object.writes.pop_first();
+        if let Some(request) = object.writing {
+            self.pursue(service, Some(request), turn);
+        }
+    }
+
+    pub(super) fn object_mut(&mut self, service: &ServiceName, name: &LockName) -> Option<&mut Object> {
+        self.sessions.get_mut(service)?.objects.get_mut(name)
+    }
+
+    /// The grantor tells what an object has to tell, and perhaps answers one of our requests. Both are taken, or neither
+    /// is: who is told that it has written never sees an older value afterwards.
+    pub(crate) fn on_value(
+        &mut self,
+        from: ProcessId,
+        (service, epoch): (&ServiceName, Epoch),
+        (name, content): (&LockName, Content),
+        answers: Option<(RequestId, Told)>,
+        turn: &mut Turn,
+    ) {
+        if self.newest(service).is_some_and(|newest| newest > epoch) {
+            return; // a newer grantor has heard what we know, and tells us the rest
+        }
+        if let Some((request, Told::Opened(token))) = answers {
+            match self.request_mut(request) {
+                None => turn.say(from, Message::Done { service: service.clone(), request }),
+                Some(Request { state: State::Held { .. } | State::Won(..), .. }) => {}
+                Some(entry) => entry.state = State::Won(epoch, token, turn.now),
+            }
+        }
+        let Some(session) = self.sessions.get_mut(service) else { return };
+        let Some(object) = session.objects.get_mut(name) else { return };
+        let is_answer = matches!(answers, Some((_, Told::Written(_))));
+        if object.content.as_ref().is_none_or(|known| known.version <= content.version && *known != content)
+            && !(is_answer && planted!(turn.mutant, AnswerWithoutValue))
+        {
+            for &request in &object.opens {
+                if session.requests.get(&request).is_some_and(|entry| matches!(entry.state, State::Held { .. })) {
+                    turn.out.push(Output::Value { request, content: content.clone() });
+                }
+            }
+            object.content = Some(content.clone());
+        }
+        match answers {
+            Some((request, Told::Opened(_))) => self.accept(request, turn),
+            Some((request, Told::Written(version))) => self.on_written(request, Outcome::Written(version), turn),
+            Some((request, Told::Changed)) => self.on_written(request, Outcome::Changed(content), turn),
+            None => {}
+        }
+    }
+
+    pub(super) fn on_written(&mut self, request: RequestId, outcome: Outcome, turn: &mut Turn) {
+        let Some(service) = self.services.get(&request).cloned() else { return };
+        if let Some(Errand { what: Business::Write(name, ..), .. }) = self.drop_errand(request) {
+            turn.out.push(Output::Answer { request, outcome });
+            self.write_next(&service, &name, turn);
+        }
+    }
+
+    /// This member has an object open no longer, if that was the last request that had: whoever waits for permits of it
+    /// waits in vain.
+    pub(super) fn shut(&mut self, service: &ServiceName, entry: &Request, turn: &mut Turn) {
+        let Want::Open(name, _) = &entry.want else { return };
+        let Some(session) = self.sessions.get_mut(service) else { return };
+        let Some(object) = session.objects.get(name).filter(|object| object.opens.is_empty()) else { return };
+        // Who writes keeps it open, so that there is none of these unless a program says otherwise.
+        let orphans: Vec<RequestId> = object.writing.iter().chain(&object.writes).copied().collect();
+        session.objects.remove(name);
+        let of_name = session.permits.range((name.clone(), RequestId(0))..).take_while(|(other, _)| other == name);
+        for request in of_name.map(|(_, request)| *request).collect::<Vec<_>>() {
+            turn.out.push(Output::Answer { request, outcome: Outcome::NotOpen });
+            self.end(request, turn);
+        }
+        for request in orphans {
+            self.answer_errand(request, Outcome::NotOpen, turn);
+        }
+    }
+}

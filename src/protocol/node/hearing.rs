@@ -1,0 +1,445 @@
+//! What comes from outside: hints of the gossip, packets of links, notices, and the messages of members and strangers.
+
+use super::*;
+
+impl Node {
+    pub(super) fn on_hint(&mut self, now: Time, hint: Hint, out: &mut Vec<Output>) {
+        match hint {
+            Hint::Contact(addr) => {
+                if let Stage::Seeking(seeking) = &mut self.stage {
+                    seeking.add_contact(addr);
+                }
+            }
+            Hint::Unreachable(process) => {
+                #[cfg(elderlock_mutants)]
+                if planted!(self.config.mutant, LoseInFlight) {
+                    self.post.lose_kept(process);
+                }
+                self.on_suspected(now, process);
+            }
+            Hint::Refused(process) => {
+                self.on_suspected(now, process);
+                if let Stage::Leaving { .. } | Stage::Parting { .. } = self.stage {
+                    self.refused.entry(process).or_insert(now);
+                }
+                let is_trusted = self.config.trust_refused || planted!(self.config.mutant, TrustRefused);
+                if is_trusted && self.view.as_ref().is_some_and(|view| view.contains(process)) {
+                    self.on_dead(now, process, out);
+                }
+            }
+            Hint::Dead(process) => self.on_dead(now, process, out),
+            Hint::Connected(process) => {
+                let was_broken = self.suspected.remove(&process);
+                if let Some(view) = &self.view {
+                    self.post.on_connected(now, &self.config.me, view, process, was_broken, out);
+                }
+            }
+        }
+    }
+
+    /// A verdict starts nothing but detours: leases decide.
+    fn on_suspected(&mut self, now: Time, process: ProcessId) {
+        if let Some(view) = &self.view
+            && view.contains(process)
+            && process != self.config.me.process
+        {
+            self.suspected.insert(process);
+            #[cfg(elderlock_mutants)]
+            if planted!(self.config.mutant, FreeOnHint) {
+                self.grantors.values_mut().for_each(|grantor| grantor.forget(process));
+            }
+            self.post.trouble(now, process, true, &view.timing);
+        }
+    }
+
+    pub(super) fn on_dead(&mut self, now: Time, process: ProcessId, out: &mut Vec<Output>) {
+        if process == self.config.me.process || !self.dead.insert(process) {
+            return;
+        }
+        if self.dead.len() > MAX_DEAD
+            && let Some(view) = &self.view
+        {
+            self.dead.retain(|process| view.contains(*process));
+        }
+        if self.view.as_ref().is_some_and(|view| view.elder().process == process) {
+            self.elder_dead_at = Some(now);
+        }
+        self.vouch_at = now;
+        self.vouch(now, out);
+    }
+
+    pub(super) fn on_packet(
+        &mut self,
+        now: Time,
+        from: ProcessId,
+        addr: SocketAddr,
+        packet: Packet,
+        out: &mut Vec<Output>,
+    ) {
+        if !self.refused.is_empty() {
+            self.refused.remove(&from);
+        }
+        match packet {
+            Packet::Notice(notice) => self.on_notice(now, from, addr, notice, out),
+            Packet::Linked { view: theirs, seq, ack, message } => {
+                if let Some(view) = self.known_sender(now, from, addr, theirs, out) {
+                    #[cfg(elderlock_mutants)]
+                    if planted!(self.config.mutant, HearTwice) && self.post.has_heard(from, seq) {
+                        self.on_message(now, from, message.clone(), out);
+                    }
+                    let me = &self.config.me;
+                    for message in self.post.on_linked(now, me, &view, from, (seq, ack), message, out) {
+                        self.on_message(now, from, message, out);
+                    }
+                }
+            }
+            Packet::Ack { view: theirs, ack, again } => {
+                if let Some(view) = self.known_sender(now, from, addr, theirs, out) {
+                    self.post.on_ack(now, &self.config.me, &view, from, ack, again, out);
+                }
+            }
+            Packet::Relay { from: origin, to, troubled, packet } => {
+                self.on_relay(now, origin, (to, troubled), *packet, out);
+            }
+            Packet::Heir { voter, me, lineage, notice } => {
+                if self.hear_heir(now, voter, lineage, &me) {
+                    let speaker = Speaker { vote: voter, process: me.process, addr: me.addr, heir: Some(*me) };
+                    self.on_ballot(now, speaker, *notice, out);
+                }
+            }
+        }
+    }
+
+    /// A packet that goes through us, or came to us through another. What came on a detour shows that its sender
+    /// has trouble with the straight way; so do our answers.
+    fn on_relay(
+        &mut self,
+        now: Time,
+        origin: MemberInfo,
+        (to, troubled): (ProcessId, bool),
+        packet: Packet,
+        out: &mut Vec<Output>,
+    ) {
+        if matches!(packet, Packet::Relay { .. }) || origin.process == self.config.me.process {
+            return;
+        }
+        if to == self.config.me.process {
+            if let Some(view) = &self.view
+                && view.contains(origin.process)
+                && troubled
+            {
+                self.post.trouble(now, origin.process, false, &view.timing);
+            }
+            self.on_packet(now, origin.process, origin.addr, packet, out);
+        } else if let Some(member) = self.view.as_ref().and_then(|view| view.member(to)) {
+            let packet = Packet::Relay { from: origin, to, troubled, packet: Box::new(packet) };
+            out.push(Output::Send { to: member.info.addr, process: Some(to), packet });
+        }
+    }
+
+    /// The view to use a linked packet with, if its sender is in it and has no newer one.
+    fn known_sender(
+        &mut self,
+        now: Time,
+        from: ProcessId,
+        addr: SocketAddr,
+        theirs: ViewNumber,
+        out: &mut Vec<Output>,
+    ) -> Option<Arc<View>> {
+        let view = self.view.clone()?;
+        if theirs > view.number && !planted!(self.config.mutant, ActInOldView) {
+            #[cfg(elderlock_mutants)]
+            if let Some(elder) = &mut self.elder
+                && planted!(self.config.mutant, DealInHeardView)
+            {
+                elder.registry.deal_in(theirs);
+            }
+            if view.contains(from) {
+                self.post.note_missed(from);
+            }
+            self.fetch(now, from, addr, out);
+            return None;
+        }
+        if !view.contains(from) {
+            send(addr, from, Notice::ViewIs(View::clone(&view)), out);
+            return None;
+        }
+        Some(view)
+    }
+
+    pub(super) fn fetch(&mut self, now: Time, from: ProcessId, addr: SocketAddr, out: &mut Vec<Output>) {
+        let Some(view) = &self.view else { return };
+        if self.fetched_at == Time::ZERO || self.fetched_at + view.timing.retry / 8 <= now {
+            self.fetched_at = now;
+            let fetch = Notice::Fetch { lineage: view.lineage, have: view.number };
+            self.reply(now, addr, from, fetch, out);
+        }
+    }
+
+    pub(super) fn on_notice(
+        &mut self,
+        now: Time,
+        from: ProcessId,
+        addr: SocketAddr,
+        notice: Notice,
+        out: &mut Vec<Output>,
+    ) {
+        match notice {
+            Notice::Hello { me, asked, standing } => {
+                let answer = Notice::HelloIs { me: self.config.me.clone(), asked, standing: self.standing(now) };
+                send(addr, from, answer, out);
+                self.on_heard(now, me, None, standing, out);
+            }
+            Notice::HelloIs { me, asked, standing } => self.on_heard(now, me, Some(asked), standing, out),
+            Notice::Found { attempt, view } => {
+                if let Stage::Seeking(seeking) = &mut self.stage {
+                    seeking.on_found(&self.config, now, from, attempt, &view, out);
+                } else if let Some(view) = &self.view {
+                    send(addr, from, Notice::ViewIs(View::clone(view)), out);
+                }
+            }
+            Notice::FoundOk { attempt } => {
+                if let Stage::Seeking(seeking) = &mut self.stage {
+                    let found = seeking.on_found_ok(from, attempt);
+                    self.on_found(now, found, out);
+                }
+            }
+            Notice::Join { me, heard } => self.on_join(now, from, me, heard, out),
+            Notice::Leave => self.on_leave(now, from, out),
+            Notice::Vouch { dead } => self.believe(now, from, BTreeSet::from([dead]), out),
+            Notice::Beat { view, beat, pulse, confirmed } => {
+                self.on_beat(now, from, addr, (view, beat, pulse, confirmed), out);
+            }
+            Notice::Pulse { view, pulse, renews, again } => {
+                self.on_pulse(now, from, addr, (view, pulse, renews, again), out)
+            }
+            Notice::Install { lineage, instance, change } => {
+                let Some(view) = self.ballot_view() else { return };
+                if view.lineage == lineage && view.number.next() == instance {
+                    let next = view.next(&change);
+                    if matches!(self.stage, Stage::Parting { .. }) {
+                        self.end_parting(now, true, out);
+                    } else if next.is_sound() && self.heir.is_some() && !next.contains(self.config.me.process) {
+                        self.inherit(next, out);
+                    } else if next.is_sound() {
+                        self.last_change = Some((instance, change));
+                        self.confirm(addr, from, &next, out);
+                        self.install(now, next, Some(from), out);
+                    }
+                } else if view.lineage == lineage && view.number.next() < instance {
+                    self.fetch(now, from, addr, out);
+                }
+            }
+            Notice::ViewIs(view) => self.on_view_is(now, (from, addr), view, out),
+            Notice::Fetch { lineage, have } => {
+                if let Some(view) = self.ballot_view()
+                    && view.lineage == lineage
+                    && view.number > have
+                {
+                    self.catch_up(now, addr, from, have, out);
+                }
+            }
+            Notice::Stale { voter } => self.on_stale(voter),
+            ballot => self.on_ballot(now, Speaker { vote: from, process: from, addr, heir: None }, ballot, out),
+        }
+    }
+
+    pub(super) fn on_message(&mut self, now: Time, from: ProcessId, message: Message, out: &mut Vec<Output>) {
+        match message {
+            Message::WhoGrants { service } => self.with_registry(now, out, |registry, may_name, turn| {
+                registry.on_who_grants(from, service, may_name, turn);
+            }),
+            // What an earlier elder said counts for nothing: the present one has asked everybody, and must not be
+            // contradicted by a word that was slow.
+            Message::GrantorIs { .. }
+            | Message::Name { .. }
+            | Message::Tokens { .. }
+            | Message::Outbid { .. }
+            | Message::Declined { .. }
+                if self.view.as_ref().is_none_or(|view| view.elder().process != from)
+                    && !planted!(self.config.mutant, HeedFormerElder) => {}
+            Message::GrantorIs { service, grantor, epoch } => self.act(now, out, |node, turn| {
+                if node.view.as_ref().is_some_and(|view| view.contains(grantor)) {
+                    node.send_on_early(&service, grantor, epoch, turn);
+                    node.holder.on_grantor(&service, grantor, epoch, turn);
+                }
+            }),
+            Message::Name { service, range, origin } => {
+                self.act(now, out, |node, turn| node.on_name(service, range, origin, turn));
+            }
+            Message::Become { service, request } => self.with_registry(now, out, |registry, may_name, turn| {
+                registry.on_become((from, request), service, may_name, turn);
+            }),
+            Message::Acts { service, epoch } => self.with_registry(now, out, |registry, _, turn| {
+                registry.on_acts(from, &service, epoch, turn);
+            }),
+            Message::Yield { service, epoch, to } => {
+                // It may have been said before that one was out.
+                let to = Some(to).filter(|to| self.view.as_ref().is_some_and(|view| view.contains(*to)));
+                self.with_registry(now, out, |registry, may_name, turn| {
+                    registry.on_yield((from, epoch), service, to, may_name, turn);
+                });
+            }
+            Message::Vacant { service, epoch } => self.with_registry(now, out, |registry, may_name, turn| {
+                registry.on_vacant(from, &service, epoch);
+                registry.answer(may_name, turn);
+            }),
+            Message::Decline { service, epoch } => self.with_registry(now, out, |registry, may_name, turn| {
+                registry.on_decline(from, &service, epoch, turn);
+                registry.answer(may_name, turn);
+            }),
+            Message::Outbid { service, request, by } => self.act(now, out, |node, turn| {
+                // Who was named before goes on to win, or until it is asked for the table: it is only not named once more.
+                if !node.grantors.contains_key(&service) {
+                    node.holder.on_outbid(&service, request, by, turn);
+                }
+            }),
+            Message::Declined { service, by } => self.act(now, out, |node, turn| {
+                if let Some(grantor) = node.grantors.get_mut(&service)
+                    && node.departing.contains_key(&service)
+                {
+                    grantor.on_declined(by);
+                    node.depart_service(&service, turn);
+                }
+            }),
+            Message::Hand { service, epoch } => self.act(now, out, |node, turn| {
+                node.on_hand(from, service, epoch, turn);
+            }),
+            Message::Table { service, epoch, objects, holds, waits, last } => self.act(now, out, |node, turn| {
+                let Some(view) = node.view.clone() else { return };
+                if let Some(grantor) = node.grantors.get_mut(&service)
+                    && grantor.epoch() == epoch
+                {
+                    grantor.on_table(from, objects, (holds, waits), (&view, last), turn);
+                    node.after_transfer(&service, turn);
+                }
+            }),
+            Message::NoTable { service, epoch } => self.act(now, out, |node, turn| {
+                let Some(view) = node.view.clone() else { return };
+                if let Some(grantor) = node.grantors.get_mut(&service)
+                    && grantor.epoch() == epoch
+                {
+                    grantor.on_no_table(from, &view, turn);
+                    node.after_transfer(&service, turn);
+                }
+            }),
+            Message::Deposed { service, by, epoch } => {
+                self.act(now, out, |node, turn| node.on_deposed(&service, by, epoch, turn));
+            }
+            Message::Settle { service, request } => {
+                self.act(now, out, |node, turn| node.on_settle(from, &service, request, turn));
+            }
+            Message::Settled { request } => self.holder.on_settled(from, request),
+            Message::Unsettled { request, instead } => {
+                self.act(now, out, |node, turn| node.holder.on_unsettled(from, request, instead, turn));
+            }
+            Message::Look { service, epoch, request, at } => self.act(now, out, |node, turn| {
+                node.on_look(from, (service, epoch), request, &at, turn);
+            }),
+            Message::Seen { request, seen } => {
+                self.act(now, out, |node, turn| {
+                    let view = node.view.clone();
+                    let is_there = |process| view.as_ref().is_none_or(|view| view.contains(process));
+                    node.holder.on_seen(request, seen, is_there, turn);
+                });
+            }
+            Message::AskBack { service, request, name, token, says } => self.act(now, out, |node, turn| {
+                node.holder.on_ask_back((from, request), &service, (name, token), says, turn);
+            }),
+            Message::AskedBack { request, token, heard } => {
+                self.act(now, out, |node, turn| node.holder.on_asked_back(from, (request, token), heard, turn));
+            }
+            Message::MoreTokens { service, epoch } => self.with_registry(now, out, |registry, may_name, turn| {
+                registry.on_more_tokens(from, service, epoch, may_name, turn);
+            }),
+            Message::Tokens { service, epoch, range } => self.act(now, out, |node, turn| {
+                if let Some(grantor) = node.grantors.get_mut(&service)
+                    && grantor.epoch() == epoch
+                {
+                    grantor.on_tokens(range, turn);
+                }
+            }),
+            Message::Inventory { view } => self.act(now, out, |node, turn| node.on_inventory_wanted(from, view, turn)),
+            Message::InventoryIs { view, known, last } => self.with_registry(now, out, |registry, may_name, turn| {
+                registry.on_inventory(from, view, known, last, turn);
+                registry.answer(may_name, turn);
+            }),
+            Message::Ask { service, epoch, request, want, owner, only_if_free, metadata } => {
+                self.act(now, out, |node, turn| {
+                    let asked = Asked { from, request, want, owner, only_if_free, metadata };
+                    node.on_ask(service, epoch, asked, turn);
+                })
+            }
+            Message::Queued { service, epoch, request, ticket } => {
+                self.act(now, out, |node, turn| {
+                    node.holder.on_queued(from, &service, epoch, (request, ticket), turn);
+                });
+            }
+            Message::Grant { service, epoch, request, token } => self.act(now, out, |node, turn| {
+                node.holder.on_grant(from, &service, epoch, request, token, turn);
+            }),
+            Message::Refuse { epoch, request, refusal, .. } => {
+                self.act(now, out, |node, turn| node.holder.on_refuse(epoch, request, refusal, turn));
+            }
+            Message::NotGrantor { service, epoch, request, instead } => self.act(now, out, |node, turn| {
+                let is_there = |process| node.view.as_ref().is_some_and(|view| view.contains(process));
+                let instead = instead.filter(|(process, _)| is_there(*process));
+                node.holder.on_not_grantor(&service, epoch, request, instead, turn);
+            }),
+            Message::Done { service, request } => self.act(now, out, |node, turn| {
+                if let Some(early) = node.early.get_mut(&service)
+                    && !planted!(turn.mutant, ForgetEarlyDone)
+                {
+                    early.retain(|(_, asked)| (asked.from, asked.request) != (from, request));
+                }
+                if let Some(grantor) = node.grantors.get_mut(&service) {
+                    grantor.on_done(from, request, turn);
+                }
+            }),
+            Message::Narrow { service, request, want, token } => self.act(now, out, |node, turn| {
+                if let Some(grantor) = node.grantors.get_mut(&service) {
+                    grantor.on_narrow((from, request), &want, token, turn);
+                }
+            }),
+            Message::Upgrade { service, epoch, request, hold } => self.act(now, out, |node, turn| {
+                if let Some(grantor) = node.asked_of(from, (&service, epoch), request, turn) {
+                    grantor.on_upgrade(from, request, hold, turn);
+                }
+            }),
+            Message::Upgraded { service, epoch, request, token } => self.act(now, out, |node, turn| {
+                node.holder.on_upgraded(&service, epoch, request, token, turn);
+            }),
+            Message::Write { service, epoch, request, name, value, expect } => self.act(now, out, |node, turn| {
+                if let Some(grantor) = node.asked_of(from, (&service, epoch), request, turn) {
+                    grantor.on_write((from, request), &name, value, expect, turn);
+                }
+            }),
+            Message::Value { service, epoch, name, content, answers } => self.act(now, out, |node, turn| {
+                node.holder.on_value(from, (&service, epoch), (&name, content), answers, turn);
+            }),
+            Message::Recover { service, epoch } => self.act(now, out, |node, turn| {
+                if node.holder.on_recover(from, &service, epoch, turn) {
+                    node.end_grantor_below(&service, from, epoch, turn);
+                    node.send_on_early(&service, from, epoch, turn);
+                } else if let (by, Some(epoch)) = node.holder.grantor(&service) {
+                    turn.say(from, Message::Deposed { service, by, epoch });
+                }
+            }),
+            Message::Report { service, epoch, objects, holds, waits, last } => self.act(now, out, |node, turn| {
+                if let Some(grantor) = node.grantors.get_mut(&service)
+                    && grantor.epoch() == epoch
+                {
+                    grantor.on_report(from, objects, (holds, waits), last, turn);
+                    node.settle_bids(&service, turn);
+                } else {
+                    node.send_reported_on(from, &service, epoch, &waits, turn);
+                }
+            }),
+            Message::Revoke { service, epoch, request } => self.act(now, out, |node, turn| {
+                if node.holder.newest(&service).is_none_or(|newest| newest <= epoch) {
+                    node.holder.on_revoke(request, turn);
+                }
+            }),
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! Objects: what is open, and what it has to tell.
+
+use super::*;
+
+/// An object that somebody has open.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub(super) struct Object {
+    pub(super) content: Content,
+    /// The members that have it open, and how often.
+    pub(super) openers: BTreeMap<ProcessId, usize>,
+}
+
+impl Table {
+    pub(super) fn open(&mut self, process: ProcessId, name: &LockName, value: &Value, version: Token) {
+        if let Some(object) = self.objects.get_mut(name) {
+            *object.openers.entry(process).or_default() += 1;
+            return;
+        }
+        let content = Content { value: value.clone(), version, maybe_stale: false, writes: BTreeMap::new() };
+        let openers = BTreeMap::from([(process, 1)]);
+        self.reconsider(name, |table| drop(table.objects.insert(name.clone(), Object { content, openers })));
+    }
+
+    pub(super) fn shut(&mut self, process: ProcessId, name: &LockName) {
+        let Some(object) = self.objects.get_mut(name) else { return };
+        if let Some(count) = object.openers.get_mut(&process) {
+            *count -= 1;
+            if *count == 0 {
+                object.openers.remove(&process);
+                object.content.writes.remove(&process);
+            }
+        }
+        if object.openers.is_empty() {
+            self.reconsider(name, |table| drop(table.objects.remove(name)));
+        }
+    }
+
+    /// What it has to tell.
+    pub(crate) fn content(&self, name: &LockName) -> Option<&Content> {
+        self.objects.get(name).map(|object| &object.content)
+    }
+
+    /// All objects.
+    pub(crate) fn objects(&self) -> impl Iterator<Item = (&LockName, &Content)> {
+        self.objects.iter().map(|(name, object)| (name, &object.content))
+    }
+
+    /// Whether the member has it open.
+    pub(crate) fn is_open(&self, name: &LockName, process: ProcessId) -> bool {
+        self.objects.get(name).is_some_and(|object| object.openers.contains_key(&process))
+    }
+
+    /// The members that have it open.
+    pub(crate) fn openers(&self, name: &LockName) -> impl Iterator<Item = ProcessId> {
+        self.objects.get(name).into_iter().flat_map(|object| object.openers.keys().copied())
+    }
+
+    /// What another grantor or a member knows of an object: the highest version stays. Those who have it open follow.
+    pub(crate) fn adopt(&mut self, name: LockName, content: Content) {
+        if self.content(&name).is_some_and(|known| known.version >= content.version) {
+            return;
+        }
+        self.reconsider(&name, |table| match table.objects.get_mut(&name) {
+            Some(object) => object.content = content,
+            None => {
+                table.objects.insert(name.clone(), Object { content, openers: BTreeMap::new() });
+            }
+        });
+    }
+
+    /// Forgets objects that were adopted and that nobody has open, and what those wrote who have not.
+    pub(crate) fn drop_unopened(&mut self) {
+        let unopened: Vec<LockName> =
+            self.objects.iter().filter(|(_, object)| object.openers.is_empty()).map(|(name, _)| name.clone()).collect();
+        for name in unopened {
+            self.reconsider(&name, |table| drop(table.objects.remove(&name)));
+        }
+        for Object { content, openers } in self.objects.values_mut() {
+            content.writes.retain(|process, _| openers.contains_key(process));
+        }
+    }
+
+    /// Writes into an object that its member has open.
+    pub(crate) fn write(&mut self, (process, request): Key, name: &LockName, value: Value, version: Token) {
+        self.reconsider(name, |table| {
+            if let Some(Object { content, openers }) = table.objects.get_mut(name)
+                && openers.contains_key(&process)
+            {
+                content.writes.insert(process, (request, version));
+                (content.value, content.version, content.maybe_stale) = (value, version, false);
+            }
+        });
+    }
+
+    pub(super) fn limit(&self, name: &LockName) -> u32 {
+        self.objects.get(name).map_or(0, |object| object.content.value.limit())
+    }
+}
