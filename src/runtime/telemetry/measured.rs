@@ -1,0 +1,389 @@
+//! With the feature `metrics`: what is counted and timed, and when gauges are read.
+
+use crate::protocol::{LostReason, Message, Node, Packet, ServiceName, Time};
+use crate::runtime::clock;
+use crate::runtime::sync::AtomicBool;
+use metrics::{Counter, Gauge, Histogram, SharedString, Unit, counter, gauge, histogram};
+use metrics::{describe_counter, describe_gauge, describe_histogram};
+use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+/// How often gauges are read and messages counted: several times between two looks of any collector.
+const SAMPLE: Duration = Duration::from_millis(250);
+
+/// Outcomes of a wait, those that come often first.
+const WAITS: [&str; 11] = [
+    "granted",
+    "timed_out",
+    "held",
+    "cancelled",
+    "undecided",
+    "busy",
+    "deadlock",
+    "not_open",
+    "destroyed",
+    "expelled",
+    "left",
+];
+
+/// Outcomes of a hold.
+const HOLDS: [&str; 8] =
+    ["released", "lease_ended", "suspended", "expelled", "superseded", "left", "destroyed", "revoked"];
+
+/// What one handle of a service counts often. Each is registered when it is first used, so that there is no series of
+/// what never happened, and then kept.
+#[derive(Clone)]
+pub(crate) struct Meter(Arc<Instruments>);
+
+struct Instruments {
+    service: SharedString,
+    grants: OnceLock<Counter>,
+    releases: OnceLock<Counter>,
+    waits: [OnceLock<Histogram>; WAITS.len()],
+    holds: [OnceLock<Histogram>; HOLDS.len()],
+}
+
+impl Meter {
+    pub(crate) fn new(service: &ServiceName) -> Meter {
+        Meter(Arc::new(Instruments {
+            service: label(service),
+            grants: OnceLock::new(),
+            releases: OnceLock::new(),
+            waits: Default::default(),
+            holds: Default::default(),
+        }))
+    }
+
+    pub(crate) fn waited(&self, outcome: &'static str, took: Duration) {
+        let this = &*self.0;
+        let histogram =
+            |outcome| histogram!("elderlock_wait_seconds", "service" => this.service.clone(), "outcome" => outcome);
+        record(&WAITS, &this.waits, outcome, took, histogram);
+        if outcome == "granted" {
+            let grants = || counter!("elderlock_grants_total", "service" => this.service.clone());
+            this.grants.get_or_init(grants).increment(1);
+        }
+    }
+
+    fn held(&self, outcome: &'static str, took: Duration) {
+        let this = &*self.0;
+        let histogram =
+            |outcome| histogram!("elderlock_hold_seconds", "service" => this.service.clone(), "outcome" => outcome);
+        record(&HOLDS, &this.holds, outcome, took, histogram);
+        if outcome == "released" {
+            let releases = || counter!("elderlock_releases_total", "service" => this.service.clone());
+            this.releases.get_or_init(releases).increment(1);
+        }
+    }
+
+    // These are too rare to be kept.
+
+    pub(super) fn view_changed() {
+        counter!("elderlock_view_changes_total").increment(1);
+    }
+
+    pub(super) fn transferred(service: &ServiceName, took: Duration) {
+        counter!("elderlock_transfers_total", "service" => label(service)).increment(1);
+        histogram!("elderlock_transfer_seconds", "service" => label(service)).record(took);
+    }
+
+    pub(super) fn recovered(service: &ServiceName, took: Duration) {
+        counter!("elderlock_recoveries_total", "service" => label(service)).increment(1);
+        histogram!("elderlock_recovery_seconds", "service" => label(service)).record(took);
+    }
+}
+
+fn label(service: &ServiceName) -> SharedString {
+    Arc::<str>::from(service.as_str()).into()
+}
+
+fn record(
+    outcomes: &[&'static str],
+    kept: &[OnceLock<Histogram>],
+    outcome: &'static str,
+    took: Duration,
+    register: impl Fn(&'static str) -> Histogram,
+) {
+    let index = outcomes.iter().position(|known| *known == outcome);
+    debug_assert!(index.is_some(), "the outcome {outcome} is in the list");
+    if let Some(kept) = index.and_then(|index| kept.get(index)) {
+        kept.get_or_init(|| register(outcome)).record(took);
+    }
+}
+
+/// How long one hold lasts. Its end is recorded once, by whoever notices it first.
+pub(crate) struct HoldMeter {
+    since: Time,
+    /// Set when the caller takes what was granted.
+    meter: OnceLock<Meter>,
+    over: AtomicBool,
+}
+
+impl HoldMeter {
+    pub(crate) fn new() -> HoldMeter {
+        HoldMeter { since: clock::now(), meter: OnceLock::new(), over: AtomicBool::new(false) }
+    }
+
+    /// When it was granted.
+    pub(crate) fn since(&self) -> Option<Time> {
+        Some(self.since)
+    }
+
+    /// The caller has it. A grant that nobody takes is a cancelled wait, and no hold.
+    pub(crate) fn begin(&self, meter: &Meter) {
+        let _ = self.meter.set(meter.clone());
+    }
+
+    /// It is over; `why` says why it was lost, if it was.
+    pub(crate) fn end(&self, why: impl FnOnce() -> Option<LostReason>) {
+        let Some(meter) = self.meter.get() else { return };
+        if !self.over.swap(true, Ordering::AcqRel) {
+            let took = clock::now().since(self.since);
+            meter.held(why().map_or("released", loss), took);
+        }
+    }
+}
+
+fn loss(reason: LostReason) -> &'static str {
+    match reason {
+        LostReason::LeaseEnded => "lease_ended",
+        LostReason::Suspended => "suspended",
+        LostReason::Expelled => "expelled",
+        LostReason::Superseded => "superseded",
+        LostReason::Left => "left",
+        LostReason::Destroyed => "destroyed",
+        LostReason::Revoked => "revoked",
+        LostReason::Released => "released",
+    }
+}
+
+/// Packets by kind, and by service, counted under the engine's lock and told by the timer task.
+#[derive(Default)]
+pub(crate) struct Mail {
+    sent: Tally,
+    received: Tally,
+}
+
+impl Mail {
+    pub(crate) fn new() -> Mail {
+        Mail::default()
+    }
+
+    pub(crate) fn sent(&mut self, packet: &Packet) {
+        self.sent.count(packet);
+    }
+
+    pub(crate) fn received(&mut self, packet: &Packet) {
+        self.received.count(packet);
+    }
+}
+
+/// Those that belong to no service are counted under `None`.
+#[derive(Default)]
+struct Tally(BTreeMap<Option<ServiceName>, BTreeMap<&'static str, u64>>);
+
+impl Tally {
+    fn count(&mut self, packet: &Packet) {
+        *self.0.entry(service_of(packet).cloned()).or_default().entry(packet.kind()).or_default() += 1;
+    }
+}
+
+/// The service that a packet names. The last words of a question name the request alone.
+fn service_of(packet: &Packet) -> Option<&ServiceName> {
+    let message = match packet {
+        Packet::Relay { packet, .. } => return service_of(packet),
+        Packet::Linked { message, .. } => message,
+        Packet::Notice(_) | Packet::Ack { .. } | Packet::Heir { .. } => return None,
+    };
+    match message {
+        Message::Inventory { .. }
+        | Message::InventoryIs { .. }
+        | Message::Settled { .. }
+        | Message::Unsettled { .. }
+        | Message::Seen { .. }
+        | Message::AskedBack { .. } => None,
+        Message::WhoGrants { service }
+        | Message::GrantorIs { service, .. }
+        | Message::Name { service, .. }
+        | Message::Become { service, .. }
+        | Message::Outbid { service, .. }
+        | Message::Acts { service, .. }
+        | Message::Yield { service, .. }
+        | Message::Vacant { service, .. }
+        | Message::Decline { service, .. }
+        | Message::Declined { service, .. }
+        | Message::Hand { service, .. }
+        | Message::Table { service, .. }
+        | Message::NoTable { service, .. }
+        | Message::Deposed { service, .. }
+        | Message::MoreTokens { service, .. }
+        | Message::Tokens { service, .. }
+        | Message::Ask { service, .. }
+        | Message::Queued { service, .. }
+        | Message::Grant { service, .. }
+        | Message::Refuse { service, .. }
+        | Message::NotGrantor { service, .. }
+        | Message::Done { service, .. }
+        | Message::Recover { service, .. }
+        | Message::Report { service, .. }
+        | Message::Revoke { service, .. }
+        | Message::Settle { service, .. }
+        | Message::Narrow { service, .. }
+        | Message::Upgrade { service, .. }
+        | Message::Upgraded { service, .. }
+        | Message::Write { service, .. }
+        | Message::Value { service, .. }
+        | Message::Look { service, .. }
+        | Message::AskBack { service, .. } => Some(service),
+    }
+}
+
+/// What was read at one instant.
+pub(crate) struct Sample {
+    /// Term, holds and waits of each service that is granted here.
+    loads: BTreeMap<ServiceName, [f64; 3]>,
+    members: f64,
+    mail: Mail,
+}
+
+/// Tells what is read from time to time. Belongs to the timer task, so what it tells is never older than what it told,
+/// and when that task ends, however it ends, its gauges go back to 0.
+pub(crate) struct Sampler {
+    due: Time,
+    services: BTreeMap<ServiceName, [Dial; 3]>,
+    members: Dial,
+    sent: Counters,
+    received: Counters,
+}
+
+impl Sampler {
+    pub(crate) fn new() -> Sampler {
+        describe();
+        Sampler {
+            due: Time::ZERO,
+            services: BTreeMap::new(),
+            members: Dial::new(gauge!("elderlock_view_members")),
+            sent: Counters::new("elderlock_messages_sent_total"),
+            received: Counters::new("elderlock_messages_received_total"),
+        }
+    }
+
+    /// When it wants to read next.
+    pub(crate) fn due(&self) -> Time {
+        self.due
+    }
+
+    pub(crate) fn is_due(&self) -> bool {
+        clock::now() >= self.due
+    }
+
+    /// Reads, under the engine's lock.
+    pub(crate) fn read(node: &Node, mail: &mut Mail) -> Sample {
+        let loads = node.loads().map(|(service, load)| {
+            (service.clone(), [load.epoch.0.get() as f64, load.holds as f64, load.waits as f64])
+        });
+        let members = node.view().map_or(0, |view| view.members.len()) as f64;
+        Sample { loads: loads.collect(), members, mail: std::mem::take(mail) }
+    }
+
+    /// Tells what was read.
+    pub(crate) fn tell(&mut self, sample: Sample) {
+        let Sample { loads, members, mail } = sample;
+        self.members.show(members);
+        for (service, dials) in &mut self.services {
+            if !loads.contains_key(service) {
+                dials.iter_mut().for_each(|dial| dial.show(0.0));
+            }
+        }
+        for (service, values) in loads {
+            let dials = self.services.entry(service).or_insert_with_key(|service| {
+                [
+                    gauge!("elderlock_grantor_epoch", "service" => label(service)),
+                    gauge!("elderlock_held", "service" => label(service)),
+                    gauge!("elderlock_queue_depth", "service" => label(service)),
+                ]
+                .map(Dial::new)
+            });
+            dials.iter_mut().zip(values).for_each(|(dial, value)| dial.show(value));
+        }
+        self.sent.add(mail.sent);
+        self.received.add(mail.received);
+        self.due = clock::now() + SAMPLE;
+    }
+}
+
+/// One name, with a counter for each service and kind.
+struct Counters {
+    name: &'static str,
+    kept: BTreeMap<Option<ServiceName>, BTreeMap<&'static str, Counter>>,
+}
+
+impl Counters {
+    fn new(name: &'static str) -> Counters {
+        Counters { name, kept: BTreeMap::new() }
+    }
+
+    fn add(&mut self, tally: Tally) {
+        let name = self.name;
+        for (service, counts) in tally.0 {
+            let label = service.as_ref().map(label);
+            let kept = self.kept.entry(service).or_default();
+            for (kind, count) in counts {
+                let counter = || match &label {
+                    Some(service) => counter!(name, "service" => service.clone(), "kind" => kind),
+                    None => counter!(name, "kind" => kind),
+                };
+                kept.entry(kind).or_insert_with(counter).increment(count);
+            }
+        }
+    }
+}
+
+/// One member's part of a gauge. Several members of one process add up, so it is moved and never set.
+struct Dial {
+    gauge: Gauge,
+    shown: f64,
+}
+
+impl Dial {
+    fn new(gauge: Gauge) -> Dial {
+        Dial { gauge, shown: 0.0 }
+    }
+
+    fn show(&mut self, value: f64) {
+        if value > self.shown {
+            self.gauge.increment(value - self.shown);
+        } else if value < self.shown {
+            self.gauge.decrement(self.shown - value);
+        }
+        self.shown = value;
+    }
+}
+
+impl Drop for Dial {
+    fn drop(&mut self) {
+        self.show(0.0);
+    }
+}
+
+fn describe() {
+    let seconds = Unit::Seconds;
+    describe_histogram!("elderlock_wait_seconds", seconds, "From asking for a lock to the answer.");
+    describe_histogram!("elderlock_hold_seconds", seconds, "From the grant of a lock to its end.");
+    describe_histogram!("elderlock_recovery_seconds", seconds, "From asking all members to beginning to grant.");
+    describe_histogram!("elderlock_transfer_seconds", seconds, "From asking for a table to beginning to grant.");
+    let count = Unit::Count;
+    describe_counter!("elderlock_grants_total", count, "Requests of this member that were granted.");
+    describe_counter!("elderlock_releases_total", count, "Holds of this member that it gave back in time.");
+    describe_counter!("elderlock_recoveries_total", count, "Grantors begun here by asking all members.");
+    describe_counter!("elderlock_transfers_total", count, "Grantors begun here with a predecessor's table.");
+    describe_counter!("elderlock_messages_sent_total", count, "Packets sent, by what they carry.");
+    describe_counter!("elderlock_messages_received_total", count, "Packets received, by what they carry.");
+    describe_counter!("elderlock_view_changes_total", count, "Views installed.");
+    describe_gauge!("elderlock_queue_depth", count, "Requests that wait at the grantor here.");
+    describe_gauge!("elderlock_held", count, "Requests that hold at the grantor here.");
+    describe_gauge!("elderlock_grantor_epoch", count, "Term of the grantor here, 0 without one.");
+    describe_gauge!("elderlock_view_members", count, "Members of the present view.");
+}
