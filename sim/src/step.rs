@@ -196,6 +196,8 @@ pub enum Wanted {
     SeePlace(usize),
     /// To know what is held.
     SeeHeld,
+    /// To know who waits for the lock, however many they are.
+    SeeWaiting(String),
     /// That whoever has the lock is told that it is wanted back.
     AskBack(String),
     /// That the hold is taken away of which a call was told first: it asked who holds, or asked for it back.
@@ -245,6 +247,7 @@ impl Wanted {
             Wanted::SeeSuspension => Deed::Look(Look::Suspension),
             Wanted::SeePlace(call) => Deed::Look(Look::Place(world.call(world.named(*call)?).request)),
             Wanted::SeeHeld => Deed::Look(Look::Held(None)),
+            Wanted::SeeWaiting(name) => Deed::Look(Look::Waiting(lock(name)?, None)),
             Wanted::AskBack(name) => {
                 Deed::Revoke(Revoke::Ask { name: Some(lock(name)?), metadata: Metadata::default() })
             }

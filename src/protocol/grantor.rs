@@ -475,11 +475,11 @@ impl Grantor {
         let knows = self.is_acting() || planted!(turn.mutant, SeeBeforeActing);
         let mut seen = if knows { self.table.look(from, at, turn.now) } else { Seen::Undecided };
         if planted!(turn.mutant, SeeWaitersBackwards)
-            && let Seen::Lock { waiters, .. } = &mut seen
+            && let Seen::Lock { waiters, .. } | Seen::Waiting { waiters, .. } = &mut seen
         {
             waiters.reverse();
         }
-        turn.say(from, Message::Seen { request, seen });
+        turn.say(from, Message::Seen { service: self.service.clone(), request, seen });
     }
 
     /// Gives what is free to those who wait for it, if the member's lease and the tokens allow.

@@ -408,7 +408,12 @@ pub enum Look {
     Place(RequestId),
     /// Which locks are held, in the order of their names, after this one?
     Held(Option<LockName>),
+    /// Who waits for a lock, after this one?
+    Waiting(LockName, Option<Stand>),
 }
+
+/// Where a request stands among all that wait for the grants of one grantor.
+pub type Stand = (Ticket, ProcessId, RequestId);
 
 /// The answer.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
@@ -446,6 +451,13 @@ pub enum Seen {
         holders: Vec<HolderInfo>,
         /// Whether there are no more.
         last: bool,
+    },
+    /// Waiters, in their order.
+    Waiting {
+        /// Some of them.
+        waiters: Vec<WaiterInfo>,
+        /// Where the last of these stands, if more follow.
+        last: Option<Stand>,
     },
     /// The request is not known, or holds already.
     Unknown,
@@ -825,10 +837,14 @@ pub enum Message {
     /// Nothing is.
     Settled {
         /// As asked.
+        service: ServiceName,
+        /// As asked.
         request: RequestId,
     },
     /// That cannot be said here yet, or is another one's to say.
     Unsettled {
+        /// As asked.
+        service: ServiceName,
         /// As asked.
         request: RequestId,
         /// Who grants now.
@@ -847,6 +863,8 @@ pub enum Message {
     },
     /// This.
     Seen {
+        /// As asked.
+        service: ServiceName,
         /// As asked.
         request: RequestId,
         /// The answer.
@@ -871,6 +889,8 @@ pub enum Message {
     },
     /// What became of it.
     AskedBack {
+        /// As asked.
+        service: ServiceName,
         /// As asked.
         request: RequestId,
         /// As asked.

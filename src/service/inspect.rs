@@ -24,7 +24,8 @@ pub struct Inspection {
     pub value: Option<Versioned>,
     /// How many members have it open.
     pub openers: u64,
-    /// The first who wait, in the order in which they will be served.
+    /// The first who wait, in the order in which they will be served; all are told by
+    /// [`waiters`](crate::LockService::waiters).
     pub waiters: Vec<WaiterInfo>,
     /// How many more wait.
     pub more: u64,
@@ -48,17 +49,12 @@ pub struct Position {
 ///
 /// They are fetched as they are read, 256 or so at a time, so this is no picture of one instant: a lock that was held all
 /// the time is listed once, one that came or went meanwhile may be.
-pub struct HeldLocks {
-    service: Arc<Inner>,
-    fetched: VecDeque<HolderInfo>,
-    /// The last name that was fetched.
-    after: Option<LockName>,
-    last: bool,
-}
+#[derive(Debug)]
+pub struct HeldLocks(Pages<HolderInfo>);
 
 impl HeldLocks {
     pub(super) fn new(service: Arc<Inner>) -> Self {
-        HeldLocks { service, fetched: VecDeque::new(), after: None, last: false }
+        HeldLocks(Pages::new(service, Look::Held(None)))
     }
 
     /// The next one; `None` when there are no more.
@@ -81,23 +77,81 @@ impl HeldLocks {
     /// # Ok(()) }
     /// ```
     pub async fn next(&mut self) -> Result<Option<HolderInfo>, InspectError> {
-        while self.fetched.is_empty() && !self.last {
-            match Inner::look(&self.service, Look::Held(self.after.clone())).await? {
-                Seen::Held { holders, last } => {
-                    self.last = last || holders.is_empty();
-                    self.after = holders.last().and_then(|holder| holder.name.clone()).or(self.after.take());
-                    self.fetched.extend(holders);
-                }
-                _ => return Err(InspectError::Undecided),
+        let read = |_, seen| match seen {
+            Seen::Held { holders, last } => {
+                let after = holders.last().filter(|_| !last).and_then(|holder| holder.name.clone());
+                Some((holders, after.map(|after| Look::Held(Some(after)))))
             }
+            _ => None,
+        };
+        self.0.next(read).await
+    }
+}
+
+/// Who waits for a lock, in the order in which they will be served, from [`waiters`](crate::LockService::waiters):
+/// those who wait to suspend the service too, for they are in the way.
+///
+/// They are fetched as they are read, 256 at a time, so this is no picture of one instant: who waited all the time is
+/// listed once, unless the grantor was replaced meanwhile after a crash; who came or went may be.
+#[derive(Debug)]
+pub struct Waiters(Pages<WaiterInfo>);
+
+impl Waiters {
+    pub(super) fn new(service: Arc<Inner>, name: LockName) -> Self {
+        Waiters(Pages::new(service, Look::Waiting(name, None)))
+    }
+
+    /// The next one; `None` when there are no more.
+    ///
+    /// # Errors
+    /// [`InspectError`]. Nothing is lost: the next call asks again from where this one stood.
+    ///
+    /// # Cancel safety
+    /// Dropping the future loses nothing.
+    pub async fn next(&mut self) -> Result<Option<WaiterInfo>, InspectError> {
+        let read = |at, seen| match (at, seen) {
+            (Look::Waiting(name, _), Seen::Waiting { waiters, last }) => {
+                Some((waiters, last.map(|last| Look::Waiting(name, Some(last)))))
+            }
+            _ => None,
+        };
+        self.0.next(read).await
+    }
+}
+
+/// A list that is fetched as it is read.
+struct Pages<T> {
+    service: Arc<Inner>,
+    fetched: VecDeque<T>,
+    /// The next question; `None`: there are no more.
+    next: Option<Look>,
+}
+
+impl<T> Pages<T> {
+    fn new(service: Arc<Inner>, first: Look) -> Self {
+        Pages { service, fetched: VecDeque::new(), next: Some(first) }
+    }
+
+    /// `read` takes a question and what was seen: what is in it, and the next question.
+    async fn next(
+        &mut self,
+        read: impl Fn(Look, Seen) -> Option<(Vec<T>, Option<Look>)>,
+    ) -> Result<Option<T>, InspectError> {
+        while self.fetched.is_empty()
+            && let Some(at) = self.next.clone()
+        {
+            let seen = Inner::look(&self.service, at.clone()).await?;
+            let (page, next) = read(at, seen).ok_or(InspectError::Undecided)?;
+            self.fetched.extend(page);
+            self.next = next;
         }
         Ok(self.fetched.pop_front())
     }
 }
 
-impl std::fmt::Debug for HeldLocks {
+impl<T> std::fmt::Debug for Pages<T> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("HeldLocks").field("after", &self.after).field("last", &self.last).finish_non_exhaustive()
+        f.debug_struct("Pages").field("next", &self.next).finish_non_exhaustive()
     }
 }
 

@@ -3,7 +3,7 @@
 use super::batch_guard::BatchGuard;
 use super::claims::{Claim, Claims};
 use super::grantorship::BecomeBuilder;
-use super::inspect::{HeldLocks, InspectError, Inspection};
+use super::inspect::{HeldLocks, InspectError, Inspection, Waiters};
 use super::lock_builder::{LockBuilder, OpenBuilder, TryLockBuilder, Unwanted};
 use super::permit_guard::PermitGuard;
 use super::request::Asking;
@@ -12,7 +12,9 @@ use super::shared_value::Versioned;
 use super::suspend_guard::SuspendGuard;
 use crate::protocol::id::Batch;
 use crate::protocol::message::{Look, Seen};
-use crate::protocol::{Command, HolderInfo, LockName, LostReason, Outcome, Permits, ServiceName, Value, Want};
+use crate::protocol::{
+    Command, HolderInfo, InvalidName, LockName, LostReason, Outcome, Permits, ServiceName, Value, Want,
+};
 use crate::runtime::engine::Engine;
 use crate::runtime::sync::AtomicBool;
 use crate::runtime::telemetry::Meter;
@@ -484,6 +486,27 @@ impl LockService {
     /// Geode: none; its management beans list those of one member.
     pub fn held(&self) -> HeldLocks {
         HeldLocks::new(self.inner.clone())
+    }
+
+    /// All who wait for a lock, in their order, however many they are.
+    ///
+    /// # Errors
+    /// [`InvalidName`].
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let member = elderlock::Member::local().await?;
+    /// let stock = member.lock_service("inventory").await?;
+    /// let guard = stock.lock("sku-42").await?;
+    /// let waiting = stock.lock("sku-42").metadata("till 4").start();
+    /// let mut waiters = stock.waiters("sku-42")?;
+    /// while let Some(waiter) = waiters.next().await? {
+    ///     println!("{:?} waits: {:?}", waiter.process, waiter.metadata);
+    /// }
+    /// # Ok(()) }
+    /// ```
+    pub fn waiters(&self, name: impl AsRef<[u8]>) -> Result<Waiters, InvalidName> {
+        Ok(Waiters::new(self.inner.clone(), LockName::new(name.as_ref())?))
     }
 
     /// Asks for a lock back: has everybody told who holds it, and completes when their members have said so. They

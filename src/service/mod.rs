@@ -33,7 +33,7 @@ pub use events::{Events, MemberEvent};
 pub use grantorship::{BecomeBuilder, BecomeError, Becoming};
 pub(crate) use guard::Hold;
 pub use guard::{ExtendError, Guard, LossWatch, Lost, ReleaseError, UpgradeError, Upgrading};
-pub use inspect::{HeldLocks, InspectError, Inspection, Position};
+pub use inspect::{HeldLocks, InspectError, Inspection, Position, Waiters};
 pub use lock_builder::{LockBuilder, OpenBuilder, TryLockBuilder};
 pub use lock_error::{InvalidLease, LockError, TryLockError};
 pub use lock_service::{DestroyError, LockService};

@@ -611,3 +611,29 @@ async fn the_status_and_the_events_can_be_written_by_serde() {
     assert_eq!(status.view.unwrap().members.len(), 1);
     assert!(member.is_elder());
 }
+
+/// More than one answer of the grantor tells.
+#[tokio::test]
+async fn all_that_is_held_and_all_who_wait_can_be_read() {
+    let (_member, stock) = service().await;
+    let mut held = Vec::new();
+    for n in 0..300_u32 {
+        held.push(stock.lock(n.to_be_bytes()).await.unwrap());
+    }
+    let name = 7_u32.to_be_bytes();
+    let waiting: Vec<_> = (0..300_u32).map(|n| stock.lock(name).metadata(n.to_be_bytes()).start()).collect();
+    assert_eq!(stock.inspect(name).await.unwrap().more, 300 - 256);
+
+    let mut waiters = stock.waiters(name).unwrap();
+    for n in 0..300_u32 {
+        assert_eq!(waiters.next().await.unwrap().unwrap().metadata.as_bytes(), n.to_be_bytes());
+    }
+    assert!(waiters.next().await.unwrap().is_none());
+    let mut locks = stock.held();
+    for guard in &held {
+        assert_eq!(locks.next().await.unwrap().unwrap().token, guard.token());
+    }
+    assert!(locks.next().await.unwrap().is_none());
+    assert!(stock.waiters("").is_err());
+    drop(waiting);
+}

@@ -116,9 +116,10 @@ impl Wishes {
         } else if dice.chance(self.ends) {
             Wanted::Destroy
         } else if dice.chance(self.looks) {
-            match dice.below(4) {
+            match dice.below(5) {
                 0 => Wanted::SeeSuspension,
                 1 => Wanted::SeeHeld,
+                4 => Wanted::SeeWaiting(name),
                 2 if calls > 0 => Wanted::SeePlace(calls - 1 - dice.below(calls.min(20) as u64) as usize),
                 _ => Wanted::SeeLock(name),
             }

@@ -44,6 +44,9 @@ impl WhatIsSeenIsSo {
                 self.check_holders(world, place, std::slice::from_ref(&key), holders)?;
                 self.check_waiters(world, place, &key, waiters)
             }
+            (Look::Waiting(name, None), Seen::Waiting { waiters, .. }) => {
+                self.check_waiters(world, place, &(service.clone(), Some(name.clone())), waiters)
+            }
             (Look::Held(None), Seen::Held { holders, last }) => {
                 let is_told = |(of, name): &Key| *last && of == service && name.is_some();
                 let all: Vec<Key> = world.history().keys().into_iter().filter(is_told).collect();
@@ -147,7 +150,7 @@ impl Invariant for WhatIsSeenIsSo {
         match fact {
             Fact::Sent {
                 to: Some(to),
-                packet: Packet::Linked { message: Message::Seen { request, seen }, .. },
+                packet: Packet::Linked { message: Message::Seen { request, seen, .. }, .. },
                 ..
             } => {
                 let ask = world.history().find(*to, *request).filter(|ask| world.call(*ask).outcome.is_none());

@@ -35,6 +35,7 @@ pub fn write_step(step: &Step) -> String {
                 Wanted::SeeSuspension => ("see-suspension", Vec::new()),
                 Wanted::SeePlace(call) => ("see-place", vec![format!("c{call}")]),
                 Wanted::SeeHeld => ("see-held", Vec::new()),
+                Wanted::SeeWaiting(name) => ("see-waiting", vec![quoted(name)]),
                 Wanted::AskBack(name) => ("ask-back", vec![quoted(name)]),
                 Wanted::TakeBack(call) => ("take-back", vec![format!("c{call}")]),
             };
@@ -145,8 +146,8 @@ const RUMOURS: [(Rumour, &str); 4] = [
 pub(super) fn read_step(name: &str, args: &mut ArgumentConsumer<'_>) -> Parsed<Option<Step>> {
     let step = match name {
         "lock" | "try" | "lock-all" | "try-all" | "suspend" | "try-suspend" | "become" | "try-become" | "destroy"
-        | "see" | "see-suspension" | "see-place" | "see-held" | "share" | "try-share" | "permits" | "try-permits"
-        | "open" | "try-open" | "put" | "put-if" | "upgrade" | "ask-back" | "take-back" => {
+        | "see" | "see-suspension" | "see-place" | "see-held" | "see-waiting" | "share" | "try-share" | "permits"
+        | "try-permits" | "open" | "try-open" | "put" | "put-if" | "upgrade" | "ask-back" | "take-back" => {
             let (call, place) = (self::call(args)?, place(args)?);
             let service = word(args, "a service")?.to_string();
             ServiceName::new(&service)?;
@@ -178,6 +179,7 @@ pub(super) fn read_step(name: &str, args: &mut ArgumentConsumer<'_>) -> Parsed<O
                 "see" => Wanted::SeeLock(lock(args)?),
                 "see-suspension" => Wanted::SeeSuspension,
                 "see-place" => Wanted::SeePlace(self::call(args)?),
+                "see-waiting" => Wanted::SeeWaiting(lock(args)?),
                 "ask-back" => Wanted::AskBack(lock(args)?),
                 "take-back" => Wanted::TakeBack(self::call(args)?),
                 _ => Wanted::SeeHeld,
@@ -392,6 +394,7 @@ mod tests {
             want(Wanted::SeeSuspension, 0, Wait::Try, None),
             want(Wanted::SeePlace(3), 0, Wait::Try, None),
             want(Wanted::SeeHeld, 0, Wait::Try, None),
+            want(Wanted::SeeWaiting("a".to_string()), 0, Wait::Try, None),
             want(Wanted::Share("a".to_string()), 1, Wait::AtMost(Duration::from_secs(2)), None),
             want(Wanted::Share("a".to_string()), 0, Wait::Try, None),
             want(Wanted::Permits("pool".to_string(), 3), 0, Wait::Forever, Some(Duration::from_secs(2))),

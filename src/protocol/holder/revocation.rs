@@ -231,7 +231,7 @@ impl Holder {
         turn: &mut Turn,
     ) {
         let heard = self.hear((from, request), service, (name.as_ref(), token), says, turn);
-        turn.say(from, Message::AskedBack { request, token, heard });
+        turn.say(from, Message::AskedBack { service: service.clone(), request, token, heard });
     }
 
     fn hear(

@@ -246,8 +246,8 @@ impl Node {
         turn.say(
             from,
             match settled {
-                Ok(()) => Message::Settled { request },
-                Err(instead) => Message::Unsettled { request, instead },
+                Ok(()) => Message::Settled { service: service.clone(), request },
+                Err(instead) => Message::Unsettled { service: service.clone(), request, instead },
             },
         );
     }
@@ -265,7 +265,7 @@ impl Node {
             grantor.on_look(from, request, at, turn);
         } else if self.holder.newest(&service).is_none_or(|newest| newest < epoch) && self.stage == Stage::Member {
             // Named, perhaps, and the word is still on its way.
-            turn.say(from, Message::Seen { request, seen: Seen::Undecided });
+            turn.say(from, Message::Seen { service, request, seen: Seen::Undecided });
         } else {
             let instead = self.grantor_after(&service, epoch, turn.me);
             turn.say(from, Message::NotGrantor { service, epoch, request, instead });

@@ -329,14 +329,14 @@ impl Node {
             Message::Settle { service, request } => {
                 self.act(now, out, |node, turn| node.on_settle(from, &service, request, turn));
             }
-            Message::Settled { request } => self.holder.on_settled(from, request),
-            Message::Unsettled { request, instead } => {
+            Message::Settled { request, .. } => self.holder.on_settled(from, request),
+            Message::Unsettled { request, instead, .. } => {
                 self.act(now, out, |node, turn| node.holder.on_unsettled(from, request, instead, turn));
             }
             Message::Look { service, epoch, request, at } => self.act(now, out, |node, turn| {
                 node.on_look(from, (service, epoch), request, &at, turn);
             }),
-            Message::Seen { request, seen } => {
+            Message::Seen { request, seen, .. } => {
                 self.act(now, out, |node, turn| {
                     let view = node.view.clone();
                     let is_there = |process| view.as_ref().is_none_or(|view| view.contains(process));
@@ -346,7 +346,7 @@ impl Node {
             Message::AskBack { service, request, name, token, says } => self.act(now, out, |node, turn| {
                 node.holder.on_ask_back((from, request), &service, (name, token), says, turn);
             }),
-            Message::AskedBack { request, token, heard } => {
+            Message::AskedBack { request, token, heard, .. } => {
                 self.act(now, out, |node, turn| node.holder.on_asked_back(from, (request, token), heard, turn));
             }
             Message::MoreTokens { service, epoch } => self.with_registry(now, out, |registry, may_name, turn| {

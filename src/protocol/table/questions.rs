@@ -18,11 +18,9 @@ impl Table {
                 let holders: Vec<_> = holders.filter_map(|key| self.info(Some(name), key, now)).collect();
                 let more_holders = (used.map_or(0, Use::len) - holders.len()) as u64;
                 let object = self.objects.get(name);
-                // Suspensions are in nobody's queue, and in everybody's way.
-                let mut ranks: BTreeSet<&Rank> = self.suspensions.iter().take(LISTED).collect();
-                ranks.extend(self.queues.get(name).into_iter().flatten().take(LISTED));
+                let ranks = self.in_line(name, Bound::Unbounded);
                 let all = self.suspensions.len() + self.queues.get(name).map_or(0, BTreeSet::len);
-                let (waiters, more) = self.seen_waiters(ranks.into_iter(), all);
+                let (waiters, more) = self.seen_waiters(ranks.iter(), all);
                 let content = object.map(|object| object.content.clone());
                 let openers = object.map_or(0, |object| object.openers.len()) as u64;
                 let permits = if let Some(Use::Permits(_, sum)) = used { *sum } else { 0 };
@@ -47,6 +45,18 @@ impl Table {
                     holders.extend(listed.filter_map(|key| self.info(Some(name), key, now)));
                 }
                 Seen::Held { holders, last: rest.next().is_none() }
+            }
+            Look::Waiting(name, after) => {
+                let after = after.map_or(Bound::Unbounded, |(ticket, process, request)| {
+                    Bound::Excluded((ticket, (process, request)))
+                });
+                let ranks: Vec<Rank> = self.in_line(name, after).into_iter().take(LISTED + 1).collect();
+                let listed = &ranks[..ranks.len().min(LISTED)];
+                let last = listed.last().filter(|_| ranks.len() > LISTED);
+                Seen::Waiting {
+                    waiters: listed.iter().filter_map(|rank| self.waiter(rank)).collect(),
+                    last: last.map(|(ticket, (process, request))| (*ticket, *process, *request)),
+                }
             }
         }
     }
@@ -90,6 +100,14 @@ impl Table {
     fn waiter(&self, &(_, key): &Rank) -> Option<WaiterInfo> {
         let Entry { want, metadata, .. } = &self.get(key)?.entry;
         Some(WaiterInfo { process: key.0, mode: want.mode(), metadata: metadata.clone() })
+    }
+
+    /// The first who stand there in the way of whoever comes last: more than are listed at once, if there are.
+    /// Suspensions are in nobody's queue, and in everybody's way.
+    fn in_line(&self, name: &LockName, after: Bound<Rank>) -> BTreeSet<Rank> {
+        let queue = self.queues.get(name).into_iter().flat_map(|queue| queue.range((after, Bound::Unbounded)));
+        let suspensions = self.suspensions.range((after, Bound::Unbounded));
+        suspensions.take(LISTED + 1).chain(queue.take(LISTED + 1)).copied().collect()
     }
 
     fn seen_waiters<'a>(&self, ranks: impl Iterator<Item = &'a Rank>, all: usize) -> (Vec<WaiterInfo>, u64) {

@@ -677,8 +677,9 @@ fn lists_are_told_in_pages() {
     let mut story = Story::new();
     for n in 0..300 {
         story.locks(ANN, &format!("{n:03}"));
-        story.locks(BOB, "000");
+        story.locks(if n % 2 == 0 { BOB } else { CYD }, "000");
     }
+    story.suspends(DAN);
     let mut after = None;
     let mut names = Vec::new();
     loop {
@@ -694,7 +695,22 @@ fn lists_are_told_in_pages() {
     let Seen::Lock { waiters, more, .. } = story.table.look(ProcessId(ANN), &Look::Lock(name("000")), NOW) else {
         panic!()
     };
-    assert_eq!((waiters.len(), more), (LISTED, 300 - LISTED as u64));
+    assert_eq!((waiters.len(), more), (LISTED, 301 - LISTED as u64));
+
+    let mut after = None;
+    let mut waiters = Vec::new();
+    loop {
+        let at = Look::Waiting(name("000"), after);
+        let Seen::Waiting { waiters: page, last } = story.table.look(ProcessId(ANN), &at, NOW) else { panic!() };
+        assert!(page.len() <= LISTED);
+        waiters.extend(page.into_iter().map(|waiter| waiter.process.0));
+        after = last;
+        if last.is_none() {
+            break;
+        }
+    }
+    let expected = (0..300).map(|n| if n % 2 == 0 { BOB } else { CYD }).chain([DAN]);
+    assert_eq!(waiters, expected.collect::<Vec<_>>());
 }
 
 #[test]

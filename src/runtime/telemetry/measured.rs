@@ -190,7 +190,7 @@ impl Tally {
     }
 }
 
-/// The service that a packet names. The last words of a question name the request alone.
+/// The service that a packet names.
 fn service_of(packet: &Packet) -> Option<&ServiceName> {
     let message = match packet {
         Packet::Relay { packet, .. } => return service_of(packet),
@@ -198,12 +198,7 @@ fn service_of(packet: &Packet) -> Option<&ServiceName> {
         Packet::Notice(_) | Packet::Ack { .. } | Packet::Heir { .. } => return None,
     };
     match message {
-        Message::Inventory { .. }
-        | Message::InventoryIs { .. }
-        | Message::Settled { .. }
-        | Message::Unsettled { .. }
-        | Message::Seen { .. }
-        | Message::AskedBack { .. } => None,
+        Message::Inventory { .. } | Message::InventoryIs { .. } => None,
         Message::WhoGrants { service }
         | Message::GrantorIs { service, .. }
         | Message::Name { service, .. }
@@ -230,13 +225,17 @@ fn service_of(packet: &Packet) -> Option<&ServiceName> {
         | Message::Report { service, .. }
         | Message::Revoke { service, .. }
         | Message::Settle { service, .. }
+        | Message::Settled { service, .. }
+        | Message::Unsettled { service, .. }
         | Message::Narrow { service, .. }
         | Message::Upgrade { service, .. }
         | Message::Upgraded { service, .. }
         | Message::Write { service, .. }
         | Message::Value { service, .. }
         | Message::Look { service, .. }
-        | Message::AskBack { service, .. } => Some(service),
+        | Message::Seen { service, .. }
+        | Message::AskBack { service, .. }
+        | Message::AskedBack { service, .. } => Some(service),
     }
 }
 

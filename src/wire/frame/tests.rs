@@ -141,8 +141,8 @@ fn messages() -> Vec<Message> {
         Message::Upgrade { service: service.clone(), epoch, request, hold: RequestId(7) },
         Message::Upgraded { service: service.clone(), epoch, request, token },
         Message::Settle { service: service.clone(), request },
-        Message::Settled { request },
-        Message::Unsettled { request, instead: Some(ProcessId(1)) },
+        Message::Settled { service: service.clone(), request },
+        Message::Unsettled { service: service.clone(), request, instead: Some(ProcessId(1)) },
     ];
     messages.extend([Origin::Free, Origin::Everyone, Origin::Predecessor(ProcessId(1))].map(|origin| Message::Name {
         service: service.clone(),
@@ -191,6 +191,8 @@ fn messages() -> Vec<Message> {
         Look::Place(request),
         Look::Held(None),
         Look::Held(Some(name.clone())),
+        Look::Waiting(name.clone(), None),
+        Look::Waiting(name.clone(), Some((ticket, ProcessId(1), request))),
     ];
     messages.extend(looks.map(|at| Message::Look { service: service.clone(), epoch, request, at }));
     let seen = [
@@ -204,12 +206,14 @@ fn messages() -> Vec<Message> {
             more: 1 << 40,
         },
         Seen::Place { before: 3, holds: 2, suspension: None },
-        Seen::Place { before: 3, holds: 2, suspension: Some(waiter) },
+        Seen::Place { before: 3, holds: 2, suspension: Some(waiter.clone()) },
         Seen::Held { holders: vec![holder(Some(name))], last: true },
+        Seen::Waiting { waiters: vec![waiter.clone()], last: None },
+        Seen::Waiting { waiters: Vec::new(), last: Some((ticket, ProcessId(1), request)) },
         Seen::Unknown,
         Seen::Undecided,
     ];
-    messages.extend(seen.map(|seen| Message::Seen { request, seen }));
+    messages.extend(seen.map(|seen| Message::Seen { service: service.clone(), request, seen }));
     messages.extend([(None, None), (Some(wanted), Some(metadata))].map(|(name, says)| Message::AskBack {
         service: service.clone(),
         request,
@@ -218,7 +222,7 @@ fn messages() -> Vec<Message> {
         says,
     }));
     let heard = [Heard::Told, Heard::Taken, Heard::Untold, Heard::Firm, Heard::Again, Heard::Over];
-    messages.extend(heard.map(|heard| Message::AskedBack { request, token, heard }));
+    messages.extend(heard.map(|heard| Message::AskedBack { service: service.clone(), request, token, heard }));
     messages
 }
 
