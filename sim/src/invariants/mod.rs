@@ -37,7 +37,8 @@ use crate::history::{Ask, Key, Sight, lock_name};
 use crate::network::MS;
 use crate::world::World;
 use elderlock::protocol::{
-    Content, Event, HoldReport, LockName, LostReason, Outcome, Packet, ProcessId, RequestId, ServiceName, WaitReport,
+    Content, Epoch, Event, HoldReport, LockName, LostReason, Outcome, Packet, ProcessId, RequestId, ServiceName, Token,
+    WaitReport,
 };
 use std::collections::BTreeMap;
 use std::hash::{Hash, Hasher};
@@ -196,6 +197,57 @@ pub trait Invariant: Memory + std::fmt::Debug + Send + Sync {
     /// The lock that its last verdict was about, if the fact was not about that lock alone.
     fn lock(&self) -> Option<&Key> {
         None
+    }
+}
+
+/// The latest epoch of each service in which a grantor began to act.
+#[derive(Clone, Hash, Debug, Default)]
+pub(crate) struct Latest(BTreeMap<ServiceName, Epoch>);
+
+impl Latest {
+    /// A grantor begins to act.
+    pub(crate) fn begins(&mut self, service: &ServiceName, epoch: Epoch) {
+        let latest = self.0.entry(service.clone()).or_insert(epoch);
+        *latest = epoch.max(*latest);
+    }
+
+    /// The latest of a service.
+    pub(crate) fn of(&self, service: &ServiceName) -> Option<Epoch> {
+        self.0.get(service).copied()
+    }
+}
+
+/// The highest token of each source before the present step, and those of this one, whose order means nothing: what
+/// somebody says to itself in between may be said to others before what it said first.
+#[derive(Clone, Hash, Debug)]
+pub(crate) struct Highest<K> {
+    before: BTreeMap<K, Token>,
+    news: Vec<(K, Token)>,
+}
+
+impl<K> Default for Highest<K> {
+    fn default() -> Self {
+        Highest { before: BTreeMap::new(), news: Vec::new() }
+    }
+}
+
+impl<K: Ord> Highest<K> {
+    /// The highest of a source before the present step.
+    pub(crate) fn before(&self, source: &K) -> Option<Token> {
+        self.before.get(source).copied()
+    }
+
+    /// One of the present step.
+    pub(crate) fn add(&mut self, source: K, token: Token) {
+        self.news.push((source, token));
+    }
+
+    /// The present step is over.
+    pub(crate) fn on_stepped(&mut self) {
+        for (source, token) in self.news.drain(..) {
+            let before = self.before.entry(source).or_insert(token);
+            *before = token.max(*before);
+        }
     }
 }
 
