@@ -73,9 +73,9 @@ pub struct Ballot {
     pub process: ProcessId,
 }
 
-/// How a process stands towards a cluster, as it tells whoever says hello.
+/// What a process belongs to, as it tells whoever says hello.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
-pub enum Standing {
+pub enum Belonging {
     /// In no view yet. `bound`: it has agreed to be founded with others.
     Seeking {
         /// The seed addresses it was configured with.
@@ -114,8 +114,8 @@ pub enum Notice {
         me: MemberInfo,
         /// The address it dialled.
         asked: SocketAddr,
-        /// The sender's standing.
-        standing: Standing,
+        /// What it belongs to.
+        belonging: Belonging,
     },
     /// The answer.
     HelloIs {
@@ -123,8 +123,8 @@ pub enum Notice {
         me: MemberInfo,
         /// As in the question.
         asked: SocketAddr,
-        /// The sender's standing.
-        standing: Standing,
+        /// What it belongs to.
+        belonging: Belonging,
     },
     /// Founding: shall this be the first view?
     ///

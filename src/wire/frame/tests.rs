@@ -2,8 +2,8 @@ use super::*;
 use crate::protocol::id::{MAX_BATCH_NAMES, MAX_PERMITS, MAX_VALUE};
 use crate::protocol::message::{self, Ballot, Heard, HoldReport, Origin, TokenRange, Told, WaitReport};
 use crate::protocol::{
-    Batch, Change, Config, Content, Epoch, HolderInfo, Host, Lineage, LockName, Look, MemberInfo, Message, Metadata,
-    Mode, Notice, Owner, Permits, ProcessId, RequestId, Seen, ServiceName, Standing, Ticket, Timing, Token, Value,
+    Batch, Belonging, Change, Config, Content, Epoch, HolderInfo, Host, Lineage, LockName, Look, MemberInfo, Message,
+    Metadata, Mode, Notice, Owner, Permits, ProcessId, RequestId, Seen, ServiceName, Ticket, Timing, Token, Value,
     View, ViewNumber, WaiterInfo, Want,
 };
 use crate::wire::{MAX_CLUSTER, MAX_RESERVED, PROTOCOL_VERSION};
@@ -29,7 +29,7 @@ fn notices() -> Vec<Notice> {
     let instance = ViewNumber(901);
     let ballot = Ballot { round: 3, process: ProcessId(2) };
     let dead: BTreeSet<_> = [ProcessId(9)].into();
-    let standing = Standing::Member {
+    let belonging = Belonging::Member {
         lineage: Lineage { founded: ViewNumber(900), founder: ProcessId(1) },
         view: instance,
         elder: info(1),
@@ -40,9 +40,9 @@ fn notices() -> Vec<Notice> {
         Notice::Hello {
             me: me.clone(),
             asked: addr,
-            standing: Standing::Seeking { seeds: [addr].into(), bound: true },
+            belonging: Belonging::Seeking { seeds: [addr].into(), bound: true },
         },
-        Notice::HelloIs { me: me.clone(), asked: addr, standing },
+        Notice::HelloIs { me: me.clone(), asked: addr, belonging },
         Notice::Found { attempt: 2, view: view.clone() },
         Notice::FoundOk { attempt: 2 },
         Notice::Join { me, heard: ViewNumber(3) },
