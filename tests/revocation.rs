@@ -4,7 +4,10 @@
 #[allow(dead_code, reason = "each test file uses a part of it")]
 mod local;
 
-use elderlock::{Guard, HolderInfo, LockService, LostReason, Member, ReleaseError, RevokeError};
+use elderlock::{
+    EnterError, Guard, HolderInfo, LockService, LostReason, Member, Mutex, Owner, ReadWriteLock, ReentrantMutex,
+    ReleaseError, RevokeError, Semaphore,
+};
 use local::{HANG, Local, MS, soon, until};
 
 /// Members in one view, each of which can be killed, and their handles of one service.
@@ -296,4 +299,86 @@ async fn permits_are_revoked_as_they_were_taken() {
     force(&cluster.services[0], &told[0]).await.expect("it was told");
     assert!(permits.fence().is_err());
     soon(cluster.services[0].permits("pool", 3)).await.expect("all are free").release().await.expect("they are held");
+}
+
+/// Curator: `InterProcessMutex.makeRevocable`. Whoever was told decides: it gives the lock back, or may lose it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn mutexes_are_revoked_as_they_were_acquired() {
+    let cluster = Cluster::of(2).await;
+    let (asker, service) = (&cluster.services[0], &cluster.services[1]);
+    let (mutex, reentrant, owner) = (Mutex::new(service, "x"), ReentrantMutex::new(service, "y"), Owner::new());
+
+    let firm = soon(mutex.acquire()).await.expect("it is free");
+    assert!(matches!(revoke(asker, "x").await, Err(RevokeError::NotRevocable(_))));
+    firm.release().await.expect("nobody took it");
+
+    let guard = soon(mutex.acquire().revocable()).await.expect("it is free");
+    revoke(asker, "x").await.expect("it is revocable");
+    assert!(soon(guard.revocation().requested()).await.is_some() && mutex.is_acquired(), "it decides");
+    guard.release().await.expect("nobody took it");
+
+    let outer = soon(reentrant.acquire(owner).revocable()).await.expect("it is free");
+    let inner = soon(reentrant.acquire(owner)).await.expect("it is the owner's");
+    let told = revoke(asker, "y").await.expect("it is revocable");
+    assert!(soon(inner.revocation().requested()).await.is_some(), "it is one hold");
+    force(asker, &told[0]).await.expect("it was told");
+    assert_eq!((soon(outer.lost()).await, reentrant.depth(owner)), (LostReason::Revoked, 0));
+    let again = soon(reentrant.acquire(owner)).await;
+    assert!(matches!(again, Err(EnterError::Lost(lost)) if lost.reason == LostReason::Revoked), "{again:?}");
+    drop((outer, inner));
+    cluster.nothing().await;
+}
+
+/// Curator: `InterProcessReadWriteLock` and the `Lease`s of `InterProcessSemaphoreV2` cannot be revoked.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn readers_writers_and_leases_are_revoked_as_they_were_acquired() {
+    let cluster = Cluster::of(2).await;
+    let (asker, service) = (&cluster.services[0], &cluster.services[1]);
+    let prices = ReadWriteLock::new(service, "x");
+    let reader = soon(prices.read().revocable()).await.expect("it is free");
+    let told = revoke(asker, "x").await.expect("it is revocable");
+    assert!(soon(reader.revocation().requested()).await.is_some());
+    force(asker, &told[0]).await.expect("it was told");
+    assert_eq!(soon(reader.lost()).await, LostReason::Revoked);
+    let writer = soon(prices.write().revocable()).await.expect("the reader is out");
+    revoke(asker, "x").await.expect("it is revocable");
+    assert!(soon(writer.revocation().requested()).await.is_some());
+    writer.release().await.expect("nobody took it");
+
+    let pool = soon(Semaphore::open(service, "pool", 2)).await.expect("it opens");
+    let leases = soon(pool.acquire(2).revocable()).await.expect("there are two").into_leases();
+    let told = revoke(asker, "pool").await.expect("they are revocable");
+    assert!(soon(leases[1].revocation().requested()).await.is_some());
+    force(asker, &told[0]).await.expect("it was told");
+    for lease in &leases {
+        assert_eq!(soon(lease.lost()).await, LostReason::Revoked);
+    }
+}
+
+/// Whoever grants says it, of who holds and of who has waited.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_inspection_says_whether_a_hold_is_revocable() {
+    let mut cluster = Cluster::of(4).await;
+    let seen = async |service: &LockService, name: &str| {
+        let seen = soon(service.inspect(name)).await.expect("there is a grantor");
+        seen.holders.iter().map(|holder| (holder.token, holder.revocable)).collect::<Vec<_>>()
+    };
+    let guard = revocable(&cluster.services[1], "x").await;
+    let firm = lock(&cluster.services[1], "y").await;
+    let waits = cluster.services[1].lock("y").revocable().start();
+    soon(waits.position()).await.expect("it is in line");
+    let there = [(guard.token(), true)];
+    assert_eq!(seen(&cluster.services[2], "x").await, there);
+    assert_eq!(seen(&cluster.services[2], "y").await, [(firm.token(), false)]);
+    // After a transfer, and after a crash.
+    soon(cluster.services[3].become_grantor()).await.expect("nobody else asks");
+    assert_eq!(seen(&cluster.services[2], "x").await, there);
+    cluster.kill_last();
+    assert_eq!(seen(&cluster.services[2], "x").await, there);
+    assert_eq!(seen(&cluster.services[2], "y").await, [(firm.token(), false)]);
+    firm.release().await.expect("it is held");
+    let next = soon(waits).await.expect("it is next");
+    assert_eq!(seen(&cluster.services[2], "y").await, [(next.token(), true)]);
+    let refused = soon(cluster.services[0].try_lock("y")).await.expect_err("it is held");
+    assert!(refused.holder().is_some_and(|holder| holder.revocable));
 }

@@ -297,6 +297,8 @@ pub struct HoldReport {
     pub token: Token,
     /// How long it has held.
     pub held_for: Duration,
+    /// Whether it may be wanted back.
+    pub revocable: bool,
     /// What the holder says of itself.
     pub metadata: Metadata,
 }
@@ -312,6 +314,8 @@ pub struct WaitReport {
     pub owner: Owner,
     /// Its place, if one was acknowledged.
     pub ticket: Option<Ticket>,
+    /// Whether it may be wanted back once it is granted.
+    pub revocable: bool,
     /// What the holder-to-be says of itself.
     pub metadata: Metadata,
 }
@@ -359,6 +363,8 @@ pub struct HolderInfo {
     pub token: Token,
     /// How it holds it.
     pub mode: Mode,
+    /// Whether it may be [wanted back](crate::LockBuilder::revocable).
+    pub revocable: bool,
     /// What it says of itself.
     pub metadata: Metadata,
     /// How long it has held, by the grantor's clock.
@@ -656,6 +662,8 @@ pub enum Message {
         owner: Owner,
         /// Do not queue: refuse unless free.
         only_if_free: bool,
+        /// Whether it may be wanted back once it is granted.
+        revocable: bool,
         /// What the asker says of itself.
         metadata: Metadata,
     },

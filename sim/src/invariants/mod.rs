@@ -291,14 +291,19 @@ impl Kept {
     /// A request of which something else is kept than was asked, and what. None is said to have held for longer than its
     /// client has wanted it.
     pub(crate) fn differs(&self, world: &World) -> Option<(Ask, String)> {
-        let holds = self.holds.iter().map(|(key, hold)| (key, &hold.want, hold.owner, &hold.metadata, hold.held_for));
-        let waits = self.waits.iter().map(|(key, wait)| (key, &wait.want, wait.owner, &wait.metadata, Duration::ZERO));
-        holds.chain(waits).find_map(|((process, request), want, owner, metadata, held_for)| {
+        let of_hold = |hold: &HoldReport| (hold.owner, hold.revocable, hold.held_for);
+        let of_wait = |wait: &WaitReport| (wait.owner, wait.revocable, Duration::ZERO);
+        let holds = self.holds.iter().map(|(key, hold)| (key, &hold.want, &hold.metadata, of_hold(hold)));
+        let waits = self.waits.iter().map(|(key, wait)| (key, &wait.want, &wait.metadata, of_wait(wait)));
+        holds.chain(waits).find_map(|((process, request), want, metadata, (owner, revocable, held_for))| {
             let ask = world.history().find(*process, *request)?;
             let call = world.call(ask);
             let most = stretched(world, world.now - call.asked);
-            let is_same = call.may_be_known_as(want) && (owner, metadata) == (call.owner, &call.metadata);
-            let what = || format!("{want:?} of {owner:?} saying {metadata:?}, held for {held_for:?}");
+            // All of them are asked for as revocable.
+            let is_same =
+                call.may_be_known_as(want) && (owner, metadata, revocable) == (call.owner, &call.metadata, true);
+            let what =
+                || format!("{want:?} of {owner:?} saying {metadata:?}, revocable {revocable}, held for {held_for:?}");
             (!is_same || held_for > most).then(|| (ask, what()))
         })
     }

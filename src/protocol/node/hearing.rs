@@ -364,9 +364,9 @@ impl Node {
                 registry.on_inventory(from, view, known, last, turn);
                 registry.answer(may_name, turn);
             }),
-            Message::Ask { service, epoch, request, want, owner, only_if_free, metadata } => {
+            Message::Ask { service, epoch, request, want, owner, only_if_free, revocable, metadata } => {
                 self.act(now, out, |node, turn| {
-                    let asked = Asked { from, request, want, owner, only_if_free, metadata };
+                    let asked = Asked { from, request, want, owner, only_if_free, revocable, metadata };
                     node.on_ask(service, epoch, asked, turn);
                 })
             }
