@@ -8,23 +8,23 @@
 //!
 //! Curator: the goods service with an `InterProcessMutex` around each purchase.
 
+mod support;
+
 use axum::Router;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::routing::get;
 use elderlock::{LockService, Member, Timing};
 use rusqlite::{Connection, TransactionBehavior, params};
-use std::error::Error;
 use std::io::{BufRead, BufReader};
-use std::net::{SocketAddr, TcpListener, UdpSocket};
-use std::process::{Child, Command, ExitCode, Stdio};
+use std::net::SocketAddr;
+use std::process::{Command, ExitCode, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use support::{Directory, Done, Process, free_addrs};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
-
-type Done<T = ()> = Result<T, Box<dyn Error>>;
 
 const SERVERS: usize = 3;
 /// Pieces of each article.
@@ -141,8 +141,8 @@ fn open(path: &str) -> rusqlite::Result<Connection> {
 
 /// Starts the servers, sends the buyers, and looks at what is in the table.
 async fn sell_out() -> Done<ExitCode> {
-    let directory = Directory::make()?;
-    let path = directory.0.join("goods.db").display().to_string();
+    let directory = Directory::make("flash-sale")?;
+    let path = directory.path().join("goods.db").display().to_string();
     let table = open(&path)?;
     table.execute_batch(&format!(
         "CREATE TABLE goods (id INTEGER PRIMARY KEY, stock INTEGER NOT NULL, fence INTEGER NOT NULL DEFAULT 0);
@@ -154,7 +154,7 @@ async fn sell_out() -> Done<ExitCode> {
     for number in 0..SERVERS {
         let mut command = Command::new(std::env::current_exe()?);
         command.args(["server", &number.to_string(), &path]).args(&addrs);
-        servers.push(Server(command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?));
+        servers.push(Process(command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?));
     }
     let mut shops: Vec<SocketAddr> = Vec::new();
     for server in &mut servers {
@@ -237,44 +237,4 @@ async fn buy(shop: SocketAddr, path: &str) -> std::io::Result<u16> {
     stream.read_to_string(&mut answer).await?;
     let status = answer.split(' ').nth(1).and_then(|status| status.parse().ok());
     status.ok_or_else(|| std::io::Error::other(format!("no HTTP: {answer:?}")))
-}
-
-/// A child, which does not outlive its parent.
-struct Server(Child);
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-/// A temporary directory, taken away at the end.
-struct Directory(std::path::PathBuf);
-
-impl Directory {
-    fn make() -> Done<Directory> {
-        let path = std::env::temp_dir().join(format!("elderlock-flash-sale-{}", std::process::id()));
-        std::fs::create_dir_all(&path)?;
-        Ok(Directory(path))
-    }
-}
-
-impl Drop for Directory {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
-
-/// Addresses whose ports are free; all are held until all are found, so they differ.
-fn free_addrs(count: usize) -> Done<Vec<String>> {
-    let mut held = Vec::new();
-    while held.len() < count {
-        let tcp = TcpListener::bind("127.0.0.1:0")?;
-        let addr = tcp.local_addr()?;
-        if let Ok(udp) = UdpSocket::bind(addr) {
-            held.push((addr.to_string(), tcp, udp));
-        }
-    }
-    Ok(held.into_iter().map(|(addr, ..)| addr).collect())
 }

@@ -10,19 +10,19 @@
 //! Quartz behind Curator's `LeaderLatch`: there each process asks whether it leads and runs the job, and nothing stops the
 //! one that wakes too late.
 
+mod support;
+
 use elderlock::{LeaderLatch, Member, Term, Timing};
 use rusqlite::{Connection, OptionalExtension, TransactionBehavior, params};
 use rustix::process::{Signal, getpid, kill_process};
 use std::error::Error;
 use std::io::{BufRead, Write};
-use std::net::{TcpListener, UdpSocket};
 use std::path::Path;
-use std::process::{Child, Command, ExitCode, Stdio};
+use std::process::{Command, ExitCode, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
-
-type Done<T = ()> = Result<T, Box<dyn Error>>;
+use support::{Directory, Done, Process, free_addrs};
 
 /// The job runs so often.
 const TICK: Duration = Duration::from_millis(200);
@@ -180,15 +180,15 @@ fn wait(mut so: impl FnMut() -> Done<bool>) -> Done {
 /// Starts the processes, does to them what is to be done, and looks at what they wrote.
 fn oversee(fenced: bool) -> Done<ExitCode> {
     println!("Four processes stand for one lead; who leads runs a job every {TICK:?}.");
-    let directory = Directory::make()?;
-    let table = directory.0.join("jobs.db");
+    let directory = Directory::make("scheduler")?;
+    let table = directory.path().join("jobs.db");
     let books = Books::open(&table, fenced)?;
     let addrs = free_addrs(4)?;
     let mut nodes = Vec::new();
     for number in 0..addrs.len() {
         let mut command = Command::new(std::env::current_exe()?);
         command.args(["node", &number.to_string()]).arg(&table).arg(if fenced { "fenced" } else { "unfenced" });
-        nodes.push(Node(command.args(&addrs).stdin(Stdio::piped()).spawn()?));
+        nodes.push(Process(command.args(&addrs).stdin(Stdio::piped()).spawn()?));
     }
 
     let (token, leader) = books.more_runs(5)?;
@@ -224,44 +224,4 @@ fn oversee(fenced: bool) -> Done<ExitCode> {
         "kept: {ticks} ticks in {leaders} terms, none twice, none missed; {refused} late run was refused by its token"
     );
     Ok(ExitCode::SUCCESS)
-}
-
-/// A child, which does not outlive its parent.
-struct Node(Child);
-
-impl Drop for Node {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-/// A temporary directory, taken away at the end.
-struct Directory(std::path::PathBuf);
-
-impl Directory {
-    fn make() -> Done<Directory> {
-        let path = std::env::temp_dir().join(format!("elderlock-scheduler-{}", std::process::id()));
-        std::fs::create_dir_all(&path)?;
-        Ok(Directory(path))
-    }
-}
-
-impl Drop for Directory {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
-
-/// Addresses whose ports are free; all are held until all are found, so they differ.
-fn free_addrs(count: usize) -> Done<Vec<String>> {
-    let mut held = Vec::new();
-    while held.len() < count {
-        let tcp = TcpListener::bind("127.0.0.1:0")?;
-        let addr = tcp.local_addr()?;
-        if let Ok(udp) = UdpSocket::bind(addr) {
-            held.push((addr.to_string(), tcp, udp));
-        }
-    }
-    Ok(held.into_iter().map(|(addr, ..)| addr).collect())
 }

@@ -46,7 +46,7 @@ async fn a_member_without_a_quorum_is_suspended_and_one_that_goes_on_by_force_is
     assert!(all.fence("inventory", "c").unwrap_err().is_lost());
     assert!(!mutex.is_held() && !plain.is_acquired() && mutex.depth(owner) == 0);
     assert!(matches!(soon(mutex.acquire(owner)).await, Err(EnterError::Lost(lost)) if lost.reason == suspended));
-    // A try is answered at once, and whoever waits waits.
+    // A try is answered, and whoever waits waits.
     assert_eq!(soon(stock.try_lock("z")).await.unwrap_err(), TryLockError::Undecided);
     let waiting = tokio::spawn(plain.acquire().into_future());
     until(|| left_over(&member).1 == 1).await;

@@ -1,88 +1,17 @@
 //! The tests that Geode has for its lock service, told anew over real members: four in one process, with sockets on the
 //! loopback interface. Each says which of them it stands for; README.md here has the table.
 
-use elderlock::{
-    BecomeError, BindError, Guard, JoinError, LockError, LockService, LostReason, Member, MemberEvent, ReleaseError,
-    Timing,
-};
-use std::collections::{BTreeMap, BTreeSet};
+#[path = "support/local.rs"]
+#[allow(dead_code, reason = "each test file uses a part of it")]
+mod local;
+
+use elderlock::{BecomeError, Guard, LockError, LockService, LostReason, MemberEvent, ReleaseError};
+use local::{HANG, Local, MS, soon, until};
+use std::collections::BTreeSet;
 use std::future::IntoFuture;
-use std::net::{TcpListener, UdpSocket};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
-use tokio::task::JoinSet;
-
-/// A guard against hanging, far above what anything takes here.
-const HANG: Duration = Duration::from_secs(60);
-const MS: Duration = Duration::from_millis(1);
-
-/// An address that is free for both protocols.
-fn free_addr() -> String {
-    loop {
-        let listener = TcpListener::bind("127.0.0.1:0").expect("the loopback interface has a free port");
-        let addr = listener.local_addr().expect("it is bound");
-        if UdpSocket::bind(addr).is_ok() {
-            return addr.to_string();
-        }
-    }
-}
-
-/// So many members in one view.
-async fn members(count: usize) -> Vec<Member> {
-    let members = loop {
-        // A port that was free a moment ago may be taken by now: once more with others then.
-        if let Some(members) = join(&(0..count).map(|_| free_addr()).collect::<Vec<_>>()).await {
-            break members;
-        }
-    };
-    let sees_all = |member: &Member| {
-        let status = member.status();
-        status.leased && status.view.is_some_and(|view| view.members.len() == count)
-    };
-    until(|| members.iter().all(sees_all)).await;
-    members
-}
-
-/// Members at these addresses that found a cluster; none if an address is taken.
-async fn join(addrs: &[String]) -> Option<Vec<Member>> {
-    let mut joins = JoinSet::new();
-    for (index, addr) in addrs.iter().enumerate() {
-        let builder = Member::builder("dlock").bind(addr).timing(Timing::fast()).seeds(addrs);
-        joins.spawn(async move { (index, builder.join().await) });
-    }
-    let mut members = BTreeMap::new();
-    while let Some(joined) = joins.join_next().await {
-        match joined.expect("no panic") {
-            (index, Ok(member)) => _ = members.insert(index, member),
-            (_, Err(JoinError::Bind(BindError::Taken { .. }))) => return None,
-            (_, Err(error)) => panic!("{error}"),
-        }
-    }
-    Some(members.into_values().collect())
-}
-
-async fn services(members: &[Member], name: &str) -> Vec<LockService> {
-    let mut services = Vec::new();
-    for member in members {
-        services.push(member.lock_service(name).await.expect("a good name"));
-    }
-    services
-}
-
-async fn until(mut so: impl FnMut() -> bool) {
-    let wait = async {
-        while !so() {
-            tokio::time::sleep(MS).await;
-        }
-    };
-    tokio::time::timeout(HANG, wait).await.expect("it never came");
-}
-
-/// Awaits something that has to come.
-async fn soon<F: IntoFuture>(what: F) -> F::Output {
-    tokio::time::timeout(HANG, what.into_future()).await.expect("it never came")
-}
+use std::time::Instant;
 
 fn grantors(services: &[LockService]) -> Vec<usize> {
     (0..services.len()).filter(|index| services[*index].is_grantor()).collect()
@@ -96,8 +25,8 @@ async fn lock(service: &LockService, name: &str) -> Guard {
 /// twice before everybody who waits has had it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn all_who_want_a_lock_have_it_in_turn() {
-    let members = members(4).await;
-    let services = services(&members, "s").await;
+    let local = Local::start(4).await;
+    let services = local.services("s").await;
     let first = lock(&services[0], "x").await;
     let order = Arc::new(Mutex::new(Vec::new()));
     let mut tasks = Vec::new();
@@ -128,8 +57,8 @@ async fn all_who_want_a_lock_have_it_in_turn() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn tasks_that_ask_again_and_again_have_equal_shares() {
     const ROUNDS: usize = 20;
-    let members = members(4).await;
-    let services = services(&members, "s").await;
+    let local = Local::start(4).await;
+    let services = local.services("s").await;
     let first = lock(&services[0], "x").await;
     let grants = Arc::new(AtomicUsize::new(0));
     let mut tasks = Vec::new();
@@ -159,8 +88,8 @@ async fn tasks_that_ask_again_and_again_have_equal_shares() {
 /// DistributedLockServiceDUnitTest.testOneGetsAndOthersTimeOut, testOnlyOneVmAcquiresWithTryLock: all at once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_has_the_lock_and_the_others_time_out_or_are_refused() {
-    let members = members(4).await;
-    let services = services(&members, "s").await;
+    let local = Local::start(4).await;
+    let services = local.services("s").await;
     let mut winners = 0;
     for round in 0..20 {
         let name = format!("try {round}");
@@ -177,28 +106,36 @@ async fn one_has_the_lock_and_the_others_time_out_or_are_refused() {
     assert!(winners > 0);
 
     let wait = |service: &LockService| tokio::spawn(service.lock("x").wait(500 * MS).into_future());
-    let waits: Vec<_> = services.iter().flat_map(|service| [service; 3]).map(wait).collect();
-    let (mut held, mut late) = (Vec::new(), 0);
-    for waited in waits {
-        match soon(waited).await.expect("no panic") {
-            Ok(guard) => held.push(guard),
-            Err(error) => late += usize::from(error.is_timeout()),
+    let mut tries = 0..100;
+    loop {
+        tries.next().expect("one of them has it");
+        let waits: Vec<_> = services.iter().flat_map(|service| [service; 3]).map(wait).collect();
+        let (mut held, mut late) = (Vec::new(), 0);
+        for waited in waits {
+            match soon(waited).await.expect("no panic") {
+                Ok(guard) => held.push(guard),
+                Err(error) => late += usize::from(error.is_timeout()),
+            }
+        }
+        assert!(held.len() <= 1 && held.len() + late == 12, "{held:?}, {late} late");
+        // On a busy machine all of them may be late.
+        if let [held] = &held[..] {
+            held.fence().expect("it is still held");
+            break;
         }
     }
-    assert_eq!((held.len(), late), (1, 11));
-    held[0].fence().expect("it is still held");
 }
 
 /// DistributedLockServiceDUnitTest.testGrantorSelection: all agree on one grantor.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn all_agree_on_one_grantor() {
-    let members = members(4).await;
-    let services = services(&members, "s").await;
+    let local = Local::start(4).await;
+    let services = local.services("s").await;
     for service in &services {
         lock(service, "x").await.release().await.expect("it was held");
     }
     assert_eq!(grantors(&services).len(), 1);
-    let known: BTreeSet<_> = members.iter().map(|member| member.status().services[0].grantor).collect();
+    let known: BTreeSet<_> = local.members.iter().map(|member| member.status().services[0].grantor).collect();
     assert_eq!(known.len(), 1, "{known:?}");
 }
 
@@ -206,13 +143,13 @@ async fn all_agree_on_one_grantor() {
 /// survivors have one grantor.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn holds_survive_a_grantor_that_leaves() {
-    let mut members = members(4).await;
-    let mut services = services(&members, "s").await;
+    let mut local = Local::start(4).await;
+    let mut services = local.services("s").await;
     lock(&services[3], "first").await.release().await.expect("it was held");
     assert_eq!(grantors(&services), [3]);
     let guards = [lock(&services[0], "a").await, lock(&services[1], "b").await, lock(&services[2], "c").await];
     services.pop();
-    soon(members.pop().expect("four members").leave()).await.expect("it leaves");
+    soon(local.members.pop().expect("four members").leave()).await.expect("it leaves");
     until(|| grantors(&services).len() == 1).await;
     for (guard, next) in guards.into_iter().zip([1, 2, 0]) {
         guard.fence().expect("it is still held");
@@ -226,15 +163,15 @@ async fn holds_survive_a_grantor_that_leaves() {
 /// DistributedLockServiceDUnitTest.testBecomeLockGrantor, testLockThenBecomeLockGrantor: holds survive a transfer as they are.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn holds_survive_a_young_turk() {
-    let members = members(4).await;
-    let services = services(&members, "s").await;
+    let local = Local::start(4).await;
+    let services = local.services("s").await;
     let mut guards = Vec::new();
     for (index, service) in services.iter().enumerate() {
         guards.push(lock(service, &format!("{index}")).await);
     }
     let again = guards[2].reenter().expect("it is held");
     assert_eq!(grantors(&services), [0]);
-    let mut events = members[2].events();
+    let mut events = local.members[2].events();
     soon(services[2].become_grantor()).await.expect("nobody else asks");
     assert_eq!(grantors(&services), [2]);
     while !matches!(soon(events.next()).await, Some(MemberEvent::BecameGrantor { .. })) {}
@@ -251,8 +188,8 @@ async fn holds_survive_a_young_turk() {
 /// Geode.becomeLockGrantor may return without success: here each of several who ask at once hears the truth.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn of_several_young_turks_each_hears_the_truth() {
-    let members = members(4).await;
-    let services = services(&members, "s").await;
+    let local = Local::start(4).await;
+    let services = local.services("s").await;
     let held = lock(&services[0], "x").await;
     let bids: Vec<_> =
         services[1..].iter().map(|service| tokio::spawn(service.become_grantor().into_future())).collect();
@@ -262,8 +199,11 @@ async fn of_several_young_turks_each_hears_the_truth() {
             Ok(()) => winners.push(asker),
             // By another of those who asked, not by itself and not by the one that did not ask.
             Err(BecomeError::Superseded { by }) => {
-                let askers = (1..members.len()).filter(|other| *other != asker);
-                assert!(askers.map(|other| members[other].process()).any(|process| process == by), "{asker}: {by}");
+                let askers = (1..local.members.len()).filter(|other| *other != asker);
+                assert!(
+                    askers.map(|other| local.members[other].process()).any(|process| process == by),
+                    "{asker}: {by}"
+                );
             }
             Err(error) => panic!("{error}"),
         }
@@ -277,8 +217,8 @@ async fn of_several_young_turks_each_hears_the_truth() {
 /// DistributedLockServiceDUnitTest.testLockDifferentNames, testLockSameNameDifferentService.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn names_and_services_are_independent() {
-    let members = members(2).await;
-    let (first, second) = (services(&members, "first").await, services(&members, "second").await);
+    let local = Local::start(2).await;
+    let (first, second) = (local.services("first").await, local.services("second").await);
     let held = [lock(&first[0], "x").await, lock(&first[1], "y").await, lock(&second[1], "x").await];
     assert!(soon(second[0].try_lock("x")).await.is_err());
     assert!(soon(second[0].try_lock("y")).await.is_ok());
@@ -289,8 +229,8 @@ async fn names_and_services_are_independent() {
 /// GlobalRegionDUnitTest.testSynchronousIncrements: four members, three tasks each, ten increments each.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn increments_under_a_lock_are_never_lost() {
-    let members = members(4).await;
-    let services = services(&members, "s").await;
+    let local = Local::start(4).await;
+    let services = local.services("s").await;
     let count = Arc::new(AtomicUsize::new(0));
     let mut tasks = Vec::new();
     for service in services.iter().flat_map(|service| [service; 3]) {
@@ -314,8 +254,8 @@ async fn increments_under_a_lock_are_never_lost() {
 /// DistributedLockServiceDUnitTest.testLeaseDoesntExpire, testLockUnlock, testLockExpireUnlock.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lease_ends_in_time_and_not_before() {
-    let members = members(2).await;
-    let services = services(&members, "s").await;
+    let local = Local::start(2).await;
+    let services = local.services("s").await;
     let long = soon(services[0].lock("long").lease(HANG)).await.expect("it is granted");
     assert!(soon(services[1].lock("long").wait(200 * MS)).await.is_err());
     long.fence().expect("it is still held");
@@ -334,16 +274,25 @@ async fn a_lease_ends_in_time_and_not_before() {
 /// DLockServiceCharacterizationTests.reentrantLockIncreasesReentrancy; DLockReentrantLockJUnitTest.testReentrantLock.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lock_is_entered_again_by_its_guard_and_ends_with_its_lease() {
-    let members = members(2).await;
-    let services = services(&members, "s").await;
-    let guard = soon(services[1].lock("x").lease(300 * MS)).await.expect("it is granted");
+    let local = Local::start(2).await;
+    let services = local.services("s").await;
+    let guard = soon(services[1].lock("x").lease(HANG)).await.expect("it is granted");
     let more: Vec<Guard> = (0..50).map(|_| guard.reenter().expect("it is held")).collect();
     assert_eq!(guard.depth(), 51);
     for one in more {
         one.release().await.expect("it was held");
     }
     assert_eq!(guard.depth(), 1);
-    let second = guard.reenter().expect("it is held");
+    guard.release().await.expect("it was held");
+    // On a busy machine the lease may end before it is entered again.
+    let mut tries = 0..100;
+    let (guard, second) = loop {
+        tries.next().expect("it is entered");
+        let guard = soon(services[1].lock("x").lease(300 * MS)).await.expect("it is granted");
+        if let Ok(second) = guard.reenter() {
+            break (guard, second);
+        }
+    };
     assert_eq!(soon(second.lost()).await, LostReason::LeaseEnded);
     assert!(guard.reenter().is_err(), "the end of the lease ends all depths");
     assert_eq!(lock(&services[1], "x").await.depth(), 1);
@@ -353,8 +302,8 @@ async fn a_lock_is_entered_again_by_its_guard_and_ends_with_its_lease() {
 /// member, or another member, has it next, and the old guard hears that its lease ended.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lock_whose_lease_ended_goes_to_whoever_is_next() {
-    let members = members(2).await;
-    let services = services(&members, "s").await;
+    let local = Local::start(2).await;
+    let services = local.services("s").await;
     for (next, ends_before) in [(0, true), (0, false), (1, true), (1, false)] {
         let old = soon(services[0].lock("x").lease(100 * MS)).await.expect("it is granted");
         if ends_before {
@@ -371,8 +320,8 @@ async fn a_lock_whose_lease_ended_goes_to_whoever_is_next() {
 /// testSuspendLockingBlocksUntilNoLocks, testSuspendLockingAfterExpiration.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_suspension_waits_for_holders_and_keeps_others_out() {
-    let members = members(3).await;
-    let services = services(&members, "s").await;
+    let local = Local::start(3).await;
+    let services = local.services("s").await;
     let held = lock(&services[0], "x").await;
     assert!(soon(services[1].suspend().wait(100 * MS)).await.expect_err("x is held").is_timeout());
     let suspending = services[1].suspend().reason("stock-taking").start();
@@ -382,7 +331,7 @@ async fn a_suspension_waits_for_holders_and_keeps_others_out() {
     assert!(soon(services[2].suspend().wait(100 * MS)).await.expect_err("it is suspended").is_timeout());
     let seen =
         soon(services[2].inspect_suspension()).await.expect("the grantor answers").holder.expect("somebody has it");
-    assert_eq!((seen.process, seen.metadata.as_bytes()), (members[1].process(), &b"stock-taking"[..]));
+    assert_eq!((seen.process, seen.metadata.as_bytes()), (local.members[1].process(), &b"stock-taking"[..]));
     suspended.resume().await.expect("it was held");
     // The lease ends before somebody suspends, and while he waits to.
     for ends_before in [true, false] {
@@ -401,8 +350,8 @@ async fn a_suspension_waits_for_holders_and_keeps_others_out() {
 /// third suspension after that. Nobody is served before his turn.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn lockers_and_suspenders_take_turns() {
-    let members = members(3).await;
-    let services = services(&members, "s").await;
+    let local = Local::start(3).await;
+    let services = local.services("s").await;
     // Each asks for himself: for the whole member, who holds something already would pass.
     let held = soon(services[0].lock("x").owner(9)).await.expect("it is granted");
     let order = Arc::new(Mutex::new(Vec::new()));
@@ -441,8 +390,8 @@ async fn lockers_and_suspenders_take_turns() {
 /// drops a wait leaves nothing behind.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_wait_that_is_dropped_leaves_nothing() {
-    let members = members(3).await;
-    let services = services(&members, "s").await;
+    let local = Local::start(3).await;
+    let services = local.services("s").await;
     let held = lock(&services[0], "x").await;
     for service in &services {
         let waiting = service.lock("x").start();
@@ -451,7 +400,7 @@ async fn a_wait_that_is_dropped_leaves_nothing() {
     }
     held.release().await.expect("it was held");
     lock(&services[2], "x").await.release().await.expect("it was held");
-    until(|| members.iter().all(|member| member.status().services.iter().all(|of| of.locks.is_empty()))).await;
+    until(|| local.members.iter().all(|member| member.status().services.iter().all(|of| of.locks.is_empty()))).await;
 }
 
 /// DistributedLockServiceDUnitTest.testReleaseOrphanedGrant_Local, testReleaseOrphanedGrant_Remote,
@@ -459,16 +408,16 @@ async fn a_wait_that_is_dropped_leaves_nothing() {
 /// looks away, or destroys the service, before he takes it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_grant_that_nobody_takes_is_given_back() {
-    let members = members(3).await;
-    let services = services(&members, "s").await;
+    let local = Local::start(3).await;
+    let services = local.services("s").await;
     lock(&services[0], "first").await.release().await.expect("it was held");
     for (asker, destroys) in [(0, false), (1, false), (1, true)] {
-        let service = members[asker].lock_service("s").await.expect("a good name");
+        let service = local.members[asker].lock_service("s").await.expect("a good name");
         let held = lock(&services[2], "x").await;
         let waiting = service.lock("x").start();
         soon(waiting.position()).await.expect("it waits");
         held.release().await.expect("it was held");
-        let has_it = || members[asker].status().services.iter().any(|of| of.held_here == 1);
+        let has_it = || local.members[asker].status().services.iter().any(|of| of.held_here == 1);
         until(has_it).await;
         if destroys {
             soon(service.destroy()).await.expect("it is there");
@@ -485,11 +434,11 @@ async fn a_grant_that_nobody_takes_is_given_back() {
 /// createAndDestroy, destroyedLockService.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_destroyed_service_is_over_and_can_be_used_anew() {
-    let members = members(3).await;
-    let services = services(&members, "s").await;
+    let local = Local::start(3).await;
+    let services = local.services("s").await;
     let held = lock(&services[0], "x").await;
     for _ in 0..10 {
-        let service = members[1].lock_service("s").await.expect("a good name");
+        let service = local.members[1].lock_service("s").await.expect("a good name");
         let mine = lock(&service, "mine").await;
         let waiting = service.lock("x").start();
         let under_way = service.lock("free").start();
@@ -510,8 +459,8 @@ async fn a_destroyed_service_is_over_and_can_be_used_anew() {
 /// Geode's becomeLockGrantor on a destroyed service deposes the grantor all the same, and isLockGrantor goes on saying what was.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_destroyed_handle_grants_nothing_and_takes_nothing_over() {
-    let members = members(3).await;
-    let services = services(&members, "s").await;
+    let local = Local::start(3).await;
+    let services = local.services("s").await;
     let held = lock(&services[0], "x").await;
     soon(services[1].destroy()).await.expect("it is there");
     assert_eq!(soon(services[1].become_grantor()).await, Err(BecomeError::Destroyed));
@@ -527,14 +476,14 @@ async fn a_destroyed_handle_grants_nothing_and_takes_nothing_over() {
 /// DLockServiceDisconnectIntegrationTest.locksAreReleasedDuringDisconnect.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_member_that_left_holds_nothing() {
-    let mut members = members(4).await;
-    let services = services(&members, "s").await;
+    let mut local = Local::start(4).await;
+    let services = local.services("s").await;
     lock(&services[0], "first").await.release().await.expect("it was held");
     let released = lock(&services[3], "released").await;
     released.release().await.expect("it was held");
     let _leased = soon(services[3].lock("leased").lease(HANG)).await.expect("it is granted");
     let held = lock(&services[3], "held").await;
-    soon(members.pop().expect("four members").leave()).await.expect("it leaves");
+    soon(local.members.pop().expect("four members").leave()).await.expect("it leaves");
     assert_eq!(soon(held.lost()).await, LostReason::Left);
     for name in ["released", "leased", "held"] {
         lock(&services[1], name).await.release().await.expect("it was held");
@@ -546,9 +495,10 @@ async fn a_member_that_left_holds_nothing() {
 /// what is idle costs nothing, and no call is needed for that.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn idle_names_leave_nothing() {
-    let members = members(3).await;
-    let services = services(&members, "s").await;
-    let known = || members.iter().flat_map(|member| member.status().services).map(|of| of.locks.len()).sum::<usize>();
+    let local = Local::start(3).await;
+    let services = local.services("s").await;
+    let known =
+        || local.members.iter().flat_map(|member| member.status().services).map(|of| of.locks.len()).sum::<usize>();
     let guard = lock(&services[0], "seen").await;
     until(|| known() == 1).await;
     guard.release().await.expect("it was held");
@@ -565,7 +515,7 @@ async fn idle_names_leave_nothing() {
         soon(task).await.expect("no panic");
     }
     until(|| {
-        members.iter().all(|member| {
+        local.members.iter().all(|member| {
             let services = member.status().services;
             services.iter().all(|of| of.locks.is_empty() && of.waiting_here == 0 && of.held_here == 0)
         })
@@ -578,12 +528,12 @@ async fn idle_names_leave_nothing() {
 /// the release.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_holder_can_be_seen_from_everywhere() {
-    let members = members(3).await;
-    let services = services(&members, "s").await;
+    let local = Local::start(3).await;
+    let services = local.services("s").await;
     let guard = soon(services[1].lock("x").metadata("till 3")).await.expect("it is granted");
     for service in &services {
         let holder = soon(service.inspect("x")).await.expect("the grantor answers").holder.expect("somebody has it");
-        assert_eq!((holder.process, holder.token), (members[1].process(), guard.token()));
+        assert_eq!((holder.process, holder.token), (local.members[1].process(), guard.token()));
         assert_eq!(holder.metadata.as_bytes(), b"till 3");
     }
     guard.release().await.expect("it was held");
@@ -605,8 +555,8 @@ async fn until_free(service: &LockService, name: &str) {
 /// Geode's batches (TXLockServiceDUnitTest.testTXLock) do not survive their grantor; these do.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_batch_is_all_or_nothing_and_survives_a_transfer() {
-    let members = members(3).await;
-    let services = services(&members, "s").await;
+    let local = Local::start(3).await;
+    let services = local.services("s").await;
     let batch = soon(services[1].lock_all(["a", "b", "c"])).await.expect("all are free");
     let refused = soon(services[2].try_lock_all(["z", "b"])).await.expect_err("b is held");
     let holder = refused.holder().expect("somebody has it");
@@ -623,11 +573,11 @@ async fn a_batch_is_all_or_nothing_and_survives_a_transfer() {
 /// A service goes on while its grantors leave one after the other.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_last_member_has_what_all_before_it_handed_over() {
-    let mut members = members(4).await;
-    let mut services = services(&members, "s").await;
+    let mut local = Local::start(4).await;
+    let mut services = local.services("s").await;
     let last = lock(&services[0], "x").await;
     for _ in 0..3 {
-        let (member, service) = (members.pop().expect("one is left"), services.pop().expect("one is left"));
+        let (member, service) = (local.members.pop().expect("one is left"), services.pop().expect("one is left"));
         soon(service.become_grantor()).await.expect("nobody else asks");
         soon(member.leave()).await.expect("it leaves");
         last.fence().expect("it is still held");

@@ -18,7 +18,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use support::child;
 use support::cluster::Cluster;
-use support::local::{HANG, Local, MS, left_over, poll_k_then_drop, poll_once, soon, until};
+use support::local::{HANG, Local, MS, left_over, poll_a_wait_then_drop, poll_k_then_drop, poll_once, soon, until};
 use support::process::Peer;
 use support::rng::Rng;
 use support::wait;
@@ -722,7 +722,7 @@ async fn selectors_that_run_again_and_again_take_turns() {
     term(&gate).await;
     let mut tasks = Vec::new();
     for (at, member) in local.members.iter().enumerate() {
-        let selector = Arc::new(selector(member, "turning").await.lease(300 * MS));
+        let selector = Arc::new(selector(member, "turning").await.lease(1000 * MS));
         let turns = turns.clone();
         tasks.push(tokio::spawn(async move {
             let work = |_| {
@@ -801,7 +801,7 @@ async fn a_selector_can_be_dropped_at_any_poll() {
     let dropped = Arc::new(AtomicUsize::new(0));
     let begun = Arc::new(AtomicUsize::new(0));
     let selector = selector(there, "dropped").await;
-    let k = poll_k_then_drop(
+    poll_a_wait_then_drop(
         async || {
             let (begun, dropped) = (begun.clone(), dropped.clone());
             selector.run_once(|term| async move {
@@ -818,7 +818,6 @@ async fn a_selector_can_be_dropped_at_any_poll() {
         },
     )
     .await;
-    assert!(k > 1, "it never had to wait");
     assert!(begun.load(Ordering::SeqCst) > 0);
 
     for k in 0..20 {

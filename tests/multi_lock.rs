@@ -80,19 +80,26 @@ async fn one_limit_holds_for_the_whole_and_what_came_earlier_is_given_back() {
     let local = Local::start(2).await;
     let (accounts, orders) = two_services(&local.members[0]).await;
     let (of_other, orders_of_other) = two_services(&local.members[1]).await;
-    // The first comes shortly before the limit, the second between the limit and twice the limit.
-    let second = soon(orders_of_other.lock("17").lease(3600 * MS)).await.expect("granted");
-    let first = soon(of_other.lock("alice").lease(1800 * MS)).await.expect("granted");
     let multi = MultiLock::new().with(&accounts, ["alice", "bob"]).with(&orders, ["17"]);
-    let waiting = tokio::spawn(multi.acquire().wait(2000 * MS).into_future());
-    soon(first.lost()).await;
-    drop(first);
-    let error = soon(waiting).await.expect("no panic").unwrap_err();
-    assert!(error.is_timeout() && !error.is_lost(), "{error}");
-    assert_eq!(error, MultiLockError::Lock { service: "orders".into(), error: LockError::TimedOut });
-    until(|| left_over(&local.members[0]) == (0, 0)).await;
-    soon(of_other.lock_all(["alice", "bob"])).await.expect("given back").release().await.expect("held");
-    drop(second);
+    let mut tries = 0..20;
+    loop {
+        tries.next().expect("the first one comes in time");
+        // The first comes shortly before the limit, the second between the limit and twice the limit.
+        let second = soon(orders_of_other.lock("17").lease(3600 * MS)).await.expect("granted");
+        let first = soon(of_other.lock("alice").lease(1800 * MS)).await.expect("granted");
+        let waiting = tokio::spawn(multi.acquire().wait(2000 * MS).into_future());
+        soon(first.lost()).await;
+        drop(first);
+        let error = soon(waiting).await.expect("no panic").unwrap_err();
+        assert!(error.is_timeout() && !error.is_lost(), "{error}");
+        until(|| left_over(&local.members[0]) == (0, 0)).await;
+        soon(of_other.lock_all(["alice", "bob"])).await.expect("given back").release().await.expect("held");
+        drop(second);
+        // On a busy machine the limit may be over before the first has come.
+        if error == (MultiLockError::Lock { service: "orders".into(), error: LockError::TimedOut }) {
+            break;
+        }
+    }
 
     let kept = soon(orders_of_other.lock("17")).await.expect("granted");
     let error = soon(multi.acquire().wait(Duration::ZERO)).await.unwrap_err();
@@ -146,17 +153,24 @@ async fn what_is_lost_while_a_later_service_is_waited_for_ends_the_waiting() {
 async fn a_lease_counts_from_the_last_grant_and_outlasts_the_waiting() {
     let member = Member::local().await.expect("a local member");
     let (accounts, orders) = two_services(&member).await;
-    let held = orders.lock("17").lease(2500 * MS).await.expect("granted");
     let multi = MultiLock::new().with(&accounts, ["alice"]).with(&orders, ["17"]);
-    // Longer than the lease, which would be over when the second is granted.
-    let waiting = tokio::spawn(multi.acquire().lease(1500 * MS).into_future());
-    soon(held.lost()).await;
-    let begun = Instant::now();
-    drop(held);
-    let all = soon(waiting).await.expect("no panic").expect("granted");
-    all.fence("accounts", "alice").expect("held");
+    let mut tries = 0..10;
+    let (begun, all) = loop {
+        tries.next().expect("the first one is extended");
+        let begun = Instant::now();
+        let held = orders.lock("17").lease(2500 * MS).await.expect("granted");
+        // Longer than the lease, which would be over when the second is granted.
+        let waiting = tokio::spawn(multi.acquire().lease(1500 * MS).into_future());
+        soon(held.lost()).await;
+        drop(held);
+        match soon(waiting).await.expect("no panic") {
+            Ok(all) => break (begun, all),
+            // On a busy machine the first one may not be extended in time.
+            Err(error) => assert!(error.is_lost(), "{error}"),
+        }
+    };
     assert_eq!(soon(all.lost()).await, LostReason::LeaseEnded);
-    assert!(begun.elapsed() >= 1500 * MS);
+    assert!(begun.elapsed() >= 4000 * MS, "the second was granted after 2.5 s");
     drop(all);
     assert!(matches!(
         multi.acquire().lease(Duration::ZERO).await,
@@ -208,7 +222,8 @@ async fn a_multi_lock_dropped_at_any_poll_leaves_nothing() {
     let (of_other, orders_of_other) = two_services(&local.members[1]).await;
     let multi = MultiLock::new().with(&of_other, ["alice", "bob"]).with(&orders_of_other, ["17"]);
     let nothing = || local.members.iter().all(|member| left_over(member) == (0, 0));
-    let k = poll_k_then_drop(
+    let mut tries = 0..100;
+    while poll_k_then_drop(
         async || {
             // The second service is the slow one, so that polls fall between the two grants.
             let held = soon(orders.lock("17").lease(10 * MS)).await.expect("granted");
@@ -225,6 +240,10 @@ async fn a_multi_lock_dropped_at_any_poll_leaves_nothing() {
             until(nothing).await;
         },
     )
-    .await;
-    assert!(k > 2, "it never had to wait");
+    .await
+        <= 2
+    {
+        // On a busy machine the second one may be free by then.
+        tries.next().expect("it has to wait");
+    }
 }

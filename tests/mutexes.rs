@@ -12,7 +12,7 @@ use elderlock::{
     EnterError, Guard, LockError, LockService, LostReason, Member, MultiLock, Mutex, Owner, ReentrantMutex,
     ReleaseError,
 };
-use local::{HANG, Local, MS, left_over, poll_k_then_drop, soon, until};
+use local::{HANG, Local, MS, left_over, poll_a_wait_then_drop, poll_k_then_drop, soon, until};
 use std::future::IntoFuture;
 use std::sync::Arc;
 use std::sync::Mutex as StdMutex;
@@ -277,8 +277,15 @@ async fn a_guard_outlives_its_mutex_and_is_entered_through_a_new_one() {
 async fn a_hold_that_is_lost_cannot_be_entered_and_a_new_one_has_a_higher_token() {
     let (_member, stock) = alone().await;
     let (mutex, owner) = (ReentrantMutex::new(&stock, "a"), Owner::new());
-    let guard = mutex.acquire(owner).lease(500 * MS).await.expect("granted");
-    let inner = mutex.acquire(owner).await.expect("entered");
+    let mut tries = 0..100;
+    let (guard, inner) = loop {
+        tries.next().expect("it is entered");
+        let guard = mutex.acquire(owner).lease(100 * MS).await.expect("granted");
+        // On a busy machine the lease may be over by now.
+        if let Ok(inner) = mutex.acquire(owner).await {
+            break (guard, inner);
+        }
+    };
     assert_eq!(soon(guard.lost()).await, LostReason::LeaseEnded);
     assert_eq!(inner.fence().unwrap_err().reason, LostReason::LeaseEnded, "all guards fail together");
     assert_eq!((mutex.depth(owner), mutex.is_held()), (0, false));
@@ -313,15 +320,22 @@ async fn a_hold_that_was_downgraded_is_entered_again_when_it_is_the_lock_again()
 async fn entering_with_a_lease_extends_the_hold_and_never_shortens_it() {
     let (_member, stock) = alone().await;
     let (mutex, owner) = (ReentrantMutex::new(&stock, "a"), Owner::new());
-    let guard = mutex.acquire(owner).lease(1000 * MS).await.expect("granted");
-    let _longer = mutex.acquire(owner).lease(Duration::from_secs(3600)).await.expect("entered");
+    let mut tries = 0..100;
+    let (guard, _longer) = loop {
+        tries.next().expect("it is entered");
+        let guard = mutex.acquire(owner).lease(200 * MS).await.expect("granted");
+        // On a busy machine the lease may be over by now.
+        if let Ok(longer) = mutex.acquire(owner).lease(Duration::from_secs(3600)).await {
+            break (guard, longer);
+        }
+    };
     let _shorter = mutex.acquire(owner).lease(MS).await.expect("entered");
     assert!(matches!(
         mutex.acquire(owner).lease(Duration::ZERO).await,
         Err(EnterError::Lock(LockError::InvalidLease(_)))
     ));
     assert_eq!(mutex.depth(owner), 3);
-    let later = stock.lock("b").lease(1100 * MS).await.expect("granted");
+    let later = stock.lock("b").lease(300 * MS).await.expect("granted");
     soon(later.lost()).await;
     guard.fence().expect("it runs for an hour");
 }
@@ -341,7 +355,7 @@ async fn entering_a_mutex_dropped_at_any_poll_leaves_nothing() {
     let nothing = || local.members.iter().all(|member| left_over(member) == (0, 0));
     let (mutex, owner) = (ReentrantMutex::new(&there, "a"), Owner::new());
     // Free, but granted elsewhere.
-    let k = poll_k_then_drop(
+    poll_a_wait_then_drop(
         async || mutex.acquire(owner).into_future(),
         async |_| {
             until(nothing).await;
@@ -349,9 +363,8 @@ async fn entering_a_mutex_dropped_at_any_poll_leaves_nothing() {
         },
     )
     .await;
-    assert!(k > 1, "it never had to wait");
     // Held for a while.
-    let k = poll_k_then_drop(
+    poll_a_wait_then_drop(
         async || {
             let guard = soon(here.lock("a").lease(5 * MS)).await.expect("granted");
             let waiting = mutex.acquire(owner).into_future();
@@ -364,9 +377,8 @@ async fn entering_a_mutex_dropped_at_any_poll_leaves_nothing() {
         async |_| until(nothing).await,
     )
     .await;
-    assert!(k > 1, "it never had to wait");
     // Held by a sibling, who is granted meanwhile: what the owner has stays.
-    let k = poll_k_then_drop(
+    poll_a_wait_then_drop(
         async || {
             let guard = soon(here.lock("a").lease(5 * MS)).await.expect("granted");
             let (first, second) = (mutex.acquire(owner).into_future(), mutex.acquire(owner).into_future());
@@ -379,7 +391,6 @@ async fn entering_a_mutex_dropped_at_any_poll_leaves_nothing() {
         async |_| until(nothing).await,
     )
     .await;
-    assert!(k > 1, "it never had to wait");
     let outer = soon(mutex.acquire(owner)).await.expect("granted");
     poll_k_then_drop(
         async || mutex.acquire(owner).into_future(),
@@ -449,8 +460,8 @@ async fn a_plain_mutex_is_held_once_between_members_and_tasks() {
 async fn a_plain_mutex_that_is_lost_is_not_acquired() {
     let (_member, stock) = alone().await;
     let mutex = Mutex::new(&stock, "a");
-    let guard = mutex.acquire().lease(500 * MS).await.expect("granted");
-    assert!(mutex.is_acquired());
+    let guard = mutex.acquire().lease(100 * MS).await.expect("granted");
+    assert!(mutex.is_acquired() || guard.fence().is_err());
     soon(guard.lost()).await;
     assert!(!mutex.is_acquired());
     let again = mutex.clone().acquire().await.expect("free");
@@ -466,7 +477,7 @@ async fn a_plain_mutex_dropped_at_any_poll_leaves_nothing() {
     let (local, here, there) = pair().await;
     let nothing = || local.members.iter().all(|member| left_over(member) == (0, 0));
     let mutex = Mutex::new(&there, "a");
-    let k = poll_k_then_drop(
+    poll_a_wait_then_drop(
         async || {
             let guard = soon(here.lock("a").lease(5 * MS)).await.expect("granted");
             let waiting = mutex.acquire().into_future();
@@ -482,7 +493,6 @@ async fn a_plain_mutex_dropped_at_any_poll_leaves_nothing() {
         },
     )
     .await;
-    assert!(k > 1, "it never had to wait");
 }
 
 /// Curator issue CURATOR-678: a release while the connection is lost is local only. Here it is repeated until it is known.

@@ -1,68 +1,34 @@
-//! Revocation, over real members: several in one process, with sockets on the loopback interface. A member that is to
-//! die has a runtime of its own, which ends without a word to the others.
+//! Revocation, over real members: several in one process, with sockets on the loopback interface.
+
+#[path = "support/local.rs"]
+#[allow(dead_code, reason = "each test file uses a part of it")]
+mod local;
 
 use elderlock::{
-    BindError, Guard, HolderInfo, JoinError, LockService, LostReason, Member, ReleaseError, RevokeError, Timing,
+    EnterError, Guard, HolderInfo, LockService, LostReason, Member, Mutex, Owner, ReadWriteLock, ReentrantMutex,
+    ReleaseError, RevokeError, Semaphore,
 };
-use std::collections::BTreeMap;
-use std::future::IntoFuture;
-use std::net::{TcpListener, UdpSocket};
-use std::time::Duration;
-use tokio::runtime::Runtime;
-use tokio::task::JoinSet;
+use local::{HANG, Local, MS, soon, until};
 
-/// A guard against hanging, far above what anything takes here.
-const HANG: Duration = Duration::from_secs(60);
-const MS: Duration = Duration::from_millis(1);
-
-/// An address that is free for both protocols.
-fn free_addr() -> String {
-    loop {
-        let listener = TcpListener::bind("127.0.0.1:0").expect("the loopback interface has a free port");
-        let addr = listener.local_addr().expect("it is bound");
-        if UdpSocket::bind(addr).is_ok() {
-            return addr.to_string();
-        }
-    }
-}
-
-/// Members in one view, and their handles of one service; the last member runs on a runtime of its own.
+/// Members in one view, each of which can be killed, and their handles of one service.
 struct Cluster {
-    members: Vec<Member>,
+    local: Local,
     services: Vec<LockService>,
-    last: Option<Runtime>,
 }
 
 impl Cluster {
     async fn of(count: usize) -> Cluster {
-        let last = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(1)
-            .enable_all()
-            .build()
-            .expect("threads can be had");
-        let members = loop {
-            // A port that was free a moment ago may be taken by now: once more with others then.
-            if let Some(members) = join(&(0..count).map(|_| free_addr()).collect::<Vec<_>>(), &last).await {
-                break members;
-            }
-        };
-        until(|| members.iter().all(|member| sees(member, count))).await;
-        let mut services = Vec::new();
-        for member in &members {
-            services.push(member.lock_service("s").await.expect("a good name"));
-        }
+        let local = Local::start(count).await;
+        let services = local.services("s").await;
         // The first one grants, unless a test says otherwise.
         lock(&services[0], "first").await.release().await.expect("it was held");
-        Cluster { members, services, last: Some(last) }
+        Cluster { local, services }
     }
 
     /// The last member dies.
-    async fn kill_last(&mut self) {
-        let last = self.last.take().expect("it dies once");
-        tokio::task::spawn_blocking(|| last.shutdown_timeout(HANG)).await.expect("no panic");
-        // Now only, or it would say goodbye.
-        self.members.pop();
+    fn kill_last(&mut self) {
         self.services.pop();
+        self.local.kill(self.services.len());
     }
 
     /// Nothing is held, waited for or granted.
@@ -71,59 +37,8 @@ impl Cluster {
             let services = member.status().services;
             services.iter().map(|of| of.held_here + of.waiting_here + of.locks.len()).sum::<usize>()
         };
-        until(|| self.members.iter().all(|member| left(member) == 0)).await;
+        until(|| self.local.alive().all(|member| left(member) == 0)).await;
     }
-}
-
-impl Drop for Cluster {
-    fn drop(&mut self) {
-        if let Some(last) = self.last.take() {
-            last.shutdown_background();
-        }
-    }
-}
-
-/// Members at these addresses that found a cluster; none if an address is taken.
-async fn join(addrs: &[String], last: &Runtime) -> Option<Vec<Member>> {
-    let mut joins = JoinSet::new();
-    for (index, addr) in addrs.iter().enumerate() {
-        let join = Member::builder("revocation").bind(addr).timing(Timing::fast()).seeds(addrs).join();
-        let join = async move { (index, join.await) };
-        if index + 1 == addrs.len() {
-            let joined = last.spawn(join);
-            joins.spawn(async move { joined.await.expect("no panic") });
-        } else {
-            joins.spawn(join);
-        }
-    }
-    let mut members = BTreeMap::new();
-    while let Some(joined) = joins.join_next().await {
-        match joined.expect("no panic") {
-            (index, Ok(member)) => _ = members.insert(index, member),
-            (_, Err(JoinError::Bind(BindError::Taken { .. }))) => return None,
-            (_, Err(error)) => panic!("{error}"),
-        }
-    }
-    Some(members.into_values().collect())
-}
-
-fn sees(member: &Member, count: usize) -> bool {
-    let status = member.status();
-    status.leased && status.view.is_some_and(|view| view.members.len() == count)
-}
-
-async fn until(mut so: impl FnMut() -> bool) {
-    let wait = async {
-        while !so() {
-            tokio::time::sleep(MS).await;
-        }
-    };
-    tokio::time::timeout(HANG, wait).await.expect("it never came");
-}
-
-/// Awaits something that has to come.
-async fn soon<F: IntoFuture>(what: F) -> F::Output {
-    tokio::time::timeout(HANG, what.into_future()).await.expect("it never came")
 }
 
 async fn lock(service: &LockService, name: &str) -> Guard {
@@ -166,9 +81,9 @@ async fn a_holder_is_told_and_gives_the_lock_back_to_the_one_who_waits() {
         let waiting = cluster.services[waits].lock("x").start();
         let told = revoke(&cluster.services[waits], "x").await.expect("it is revocable");
         assert_eq!(told.iter().map(|holder| holder.token).collect::<Vec<_>>(), [token]);
-        assert_eq!(told[0].process, cluster.members[holds].process());
+        assert_eq!(told[0].process, cluster.local.members[holds].process());
         let request = soon(listens).await.expect("no panic");
-        assert_eq!(request.process, cluster.members[waits].process());
+        assert_eq!(request.process, cluster.local.members[waits].process());
         assert_eq!(request.metadata.as_bytes(), b"for the test");
         soon(waiting).await.expect("it was given back").release().await.expect("it is held");
     }
@@ -220,7 +135,7 @@ async fn what_nobody_holds_or_holds_for_good_is_not_revoked() {
     let Err(RevokeError::NotRevocable(holder)) = revoke(&cluster.services[0], "x").await else {
         panic!("it is held for good")
     };
-    assert_eq!((holder.process, holder.token), (cluster.members[1].process(), guard.token()));
+    assert_eq!((holder.process, holder.token), (cluster.local.members[1].process(), guard.token()));
     assert_eq!(force(&cluster.services[0], &holder).await, Err(RevokeError::NotRevocable(holder)));
     assert!(!guard.revocation().is_requested());
     guard.release().await.expect("it was held until now");
@@ -287,12 +202,12 @@ async fn who_was_told_was_told_for_the_next_grantor_too() {
     assert!(soon(guard.revocation().requested()).await.is_some());
     // After a transfer, and after a crash.
     assert_eq!(revoke(&cluster.services[2], "x").await.expect("it is revocable")[0].token, guard.token());
-    cluster.kill_last().await;
+    cluster.kill_last();
     assert_eq!(revoke(&cluster.services[2], "x").await.expect("it is revocable")[0].token, guard.token());
     let mut revocation = guard.revocation();
     for asker in [0, 2, 2] {
         let request = soon(revocation.requested()).await.expect("it is held");
-        assert_eq!(request.process, cluster.members[asker].process());
+        assert_eq!(request.process, cluster.local.members[asker].process());
     }
     force(&cluster.services[2], &told[0]).await.expect("it was told");
     assert_eq!(soon(guard.lost()).await, LostReason::Revoked);
@@ -305,7 +220,7 @@ async fn a_grantor_that_dies_before_it_has_said_who_holds_is_asked_no_more_and_i
     let mut cluster = Cluster::of(3).await;
     let guard = revocable(&cluster.services[1], "x").await;
     soon(cluster.services[2].become_grantor()).await.expect("nobody else asks");
-    cluster.kill_last().await;
+    cluster.kill_last();
     assert_eq!(revoke(&cluster.services[0], "x").await.expect("it is revocable")[0].token, guard.token());
     assert!(soon(guard.revocation().requested()).await.is_some());
 }
@@ -314,15 +229,14 @@ async fn a_grantor_that_dies_before_it_has_said_who_holds_is_asked_no_more_and_i
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn of_a_holder_that_dies_the_lease_ends_the_hold() {
     let mut cluster = Cluster::of(3).await;
-    let (handle, service) = (cluster.last.as_ref().expect("it lives").handle().clone(), cluster.services[2].clone());
-    let guard = handle.spawn(async move { revocable(&service, "x").await }).await.expect("no panic");
+    let guard = revocable(&cluster.services[2], "x").await;
     let told = revoke(&cluster.services[0], "x").await.expect("it is revocable");
-    cluster.kill_last().await;
+    cluster.kill_last();
     until(|| guard.fence().is_err()).await;
     let answer = soon(cluster.services[0].force_revoke(&told[0])).await;
     assert!(matches!(answer, Err(RevokeError::Undecided | RevokeError::NotHeld)), "{answer:?}");
     assert_eq!(revoke(&cluster.services[1], "x").await, Err(RevokeError::NotHeld), "its end was waited for");
-    until(|| cluster.members.iter().all(|member| sees(member, 2))).await;
+    cluster.local.agree(2).await;
     lock(&cluster.services[1], "x").await.release().await.expect("it is free");
     cluster.nothing().await;
 }
@@ -385,4 +299,86 @@ async fn permits_are_revoked_as_they_were_taken() {
     force(&cluster.services[0], &told[0]).await.expect("it was told");
     assert!(permits.fence().is_err());
     soon(cluster.services[0].permits("pool", 3)).await.expect("all are free").release().await.expect("they are held");
+}
+
+/// Curator: `InterProcessMutex.makeRevocable`. Whoever was told decides: it gives the lock back, or may lose it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn mutexes_are_revoked_as_they_were_acquired() {
+    let cluster = Cluster::of(2).await;
+    let (asker, service) = (&cluster.services[0], &cluster.services[1]);
+    let (mutex, reentrant, owner) = (Mutex::new(service, "x"), ReentrantMutex::new(service, "y"), Owner::new());
+
+    let firm = soon(mutex.acquire()).await.expect("it is free");
+    assert!(matches!(revoke(asker, "x").await, Err(RevokeError::NotRevocable(_))));
+    firm.release().await.expect("nobody took it");
+
+    let guard = soon(mutex.acquire().revocable()).await.expect("it is free");
+    revoke(asker, "x").await.expect("it is revocable");
+    assert!(soon(guard.revocation().requested()).await.is_some() && mutex.is_acquired(), "it decides");
+    guard.release().await.expect("nobody took it");
+
+    let outer = soon(reentrant.acquire(owner).revocable()).await.expect("it is free");
+    let inner = soon(reentrant.acquire(owner)).await.expect("it is the owner's");
+    let told = revoke(asker, "y").await.expect("it is revocable");
+    assert!(soon(inner.revocation().requested()).await.is_some(), "it is one hold");
+    force(asker, &told[0]).await.expect("it was told");
+    assert_eq!((soon(outer.lost()).await, reentrant.depth(owner)), (LostReason::Revoked, 0));
+    let again = soon(reentrant.acquire(owner)).await;
+    assert!(matches!(again, Err(EnterError::Lost(lost)) if lost.reason == LostReason::Revoked), "{again:?}");
+    drop((outer, inner));
+    cluster.nothing().await;
+}
+
+/// Curator: `InterProcessReadWriteLock` and the `Lease`s of `InterProcessSemaphoreV2` cannot be revoked.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn readers_writers_and_leases_are_revoked_as_they_were_acquired() {
+    let cluster = Cluster::of(2).await;
+    let (asker, service) = (&cluster.services[0], &cluster.services[1]);
+    let prices = ReadWriteLock::new(service, "x");
+    let reader = soon(prices.read().revocable()).await.expect("it is free");
+    let told = revoke(asker, "x").await.expect("it is revocable");
+    assert!(soon(reader.revocation().requested()).await.is_some());
+    force(asker, &told[0]).await.expect("it was told");
+    assert_eq!(soon(reader.lost()).await, LostReason::Revoked);
+    let writer = soon(prices.write().revocable()).await.expect("the reader is out");
+    revoke(asker, "x").await.expect("it is revocable");
+    assert!(soon(writer.revocation().requested()).await.is_some());
+    writer.release().await.expect("nobody took it");
+
+    let pool = soon(Semaphore::open(service, "pool", 2)).await.expect("it opens");
+    let leases = soon(pool.acquire(2).revocable()).await.expect("there are two").into_leases();
+    let told = revoke(asker, "pool").await.expect("they are revocable");
+    assert!(soon(leases[1].revocation().requested()).await.is_some());
+    force(asker, &told[0]).await.expect("it was told");
+    for lease in &leases {
+        assert_eq!(soon(lease.lost()).await, LostReason::Revoked);
+    }
+}
+
+/// Whoever grants says it, of who holds and of who has waited.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_inspection_says_whether_a_hold_is_revocable() {
+    let mut cluster = Cluster::of(4).await;
+    let seen = async |service: &LockService, name: &str| {
+        let seen = soon(service.inspect(name)).await.expect("there is a grantor");
+        seen.holders.iter().map(|holder| (holder.token, holder.revocable)).collect::<Vec<_>>()
+    };
+    let guard = revocable(&cluster.services[1], "x").await;
+    let firm = lock(&cluster.services[1], "y").await;
+    let waits = cluster.services[1].lock("y").revocable().start();
+    soon(waits.position()).await.expect("it is in line");
+    let there = [(guard.token(), true)];
+    assert_eq!(seen(&cluster.services[2], "x").await, there);
+    assert_eq!(seen(&cluster.services[2], "y").await, [(firm.token(), false)]);
+    // After a transfer, and after a crash.
+    soon(cluster.services[3].become_grantor()).await.expect("nobody else asks");
+    assert_eq!(seen(&cluster.services[2], "x").await, there);
+    cluster.kill_last();
+    assert_eq!(seen(&cluster.services[2], "x").await, there);
+    assert_eq!(seen(&cluster.services[2], "y").await, [(firm.token(), false)]);
+    firm.release().await.expect("it is held");
+    let next = soon(waits).await.expect("it is next");
+    assert_eq!(seen(&cluster.services[2], "y").await, [(next.token(), true)]);
+    let refused = soon(cluster.services[0].try_lock("y")).await.expect_err("it is held");
+    assert!(refused.holder().is_some_and(|holder| holder.revocable));
 }

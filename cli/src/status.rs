@@ -81,13 +81,13 @@ fn table(status: &Status) -> String {
 fn held(lock: &LockStatus) -> String {
     let mut text = match &lock.holder {
         None => "free".to_owned(),
-        Some(HolderInfo { process, token, mode, .. }) => {
+        Some(HolderInfo { process, token, mode, revocable, .. }) => {
             let how = match mode {
                 Mode::Share => "shared",
                 Mode::Permits(_) => "permits held",
                 _ => "held",
             };
-            format!("{how} by {process} with token {token}")
+            format!("{how} by {process} with token {token}{}", wanted_back(*revocable))
         }
     };
     if lock.holders > 1 {
@@ -102,13 +102,18 @@ fn held(lock: &LockStatus) -> String {
 /// The suspension of a service, with its reason if one was given.
 fn suspension(lock: &LockStatus) -> String {
     let (process, why, state) = match (&lock.holder, &lock.next) {
-        (Some(HolderInfo { process, metadata, token, .. }), _) => {
-            (process, metadata, format!("suspended with token {token}"))
+        (Some(HolderInfo { process, metadata, token, revocable, .. }), _) => {
+            (process, metadata, format!("suspended with token {token}{}", wanted_back(*revocable)))
         }
         (None, Some(WaiterInfo { process, metadata, .. })) => (process, metadata, "not suspended yet".to_owned()),
         (None, None) => return String::new(),
     };
     format!("  {state} by {process}{}; {} waiting\n", reason(why), lock.waiters)
+}
+
+/// Whether a hold may be wanted back.
+fn wanted_back(revocable: bool) -> &'static str {
+    if revocable { ", revocable" } else { "" }
 }
 
 /// On one line, whatever it contains.
@@ -137,7 +142,7 @@ mod tests {
         let me = member.status().me.process;
         let readers = [service.share("a").await.expect("it is free"), service.share("a").await.expect("so it is")];
         let pool = service.open("b", 3_u32.to_le_bytes()).await.expect("it waits for nobody");
-        let permits = service.permits("b", 2).await.expect("there are three");
+        let permits = service.permits("b", 2).revocable().await.expect("there are three");
         let lines = |names: [&str; 2]| {
             let text = table(&member.status());
             names.map(|name| text.lines().find(|line| line.starts_with(name)).unwrap_or_default().to_owned())
@@ -145,7 +150,7 @@ mod tests {
         let first = readers[0].token();
         let expected = [
             format!("  a  shared by {me} with token {first} and 1 more, 0 waiting"),
-            format!("  b  permits held by {me} with token {}, open at 1, 0 waiting", permits.token()),
+            format!("  b  permits held by {me} with token {}, revocable, open at 1, 0 waiting", permits.token()),
         ];
         assert_eq!(lines(["  a", "  b"]), expected);
         drop((readers, pool, permits));

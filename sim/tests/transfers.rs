@@ -3,6 +3,7 @@
 use elderlock::protocol::{GrantorState, LostReason, Outcome, Timing};
 use elderlock_sim::World;
 use elderlock_sim::history::Ask;
+use elderlock_sim::rule::RuleId;
 use std::time::Duration;
 
 fn ms(ms: u64) -> Duration {
@@ -281,28 +282,34 @@ fn any_link_of_a_transfer_may_be_cut_at_any_moment() {
     }
 }
 
+/// A line of two turks behind the old grantor, by age.
+const MIDDLE: usize = 2;
+const YOUNGEST: usize = 3;
+
+/// A lock is held, and waited for; the table is on its way to the turk in the middle, and held up; then the youngest asks.
+fn begin_a_line(w: &mut World, order: &[usize]) -> (Ask, Ask, RuleId, Ask) {
+    let held = w.hold_lock(order[ELDER], "s", "x");
+    let waiting = w.lock(order[WAITER], "s", "x");
+    w.run_for(ms(20));
+    let table = w.hold_kind(order[OLD], order[MIDDLE], "Table");
+    w.become_grantor(order[MIDDLE], "s");
+    w.expect("the table is on its way", |w| w.matched(table) > 0);
+    (held, waiting, table, w.become_grantor(order[YOUNGEST], "s"))
+}
+
 /// And one in the middle of a line: the younger one gets the table from it, or recovers.
 #[test]
 fn a_turk_in_the_middle_of_a_line_may_go_at_any_moment() {
-    let (old, middle, youngest) = (1, 2, 3);
-    let begin = |w: &mut World, order: &[usize]| {
-        let held = w.hold_lock(order[0], "s", "x");
-        let waiting = w.lock(order[4], "s", "x");
-        w.run_for(ms(20));
-        let table = w.hold_kind(order[old], order[middle], "Table");
-        w.become_grantor(order[middle], "s");
-        w.expect("the table is on its way", |w| w.matched(table) > 0);
-        (held, waiting, table, w.become_grantor(order[youngest], "s"))
-    };
     let states = [Some(GrantorState::Receiving), Some(GrantorState::PassingThrough)];
     for fate in ENDS {
-        at_any_moment((600, 5, 30), (middle, fate), (middle, &states), begin, |w, _, (held, waiting, table, ask)| {
+        let end = |w: &mut World, _: &[usize], (held, waiting, table, ask)| {
             w.drop_held(table);
             assert_eq!(answered(w, ask), Outcome::Won);
             assert!(w.fence(held).is_some());
             w.release(held);
             w.granted(waiting);
-        });
+        };
+        at_any_moment((600, 5, 30), (MIDDLE, fate), (MIDDLE, &states), begin_a_line, end);
     }
 }
 
@@ -310,21 +317,14 @@ fn a_turk_in_the_middle_of_a_line_may_go_at_any_moment() {
 /// hold and wait for, from the table or by asking them.
 #[test]
 fn the_youngest_of_a_line_may_go_at_any_moment() {
-    let (old, middle, youngest) = (1, 2, 3);
     let begin = |w: &mut World, order: &[usize]| {
-        let held = w.hold_lock(order[0], "s", "x");
-        let waiting = w.lock(order[4], "s", "x");
-        w.run_for(ms(20));
-        let table = w.hold_kind(order[old], order[middle], "Table");
-        w.become_grantor(order[middle], "s");
-        w.expect("the table is on its way", |w| w.matched(table) > 0);
-        w.become_grantor(order[youngest], "s");
+        let (held, waiting, table, _) = begin_a_line(w, order);
         w.run_for(ms(3));
         w.let_go(table);
         (held, waiting)
     };
     for fate in ENDS {
-        at_any_moment((650, 5, 40), (youngest, fate), (youngest, A_LAST), begin, |w, _, (held, waiting)| {
+        at_any_moment((650, 5, 40), (YOUNGEST, fate), (YOUNGEST, A_LAST), begin, |w, _, (held, waiting)| {
             w.run_for(ms(20));
             assert!(w.fence(held).is_some());
             w.release(held);

@@ -268,7 +268,7 @@ impl Elder {
         me: ProcessId,
         view: &View,
         dead: &BTreeSet<ProcessId>,
-        gone: &BTreeSet<ProcessId>,
+        gone: impl FnOnce() -> BTreeSet<ProcessId>,
     ) -> Change {
         let patience = view.timing.retry * 4;
         self.joins.retain(|process, (_, heard)| *heard + patience > now && !dead.contains(process));
@@ -283,11 +283,12 @@ impl Elder {
         }
         change.revive.extend(self.revives.iter().copied().filter(|process| !change.remove.contains(process)));
         // Of two that ask from one address the former is no more.
-        let is_former = |info: &MemberInfo, heard: Time| {
-            let mut later = self.joins.values().filter(|(_, at)| *at > heard);
-            later.any(|(other, _)| other.addr == info.addr)
-        };
-        let joins = self.joins.values().filter(|(info, heard)| !is_former(info, *heard));
+        let mut latest = BTreeMap::new();
+        for (info, heard) in self.joins.values() {
+            let at = latest.entry(info.addr).or_insert(*heard);
+            *at = (*at).max(*heard);
+        }
+        let joins = self.joins.values().filter(|(info, heard)| latest.get(&info.addr) == Some(heard));
         change.join.extend(joins.map(|(info, _)| info.clone()).take(MAX_JOINS));
         // Who comes in place of a former process votes for itself from then on, also if it was its heir: the former one
         // becomes a ghost, or the view would count on the word of the dead.
@@ -298,6 +299,7 @@ impl Elder {
         // if others go at the same time, after them. (A view also has a living member, if all go at once.)
         if change.remove.contains(&me) {
             change.join.retain(|info| former(info).next().is_none());
+            let gone = gone();
             // Nor does it wait for those of the council that are silent: they are left as ghosts, as at a takeover.
             let is_silent = |process: &ProcessId| {
                 let is_old = |seat: &Seat| seat.heard_at + view.timing.slow_beat() * 2 <= now;

@@ -9,7 +9,7 @@
 
 use super::event::{Config, Output};
 use super::id::{Lineage, MemberInfo, ProcessId, ViewNumber};
-use super::message::{Notice, Packet, Standing};
+use super::message::{Belonging, Notice, Packet};
 use super::time::Time;
 use super::view::View;
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,7 +21,7 @@ const MAX_CONTACTS: usize = 64;
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 struct Heard {
     me: MemberInfo,
-    standing: Standing,
+    belonging: Belonging,
     at: Time,
 }
 
@@ -105,12 +105,18 @@ impl Seeking {
         }
     }
 
-    pub(crate) fn standing(&self) -> Standing {
-        Standing::Seeking { seeds: self.seeds.clone(), bound: self.bound.is_some() }
+    pub(crate) fn belonging(&self) -> Belonging {
+        Belonging::Seeking { seeds: self.seeds.clone(), bound: self.bound.is_some() }
     }
 
     /// Says hello to everybody, asks to be taken in where there is a cluster, and pursues a founding.
-    pub(crate) fn on_timer(&mut self, config: &Config, now: Time, standing: Standing, out: &mut Vec<Output>) -> Found {
+    pub(crate) fn on_timer(
+        &mut self,
+        config: &Config,
+        now: Time,
+        belonging: Belonging,
+        out: &mut Vec<Output>,
+    ) -> Found {
         let alone = self.seeds.iter().eq([&config.me.addr]) && self.may_found(now);
         if config.found_alone || alone {
             return Found::Founded(self.first_view(config, now, vec![config.me.clone()]));
@@ -134,7 +140,7 @@ impl Seeking {
         self.greeted = next.or_else(|| others.clone().next()).copied();
         let often = often.iter().filter(|addr| **addr != config.me.addr);
         for &addr in often.chain(&self.greeted) {
-            let hello = Notice::Hello { me: config.me.clone(), asked: addr, standing: standing.clone() };
+            let hello = Notice::Hello { me: config.me.clone(), asked: addr, belonging: belonging.clone() };
             out.push(Output::Send { to: addr, process: None, packet: Packet::Notice(hello) });
         }
         self.ask_to_join(config, out);
@@ -151,7 +157,7 @@ impl Seeking {
         now: Time,
         me: MemberInfo,
         asked: Option<SocketAddr>,
-        standing: Standing,
+        belonging: Belonging,
         out: &mut Vec<Output>,
     ) -> Found {
         if let Some(bound) = &self.bound
@@ -160,14 +166,14 @@ impl Seeking {
         {
             return Found::Abandoned;
         }
-        let is_member = matches!(standing, Standing::Member { .. });
+        let is_member = matches!(belonging, Belonging::Member { .. });
         // Who says hello from a seed's own address is that seed; an alias is known only by its answer.
         let addr = asked.unwrap_or(me.addr);
-        let known = self.heard.get(&addr).is_some_and(|heard| heard.standing == standing && heard.me == me);
+        let known = self.heard.get(&addr).is_some_and(|heard| heard.belonging == belonging && heard.me == me);
         let matters = asked.is_some() || self.seeds.contains(&addr) || is_member;
         let has_room = self.heard.len() < MAX_CONTACTS + self.seeds.len() || self.heard.contains_key(&addr);
         if matters && has_room {
-            self.heard.insert(addr, Heard { me, standing, at: now });
+            self.heard.insert(addr, Heard { me, belonging, at: now });
         }
         if known {
             return Found::Seeking;
@@ -221,13 +227,13 @@ impl Seeking {
 
     /// What answered at each seed, for people.
     pub(crate) fn report(&self, me: &MemberInfo) -> Vec<(SocketAddr, Option<String>)> {
-        let describe = |heard: &Heard| match &heard.standing {
-            Standing::Seeking { seeds, .. } if *seeds != self.seeds => "seeks too, but with other seeds".to_string(),
-            Standing::Seeking { bound: true, .. } => "is about to be founded with others".to_string(),
-            Standing::Seeking { .. } => "seeks too".to_string(),
-            Standing::Member { view, elder, led: true, .. } => format!("is in view {view} of elder {}", elder.addr),
-            Standing::Member { view, .. } => format!("is in view {view}, but no elder has a quorum there"),
-            Standing::Heir { voter, view, .. } => {
+        let describe = |heard: &Heard| match &heard.belonging {
+            Belonging::Seeking { seeds, .. } if *seeds != self.seeds => "seeks too, but with other seeds".to_string(),
+            Belonging::Seeking { bound: true, .. } => "is about to be founded with others".to_string(),
+            Belonging::Seeking { .. } => "seeks too".to_string(),
+            Belonging::Member { view, elder, led: true, .. } => format!("is in view {view} of elder {}", elder.addr),
+            Belonging::Member { view, .. } => format!("is in view {view}, but no elder has a quorum there"),
+            Belonging::Heir { voter, view, .. } => {
                 format!("has the stored vote of {voter} in view {view}, and seeks a quorum of it")
             }
         };
@@ -240,8 +246,8 @@ impl Seeking {
     fn ask_to_join(&self, config: &Config, out: &mut Vec<Output>) {
         // A lineage that another has overtaken is not joined: its tokens would be lower than some that were given out.
         let is_overtaken = |lineage: Lineage| config.last_view().is_some_and(|last| last.lineage > lineage);
-        let best = self.heard.values().filter_map(|heard| match &heard.standing {
-            Standing::Member { lineage, view, elder, led } if !is_overtaken(*lineage) => {
+        let best = self.heard.values().filter_map(|heard| match &heard.belonging {
+            Belonging::Member { lineage, view, elder, led } if !is_overtaken(*lineage) => {
                 Some((*led, *view, elder, &heard.me))
             }
             _ => None,
@@ -263,7 +269,7 @@ impl Seeking {
         let mut founders = BTreeMap::from([(config.me.process, config.me.clone())]);
         for addr in self.seeds.iter().filter(|addr| **addr != config.me.addr) {
             match self.heard.get(addr) {
-                Some(Heard { me, standing: Standing::Seeking { seeds, .. }, .. }) if *seeds == self.seeds => {
+                Some(Heard { me, belonging: Belonging::Seeking { seeds, .. }, .. }) if *seeds == self.seeds => {
                     founders.insert(me.process, me.clone());
                 }
                 _ if planted!(config.mutant, FoundWithoutAll) => {}
@@ -300,7 +306,7 @@ impl Seeking {
 
     /// Whether there is a cluster with an elder. One that lost its quorum is over, as soon as its leases are.
     pub(crate) fn knows_a_cluster(&self) -> bool {
-        self.heard.values().any(|heard| matches!(heard.standing, Standing::Member { led: true, .. }))
+        self.heard.values().any(|heard| matches!(heard.belonging, Belonging::Member { led: true, .. }))
     }
 
     fn propose(&self, attempt: &Attempt, config: &Config, out: &mut Vec<Output>) {

@@ -85,6 +85,7 @@ pub(crate) struct Asked {
     pub(crate) want: Want,
     pub(crate) owner: Owner,
     pub(crate) only_if_free: bool,
+    pub(crate) revocable: bool,
     pub(crate) metadata: Metadata,
 }
 
@@ -295,8 +296,8 @@ impl Grantor {
             Some(Place::Waits(ticket)) => return self.tell_queued(key, ticket, turn),
             None => {}
         }
-        let Asked { from, request, want, owner, only_if_free, metadata } = asked;
-        let mut entry = Entry { want, owner, metadata };
+        let Asked { from, request, want, owner, only_if_free, revocable, metadata } = asked;
+        let mut entry = Entry { want, owner, revocable, metadata };
         let mut free = self.table.is_free(from, &entry, turn.now);
         if planted!(turn.mutant, SuspendBesideHolds) && entry.want == Want::Suspension {
             free = if self.table.is_suspended() { free } else { Ok(()) };
@@ -692,11 +693,11 @@ impl Grantor {
 }
 
 fn entry_of_hold(hold: HoldReport) -> Entry {
-    Entry { want: hold.want, owner: hold.owner, metadata: hold.metadata }
+    Entry { want: hold.want, owner: hold.owner, revocable: hold.revocable, metadata: hold.metadata }
 }
 
 fn entry_of_wait(wait: WaitReport) -> Entry {
-    Entry { want: wait.want, owner: wait.owner, metadata: wait.metadata }
+    Entry { want: wait.want, owner: wait.owner, revocable: wait.revocable, metadata: wait.metadata }
 }
 
 #[cfg(test)]

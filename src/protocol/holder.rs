@@ -565,20 +565,22 @@ impl Holder {
             if planted!(turn.mutant, ReportNoOwners) {
                 owner = Owner::default();
             }
+            let revocable = entry.revocable.is_some();
             bytes += 64 + want.weight() + metadata.as_bytes().len();
             match entry.state {
                 State::Won(..) if planted!(turn.mutant, ReportNoWonHold) => {}
                 State::Held { .. } if want == Want::Suspension && planted!(turn.mutant, KeepSuspensionToItself) => {}
                 State::Held { token, since, .. } | State::Won(_, token, since) => {
                     let held_for = turn.now.since(since);
-                    holds.push(HoldReport { request, want, owner, token, held_for, metadata });
+                    holds.push(HoldReport { request, want, owner, token, held_for, revocable, metadata });
                 }
                 // A try does not wait, so it is asked again instead.
                 _ if entry.only_if_free => entry.state = State::Unsent,
                 _ if planted!(turn.mutant, ReportNoWaits) => entry.state = State::Asked(epoch),
                 _ => {
                     entry.state = State::Asked(epoch);
-                    waits.push(WaitReport { request, want, owner, ticket: entry.ticket, metadata });
+                    let ticket = entry.ticket;
+                    waits.push(WaitReport { request, want, owner, ticket, revocable, metadata });
                 }
             }
             if bytes >= turn.part_bytes {
@@ -721,7 +723,8 @@ impl Holder {
             entry.state = State::Asked(epoch);
             let (want, owner, metadata) = (entry.want.clone(), entry.owner, entry.metadata.clone());
             let (service, only_if_free) = (service.clone(), entry.only_if_free);
-            turn.say(grantor, Message::Ask { service, epoch, request, want, owner, only_if_free, metadata });
+            let revocable = entry.revocable.is_some();
+            turn.say(grantor, Message::Ask { service, epoch, request, want, owner, only_if_free, revocable, metadata });
         };
         match only {
             Some(request) => {

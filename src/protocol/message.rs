@@ -73,9 +73,9 @@ pub struct Ballot {
     pub process: ProcessId,
 }
 
-/// How a process stands towards a cluster, as it tells whoever says hello.
+/// What a process belongs to, as it tells whoever says hello.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
-pub enum Standing {
+pub enum Belonging {
     /// In no view yet. `bound`: it has agreed to be founded with others.
     Seeking {
         /// The seed addresses it was configured with.
@@ -114,8 +114,8 @@ pub enum Notice {
         me: MemberInfo,
         /// The address it dialled.
         asked: SocketAddr,
-        /// The sender's standing.
-        standing: Standing,
+        /// What it belongs to.
+        belonging: Belonging,
     },
     /// The answer.
     HelloIs {
@@ -123,8 +123,8 @@ pub enum Notice {
         me: MemberInfo,
         /// As in the question.
         asked: SocketAddr,
-        /// The sender's standing.
-        standing: Standing,
+        /// What it belongs to.
+        belonging: Belonging,
     },
     /// Founding: shall this be the first view?
     ///
@@ -297,6 +297,8 @@ pub struct HoldReport {
     pub token: Token,
     /// How long it has held.
     pub held_for: Duration,
+    /// Whether it may be wanted back.
+    pub revocable: bool,
     /// What the holder says of itself.
     pub metadata: Metadata,
 }
@@ -312,6 +314,8 @@ pub struct WaitReport {
     pub owner: Owner,
     /// Its place, if one was acknowledged.
     pub ticket: Option<Ticket>,
+    /// Whether it may be wanted back once it is granted.
+    pub revocable: bool,
     /// What the holder-to-be says of itself.
     pub metadata: Metadata,
 }
@@ -359,6 +363,8 @@ pub struct HolderInfo {
     pub token: Token,
     /// How it holds it.
     pub mode: Mode,
+    /// Whether it may be [wanted back](crate::LockBuilder::revocable).
+    pub revocable: bool,
     /// What it says of itself.
     pub metadata: Metadata,
     /// How long it has held, by the grantor's clock.
@@ -668,6 +674,8 @@ pub enum Message {
         owner: Owner,
         /// Do not queue: refuse unless free.
         only_if_free: bool,
+        /// Whether it may be wanted back once it is granted.
+        revocable: bool,
         /// What the asker says of itself.
         metadata: Metadata,
     },

@@ -43,7 +43,7 @@ pub use id::{
     Metadata, Mode, Owner, Permits, ProcessId, RequestId, ServiceName, Ticket, Token, Value, ViewNumber, Want,
 };
 pub use message::{
-    Content, Heard, HoldReport, HolderInfo, Look, Message, Notice, Packet, Refusal, Seen, Standing, WaitReport,
+    Belonging, Content, Heard, HoldReport, HolderInfo, Look, Message, Notice, Packet, Refusal, Seen, WaitReport,
     WaiterInfo,
 };
 pub use node::Node;

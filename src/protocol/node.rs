@@ -18,7 +18,7 @@ use super::holder::{Holder, Wish, lost_grantor};
 use super::id::{Epoch, Lineage, LockName, MemberInfo, ProcessId, RequestId, ServiceName, Ticket, Token, ViewNumber};
 use super::lease::{Lease, rank};
 use super::link::Post;
-use super::message::{Ballot, Content, Look, Message, Notice, Origin, Packet, Seen, Standing, TokenRange};
+use super::message::{Ballot, Belonging, Content, Look, Message, Notice, Origin, Packet, Seen, TokenRange};
 use super::registry::Registry;
 use super::table::Contents;
 use super::time::Time;
@@ -544,9 +544,9 @@ impl Node {
     }
 
     fn on_timer(&mut self, now: Time, out: &mut Vec<Output>) {
-        let standing = matches!(self.stage, Stage::Seeking(_)).then(|| self.standing(now));
-        if let (Stage::Seeking(seeking), Some(standing)) = (&mut self.stage, standing) {
-            let found = seeking.on_timer(&self.config, now, standing, out);
+        let belonging = matches!(self.stage, Stage::Seeking(_)).then(|| self.belonging(now));
+        if let (Stage::Seeking(seeking), Some(belonging)) = (&mut self.stage, belonging) {
+            let found = seeking.on_timer(&self.config, now, belonging, out);
             self.on_found(now, found, out);
         }
         if self.heir.is_some() {

@@ -58,6 +58,7 @@ type Rank = (Ticket, Key);
 pub(crate) struct Entry {
     pub(crate) want: Want,
     pub(crate) owner: Owner,
+    pub(crate) revocable: bool,
     pub(crate) metadata: Metadata,
 }
 
@@ -484,14 +485,17 @@ impl Table {
     pub(crate) fn export(&self, now: Time) -> Contents {
         let (mut holds, mut waits) = (Vec::new(), Vec::new());
         for ((process, id), Request { entry, state }) in self.all() {
-            let Entry { want, owner, metadata } = entry.clone();
+            let Entry { want, owner, revocable, metadata } = entry.clone();
             match *state {
                 State::Holds { token, since } => {
                     let held_for = now.since(since);
-                    holds.push((process, HoldReport { request: id, want, owner, token, held_for, metadata }));
+                    let request = id;
+                    let hold = HoldReport { request, want, owner, token, held_for, revocable, metadata };
+                    holds.push((process, hold));
                 }
                 State::Waits { ticket, .. } => {
-                    waits.push((process, WaitReport { request: id, want, owner, ticket: Some(ticket), metadata }));
+                    let (request, ticket) = (id, Some(ticket));
+                    waits.push((process, WaitReport { request, want, owner, ticket, revocable, metadata }));
                 }
             }
         }

@@ -215,6 +215,11 @@ impl Lease {
         self.fence().map(drop).map_err(|lost| ReleaseError::Lost(lost.reason))
     }
 
+    /// Who wants it back: see [`Guard::revocation`](crate::Guard::revocation). All of a grant are revoked together.
+    pub fn revocation(&self) -> Revocation {
+        Revocation::new(self.hold.cell.clone())
+    }
+
     /// Its token as a number for logs, without a claim that it is still held.
     pub fn token(&self) -> Token {
         self.token

@@ -7,6 +7,8 @@ mod awaits;
 mod geode;
 mod network;
 mod objects;
+#[path = "../../tests/support/poll.rs"]
+mod poll;
 pub(crate) mod rejoin;
 mod standing;
 #[cfg(elderlock_shuttle)]
@@ -14,6 +16,7 @@ mod threads;
 
 use super::*;
 use crate::protocol::{LostReason, Token};
+use poll::{poll_a_wait_then_drop, poll_k_then_drop, poll_once};
 use std::future::{Future, IntoFuture};
 use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -69,33 +72,6 @@ impl std::task::Wake for Woken {
     }
 }
 
-fn poll_once<F: Future>(future: Pin<&mut F>) -> Poll<F::Output> {
-    future.poll(&mut Context::from_waker(Waker::noop()))
-}
-
-/// Makes the future, polls it `k` times and drops it, for every `k` until it completes; `after` each.
-async fn poll_k_then_drop<F: Future>(mut make: impl AsyncFnMut() -> F, mut after: impl AsyncFnMut(usize)) -> usize {
-    for k in 0.. {
-        let mut done = false;
-        {
-            let mut future = pin!(make().await);
-            for _ in 0..k {
-                if poll_once(future.as_mut()).is_ready() {
-                    done = true;
-                    break;
-                }
-                // Lets timers and other tasks bring the future on, so that it completes for some k.
-                tokio::time::sleep(MS).await;
-            }
-        }
-        after(k).await;
-        if done {
-            return k;
-        }
-    }
-    unreachable!()
-}
-
 #[test]
 fn what_users_hold_can_go_to_any_thread() {
     fn is<T: Send + Sync + 'static>() {}
@@ -145,7 +121,7 @@ async fn a_lock_future_dropped_at_any_poll_leaves_nothing() {
     poll_k_then_drop(async || stock.lock("free").into_future(), async |_| assert_eq!(left_over(&member), NOTHING))
         .await;
 
-    let k = poll_k_then_drop(
+    poll_a_wait_then_drop(
         async || {
             // Held by another for a while, so that the request waits, and is granted, at different polls.
             let guard = stock.lock("held").lease(5 * MS).await.unwrap();
@@ -159,7 +135,6 @@ async fn a_lock_future_dropped_at_any_poll_leaves_nothing() {
         async |_| assert_eq!(left_over(&member), NOTHING),
     )
     .await;
-    assert!(k > 1, "it never had to wait");
 }
 
 #[tokio::test]
@@ -448,8 +423,15 @@ async fn a_lease_that_ends_passes_the_lock_on_and_tells_the_holder() {
 #[tokio::test]
 async fn an_extended_lease_ends_later_and_a_missing_one_stays_missing() {
     let (_member, stock) = service().await;
-    let guard = stock.lock("a").lease(Duration::from_millis(50)).await.unwrap();
-    guard.extend(Duration::from_secs(3600)).unwrap();
+    let mut tries = 0..100;
+    let guard = loop {
+        tries.next().expect("it is extended");
+        let guard = stock.lock("a").lease(Duration::from_millis(50)).await.unwrap();
+        // On a busy machine it may be over by now.
+        if guard.extend(Duration::from_secs(3600)).is_ok() {
+            break guard;
+        }
+    };
     // Were it not extended, this would be granted after 50 ms.
     assert!(stock.lock("a").wait(Duration::from_millis(120)).await.unwrap_err().is_timeout());
     guard.fence().unwrap();
@@ -517,7 +499,7 @@ async fn try_lock_tells_who_has_it() {
     assert_eq!((holder.process, holder.token), (member.process(), guard.token()));
     assert_eq!(holder.metadata.as_bytes(), b"till \xff");
     drop(guard);
-    let guard = stock.try_lock("a").lease(Duration::from_secs(1)).metadata("x").await.unwrap();
+    let guard = stock.try_lock("a").lease(HANG).metadata("x").await.unwrap();
     guard.release().await.unwrap();
     assert_eq!(left_over(&member), NOTHING);
 }

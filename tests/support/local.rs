@@ -2,17 +2,23 @@
 
 use elderlock::{BindError, JoinError, LockService, Member, Timing};
 use std::collections::BTreeMap;
-use std::future::{Future, IntoFuture};
+use std::future::IntoFuture;
 use std::net::{TcpListener, UdpSocket};
-use std::pin::Pin;
-use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 use tokio::runtime::Runtime;
 use tokio::task::JoinSet;
 
+#[path = "poll.rs"]
+mod poll;
+#[allow(unused_imports, reason = "each test file uses a part of it")]
+pub(crate) use poll::{poll_a_wait_then_drop, poll_k_then_drop, poll_once};
+
 /// A guard against hanging, far above what anything takes here.
 pub(crate) const HANG: Duration = Duration::from_secs(60);
 pub(crate) const MS: Duration = Duration::from_millis(1);
+
+/// On a busy machine a grantor that is there may take long to answer a try or a question. One that is not is waited for as long.
+const TIMING: Timing = Timing { answer: Timing::fast().member_lease, ..Timing::fast() };
 
 /// Members that are in one view. Each has a runtime of its own, so that it can be killed.
 pub(crate) struct Local {
@@ -47,10 +53,14 @@ impl Local {
         self.runtimes[index].take().expect("it was not killed before").shutdown_background();
     }
 
-    /// Waits until those that were not killed are in one view of so many.
+    /// Those that were not killed.
+    pub(crate) fn alive(&self) -> impl Iterator<Item = &Member> {
+        self.members.iter().zip(&self.runtimes).filter(|(_, runtime)| runtime.is_some()).map(|(member, _)| member)
+    }
+
+    /// Waits until they are in one view of so many.
     pub(crate) async fn agree(&self, count: usize) {
-        let alive = || self.members.iter().zip(&self.runtimes).filter(|(_, runtime)| runtime.is_some());
-        until(|| alive().all(|(member, _)| sees(member, count))).await;
+        until(|| self.alive().all(|member| sees(member, count))).await;
     }
 }
 
@@ -84,7 +94,7 @@ async fn join(addrs: &[String]) -> Option<Local> {
     for (index, addr) in addrs.iter().enumerate() {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
         let runtime = runtime.expect("a runtime can be built");
-        let builder = Member::builder("local").bind(addr).timing(Timing::fast()).seeds(addrs);
+        let builder = Member::builder("local").bind(addr).timing(TIMING).seeds(addrs);
         let joined = runtime.spawn(builder.join());
         joins.spawn(async move { (index, joined.await.expect("no panic"), runtime) });
     }
@@ -126,35 +136,4 @@ pub(crate) fn left_over(member: &Member) -> (usize, usize) {
     let held = services.iter().map(|service| service.held_here).sum();
     let waiting = services.iter().map(|service| service.waiting_here).sum();
     (held, waiting)
-}
-
-/// Polls once, without anybody to be woken.
-pub(crate) fn poll_once<F: Future>(future: Pin<&mut F>) -> Poll<F::Output> {
-    future.poll(&mut Context::from_waker(Waker::noop()))
-}
-
-/// Makes the future, polls it `k` times and drops it, for every `k` until it completes; `after` each. The `k` it took.
-pub(crate) async fn poll_k_then_drop<F: Future>(
-    mut make: impl AsyncFnMut() -> F,
-    mut after: impl AsyncFnMut(usize),
-) -> usize {
-    for k in 0.. {
-        let mut done = false;
-        {
-            let mut future = std::pin::pin!(make().await);
-            for _ in 0..k {
-                if poll_once(future.as_mut()).is_ready() {
-                    done = true;
-                    break;
-                }
-                // Lets timers and other tasks bring the future on, so that it completes for some k.
-                tokio::time::sleep(MS).await;
-            }
-        }
-        after(k).await;
-        if done {
-            return k;
-        }
-    }
-    unreachable!()
 }

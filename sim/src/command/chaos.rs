@@ -1,5 +1,6 @@
 //! `chaos`: runs seeds on all cores of the machine.
 
+use super::lock;
 use super::verdict::{self, Batch, Broken, Progress};
 use elderlock_sim::World;
 use elderlock_sim::chaos::{Plan, Summary, describe, run_seed, trace_seed};
@@ -255,10 +256,6 @@ fn told(options: &Options, seed: u64, found: &Break) -> Broken {
         plan_again: format!("{command} chaos --seeds 1 --from {seed} {again}"),
         report: format!("{command} report --seed {seed} {again}"),
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -9,3 +9,10 @@ pub(crate) mod replay;
 pub(crate) mod report;
 pub(crate) mod tape;
 mod verdict;
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// What the threads of a command have in common. One that panicked leaves it as it was.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

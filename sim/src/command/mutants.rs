@@ -40,6 +40,7 @@ pub(crate) fn run(options: &Options) -> ExitCode {
 
 #[cfg(elderlock_mutants)]
 mod hunt {
+    use crate::command::lock;
     use elderlock::protocol::mutant::Mutant;
     use elderlock_sim::World;
     use elderlock_sim::chaos::{Plan, run_seed};
@@ -48,8 +49,8 @@ mod hunt {
     use std::collections::BTreeMap;
     use std::path::Path;
     use std::process::ExitCode;
+    use std::sync::Mutex;
     use std::sync::atomic::{AtomicU64, Ordering};
-    use std::sync::{Mutex, MutexGuard, PoisonError};
     use std::time::Instant;
 
     /// Seeds spent on one mutant at most.
@@ -253,9 +254,5 @@ mod hunt {
             *hunt.others.entry(one.invariant).or_default() += 1;
         }
         hunt
-    }
-
-    fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-        mutex.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

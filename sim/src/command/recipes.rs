@@ -42,12 +42,13 @@ pub(crate) use driver::run;
 #[cfg(feature = "recipes")]
 mod driver {
     use super::Options;
+    use crate::command::lock;
     use elderlock::simulated::Mutant;
     use elderlock_sim::recipes::{self, Break, Cast, Plan, Run, mutants};
     use std::collections::BTreeMap;
     use std::process::ExitCode;
+    use std::sync::Mutex;
     use std::sync::atomic::{AtomicU64, Ordering};
-    use std::sync::{Mutex, PoisonError};
     use std::time::Instant;
 
     /// One seed in so many is run twice, and must go the same way.
@@ -189,9 +190,5 @@ mod driver {
             if missed.is_empty() { "none is left".to_owned() } else { format!("NOT FOUND: {}", missed.join(", ")) };
         println!("{} found from seed {} on in {took:.0} s: {rest}", hunted.len() - missed.len(), options.from);
         if missed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
-    }
-
-    fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-        mutex.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -4,17 +4,16 @@
 //! Looked at in the table of the latest acting grantor, whenever it began to act or has a new view, and when a batch is
 //! granted. Inside the clock bound.
 
-use super::{Count, Fact, Invariant, Verdict};
+use super::{Count, Fact, Invariant, Latest, Verdict};
 use crate::history::{Ask, Key};
 use crate::world::World;
-use elderlock::protocol::{Epoch, Event, GrantorState, LockName, ProcessId, RequestId, ServiceName, Token};
+use elderlock::protocol::{Event, GrantorState, LockName, ProcessId, RequestId, Token};
 use std::collections::BTreeMap;
 
 /// See the module.
 #[derive(Clone, Hash, Debug, Default)]
 pub struct BatchIsAtomic {
-    /// The latest epoch of each service that began to act.
-    latest: BTreeMap<ServiceName, Epoch>,
+    latest: Latest,
     /// The member has a new view, or began to act, in the present step.
     changed: bool,
     /// A batch that was granted in the present step.
@@ -28,7 +27,7 @@ impl BatchIsAtomic {
         let peer = &world.peers[place];
         let Some(node) = peer.node.as_ref().filter(|_| peer.is_alive() && world.is_ready(place)) else { return Ok(()) };
         for (service, epoch, state) in node.grantors() {
-            if state != GrantorState::Acting || self.latest.get(service).is_some_and(|latest| *latest > epoch) {
+            if state != GrantorState::Acting || self.latest.of(service) > Some(epoch) {
                 continue;
             }
             let held: BTreeMap<&LockName, (ProcessId, RequestId, Token)> =
@@ -82,8 +81,7 @@ impl Invariant for BatchIsAtomic {
         match fact {
             Fact::Event { event: Event::ViewInstalled(_), .. } => self.changed = true,
             Fact::Event { event: Event::BecameGrantor { service, epoch }, .. } => {
-                let latest = self.latest.entry(service.clone()).or_insert(*epoch);
-                *latest = (*latest).max(*epoch);
+                self.latest.begins(service, *epoch);
                 self.changed = true;
             }
             Fact::Answered { ask } if world.is_granted(*ask) && world.call(*ask).keys.len() > 1 => self.granted = true,

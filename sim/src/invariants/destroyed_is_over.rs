@@ -2,16 +2,14 @@
 //! before is in the table of the grantor any more, and it grants the service no longer. (That no grantor could be heard is another
 //! answer.) Inside the clock bound: a grantor whose clock is too slow goes on while a view is without it.
 
-use super::{Count, Fact, Invariant, Verdict};
+use super::{Count, Fact, Invariant, Latest, Verdict};
 use crate::world::World;
 use elderlock::protocol::{Epoch, Event, GrantorState, Outcome, ServiceName};
-use std::collections::BTreeMap;
 
 /// See the module.
 #[derive(Clone, Hash, Debug, Default)]
 pub struct DestroyedIsOver {
-    /// The latest term of each service that began to act.
-    latest: BTreeMap<ServiceName, Epoch>,
+    latest: Latest,
     premises: Count,
 }
 
@@ -27,8 +25,7 @@ impl Invariant for DestroyedIsOver {
     fn hear(&mut self, world: &World, fact: &Fact<'_>) -> Verdict {
         match fact {
             Fact::Event { event: Event::BecameGrantor { service, epoch }, .. } => {
-                let latest = self.latest.entry(service.clone()).or_insert(*epoch);
-                *latest = (*latest).max(*epoch);
+                self.latest.begins(service, *epoch);
             }
             Fact::Answers { ask, outcome: Outcome::Destroyed } => {
                 let call = world.call(*ask);
@@ -41,7 +38,7 @@ impl Invariant for DestroyedIsOver {
                     let is_latest = |(service, epoch, state): (&ServiceName, Epoch, GrantorState)| {
                         *service == call.service
                             && state == GrantorState::Acting
-                            && self.latest.get(service) == Some(&epoch)
+                            && self.latest.of(service) == Some(epoch)
                     };
                     if !node.grantors().any(is_latest) {
                         continue;

@@ -8,7 +8,7 @@
 //!
 //! What an elder deals to itself nobody sees but by the epoch that begins.
 
-use super::{Count, Fact, Invariant, Verdict};
+use super::{Count, Fact, Highest, Invariant, Verdict};
 use crate::world::World;
 use elderlock::protocol::{Epoch, Event, Message, Packet, ProcessId, ServiceName, Token};
 use std::collections::BTreeMap;
@@ -21,10 +21,8 @@ pub struct EpochsRise {
     terms: BTreeMap<(ProcessId, ServiceName), Epoch>,
     /// The first and the last token of every range that was dealt, and by whom.
     dealt: BTreeMap<Token, (Token, ProcessId)>,
-    /// The highest range that each elder dealt before the present step, and those of this one: what it says to itself in
-    /// between may be said to others before what it said first.
-    before: BTreeMap<ProcessId, Token>,
-    news: Vec<(ProcessId, Token)>,
+    /// Where the ranges begin that each elder dealt.
+    ranges: Highest<ProcessId>,
     premises: Count,
 }
 
@@ -42,11 +40,11 @@ impl EpochsRise {
         if let Some(other) = below.or_else(|| self.dealt.range(first..=last).next()) {
             return Err(format!("m{place} deals {first:?} to {last:?}, and {other:?} was dealt"));
         }
-        if let Some(before) = self.before.get(&elder).filter(|before| **before >= first) {
+        if let Some(before) = self.ranges.before(&elder).filter(|before| *before >= first) {
             return Err(format!("m{place} deals {first:?} after {before:?}"));
         }
         self.dealt.insert(first, (last, elder));
-        self.news.push((elder, first));
+        self.ranges.add(elder, first);
         // The view may have gone on within the step, never back.
         match world.peers[place].node.as_ref().and_then(|node| node.view()) {
             Some(view) if view.number > first.view() => Ok(()),
@@ -76,10 +74,7 @@ impl Invariant for EpochsRise {
                 ..
             } => self.on_range(world, *place, *process, (range.first, range.last)),
             Fact::Stepped { .. } => {
-                for (elder, first) in self.news.drain(..) {
-                    let before = self.before.entry(elder).or_insert(first);
-                    *before = (*before).max(first);
-                }
+                self.ranges.on_stepped();
                 Ok(())
             }
             Fact::Event { place, process, event: Event::BecameGrantor { service, epoch } } => {

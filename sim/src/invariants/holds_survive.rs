@@ -4,11 +4,10 @@
 //!
 //! What needs clocks is demanded inside their bound.
 
-use super::{Count, Fact, Invariant, Verdict};
+use super::{Count, Fact, Invariant, Latest, Verdict};
 use crate::history::{Ask, Deed};
 use crate::world::World;
 use elderlock::protocol::{Epoch, Event, GrantorState, LostReason, Revoke, ServiceName, Time, Token};
-use std::collections::BTreeMap;
 
 /// See the module.
 #[derive(Clone, Hash, Debug, Default)]
@@ -17,8 +16,7 @@ pub struct HoldsSurvive {
     leases: Vec<Time>,
     /// A view was installed in the present step.
     changed: bool,
-    /// The latest epoch of each service that was heard of.
-    latest: BTreeMap<ServiceName, Epoch>,
+    latest: Latest,
     premises: Count,
 }
 
@@ -71,9 +69,7 @@ impl HoldsSurvive {
                 }
             }
             let is_latest = |(service, epoch, state): &(&ServiceName, Epoch, GrantorState)| {
-                **service == call.service
-                    && *state == GrantorState::Acting
-                    && self.latest.get(*service).is_none_or(|latest| latest <= epoch)
+                **service == call.service && *state == GrantorState::Acting && self.latest.of(service) <= Some(*epoch)
             };
             let is_granted_here = node.grantors().any(|term| is_latest(&term));
             if is_granted_here && world.bounded && view.contains(call.process) {
@@ -112,8 +108,7 @@ impl Invariant for HoldsSurvive {
             Fact::Loses { ask, reason } => return self.check_cause(world, *ask, *reason),
             Fact::Event { event: Event::ViewInstalled(_), .. } => self.changed = true,
             Fact::Event { event: Event::BecameGrantor { service, epoch }, .. } => {
-                let latest = self.latest.entry(service.clone()).or_insert(*epoch);
-                *latest = (*latest).max(*epoch);
+                self.latest.begins(service, *epoch);
             }
             Fact::Stepped { place } => {
                 if self.leases.len() <= *place {

@@ -37,7 +37,8 @@ use crate::history::{Ask, Key, Sight, lock_name};
 use crate::network::MS;
 use crate::world::World;
 use elderlock::protocol::{
-    Content, Event, HoldReport, LockName, LostReason, Outcome, Packet, ProcessId, RequestId, ServiceName, WaitReport,
+    Content, Epoch, Event, HoldReport, LockName, LostReason, Outcome, Packet, ProcessId, RequestId, ServiceName, Token,
+    WaitReport,
 };
 use std::collections::BTreeMap;
 use std::hash::{Hash, Hasher};
@@ -199,6 +200,57 @@ pub trait Invariant: Memory + std::fmt::Debug + Send + Sync {
     }
 }
 
+/// The latest epoch of each service in which a grantor began to act.
+#[derive(Clone, Hash, Debug, Default)]
+pub(crate) struct Latest(BTreeMap<ServiceName, Epoch>);
+
+impl Latest {
+    /// A grantor begins to act.
+    pub(crate) fn begins(&mut self, service: &ServiceName, epoch: Epoch) {
+        let latest = self.0.entry(service.clone()).or_insert(epoch);
+        *latest = epoch.max(*latest);
+    }
+
+    /// The latest of a service.
+    pub(crate) fn of(&self, service: &ServiceName) -> Option<Epoch> {
+        self.0.get(service).copied()
+    }
+}
+
+/// The highest token of each source before the present step, and those of this one, whose order means nothing: what
+/// somebody says to itself in between may be said to others before what it said first.
+#[derive(Clone, Hash, Debug)]
+pub(crate) struct Highest<K> {
+    before: BTreeMap<K, Token>,
+    news: Vec<(K, Token)>,
+}
+
+impl<K> Default for Highest<K> {
+    fn default() -> Self {
+        Highest { before: BTreeMap::new(), news: Vec::new() }
+    }
+}
+
+impl<K: Ord> Highest<K> {
+    /// The highest of a source before the present step.
+    pub(crate) fn before(&self, source: &K) -> Option<Token> {
+        self.before.get(source).copied()
+    }
+
+    /// One of the present step.
+    pub(crate) fn add(&mut self, source: K, token: Token) {
+        self.news.push((source, token));
+    }
+
+    /// The present step is over.
+    pub(crate) fn on_stepped(&mut self) {
+        for (source, token) in self.news.drain(..) {
+            let before = self.before.entry(source).or_insert(token);
+            *before = token.max(*before);
+        }
+    }
+}
+
 /// What a grantor keeps of a service, by request.
 #[derive(Debug, Default)]
 pub(crate) struct Kept {
@@ -239,14 +291,19 @@ impl Kept {
     /// A request of which something else is kept than was asked, and what. None is said to have held for longer than its
     /// client has wanted it.
     pub(crate) fn differs(&self, world: &World) -> Option<(Ask, String)> {
-        let holds = self.holds.iter().map(|(key, hold)| (key, &hold.want, hold.owner, &hold.metadata, hold.held_for));
-        let waits = self.waits.iter().map(|(key, wait)| (key, &wait.want, wait.owner, &wait.metadata, Duration::ZERO));
-        holds.chain(waits).find_map(|((process, request), want, owner, metadata, held_for)| {
+        let of_hold = |hold: &HoldReport| (hold.owner, hold.revocable, hold.held_for);
+        let of_wait = |wait: &WaitReport| (wait.owner, wait.revocable, Duration::ZERO);
+        let holds = self.holds.iter().map(|(key, hold)| (key, &hold.want, &hold.metadata, of_hold(hold)));
+        let waits = self.waits.iter().map(|(key, wait)| (key, &wait.want, &wait.metadata, of_wait(wait)));
+        holds.chain(waits).find_map(|((process, request), want, metadata, (owner, revocable, held_for))| {
             let ask = world.history().find(*process, *request)?;
             let call = world.call(ask);
             let most = stretched(world, world.now - call.asked);
-            let is_same = call.may_be_known_as(want) && (owner, metadata) == (call.owner, &call.metadata);
-            let what = || format!("{want:?} of {owner:?} saying {metadata:?}, held for {held_for:?}");
+            // All of them are asked for as revocable.
+            let is_same =
+                call.may_be_known_as(want) && (owner, metadata, revocable) == (call.owner, &call.metadata, true);
+            let what =
+                || format!("{want:?} of {owner:?} saying {metadata:?}, revocable {revocable}, held for {held_for:?}");
             (!is_same || held_for > most).then(|| (ask, what()))
         })
     }

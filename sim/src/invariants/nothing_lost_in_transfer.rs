@@ -6,7 +6,7 @@
 //! A waiter's place counts when its member knows it. Looked at after the step in which the grantor begins; one that is
 //! already followed is left out. Inside the clock bound.
 
-use super::{Count, Fact, Invariant, Kept, Verdict, shrunk};
+use super::{Count, Fact, Invariant, Kept, Latest, Verdict, shrunk};
 use crate::history::Key;
 use crate::world::World;
 use elderlock::protocol::{Epoch, Event, Message, Packet, ProcessId, RequestId, ServiceName};
@@ -20,8 +20,7 @@ pub struct NothingLostInTransfer {
     handed: BTreeSet<(ServiceName, Epoch)>,
     /// How long each hold had lasted by the tables that were sent, before a grantor began with them.
     ages: BTreeMap<(ServiceName, Epoch), BTreeMap<(ProcessId, RequestId), Duration>>,
-    /// The latest term of each service that began to act.
-    latest: BTreeMap<ServiceName, Epoch>,
+    latest: Latest,
     /// One that began in the present step.
     begun: Option<(ServiceName, Epoch)>,
     lost: Option<Key>,
@@ -114,7 +113,7 @@ impl Invariant for NothingLostInTransfer {
             Fact::Sent {
                 packet: Packet::Linked { message: Message::Table { service, epoch, holds, last, .. }, .. },
                 ..
-            } if self.latest.get(service).is_none_or(|latest| latest < epoch) => {
+            } if self.latest.of(service) < Some(*epoch) => {
                 let term = (service.clone(), *epoch);
                 let ages = self.ages.entry(term.clone()).or_default();
                 ages.extend(holds.iter().map(|(process, hold)| ((*process, hold.request), hold.held_for)));
@@ -123,9 +122,8 @@ impl Invariant for NothingLostInTransfer {
                 }
             }
             Fact::Event { event: Event::BecameGrantor { service, epoch }, .. } => {
-                let latest = self.latest.entry(service.clone()).or_insert(*epoch);
-                *latest = (*latest).max(*epoch);
-                if self.handed.remove(&(service.clone(), *epoch)) && latest == epoch {
+                self.latest.begins(service, *epoch);
+                if self.handed.remove(&(service.clone(), *epoch)) && self.latest.of(service) == Some(*epoch) {
                     self.begun = Some((service.clone(), *epoch));
                 }
             }

@@ -11,7 +11,7 @@
 //! - At one place the grants of a lock carry rising tokens, in the order in which holders begin: nobody who has had a
 //!   lock gets it with a token that its store would refuse.
 
-use super::{Count, Fact, Invariant, Verdict};
+use super::{Count, Fact, Highest, Invariant, Verdict};
 use crate::history::{Ask, Key, Mode, nth};
 use crate::world::World;
 use elderlock::protocol::{Epoch, Event, Message, Outcome, Packet, ServiceName, Token};
@@ -26,10 +26,7 @@ pub struct TokensRise {
     ranges: BTreeMap<Token, (ServiceName, Epoch)>,
     /// Grants that were sent: what is said again is no news.
     sent: BTreeSet<Token>,
-    /// The highest of each epoch before the present step, and those of this one, whose order means nothing: what a grantor
-    /// says to itself in between may come of what it said to others after.
-    before: BTreeMap<Epoch, Token>,
-    news: Vec<(Epoch, Token)>,
+    highest: Highest<Epoch>,
     premises: Count,
     /// The lock of a grant that should not have been sent.
     wrong: Option<Key>,
@@ -59,13 +56,13 @@ impl TokensRise {
             return Err(format!("m{place} grants {token:?} of {own:?} in the earlier {epoch:?}"));
         }
         if own == epoch {
-            if let Some(before) = self.before.get(&own) {
+            if let Some(before) = self.highest.before(&own) {
                 self.premises += 1;
-                if *before > token {
+                if before > token {
                     return Err(format!("m{place} grants {token:?} after {before:?}"));
                 }
             }
-            self.news.push((own, token));
+            self.highest.add(own, token);
         }
         Ok(())
     }
@@ -148,10 +145,7 @@ impl Invariant for TokensRise {
                 Ok(())
             }
             Fact::Stepped { .. } => {
-                for (epoch, token) in self.news.drain(..) {
-                    let before = self.before.entry(epoch).or_insert(token);
-                    *before = (*before).max(token);
-                }
+                self.highest.on_stepped();
                 Ok(())
             }
             _ => Ok(()),

@@ -3,19 +3,19 @@
 use super::*;
 
 impl Node {
-    pub(super) fn standing(&self, now: Time) -> Standing {
+    pub(super) fn belonging(&self, now: Time) -> Belonging {
         if let Some(Heir { voter, view, .. }) = &self.heir {
-            return Standing::Heir { voter: *voter, lineage: view.lineage, view: view.number };
+            return Belonging::Heir { voter: *voter, lineage: view.lineage, view: view.number };
         }
         match (&self.stage, &self.view) {
-            (Stage::Seeking(seeking), _) => seeking.standing(),
-            (_, Some(view)) => Standing::Member {
+            (Stage::Seeking(seeking), _) => seeking.belonging(),
+            (_, Some(view)) => Belonging::Member {
                 lineage: view.lineage,
                 view: view.number,
                 elder: view.elder().clone(),
                 led: self.is_ready(now),
             },
-            (_, None) => Standing::Seeking { seeds: BTreeSet::new(), bound: true },
+            (_, None) => Belonging::Seeking { seeds: BTreeSet::new(), bound: true },
         }
     }
 
@@ -24,12 +24,12 @@ impl Node {
         now: Time,
         me: MemberInfo,
         asked: Option<SocketAddr>,
-        standing: Standing,
+        belonging: Belonging,
         out: &mut Vec<Output>,
     ) {
         if let Stage::Parting { informed, .. } = &mut self.stage {
             let current = self.view.as_ref().map(|view| (view.lineage, view.number));
-            if let Standing::Member { lineage, view, .. } = standing
+            if let Belonging::Member { lineage, view, .. } = belonging
                 && Some((lineage, view)) >= current
                 && current.is_some_and(|current| current.0 == lineage)
             {
@@ -38,32 +38,32 @@ impl Node {
             }
             return;
         }
-        match &standing {
-            Standing::Heir { voter, lineage, view } => self.on_heir(now, &me, (*voter, *lineage, *view), out),
-            Standing::Seeking { .. } => {
+        match &belonging {
+            Belonging::Heir { voter, lineage, view } => self.on_heir(now, &me, (*voter, *lineage, *view), out),
+            Belonging::Seeking { .. } => {
                 // Taken in, and whoever was to tell it is no more.
                 if let Some(view) = self.ballot_view().filter(|view| view.contains(me.process)) {
                     send(me.addr, me.process, Notice::ViewIs(View::clone(&view)), out);
                 }
             }
-            Standing::Member { .. } => {}
+            Belonging::Member { .. } => {}
         }
-        if let (Some(mine), Stage::Member, Standing::Member { lineage, led: true, .. }) =
-            (&self.view, &self.stage, &standing)
+        if let (Some(mine), Stage::Member, Belonging::Member { lineage, led: true, .. }) =
+            (&self.view, &self.stage, &belonging)
             && mine.lineage < *lineage
         {
             self.defect(now, me.addr, out);
             return;
         }
-        if let (Some(mine), Standing::Member { lineage, view, .. }) = (&self.ballot_view(), &standing)
+        if let (Some(mine), Belonging::Member { lineage, view, .. }) = (&self.ballot_view(), &belonging)
             && mine.lineage == *lineage
             && mine.number < *view
         {
             send(me.addr, me.process, Notice::Fetch { lineage: *lineage, have: mine.number }, out);
         }
-        let of_theirs = match &standing {
-            Standing::Member { lineage, view, .. } | Standing::Heir { lineage, view, .. } => Some((lineage, view)),
-            Standing::Seeking { .. } => None,
+        let of_theirs = match &belonging {
+            Belonging::Member { lineage, view, .. } | Belonging::Heir { lineage, view, .. } => Some((lineage, view)),
+            Belonging::Seeking { .. } => None,
         };
         if let Some(remembered) = self.config.last_view()
             && let Stage::Seeking(_) = self.stage
@@ -74,7 +74,7 @@ impl Node {
             send(me.addr, me.process, Notice::ViewIs(remembered.clone()), out);
         }
         if let Stage::Seeking(seeking) = &mut self.stage {
-            let found = seeking.on_heard(&self.config, now, me, asked, standing, out);
+            let found = seeking.on_heard(&self.config, now, me, asked, belonging, out);
             self.on_found(now, found, out);
         }
     }
@@ -194,7 +194,7 @@ impl Node {
     }
 
     pub(super) fn keep_parting(&mut self, now: Time, out: &mut Vec<Output>) {
-        let standing = self.standing(now);
+        let belonging = self.belonging(now);
         let Stage::Parting { again_at, until, informed, .. } = &mut self.stage else { return };
         let Some(view) = &self.view else { return };
         let heard = view.is_quorum(informed.iter())
@@ -207,7 +207,8 @@ impl Node {
             *again_at = now + view.timing.retry;
             for info in view.council().filter(|info| !informed.contains(&info.process)) {
                 send(info.addr, info.process, Notice::ViewIs(View::clone(view)), out);
-                let hello = Notice::Hello { me: self.config.me.clone(), asked: info.addr, standing: standing.clone() };
+                let hello =
+                    Notice::Hello { me: self.config.me.clone(), asked: info.addr, belonging: belonging.clone() };
                 send(info.addr, info.process, hello, out);
             }
         }
@@ -235,7 +236,7 @@ impl Node {
             addrs.extend(&self.config.seeds);
         }
         for addr in addrs.into_iter().filter(|addr| *addr != self.config.me.addr) {
-            let hello = Notice::Hello { me: self.config.me.clone(), asked: addr, standing: self.standing(now) };
+            let hello = Notice::Hello { me: self.config.me.clone(), asked: addr, belonging: self.belonging(now) };
             out.push(Output::Send { to: addr, process: None, packet: Packet::Notice(hello) });
         }
     }
@@ -281,8 +282,8 @@ impl Node {
     pub(super) fn confirm(&self, addr: SocketAddr, teller: ProcessId, view: &View, out: &mut Vec<Output>) {
         if !view.contains(teller) {
             let (lineage, number, elder) = (view.lineage, view.number, view.elder().clone());
-            let standing = Standing::Member { lineage, view: number, elder, led: false };
-            send(addr, teller, Notice::HelloIs { me: self.config.me.clone(), asked: addr, standing }, out);
+            let belonging = Belonging::Member { lineage, view: number, elder, led: false };
+            send(addr, teller, Notice::HelloIs { me: self.config.me.clone(), asked: addr, belonging }, out);
         }
     }
 

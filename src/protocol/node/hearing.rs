@@ -185,12 +185,12 @@ impl Node {
         out: &mut Vec<Output>,
     ) {
         match notice {
-            Notice::Hello { me, asked, standing } => {
-                let answer = Notice::HelloIs { me: self.config.me.clone(), asked, standing: self.standing(now) };
+            Notice::Hello { me, asked, belonging } => {
+                let answer = Notice::HelloIs { me: self.config.me.clone(), asked, belonging: self.belonging(now) };
                 send(addr, from, answer, out);
-                self.on_heard(now, me, None, standing, out);
+                self.on_heard(now, me, None, belonging, out);
             }
-            Notice::HelloIs { me, asked, standing } => self.on_heard(now, me, Some(asked), standing, out),
+            Notice::HelloIs { me, asked, belonging } => self.on_heard(now, me, Some(asked), belonging, out),
             Notice::Found { attempt, view } => {
                 if let Stage::Seeking(seeking) = &mut self.stage {
                     seeking.on_found(&self.config, now, from, attempt, &view, out);
@@ -364,9 +364,9 @@ impl Node {
                 registry.on_inventory(from, view, known, last, turn);
                 registry.answer(may_name, turn);
             }),
-            Message::Ask { service, epoch, request, want, owner, only_if_free, metadata } => {
+            Message::Ask { service, epoch, request, want, owner, only_if_free, revocable, metadata } => {
                 self.act(now, out, |node, turn| {
-                    let asked = Asked { from, request, want, owner, only_if_free, metadata };
+                    let asked = Asked { from, request, want, owner, only_if_free, revocable, metadata };
                     node.on_ask(service, epoch, asked, turn);
                 })
             }

@@ -45,6 +45,7 @@ fn hold(name: &str, n: u32) -> HoldReport {
         owner: Owner::default(),
         token: token(n),
         held_for: Duration::ZERO,
+        revocable: false,
         metadata: Metadata::default(),
     }
 }

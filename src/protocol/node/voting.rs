@@ -300,8 +300,8 @@ impl Node {
         if elder.deposed {
             return;
         }
-        let gone = gone(now, &self.dead, &self.refused, &view.timing);
-        let change = elder.wanted_change(now, me, &view, &self.dead, &gone);
+        let gone = || gone(now, &self.dead, &self.refused, &view.timing);
+        let change = elder.wanted_change(now, me, &view, &self.dead, gone);
         if change.is_empty() && !elder.registry.is_exhausted() {
             return;
         }
@@ -412,8 +412,8 @@ impl Node {
             && let Some(elder) = &mut self.elder
         {
             // The elder itself, in a later round: it may propose what it wanted all along.
-            let gone = gone(now, &self.dead, &self.refused, &view.timing);
-            change = elder.wanted_change(now, self.config.me.process, &view, &self.dead, &gone);
+            let gone = || gone(now, &self.dead, &self.refused, &view.timing);
+            change = elder.wanted_change(now, self.config.me.process, &view, &self.dead, gone);
         }
         if planted!(self.config.mutant, ForgetGhosts) {
             change.remove.append(&mut change.ghost);

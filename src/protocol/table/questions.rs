@@ -92,6 +92,7 @@ impl Table {
             process: key.0,
             token: self.token_of(key, name)?,
             mode: entry.want.mode(),
+            revocable: entry.revocable,
             metadata: entry.metadata.clone(),
             held_for: now.since(*since),
         })

@@ -63,7 +63,7 @@ impl Story {
     fn ask_as(&mut self, process: u128, owner: u64, want: Want) -> Result<Key, Refusal> {
         self.requests += 1;
         let key = (ProcessId(process), RequestId(self.requests));
-        let entry = Entry { want, owner: Owner(owner), metadata: Metadata::default() };
+        let entry = Entry { want, owner: Owner(owner), revocable: false, metadata: Metadata::default() };
         match self.table.is_free(key.0, &entry, NOW) {
             Ok(()) => {
                 self.tokens += entry.want.tokens();
@@ -107,7 +107,7 @@ impl Story {
     }
 
     fn try_as(&self, process: u128, want: Want) -> Result<(), Refusal> {
-        let entry = Entry { want, owner: Owner(process as u64), metadata: Metadata::default() };
+        let entry = Entry { want, owner: Owner(process as u64), revocable: false, metadata: Metadata::default() };
         self.table.is_free(ProcessId(process), &entry, NOW)
     }
 
@@ -127,13 +127,13 @@ impl Story {
             table.adopt(name.clone(), content.clone());
         }
         for (process, hold) in holds {
-            let HoldReport { request, want, owner, token, metadata, .. } = hold;
-            assert_eq!(table.claim((process, request), Entry { want, owner, metadata }, token, NOW), []);
+            let HoldReport { request, want, owner, token, revocable, metadata, .. } = hold;
+            assert_eq!(table.claim((process, request), Entry { want, owner, revocable, metadata }, token, NOW), []);
         }
         for (process, wait) in waits.into_iter().rev() {
-            let WaitReport { request, want, owner, ticket, metadata } = wait;
+            let WaitReport { request, want, owner, ticket, revocable, metadata } = wait;
             let ticket = ticket.expect("exported waits have tickets");
-            table.wait((process, request), Entry { want, owner, metadata }, ticket);
+            table.wait((process, request), Entry { want, owner, revocable, metadata }, ticket);
             table.check();
         }
         assert_eq!(table.export(NOW), self.table.export(NOW));
@@ -218,7 +218,7 @@ fn of_two_claims_the_higher_token_wins_in_either_order() {
     for want in [lock("x"), Want::Suspension, batch(&["w", "x"])] {
         for (first, second) in [(10, 20), (20, 10)] {
             let mut table = Table::new(Epoch(token(0)));
-            let entry = Entry { want: want.clone(), owner: Owner(0), metadata: Metadata::default() };
+            let entry = Entry { want: want.clone(), owner: Owner(0), revocable: false, metadata: Metadata::default() };
             let key = |n: u32| (ProcessId(n.into()), RequestId(n.into()));
             assert_eq!(table.claim(key(first), entry.clone(), token(first), NOW), []);
             assert_eq!(table.claim(key(first), entry.clone(), token(first), NOW), [], "said twice");
@@ -235,7 +235,7 @@ fn a_batch_that_loses_one_of_its_names_loses_all_of_them() {
     let mut story = Story::new();
     let whole = story.ask(ANN, batch(&["x", "y", "z"]));
     let waiter = story.locks(BOB, "x");
-    let entry = Entry { want: lock("z"), owner: Owner(0), metadata: Metadata::default() };
+    let entry = Entry { want: lock("z"), owner: Owner(0), revocable: false, metadata: Metadata::default() };
     let (late, early) = ((ProcessId(CYD), RequestId(90)), (ProcessId(DAN), RequestId(91)));
     assert_eq!(story.table.claim(early, entry.clone(), token(0), NOW), [early], "z itself was granted with token 3");
     assert_eq!(story.table.claim(late, entry, token(9), NOW), [whole]);
@@ -285,6 +285,7 @@ fn info(text: Option<&str>, process: u128, number: u32) -> HolderInfo {
         process: ProcessId(process),
         token: token(number),
         mode: text.map_or(Mode::Suspension, |_| Mode::Lock),
+        revocable: false,
         metadata: Metadata::default(),
         held_for: Duration::ZERO,
     }
@@ -544,7 +545,8 @@ fn a_suspension_and_a_lock_of_another_that_are_both_reported_are_both_kept() {
     // Geode defect P20: clocks lied.
     let mut story = Story::new();
     let suspension = story.suspends(ANN);
-    let entry = |text| Entry { want: lock(text), owner: Owner(BOB as u64), metadata: Metadata::default() };
+    let entry =
+        |text| Entry { want: lock(text), owner: Owner(BOB as u64), revocable: false, metadata: Metadata::default() };
     let x = (ProcessId(BOB), RequestId(90));
     assert_eq!(story.table.claim(x, entry("x"), token(9), NOW), []);
     story.table.check();
@@ -828,7 +830,7 @@ fn who_waits_to_open_an_object_goes_before_everybody() {
     let waiter = story.locks(BOB, "x");
     story.suspends(CYD);
     let key = (ProcessId(DAN), RequestId(99));
-    let entry = Entry { want: limit("x", 1), owner: Owner(0), metadata: Metadata::default() };
+    let entry = Entry { want: limit("x", 1), owner: Owner(0), revocable: false, metadata: Metadata::default() };
     story.table.queue(key, entry).expect("it waits for nobody");
     story.table.check();
     assert_eq!(story.grants(), [key]);
@@ -839,7 +841,7 @@ fn who_waits_to_open_an_object_goes_before_everybody() {
 fn of_claims_that_exclude_each_other_the_higher_token_wins() {
     let key = |n: u32| (ProcessId(n.into()), RequestId(n.into()));
     let claim = |table: &mut Table, want: Want, n: u32| {
-        let entry = Entry { want, owner: Owner(0), metadata: Metadata::default() };
+        let entry = Entry { want, owner: Owner(0), revocable: false, metadata: Metadata::default() };
         let losers = table.claim(key(n), entry, token(n), NOW);
         table.check();
         losers
@@ -875,7 +877,7 @@ fn the_highest_version_of_an_object_stays() {
             table.adopt(name("x"), content(version));
             table.adopt(name("y"), content(version));
         }
-        let entry = Entry { want: limit("x", 1), owner: Owner(0), metadata: Metadata::default() };
+        let entry = Entry { want: limit("x", 1), owner: Owner(0), revocable: false, metadata: Metadata::default() };
         table.claim((ProcessId(ANN), RequestId(1)), entry, token(3), NOW);
         table.drop_unopened();
         assert!(table.content(&name("y")).is_none(), "nobody has it open");

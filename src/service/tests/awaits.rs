@@ -54,7 +54,7 @@ async fn a_release_far_from_the_grantor_dropped_at_any_poll_gives_the_lock_back(
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn watching_for_a_loss_far_from_the_grantor_can_be_dropped_at_any_poll() {
     let pair = Pair::new().await;
-    let k = poll_k_then_drop(
+    poll_a_wait_then_drop(
         async || {
             let guard = pair.there.lock("a").lease(10 * MS).await.unwrap();
             async move { assert_eq!(guard.lost().await, LostReason::LeaseEnded) }
@@ -62,7 +62,6 @@ async fn watching_for_a_loss_far_from_the_grantor_can_be_dropped_at_any_poll() {
         async |_| pair.nothing().await,
     )
     .await;
-    assert!(k > 1, "it never had to wait");
 
     // The guard outlives the watching, and is as good as before.
     let guard = pair.there.lock("a").await.unwrap();
@@ -83,7 +82,7 @@ async fn watching_for_a_loss_far_from_the_grantor_can_be_dropped_at_any_poll() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn protecting_far_from_the_grantor_can_be_dropped_at_any_poll() {
     let pair = Pair::new().await;
-    let k = poll_k_then_drop(
+    poll_a_wait_then_drop(
         async || {
             let guard = pair.there.lock("a").lease(10 * MS).await.unwrap();
             async move {
@@ -94,9 +93,7 @@ async fn protecting_far_from_the_grantor_can_be_dropped_at_any_poll() {
         async |_| pair.nothing().await,
     )
     .await;
-    assert!(k > 1, "it never had to wait");
-
-    let k = poll_k_then_drop(
+    poll_a_wait_then_drop(
         async || {
             let guard = pair.there.lock("a").await.unwrap();
             async move { guard.protect(tokio::time::sleep(5 * MS)).await.unwrap() }
@@ -104,7 +101,6 @@ async fn protecting_far_from_the_grantor_can_be_dropped_at_any_poll() {
         async |_| pair.nothing().await,
     )
     .await;
-    assert!(k > 1, "it never had to wait");
 
     // A request under protection is given up with it.
     let kept = pair.here.lock("b").await.unwrap();
@@ -165,30 +161,26 @@ async fn shares_objects_and_permits_far_from_the_grantor_can_be_dropped_at_any_p
     poll_k_then_drop(async || pair.there.open("a", "red").into_future(), async |_| pair.nothing().await).await;
 
     // The grantor is quick: now and then it has answered before the first poll is over.
-    while poll_k_then_drop(
+    poll_a_wait_then_drop(
         async || {
             let guard = pair.there.share("a").await.unwrap();
             async move { guard.upgrade().await.unwrap() }
         },
         async |_| pair.nothing().await,
     )
-    .await
-        == 1
-    {}
+    .await;
 
     // One more opens it, or the object would go with what is dropped.
     let kept = pair.here.open("pool", 2_u32.to_le_bytes()).await.unwrap();
     let only_it = || left_over(&pair.grantor) == (1, 1, 0) && left_over(&pair.other) == NOTHING;
-    while poll_k_then_drop(
+    poll_a_wait_then_drop(
         async || {
             let pool = pair.there.open("pool", []).await.unwrap();
             async move { pool.set(3_u32.to_le_bytes()).await.unwrap() }
         },
         async |_| come(only_it).await,
     )
-    .await
-        == 1
-    {}
+    .await;
     assert_eq!(*kept.get().unwrap().value, 3_u32.to_le_bytes());
     poll_k_then_drop(
         async || {

@@ -20,8 +20,23 @@ fn is_free(addr: &str) -> bool {
     TcpListener::bind(addr).is_ok() && UdpSocket::bind(addr).is_ok()
 }
 
+/// A grantor that is there may take as long as a lease to answer.
 fn at(addr: &str) -> MemberBuilder {
-    Member::builder("test").bind(addr).timing(crate::Timing::fast())
+    let fast = crate::Timing::fast();
+    Member::builder("test").bind(addr).timing(crate::Timing { answer: fast.member_lease, ..fast })
+}
+
+/// A join that fails for want of time, again and again until enough is known of the reason.
+async fn fails(join: impl Fn() -> MemberBuilder, is_enough: impl Fn(&str) -> bool) -> JoinError {
+    let again = async {
+        loop {
+            let error = join().join_limit(300 * MS).join().await.unwrap_err();
+            if is_enough(&error.to_string()) {
+                return error;
+            }
+        }
+    };
+    tokio::time::timeout(HANG, again).await.expect("it never came")
 }
 
 #[tokio::test]
@@ -79,7 +94,7 @@ async fn a_join_that_takes_too_long_names_who_is_missing_and_frees_its_port() {
     assert!(text.contains(&missing) && text.contains("no-such-host"), "{text}");
     assert!(is_free(&addr));
 
-    let error = at(&addr).seeds([&addr, &missing]).join_limit(300 * MS).join().await.unwrap_err();
+    let error = fails(|| at(&addr).seeds([&addr, &missing]), |text| text.contains("refused")).await;
     let text = error.to_string();
     let JoinError::NoCluster { answered, missing: found, needed: 2, .. } = error else { panic!("{error}") };
     assert_eq!((answered[0].0.to_string(), &*answered[0].1), (addr.clone(), "this member"));
@@ -92,8 +107,7 @@ async fn a_join_that_takes_too_long_names_who_is_missing_and_frees_its_port() {
 async fn a_foreign_cluster_is_named_as_such() {
     let addr = free_addr();
     let member = at(&addr).seeds([&addr]).join().await.unwrap();
-    let error = Member::builder("other").seeds([&addr]).join_limit(500 * MS).join().await.unwrap_err();
-    assert!(error.to_string().contains("test"), "{error}");
+    fails(|| Member::builder("other").seeds([&addr]), |text| text.contains("test")).await;
     assert!(member.counters().foreign_cluster > 0);
     assert!(sees(&member, 1));
 }
@@ -120,8 +134,8 @@ async fn a_join_dropped_at_any_poll_frees_its_port() {
 #[tokio::test]
 async fn a_join_dropped_while_a_cluster_takes_it_in_is_forgotten_within_its_lease() {
     let timing = crate::Timing::fast();
-    // Until the lease has surely run out everywhere, and until the elder that waits for it has decided.
-    let limit = timing.surely(timing.member_lease) + timing.elder_lease;
+    // Until the lease has surely run out everywhere, until the elder that waits for it has decided, and what a busy machine takes.
+    let limit = timing.surely(timing.member_lease) + timing.elder_lease + Duration::from_secs(10);
     let (seed, addr) = (free_addr(), free_addr());
     let elder = at(&seed).seeds([&seed]).join().await.unwrap();
     let other = at("127.0.0.1:0").seeds([&seed]).join().await.unwrap();
@@ -178,7 +192,7 @@ async fn a_query_dropped_at_any_poll_leaves_the_member_as_it_was() {
     let member = at(&addr).seeds([&addr]).join().await.unwrap();
     let guard = member.lock_service("inventory").await.unwrap().lock("a").await.unwrap();
     let before = timeless(member.status());
-    let k = poll_k_then_drop(
+    poll_a_wait_then_drop(
         async || async { query_status(&addr, "test").await.unwrap() },
         async |_| {
             assert_eq!(timeless(member.status()), before);
@@ -186,7 +200,6 @@ async fn a_query_dropped_at_any_poll_leaves_the_member_as_it_was() {
         },
     )
     .await;
-    assert!(k > 1, "it never had to wait");
     guard.release().await.unwrap();
     assert_eq!(left_over(&member), NOTHING);
     member.leave().await.unwrap();

@@ -2,8 +2,8 @@ use super::*;
 use crate::protocol::id::{MAX_BATCH_NAMES, MAX_PERMITS, MAX_VALUE};
 use crate::protocol::message::{self, Ballot, Heard, HoldReport, Origin, TokenRange, Told, WaitReport};
 use crate::protocol::{
-    Batch, Change, Config, Content, Epoch, HolderInfo, Host, Lineage, LockName, Look, MemberInfo, Message, Metadata,
-    Mode, Notice, Owner, Permits, ProcessId, RequestId, Seen, ServiceName, Standing, Ticket, Timing, Token, Value,
+    Batch, Belonging, Change, Config, Content, Epoch, HolderInfo, Host, Lineage, LockName, Look, MemberInfo, Message,
+    Metadata, Mode, Notice, Owner, Permits, ProcessId, RequestId, Seen, ServiceName, Ticket, Timing, Token, Value,
     View, ViewNumber, WaiterInfo, Want,
 };
 use crate::wire::{MAX_CLUSTER, MAX_RESERVED, PROTOCOL_VERSION};
@@ -29,7 +29,7 @@ fn notices() -> Vec<Notice> {
     let instance = ViewNumber(901);
     let ballot = Ballot { round: 3, process: ProcessId(2) };
     let dead: BTreeSet<_> = [ProcessId(9)].into();
-    let standing = Standing::Member {
+    let belonging = Belonging::Member {
         lineage: Lineage { founded: ViewNumber(900), founder: ProcessId(1) },
         view: instance,
         elder: info(1),
@@ -40,9 +40,9 @@ fn notices() -> Vec<Notice> {
         Notice::Hello {
             me: me.clone(),
             asked: addr,
-            standing: Standing::Seeking { seeds: [addr].into(), bound: true },
+            belonging: Belonging::Seeking { seeds: [addr].into(), bound: true },
         },
-        Notice::HelloIs { me: me.clone(), asked: addr, standing },
+        Notice::HelloIs { me: me.clone(), asked: addr, belonging },
         Notice::Found { attempt: 2, view: view.clone() },
         Notice::FoundOk { attempt: 2 },
         Notice::Join { me, heard: ViewNumber(3) },
@@ -79,7 +79,7 @@ fn messages() -> Vec<Message> {
     let batch = Batch::new(vec![name.clone(), LockName::new(b"till").unwrap()]).unwrap();
     let holder = |name| {
         let (process, metadata) = (ProcessId(2), metadata.clone());
-        HolderInfo { name, process, token, mode: Mode::Permits(u32::MAX), metadata, held_for }
+        HolderInfo { name, process, token, mode: Mode::Permits(u32::MAX), revocable: true, metadata, held_for }
     };
     let value = Value::new(&[0xff; MAX_VALUE]).unwrap();
     let writes = BTreeMap::from([(ProcessId(u128::MAX), (request, token))]);
@@ -93,9 +93,14 @@ fn messages() -> Vec<Message> {
         Want::Permits(name.clone(), Permits::new(MAX_PERMITS).unwrap()),
         Want::Open(name.clone(), value.clone()),
     ];
-    let hold =
-        |want| HoldReport { request, want, owner: Owner::default(), token, held_for, metadata: Metadata::default() };
-    let wait = |want, ticket| WaitReport { request, want, owner, ticket, metadata: metadata.clone() };
+    let hold = |want| {
+        let (owner, metadata) = (Owner::default(), Metadata::default());
+        HoldReport { request, want, owner, token, held_for, revocable: true, metadata }
+    };
+    let wait = |want, ticket| {
+        let metadata = metadata.clone();
+        WaitReport { request, want, owner, ticket, revocable: true, metadata }
+    };
     let waiter = WaiterInfo { process: ProcessId(2), mode: Mode::Suspension, metadata: metadata.clone() };
     let mut messages = vec![
         Message::WhoGrants { service: service.clone() },
@@ -172,6 +177,7 @@ fn messages() -> Vec<Message> {
         want,
         owner,
         only_if_free: true,
+        revocable: true,
         metadata: metadata.clone(),
     }));
     let refusals = [
@@ -435,7 +441,7 @@ fn the_largest_batch_fits_into_a_frame_behind_the_rest_of_its_part() {
     let (metadata, owner) = (Metadata::new(&[7; 4096]).unwrap(), Owner(u64::MAX));
     let hold = |want| {
         let (request, held_for, metadata) = (RequestId(8), Duration::MAX, metadata.clone());
-        (ProcessId(u128::MAX), HoldReport { request, want, owner, token, held_for, metadata })
+        (ProcessId(u128::MAX), HoldReport { request, want, owner, token, held_for, revocable: true, metadata })
     };
     let part = Config::new(info(1), Timing::lan()).part_bytes;
     let mut holds: Vec<_> = (0..part / 4096).map(|number| hold(Want::Lock(name(number)))).collect();

@@ -22,7 +22,8 @@ fn says(text: &str) -> Option<Metadata> {
 /// Who has the lock `x`.
 fn holder(process: ProcessId, n: u32) -> HolderInfo {
     let (metadata, held_for) = (Metadata::default(), Duration::ZERO);
-    HolderInfo { name: Some(lock_name("x")), process, token: token(n), mode: Mode::Lock, metadata, held_for }
+    let (name, token, mode) = (Some(lock_name("x")), token(n), Mode::Lock);
+    HolderInfo { name, process, token, mode, revocable: true, metadata, held_for }
 }
 
 fn seen(holder: Option<HolderInfo>) -> Seen {
