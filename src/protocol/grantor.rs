@@ -327,10 +327,13 @@ impl Grantor {
                     }
                 }
             }
+            // Others may have given back what is held here, and have been granted what is free.
+            _ if only_if_free && !turn.leased => {
+                return self.tell_refusal((from, request), Refusal::Undecided, turn);
+            }
             Err(refusal) if only_if_free || matches!(refusal, Refusal::Deadlock | Refusal::NotOpen) => {
                 return self.tell_refusal((from, request), refusal, turn);
             }
-            Ok(()) if only_if_free => return self.tell_refusal((from, request), Refusal::Undecided, turn),
             _ => match self.table.queue(key, entry) {
                 Ok(ticket) => {
                     self.tell_queued(key, ticket, turn);
@@ -473,7 +476,8 @@ impl Grantor {
 
     /// Somebody wants to know.
     pub(crate) fn on_look(&self, from: ProcessId, request: RequestId, at: &Look, turn: &mut Turn) {
-        let knows = self.is_acting() || planted!(turn.mutant, SeeBeforeActing);
+        // Without a lease others may have been granted what is free here.
+        let knows = self.is_acting() && turn.leased || planted!(turn.mutant, SeeBeforeActing);
         let mut seen = if knows { self.table.look(from, at, turn.now) } else { Seen::Undecided };
         if planted!(turn.mutant, SeeWaitersBackwards)
             && let Seen::Lock { waiters, .. } | Seen::Waiting { waiters, .. } = &mut seen

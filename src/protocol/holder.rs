@@ -88,6 +88,12 @@ struct Session {
     last: Option<ProcessId>,
     /// The grantor of this epoch says that it is none, though the elder may not know it yet.
     refused: Option<Epoch>,
+    /// The last term in which this member was named, and does not grant any more, or never did.
+    ended: Option<Epoch>,
+    /// The last of this member's requests to be the grantor for which it was named.
+    named_for: Option<RequestId>,
+    /// The service was destroyed here, and nobody has asked for anything of it since.
+    destroyed: bool,
     requests: BTreeMap<RequestId, Request>,
     errands: BTreeMap<RequestId, Errand>,
     objects: BTreeMap<LockName, Object>,
@@ -151,6 +157,7 @@ impl Holder {
     pub(crate) fn lock(&mut self, wish: Wish, answer: Duration, crowded: impl Fn(ProcessId) -> bool, turn: &mut Turn) {
         let Wish { request, service, want, owner, wait, lease, revocable, metadata } = wish;
         let session = self.sessions.entry(service.clone()).or_default();
+        session.destroyed = false;
         if self.services.len() >= MAX_REQUESTS || session.grantor.is_some_and(|(process, _)| crowded(process)) {
             turn.out.push(Output::Answer { request, outcome: Outcome::Busy });
             return;
@@ -678,6 +685,22 @@ impl Holder {
             let (grantor, epoch) = session.grantor.or(session.newest.map(|newest| (ProcessId(0), newest)))?;
             Some((service, grantor, epoch))
         })
+    }
+
+    /// Whether a term is one of which this member knows, its own that are over among them.
+    pub(crate) fn has_heard_of(&self, service: &ServiceName, epoch: Epoch) -> bool {
+        self.sessions.get(service).is_some_and(|session| session.newest.max(session.ended) >= Some(epoch))
+    }
+
+    /// A term of this member's own is over, or will never begin.
+    pub(crate) fn on_ended(&mut self, service: &ServiceName, epoch: Epoch) {
+        let session = self.sessions.entry(service.clone()).or_default();
+        session.ended = session.ended.max(Some(epoch));
+    }
+
+    /// Whether the service was destroyed here, and is not in use again.
+    pub(crate) fn is_destroyed(&self, service: &ServiceName) -> bool {
+        self.sessions.get(service).is_some_and(|session| session.destroyed)
     }
 
     /// The newest epoch of the service that this member has heard of.

@@ -529,6 +529,8 @@ pub enum Message {
         range: TokenRange,
         /// Where what others hold and wait for is found.
         origin: Origin,
+        /// The last of its requests to be named; `None`: it did not ask.
+        asked: Option<RequestId>,
     },
     /// I want to be the grantor: a young turk.
     ///

@@ -478,7 +478,9 @@ impl Node {
             }
             Command::Become { request, service, wait } => {
                 let answer = self.timing().answer;
-                let acts = self.grantors.get(&service).is_some_and(|it| it.state() == GrantorState::Acting);
+                // One that has destroyed the service, and wants it again, has given the role away already.
+                let goes = self.departing.contains_key(&service);
+                let acts = !goes && self.grantors.get(&service).is_some_and(Grantor::is_acting);
                 self.act(now, out, |node, turn| node.holder.bid((request, service), (wait, answer), acts, turn));
             }
             Command::Destroy { request, service } => {

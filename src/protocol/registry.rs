@@ -29,6 +29,8 @@ struct Entry {
     heard: Option<Epoch>,
     /// Those who were named since somebody last acted.
     line: BTreeSet<ProcessId>,
+    /// The last request to be named of who was named last.
+    asked: Option<RequestId>,
     /// The last grantor said that nobody holds anything.
     vacant: bool,
 }
@@ -105,9 +107,7 @@ impl Registry {
             askers.retain(|process| view.contains(*process));
         }
         self.turks.retain(|_, (turk, _)| view.contains(*turk));
-        for entry in self.entries.values_mut() {
-            entry.keep(|process| view.contains(process));
-        }
+        self.keep(|process| view.contains(process));
     }
 
     /// A member said goodbye: it grants nothing any more, and is named for nothing.
@@ -116,8 +116,21 @@ impl Registry {
             askers.remove(&process);
         }
         self.turks.retain(|_, (turk, _)| *turk != process);
-        for entry in self.entries.values_mut() {
-            entry.keep(|known| known != process);
+        self.keep(|known| known != process);
+    }
+
+    /// Forgets processes that are gone. Who was named and never began may have been told what another still has in its
+    /// table; that one is named once more, so that it asks.
+    fn keep(&mut self, is_there: impl Fn(ProcessId) -> bool) {
+        for (service, entry) in &mut self.entries {
+            let is_unbegun = entry.grantor.is_some() && entry.since.is_none();
+            entry.keep(&is_there);
+            if is_unbegun
+                && entry.grantor.is_none()
+                && let Some((process, _)) = entry.last()
+            {
+                self.parked.entry(service.clone()).or_default().insert(process);
+            }
         }
     }
 
@@ -169,8 +182,15 @@ impl Registry {
                 entry.acts((grantor, epoch));
                 entry.since = Some(turn.now);
                 if !self.is_exhausted() && self.hungry.remove(&(service.clone(), grantor, epoch)) {
-                    self.deal_more(service, grantor, epoch, turn);
+                    self.deal_more(service.clone(), grantor, epoch, turn);
                 }
+            }
+            // A younger one was named that perhaps never began: as in `keep`.
+            if let Some(entry) = self.entries.get(&service)
+                && let Some((process, epoch)) = entry.grantor
+                && entry.heard > Some(epoch)
+            {
+                self.parked.entry(service).or_default().insert(process);
             }
         }
         if last {
@@ -223,9 +243,11 @@ impl Registry {
         let mut grantor = entry.and_then(|entry| entry.grantor);
         let is_believed = grantor.is_some_and(|(_, epoch)| entry.is_some_and(|entry| entry.heard <= Some(epoch)));
         if !is_believed && self.may_name_one(may_name, turn) {
-            let turk = self.turks.remove(&service).map(|(turk, _)| turk);
-            let first = turk.or(grantor.map(|(process, _)| process)).or(askers.first().copied());
-            grantor = first.map(|process| (process, self.name(&service, process, turn)));
+            let turk = self.turks.remove(&service).map(|(turk, request)| (turk, Some(request)));
+            let known = entry.and_then(Entry::last).map(|(process, _)| process).filter(|known| askers.contains(known));
+            let first = grantor.map(|(process, _)| process).or(known).or(askers.first().copied());
+            let next = turk.or(first.map(|process| (process, None)));
+            grantor = next.map(|(process, asked)| (process, self.name(&service, (process, asked), turn)));
         }
         match grantor {
             Some((grantor, epoch)) => {
@@ -251,7 +273,12 @@ impl Registry {
     }
 
     /// Names a grantor, whether or not there is one.
-    fn name(&mut self, service: &ServiceName, process: ProcessId, turn: &mut Turn) -> Epoch {
+    fn name(
+        &mut self,
+        service: &ServiceName,
+        (process, asked): (ProcessId, Option<RequestId>),
+        turn: &mut Turn,
+    ) -> Epoch {
         let range = self.deal();
         // Here, and not where more is dealt: no run is long enough for a grantor to ask for more.
         if planted!(turn.mutant, DealTwice) {
@@ -268,6 +295,10 @@ impl Registry {
         };
         if entry.since.is_some() || entry.grantor.is_none() {
             entry.line.clear();
+        } else if let (Some((before, _)), Some(request)) = (entry.grantor, entry.asked)
+            && before != process
+        {
+            turn.say(before, Message::Outbid { service: service.clone(), request, by: process });
         }
         entry.line.insert(process);
         *entry = Entry {
@@ -277,9 +308,10 @@ impl Registry {
             acted: entry.acted,
             heard: None,
             line: std::mem::take(&mut entry.line),
+            asked,
             vacant: false,
         };
-        turn.say(process, Message::Name { service: service.clone(), range, origin });
+        turn.say(process, Message::Name { service: service.clone(), range, origin, asked });
         epoch
     }
 
@@ -291,8 +323,10 @@ impl Registry {
         may_name: bool,
         turn: &mut Turn,
     ) {
-        let entry = self.entries.get(&service);
-        if entry.and_then(|entry| entry.grantor).is_some_and(|(process, _)| process == from) {
+        if let Some(entry) = self.entries.get_mut(&service)
+            && entry.grantor.is_some_and(|(process, _)| process == from)
+        {
+            entry.asked = entry.asked.max(Some(request));
             return; // it is named already: its word is on its way
         }
         let before = self.turks.insert(service.clone(), (from, request));
@@ -307,7 +341,7 @@ impl Registry {
 
     /// Names the young turk of the service, if its time has come.
     fn advance(&mut self, service: &ServiceName, may_name: bool, turn: &mut Turn) {
-        let Some(&(turk, _)) = self.turks.get(service) else { return };
+        let Some(&(turk, request)) = self.turks.get(service) else { return };
         let (is_known, is_due) = match self.entries.get(service) {
             Some(Entry { grantor: Some(_), since: Some(since), .. }) => (true, *since + min_service(turn) <= turn.now),
             // While a table is on its way the line grows, but nobody joins it twice.
@@ -318,7 +352,7 @@ impl Registry {
         let may = if is_known { may_name && !self.is_exhausted() } else { self.may_name_one(may_name, turn) };
         if is_due && may {
             self.turks.remove(service);
-            self.name(service, turk, turn);
+            self.name(service, (turk, Some(request)), turn);
         }
     }
 
@@ -359,17 +393,19 @@ impl Registry {
         let Some(entry) = self.entries.get(&service) else { return };
         let is_last = entry.last() == Some((from, epoch));
         if is_last && may_name && !self.is_exhausted() {
-            let turk = self.turks.remove(&service).map(|(turk, _)| turk).filter(|turk| *turk != from);
-            if let Some(next) = turk.or(to) {
+            let turk = self.turks.remove(&service).filter(|(turk, _)| *turk != from);
+            if let Some(next) = turk.map(|(turk, request)| (turk, Some(request))).or(to.map(|to| (to, None))) {
                 self.name(&service, next, turn);
             }
         }
     }
 
-    /// A grantor is over, and nobody holds anything.
+    /// A grantor is over, and nobody holds anything. That counts if this elder named it and nobody since: another may have
+    /// granted after it, and be gone.
     pub(crate) fn on_vacant(&mut self, from: ProcessId, service: &ServiceName, epoch: Epoch) {
         if let Some(entry) = self.entries.get_mut(service)
-            && entry.last() == Some((from, epoch))
+            && entry.grantor == Some((from, epoch))
+            && epoch.0.view() >= self.asked_in
         {
             *entry = Entry { vacant: true, ..Entry::default() };
         }
@@ -384,7 +420,7 @@ impl Registry {
         if entry.grantor == Some((from, epoch)) {
             entry.grantor = None;
             entry.since = None;
-            if let Some((source, _)) = entry.source {
+            if let Some((source, _)) = entry.last() {
                 turn.say(source, Message::Declined { service: service.clone(), by: from });
             }
         }

@@ -554,10 +554,13 @@ impl Table {
         if pass >= ROOM || self.holds_of(process, owner) == 0 {
             return None;
         }
-        if let Some((token, _)) = self.suspended
+        if let Some((token, key)) = self.suspended
             && !suspends
         {
-            return Some(in_front(token, pass));
+            // What is for the whole member is not for the one of its owners that has suspended the service.
+            let by = self.get(key).map(|request| request.entry.owner);
+            let may = owner != Owner(0) || by == Some(owner);
+            return may.then(|| in_front(token, pass));
         }
         let (Ticket { epoch, number }, _) = *self.suspensions.first()?;
         if number >> 32 >= LAST_BLOCK {

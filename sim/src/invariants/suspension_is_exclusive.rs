@@ -14,11 +14,9 @@ pub struct SuspensionIsExclusive {
     shared: Option<Key>,
 }
 
-/// Whether a hold may stand beside a suspension: it is of the same owner, or one of both is of the whole member.
+/// Whether a hold may stand beside a suspension: it is of the same owner, or the suspension is of the whole member.
 fn may_stand_beside(suspension: &Call, hold: &Call) -> bool {
-    let whole = Owner::default();
-    suspension.process == hold.process
-        && (suspension.owner == hold.owner || suspension.owner == whole || hold.owner == whole)
+    suspension.process == hold.process && (suspension.owner == hold.owner || suspension.owner == Owner::default())
 }
 
 impl Invariant for SuspensionIsExclusive {

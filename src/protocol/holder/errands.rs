@@ -214,15 +214,30 @@ impl Holder {
         }
     }
 
+    /// This member is named, because of what it has asked for until then.
+    pub(crate) fn on_named(&mut self, service: &ServiceName, asked: Option<RequestId>) {
+        let session = self.sessions.entry(service.clone()).or_default();
+        session.named_for = session.named_for.max(asked);
+    }
+
+    /// The elder took what this member asked for as answered by the term that is over now.
+    pub(crate) fn bid_again(&self, service: &ServiceName, turn: &mut Turn) {
+        if let Some(session) = self.sessions.get(service) {
+            session.say_bids(service, turn);
+        }
+    }
+
     /// This member acts as the service's grantor.
     pub(crate) fn on_won(&mut self, service: &ServiceName, turn: &mut Turn) {
         self.answer_bids(service, |_| true, &Outcome::Won, turn);
     }
 
-    /// Another is, or is about to be, the service's grantor instead of this member.
+    /// Another is, or is about to be, the service's grantor instead of this member. What was asked after this one was named
+    /// the elder answers: perhaps it was asked after that other one, too.
     pub(crate) fn on_superseded(&mut self, service: &ServiceName, by: ProcessId, turn: &mut Turn) {
+        let named_for = self.sessions.get(service).and_then(|session| session.named_for);
         if by != turn.me {
-            self.answer_bids(service, |_| true, &Outcome::Superseded(by), turn);
+            self.answer_bids(service, |request| Some(request) <= named_for, &Outcome::Superseded(by), turn);
         }
     }
 
@@ -344,7 +359,9 @@ impl Holder {
             self.agenda.insert((errand.due(), request));
         }
         self.services.insert(request, service.clone());
-        self.sessions.entry(service).or_default().errands.insert(request, errand);
+        let session = self.sessions.entry(service).or_default();
+        session.destroyed = errand.is_ending();
+        session.errands.insert(request, errand);
     }
 
     pub(super) fn drop_errand(&mut self, request: RequestId) -> Option<Errand> {

@@ -31,8 +31,24 @@ impl Node {
     }
 
     /// The elder names this member.
-    pub(super) fn on_name(&mut self, service: ServiceName, range: TokenRange, origin: Origin, turn: &mut Turn) {
+    pub(super) fn on_name(
+        &mut self,
+        (service, asked): (ServiceName, Option<RequestId>),
+        range: TokenRange,
+        origin: Origin,
+        turn: &mut Turn,
+    ) {
         let epoch = Epoch(range.first);
+        self.holder.on_named(&service, asked);
+        if self.holder.is_destroyed(&service) {
+            // It was asked for, or named as the successor, before. If it asks again it is named again.
+            self.holder.on_ended(&service, epoch);
+            for (asked_for, asked) in self.early.remove(&service).unwrap_or_default() {
+                self.on_ask(service.clone(), asked_for, asked, turn);
+            }
+            turn.say_elder(Message::Decline { service, epoch });
+            return;
+        }
         if self.stage != Stage::Member || self.holder.newest(&service).is_some_and(|newest| newest > epoch) {
             // Named, and overtaken by somebody younger before it knew.
             if let Some(by) = self.holder.grantor(&service).0 {
@@ -101,10 +117,11 @@ impl Node {
             if planted!(turn.mutant, GrantAfterHand) {
                 self.grantors.insert(service.clone(), grantor.clone());
             }
-            grantor_ended(service, grantor.epoch(), turn);
+            self.on_grantor_end(service, grantor.epoch(), turn);
             grantor.hand_over(heir, turn);
             if self.departing.remove(service).is_some() {
                 self.handing.insert(service.clone(), heir.0);
+                self.holder.bid_again(service, turn);
             }
         }
     }
@@ -192,7 +209,7 @@ impl Node {
             return;
         }
         // Of an epoch that this member has heard of and does not grant in, it was the grantor before.
-        let outdated = self.holder.newest(&service).is_some_and(|newest| newest >= epoch);
+        let outdated = self.holder.has_heard_of(&service, epoch);
         let early = self.early.entry(service.clone()).or_default();
         if outdated || early.len() >= MAX_EARLY || self.stage != Stage::Member {
             if early.is_empty() {
@@ -263,7 +280,7 @@ impl Node {
     ) {
         if let Some(grantor) = self.grantors.get(&service).filter(|grantor| grantor.epoch() >= epoch) {
             grantor.on_look(from, request, at, turn);
-        } else if self.holder.newest(&service).is_none_or(|newest| newest < epoch) && self.stage == Stage::Member {
+        } else if !self.holder.has_heard_of(&service, epoch) && self.stage == Stage::Member {
             // Named, perhaps, and the word is still on its way.
             turn.say(from, Message::Seen { service, request, seen: Seen::Undecided });
         } else {
@@ -283,7 +300,7 @@ impl Node {
     ) -> Option<&mut Grantor> {
         if self.grantors.get(service).is_none_or(|grantor| grantor.epoch() < epoch) {
             let service = service.clone();
-            let is_early = self.holder.newest(&service).is_none_or(|newest| newest < epoch);
+            let is_early = !self.holder.has_heard_of(&service, epoch);
             turn.say(
                 from,
                 if is_early && self.stage == Stage::Member {
@@ -341,10 +358,20 @@ impl Node {
     /// The grantor here ends. Those who wait at it are sent to the one that follows, or to the elder.
     fn end_grantor(&mut self, service: &ServiceName, next: Option<(ProcessId, Epoch)>, turn: &mut Turn) {
         if let Some(grantor) = self.grantors.remove(service) {
-            self.departing.remove(service);
-            grantor_ended(service, grantor.epoch(), turn);
+            self.on_grantor_end(service, grantor.epoch(), turn);
             grantor.close(next, turn);
+            if self.departing.remove(service).is_some() {
+                self.holder.bid_again(service, turn);
+            }
         }
+    }
+
+    /// A grantor here ends, and another may follow. The elder may have come after those who know which: it would send
+    /// everybody here for ever.
+    fn on_grantor_end(&mut self, service: &ServiceName, epoch: Epoch, turn: &mut Turn) {
+        self.holder.on_ended(service, epoch);
+        lost_grantor(service, epoch, turn);
+        turn.say_elder(Message::Decline { service: service.clone(), epoch });
     }
 
     pub(super) fn end_grantors(&mut self, turn: &mut Turn) {
@@ -354,11 +381,4 @@ impl Node {
             lost_grantor(&service, grantor.epoch(), turn);
         }
     }
-}
-
-/// A grantor here ends, and another may follow. The elder may have come after those who know which: it would send everybody
-/// here for ever.
-fn grantor_ended(service: &ServiceName, epoch: Epoch, turn: &mut Turn) {
-    lost_grantor(service, epoch, turn);
-    turn.say_elder(Message::Decline { service: service.clone(), epoch });
 }

@@ -264,8 +264,8 @@ impl Node {
                     node.holder.on_grantor(&service, grantor, epoch, turn);
                 }
             }),
-            Message::Name { service, range, origin } => {
-                self.act(now, out, |node, turn| node.on_name(service, range, origin, turn));
+            Message::Name { service, range, origin, asked } => {
+                self.act(now, out, |node, turn| node.on_name((service, asked), range, origin, turn));
             }
             Message::Become { service, request } => self.with_registry(now, out, |registry, may_name, turn| {
                 registry.on_become((from, request), service, may_name, turn);
@@ -290,16 +290,21 @@ impl Node {
             }),
             Message::Outbid { service, request, by } => self.act(now, out, |node, turn| {
                 // Who was named before goes on to win, or until it is asked for the table: it is only not named once more.
-                if !node.grantors.contains_key(&service) {
+                let goes_on = |grantor: &Grantor| grantor.state() != GrantorState::PassingThrough;
+                if node.grantors.get(&service).is_some_and(goes_on) {
+                    node.holder.on_named(&service, Some(request));
+                } else {
                     node.holder.on_outbid(&service, request, by, turn);
                 }
             }),
             Message::Declined { service, by } => self.act(now, out, |node, turn| {
-                if let Some(grantor) = node.grantors.get_mut(&service)
-                    && node.departing.contains_key(&service)
-                {
+                let Some(grantor) = node.grantors.get_mut(&service) else { return };
+                if node.departing.contains_key(&service) {
                     grantor.on_declined(by);
                     node.depart_service(&service, turn);
+                } else if by != turn.me {
+                    // What is still in the table here may have been given up there: a new term asks.
+                    turn.say_elder(Message::WhoGrants { service });
                 }
             }),
             Message::Hand { service, epoch } => self.act(now, out, |node, turn| {

@@ -153,6 +153,7 @@ fn messages() -> Vec<Message> {
         service: service.clone(),
         range,
         origin,
+        asked: (origin != Origin::Free).then_some(request),
     }));
     let told = [None, Some(Told::Opened(token)), Some(Told::Written(token)), Some(Told::Changed)];
     messages.extend(told.map(|told| Message::Value {
