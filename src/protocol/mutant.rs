@@ -147,8 +147,6 @@ pub enum Mutant {
     DestroyedAtOnce,
     /// Who has handed a table over says for the new grantor that nothing is left of a destroyed service.
     SettleElsewhere,
-    /// A grantor says that nothing is left of a destroyed service without a look at its table.
-    SettleBlindly,
     /// Of the young turks that wait the elder names the first, and tells it that the others came after it.
     NameTheOutbid,
     /// Who gave its vote to a candidate waits anew for that one whenever it repeats itself.
@@ -248,7 +246,7 @@ impl Mutant {
     }
 
     /// All of them.
-    pub const ALL: [Mutant; 96] = [
+    pub const ALL: [Mutant; 95] = [
         Mutant::SkipOneInRecovery,
         Mutant::AwaitNoGhosts,
         Mutant::ServeWhileRecovering,
@@ -314,7 +312,6 @@ impl Mutant {
         Mutant::TearBatch,
         Mutant::DestroyedAtOnce,
         Mutant::SettleElsewhere,
-        Mutant::SettleBlindly,
         Mutant::NameTheOutbid,
         Mutant::HeedOldOutbids,
         Mutant::BeginForFormerElder,

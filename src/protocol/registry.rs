@@ -297,6 +297,7 @@ impl Registry {
             entry.line.clear();
         } else if let (Some((before, _)), Some(request)) = (entry.grantor, entry.asked)
             && before != process
+            && asked.is_some()
         {
             turn.say(before, Message::Outbid { service: service.clone(), request, by: process });
         }

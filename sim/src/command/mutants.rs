@@ -112,7 +112,7 @@ mod hunt {
             Mutant::SuspendBesideHolds | Mutant::LockThoughSuspended => &["suspension_is_exclusive"],
             Mutant::KeepSuspensionToItself => &["recovered_table_is_the_union", "suspension_is_exclusive"],
             Mutant::TearBatch => &["batch_is_atomic"],
-            Mutant::DestroyedAtOnce | Mutant::SettleElsewhere | Mutant::SettleBlindly => &["destroyed_is_over"],
+            Mutant::DestroyedAtOnce | Mutant::SettleElsewhere => &["destroyed_is_over"],
             Mutant::SeeBeforeActing | Mutant::SeeWaitersBackwards => &["what_is_seen_is_so"],
             Mutant::LockBesideShares | Mutant::DowngradeLetsIn | Mutant::UpgradeBesideOthers => {
                 &["no_writer_with_reader", "holds_survive"]
@@ -139,7 +139,6 @@ mod hunt {
         match mutant {
             Mutant::DealInHeardView => Some("scripts/former_elder_names_beside_the_next"),
             Mutant::BeginForFormerElder => Some("regressions/an_old_term_begins_after_one_that_nobody_remembers"),
-            Mutant::SettleBlindly => Some("regressions/a_grantor_still_has_what_was_given_up_at_another"),
             Mutant::ReviveTheDeaf => Some("regressions/an_elder_that_hears_nobody_comes_back_again_and_again"),
             Mutant::KeepTheDeaf => Some("regressions/a_ghost_that_hears_nobody_stays"),
             Mutant::YieldForEver => Some("regressions/a_candidate_that_hears_nobody_is_waited_for"),

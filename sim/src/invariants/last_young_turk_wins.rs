@@ -7,8 +7,8 @@
 //! - **Won** is said while T acts.
 //! - **Superseded by Q** is said when Q has been named after T (in an epoch above one that T has, or is still to hear of),
 //!   or when the elder has told T that Q asked after the request that is answered so. Each such word counts once.
-//! - **Outbid.** The elder says so to T only when Q has asked: as often as Q did, and no more. From then on Q, or who
-//!   asks after Q, is the next to be named, unless that one goes or grants already.
+//! - **Outbid.** The elder says so to T only when Q has asked: to each T as often as Q did, and no more. From then on Q, or
+//!   who asks after Q, is the next to be named, unless that one goes or grants already.
 //!
 //! What an elder says to itself is in no packet, so of an elder that asks for itself less is known: that it asked.
 
@@ -73,8 +73,10 @@ pub struct LastYoungTurkWins {
     terms: BTreeMap<ProcessId, BTreeMap<ServiceName, Epoch>>,
     /// Terms that ended in this step.
     ended: BTreeSet<(ServiceName, ProcessId, Epoch)>,
-    /// How often each turk has asked each elder, without what the elder has used to outbid others.
+    /// How often each turk has asked each elder.
     bids: BTreeMap<(ServiceName, ProcessId, ProcessId), u64>,
+    /// How often that elder has outbid each other for it.
+    spent: BTreeMap<(ServiceName, ProcessId, ProcessId, ProcessId), u64>,
     /// Who is told that who asked after it and the last request of its that had come there, and has not said so to its clients.
     outbid: BTreeMap<(ServiceName, ProcessId), BTreeMap<Word, (ProcessId, RequestId)>>,
     /// Which of those were used in this step.
@@ -154,10 +156,9 @@ impl LastYoungTurkWins {
             // It asks itself without a packet.
             world.history().calls.iter().any(|of| of.process == by && of.deed == Deed::Become && of.service == service)
         } else {
-            let bids = self.bids.entry((service.clone(), by, elder)).or_default();
-            let left = bids.checked_sub(1);
-            *bids = left.unwrap_or_default();
-            left.is_some()
+            let spent = self.spent.entry((service.clone(), by, elder, process)).or_default();
+            *spent += 1;
+            self.bids.get(&(service.clone(), by, elder)).is_some_and(|bids| *spent <= *bids)
         };
         if !is_true || by == process {
             return Err(format!(

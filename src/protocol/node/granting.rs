@@ -253,7 +253,7 @@ impl Node {
     pub(super) fn on_settle(&mut self, from: ProcessId, service: &ServiceName, request: RequestId, turn: &mut Turn) {
         let known = self.holder.grantor(service).0.filter(|by| *by != turn.me);
         let settled = match (self.grantors.get(service), known, &self.elder) {
-            (Some(grantor), ..) => grantor.is_settled(from, request, turn),
+            (Some(grantor), ..) => grantor.is_settled(from, request),
             _ if planted!(turn.mutant, SettleElsewhere) => Ok(()),
             (_, Some(by), _) => Err(Some(by)),
             (.., Some(elder)) if self.has_authority(turn.now) => elder.registry.is_settled(service),
