@@ -214,6 +214,26 @@ pub enum Command {
     Force,
 }
 
+impl Command {
+    /// The same command as request number `number`, if it is one.
+    pub(crate) fn numbered(mut self, number: RequestId) -> Command {
+        match &mut self {
+            Command::Lock { request, .. }
+            | Command::Release { request }
+            | Command::Extend { request, .. }
+            | Command::Narrow { request, .. }
+            | Command::Upgrade { request, .. }
+            | Command::Write { request, .. }
+            | Command::Become { request, .. }
+            | Command::Destroy { request, .. }
+            | Command::Look { request, .. }
+            | Command::Revoke { request, .. } => *request = number,
+            Command::Seeds(_) | Command::Leave | Command::Force => {}
+        }
+        self
+    }
+}
+
 /// How long to wait for a lock.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Wait {

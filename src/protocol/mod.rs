@@ -46,6 +46,8 @@ pub use message::{
     Content, Heard, HoldReport, HolderInfo, Look, Message, Notice, Packet, Refusal, Seen, Standing, WaitReport,
     WaiterInfo,
 };
+#[cfg(feature = "tokio")]
+pub(crate) use node::AtOnce;
 pub use node::Node;
 pub use table::Contents;
 pub use time::Time;

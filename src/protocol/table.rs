@@ -159,6 +159,9 @@ pub(crate) struct Table {
     ready: BTreeSet<Rank>,
     /// Those that wait to have an object open, for nothing but a token.
     opening: BTreeSet<Rank>,
+    /// Always empty: the memory of a part that is gone, for the next one. Or who takes one lock after the other would ask for
+    /// some each time.
+    spare: BTreeMap<RequestId, Request>,
 }
 
 impl Table {
@@ -177,6 +180,7 @@ impl Table {
             suspensions: BTreeSet::new(),
             ready: BTreeSet::new(),
             opening: BTreeSet::new(),
+            spare: BTreeMap::new(),
         }
     }
 
@@ -249,8 +253,12 @@ impl Table {
     pub(crate) fn hold(&mut self, key: Key, entry: Entry, token: Token, since: Time) {
         debug_assert!(self.get(key).is_none(), "a request is granted once");
         self.take(key, &entry.want, token);
-        self.count(key.0, &entry);
-        self.insert(key, Request { entry, state: State::Holds { token, since } });
+        self.insert_hold(key, Request { entry, state: State::Holds { token, since } });
+    }
+
+    /// Whether nobody else is concerned by the end of a hold of this name: nobody waits for it, or for all of them.
+    pub(crate) fn is_unwanted(&self, name: &LockName) -> bool {
+        self.suspended.is_none() && self.suspensions.is_empty() && self.head(name).is_none()
     }
 
     /// What a request wants is its own from now on.
@@ -324,8 +332,7 @@ impl Table {
         if let (None, Want::Lock(name) | Want::Share(name) | Want::Permits(name, _)) = (place, &entry.want)
             && self.occupy(name, key, &entry.want)
         {
-            self.count(key.0, &entry);
-            self.insert(key, Request { entry, state: State::Holds { token, since } });
+            self.insert_hold(key, Request { entry, state: State::Holds { token, since } });
             return Vec::new();
         }
         let mut losers = BTreeSet::new();
@@ -399,7 +406,7 @@ impl Table {
         self.opening.remove(&rank);
         self.take(key, &entry.want, token);
         entry.want.names().iter().for_each(|name| self.leave(name, rank));
-        self.count(key.0, &entry);
+        self.count(key.0, &entry.want, entry.owner);
         Some(key)
     }
 
@@ -619,7 +626,8 @@ impl Table {
     /// The ticket of somebody who passes the first suspension; `None`: there is none to pass, or no right or room to.
     fn pass(&self, process: ProcessId, owner: Owner, suspends: bool) -> Option<Ticket> {
         let pass = self.passes + 1;
-        if pass >= ROOM || self.holds_of(process, owner) == 0 {
+        let is_none = self.suspended.is_none() && self.suspensions.is_empty();
+        if is_none || pass >= ROOM || self.holds_of(process, owner) == 0 {
             return None;
         }
         if let Some((token, _)) = self.suspended
@@ -786,6 +794,19 @@ impl Part {
     fn waits(&self) -> usize {
         self.requests.len() - self.holds - self.opens
     }
+
+    /// One more of them holds, or has an object open. Returns whether it is a hold.
+    fn count(&mut self, want: &Want, owner: Owner) -> bool {
+        if want.opens() {
+            self.opens += 1;
+            return false;
+        }
+        self.holds += 1;
+        if owner != Owner(0) {
+            *self.owners.entry(owner).or_default() += 1;
+        }
+        true
+    }
 }
 
 /// Names. A waiting request misses a name unless it is the first in its queue and fits beside those who have it.
@@ -815,6 +836,9 @@ impl Table {
 
     /// Changes what is held of a name, or its limit, and sees whether the first in its queue fits now.
     fn reconsider<R>(&mut self, name: &LockName, change: impl FnOnce(&mut Table) -> R) -> R {
+        if self.queues.is_empty() {
+            return change(self);
+        }
         let before = self.head_fits(name);
         let result = change(self);
         if let Some((rank, fitted)) = before {
@@ -869,17 +893,18 @@ impl Table {
     }
 
     fn remove_use(&mut self, name: &LockName, key: Key, want: &Want) {
-        let is_last = match self.held.get_mut(name) {
-            Some(Use::Shares(keys)) => keys.remove(&key) && keys.is_empty(),
-            Some(Use::Permits(keys, sum)) => {
+        // As in `put`: once is enough.
+        let btree_map::Entry::Occupied(mut used) = self.held.entry(name.clone()) else { return };
+        let is_last = match used.get_mut() {
+            Use::Shares(keys) => keys.remove(&key) && keys.is_empty(),
+            Use::Permits(keys, sum) => {
                 *sum -= u64::from(want.tokens());
                 keys.remove(&key) && keys.is_empty()
             }
-            Some(Use::Lock(_)) => true,
-            None => false,
+            Use::Lock(_) => true,
         };
         if is_last {
-            self.held.remove(name);
+            used.remove();
         }
     }
 
@@ -941,21 +966,26 @@ impl Table {
             .flat_map(|(&process, part)| part.requests.iter().map(move |(&id, request)| ((process, id), request)))
     }
 
-    fn insert(&mut self, (process, id): Key, request: Request) {
-        self.parts.entry(process).or_default().requests.insert(id, request);
+    fn part(&mut self, process: ProcessId) -> &mut Part {
+        self.parts
+            .entry(process)
+            .or_insert_with(|| Part { requests: std::mem::take(&mut self.spare), ..Part::default() })
     }
 
-    fn count(&mut self, process: ProcessId, entry: &Entry) {
-        let part = self.parts.entry(process).or_default();
-        if entry.want.opens() {
-            part.opens += 1;
-            return;
-        }
-        part.holds += 1;
-        self.holds += 1;
-        if entry.owner != Owner(0) {
-            *part.owners.entry(entry.owner).or_default() += 1;
-        }
+    fn insert(&mut self, (process, id): Key, request: Request) {
+        self.part(process).requests.insert(id, request);
+    }
+
+    fn insert_hold(&mut self, (process, id): Key, request: Request) {
+        let part = self.part(process);
+        let is_hold = part.count(&request.entry.want, request.entry.owner);
+        part.requests.insert(id, request);
+        self.holds += usize::from(is_hold);
+    }
+
+    fn count(&mut self, process: ProcessId, want: &Want, owner: Owner) {
+        let is_hold = self.part(process).count(want, owner);
+        self.holds += usize::from(is_hold);
     }
 
     fn remove(&mut self, (process, id): Key) -> Option<Request> {
@@ -975,8 +1005,10 @@ impl Table {
                 }
             }
         }
-        if part.requests.is_empty() {
-            self.parts.remove(&process);
+        if part.requests.is_empty()
+            && let Some(part) = self.parts.remove(&process)
+        {
+            self.spare = part.requests;
         }
         Some(request)
     }

@@ -10,6 +10,7 @@ use super::shared_value::SharedValue;
 use super::suspend_guard::SuspendGuard;
 use crate::protocol::message::{Look, Seen};
 use crate::protocol::{Command, Metadata, Outcome, Owner, RequestId, Wait, Want};
+use crate::runtime::clock;
 use crate::runtime::engine::Answer;
 use crate::runtime::planted;
 use crate::runtime::telemetry::Acquire;
@@ -24,10 +25,10 @@ use std::time::Duration;
 pub trait Grant: sealed::Grant {}
 
 pub(crate) mod sealed {
-    use super::{Arc, Hold};
+    use super::Hold;
 
     pub trait Grant {
-        fn new(hold: Arc<Hold>) -> Self;
+        fn new(hold: Hold) -> Self;
     }
 }
 
@@ -38,31 +39,31 @@ impl Grant for PermitGuard {}
 impl Grant for SharedValue {}
 
 impl sealed::Grant for Guard {
-    fn new(hold: Arc<Hold>) -> Self {
+    fn new(hold: Hold) -> Self {
         Guard::new(hold)
     }
 }
 
 impl sealed::Grant for BatchGuard {
-    fn new(hold: Arc<Hold>) -> Self {
+    fn new(hold: Hold) -> Self {
         BatchGuard::new(hold)
     }
 }
 
 impl sealed::Grant for SuspendGuard {
-    fn new(hold: Arc<Hold>) -> Self {
+    fn new(hold: Hold) -> Self {
         SuspendGuard::new(hold)
     }
 }
 
 impl sealed::Grant for PermitGuard {
-    fn new(hold: Arc<Hold>) -> Self {
+    fn new(hold: Hold) -> Self {
         PermitGuard::new(hold)
     }
 }
 
 impl sealed::Grant for SharedValue {
-    fn new(hold: Arc<Hold>) -> Self {
+    fn new(hold: Hold) -> Self {
         SharedValue::new(hold)
     }
 }
@@ -84,7 +85,8 @@ pub(super) struct Asking {
 }
 
 enum Stage {
-    Unasked(Box<dyn FnOnce(RequestId) -> Command + Send + Sync>),
+    /// It gets its number when it is asked: members' requests are numbered in the order in which they ask.
+    Unasked(Command),
     Waiting(RequestId),
     /// Started before anybody awaited it, and answered at once.
     Answered(RequestId, Answer),
@@ -92,8 +94,8 @@ enum Stage {
 }
 
 impl Asking {
-    pub(super) fn new(service: Arc<Inner>, command: impl FnOnce(RequestId) -> Command + Send + Sync + 'static) -> Self {
-        Asking { service, stage: Stage::Unasked(Box::new(command)) }
+    pub(super) fn new(service: Arc<Inner>, command: impl FnOnce(RequestId) -> Command) -> Self {
+        Asking { service, stage: Stage::Unasked(command(RequestId(0))) }
     }
 
     /// Asks, if that has not been done.
@@ -104,7 +106,7 @@ impl Asking {
         let Stage::Unasked(command) = std::mem::replace(&mut self.stage, Stage::Waiting(request)) else {
             unreachable!("just looked at");
         };
-        if let Some(answer) = engine.ask(request, command(request), &self.service.destroyed) {
+        if let Some(answer) = engine.ask(request, command.numbered(request), &self.service.destroyed) {
             self.stage = Stage::Answered(request, answer);
         }
     }
@@ -144,7 +146,7 @@ impl Drop for Asking {
         if let Stage::Waiting(request) | Stage::Answered(request, _) = self.stage
             && !planted!(KeepDroppedRequest)
         {
-            self.service.engine.give_back(request);
+            self.service.engine.give_back(request, clock::now());
         }
     }
 }
@@ -186,7 +188,7 @@ impl Request {
         }
     }
 
-    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<Arc<Hold>, Outcome>> {
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<Hold, Outcome>> {
         self.start();
         // Entered for this poll only, and left before anything else runs in this task.
         let entered = self.acquire.as_ref().map(|acquire| acquire.span().enter());

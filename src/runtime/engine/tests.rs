@@ -40,10 +40,10 @@ fn what_is_given_back_while_somebody_has_the_lock_is_done_when_he_lets_go() {
     let (request, answer) = ask(&engine, Wait::Forever);
     assert!(matches!(answer, Some(Ok(_))));
     engine.turn(|shell, _| {
-        std::thread::scope(|scope| scope.spawn(|| engine.give_back(request)).join().unwrap());
+        std::thread::scope(|scope| scope.spawn(|| engine.give_back(request, clock::now())).join().unwrap());
         assert_eq!(shell.holds.len(), 1, "it neither waited nor went ahead");
     });
-    assert!(lock(&engine.side).is_empty());
+    assert!(engine.side.is_empty());
     assert!(lock(&engine.shell).holds.is_empty());
 }
 
@@ -77,7 +77,7 @@ fn a_core_that_panics_ends_every_hold_and_every_wait() {
     assert_eq!(hold.fence(), Err(LostReason::Left));
     assert!(matches!(engine.poll(waits, Waker::noop()), Some(Err(Outcome::Closed(LostReason::Left)))));
     assert_eq!(engine.phase().borrow().closed, Some(Closed::Broken));
-    engine.give_back(waits);
+    engine.give_back(waits, clock::now());
 }
 
 #[test]
