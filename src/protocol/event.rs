@@ -214,10 +214,11 @@ pub enum Command {
     Force,
 }
 
+#[cfg(feature = "tokio")]
 impl Command {
-    /// The same command as request number `number`, if it is one.
-    pub(crate) fn numbered(mut self, number: RequestId) -> Command {
-        match &mut self {
+    /// Makes it request number `number`, if it is one.
+    pub(crate) fn number(&mut self, number: RequestId) {
+        match self {
             Command::Lock { request, .. }
             | Command::Release { request }
             | Command::Extend { request, .. }
@@ -230,7 +231,6 @@ impl Command {
             | Command::Revoke { request, .. } => *request = number,
             Command::Seeds(_) | Command::Leave | Command::Force => {}
         }
-        self
     }
 }
 

@@ -20,6 +20,7 @@
 
 use super::event::{Event, LostReason, Outcome, Output, RevocationRequest, Revoke, Sizes, Wait};
 use super::id::{Epoch, LockName, Metadata, Owner, ProcessId, RequestId, ServiceName, Ticket, Token, Value, Want};
+use super::ledger::Ledger;
 use super::message::{Content, Heard, HoldReport, HolderInfo, Look, Message, Refusal, Seen, Told, WaitReport};
 use super::time::Time;
 use super::turn::Turn;
@@ -59,9 +60,9 @@ struct Request {
     /// The wait limit.
     limit: Time,
     /// Where a queued place was acknowledged, kept while the request is homeless.
-    ticket: Option<Ticket>,
+    ticket: Option<Box<Ticket>>,
     /// Who has asked for it back; `None`: it is not revocable.
-    revocable: Option<BTreeSet<(ProcessId, RequestId)>>,
+    revocable: Option<Box<BTreeSet<(ProcessId, RequestId)>>>,
     state: State,
 }
 
@@ -74,7 +75,7 @@ impl Wish {
             Wait::AtMost(span) => (false, now + span),
             Wait::Forever => (false, Time::MAX),
         };
-        let revocable = revocable.then(BTreeSet::new);
+        let revocable = revocable.then(Box::default);
         let (is_try, ticket, state) = (wait == Wait::Try, None, State::Unsent);
         let asked = Request { want, owner, metadata, lease, only_if_free, is_try, limit, ticket, revocable, state };
         (request, service, asked)
@@ -181,7 +182,7 @@ struct Session {
     last: Option<ProcessId>,
     /// The grantor of this epoch says that it is none, though the elder may not know it yet.
     refused: Option<Epoch>,
-    requests: BTreeMap<RequestId, Request>,
+    requests: Ledger<Request>,
     errands: BTreeMap<RequestId, Errand>,
     objects: BTreeMap<LockName, Object>,
     /// Requests for permits that have not been granted, by their objects.
@@ -217,7 +218,7 @@ impl Session {
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub(crate) struct Holder {
     sessions: BTreeMap<ServiceName, Session>,
-    services: BTreeMap<RequestId, ServiceName>,
+    services: Ledger<ServiceName>,
     /// Wait limits, ends of leases, and errands to be said again.
     agenda: BTreeSet<(Time, RequestId)>,
     /// Services for which the elder is asked again.
@@ -726,7 +727,7 @@ impl Holder {
         let request = self.sessions.get(service)?.requests.get(&request)?;
         match request.state {
             State::Queued(_, ticket) => Some(ticket),
-            State::Unsent | State::Asked(_) => request.ticket,
+            State::Unsent | State::Asked(_) => request.ticket.as_deref().copied(),
             State::Won(..) | State::Held { .. } => None,
         }
     }
@@ -774,10 +775,10 @@ impl Holder {
         if let State::Unsent | State::Asked(_) | State::Queued(..) = entry.state {
             if !outdated {
                 entry.state = State::Queued(epoch, place);
-                entry.ticket = Some(place);
+                entry.ticket = Some(Box::new(place));
             } else if reported.is_none_or(|reported| reported <= epoch) {
                 // A young turk is named, and this one acts until it is asked for its table: the place is good.
-                entry.ticket.get_or_insert(place);
+                entry.ticket.get_or_insert_with(|| Box::new(place));
             }
         }
     }
@@ -1035,7 +1036,7 @@ impl Holder {
                 turn.say(from, Message::Report { service, epoch, objects, holds, waits, last: false });
             }
         }
-        for (&request, entry) in &mut session.requests {
+        for (&request, entry) in session.requests.iter_mut() {
             let (want, mut owner, metadata) = (entry.want.clone(), entry.owner, entry.metadata.clone());
             if planted!(turn.mutant, ReportNoOwners) {
                 owner = Owner::default();
@@ -1053,7 +1054,7 @@ impl Holder {
                 _ if planted!(turn.mutant, ReportNoWaits) => entry.state = State::Asked(epoch),
                 _ => {
                     entry.state = State::Asked(epoch);
-                    waits.push(WaitReport { request, want, owner, ticket: entry.ticket, metadata });
+                    waits.push(WaitReport { request, want, owner, ticket: entry.ticket.as_deref().copied(), metadata });
                 }
             }
             if bytes >= turn.part_bytes {

@@ -680,7 +680,8 @@ mod tests {
 
     #[test]
     fn names_are_as_their_bytes_whether_they_are_kept_in_place_or_not() {
-        let mut texts: Vec<Vec<u8>> = vec![b"a".to_vec(), b"a\0".to_vec(), b"a\0\0".to_vec(), b"\xff".to_vec(), b"b".to_vec()];
+        let mut texts: Vec<Vec<u8>> =
+            vec![b"a".to_vec(), b"a\0".to_vec(), b"a\0\0".to_vec(), b"\xff".to_vec(), b"b".to_vec()];
         for length in [7, 8, 9, 16, 22, 23, 24, 25, 4096] {
             texts.push(vec![b'a'; length]);
             texts.push([vec![b'a'; length - 1], vec![0]].concat());

@@ -14,7 +14,9 @@ use super::founding::{Found, Seeking};
 use super::grantor::{Asked, Grantor};
 use super::heir::{Heir, Heirs, Speaker, StoredVote};
 use super::holder::{Holder, Wish, lost_grantor};
-use super::id::{Epoch, Lineage, LockName, MemberInfo, ProcessId, RequestId, ServiceName, Ticket, Token, ViewNumber, Want};
+use super::id::{
+    Epoch, Lineage, LockName, MemberInfo, ProcessId, RequestId, ServiceName, Ticket, Token, ViewNumber, Want,
+};
 use super::lease::{Lease, rank};
 use super::link::Post;
 use super::message::{Ballot, Content, Look, Message, Notice, Origin, Packet, Seen, Standing, TokenRange};

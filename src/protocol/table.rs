@@ -28,6 +28,7 @@
 
 use super::event::LockStatus;
 use super::id::{Epoch, LockName, Metadata, Owner, ProcessId, RequestId, Ticket, Token, Value, ViewNumber, Want};
+use super::ledger::Ledger;
 use super::message::{Content, HoldReport, HolderInfo, Look, Refusal, Seen, WaitReport, WaiterInfo};
 use super::time::Time;
 use std::collections::{BTreeMap, BTreeSet, btree_map};
@@ -87,21 +88,43 @@ struct Request {
     state: State,
 }
 
-/// Who has a name. One lock, or any number of shares, or any number of permits.
+/// Who has a name. One lock, or any number of shares, or any number of permits. Small, for there are as many as held locks.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 enum Use {
-    Lock(Key),
+    Lock(Sole),
     Shares(BTreeSet<Key>),
-    /// With how many permits they are together.
-    Permits(BTreeSet<Key>, u64),
+    Permits(Box<Permitted>),
+}
+
+/// A key without the gap that a number of 128 bits wants to stand at its place.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+struct Sole([u64; 2], RequestId);
+
+impl Sole {
+    fn new((process, request): Key) -> Sole {
+        Sole([(process.0 >> 64) as u64, process.0 as u64], request)
+    }
+
+    fn key(self) -> Key {
+        let Sole([high, low], request) = self;
+        (ProcessId(u128::from(high) << 64 | u128::from(low)), request)
+    }
+}
+
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+struct Permitted {
+    keys: BTreeSet<Key>,
+    /// How many permits they have together.
+    sum: u64,
 }
 
 impl Use {
     /// Those who have it, in the order of their keys.
     fn holders(&self) -> impl Iterator<Item = Key> {
         let (one, many) = match self {
-            Use::Lock(key) => (Some(*key), None),
-            Use::Shares(keys) | Use::Permits(keys, _) => (None, Some(keys)),
+            Use::Lock(sole) => (Some(sole.key()), None),
+            Use::Shares(keys) => (None, Some(keys)),
+            Use::Permits(permitted) => (None, Some(&permitted.keys)),
         };
         one.into_iter().chain(many.into_iter().flatten().copied())
     }
@@ -109,7 +132,8 @@ impl Use {
     fn len(&self) -> usize {
         match self {
             Use::Lock(_) => 1,
-            Use::Shares(keys) | Use::Permits(keys, _) => keys.len(),
+            Use::Shares(keys) => keys.len(),
+            Use::Permits(permitted) => permitted.keys.len(),
         }
     }
 
@@ -130,7 +154,7 @@ struct Object {
 /// What one member has in the table.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 struct Part {
-    requests: BTreeMap<RequestId, Request>,
+    requests: Ledger<Request>,
     /// How many of them hold.
     holds: usize,
     /// How many of them have an object open.
@@ -161,7 +185,7 @@ pub(crate) struct Table {
     opening: BTreeSet<Rank>,
     /// Always empty: the memory of a part that is gone, for the next one. Or who takes one lock after the other would ask for
     /// some each time.
-    spare: BTreeMap<RequestId, Request>,
+    spare: Ledger<Request>,
 }
 
 impl Table {
@@ -180,7 +204,7 @@ impl Table {
             suspensions: BTreeSet::new(),
             ready: BTreeSet::new(),
             opening: BTreeSet::new(),
-            spare: BTreeMap::new(),
+            spare: Ledger::default(),
         }
     }
 
@@ -538,7 +562,7 @@ impl Table {
                 let (waiters, more) = self.seen_waiters(ranks.into_iter(), all);
                 let content = object.map(|object| object.content.clone());
                 let openers = object.map_or(0, |object| object.openers.len()) as u64;
-                let permits = if let Some(Use::Permits(_, sum)) = used { *sum } else { 0 };
+                let permits = if let Some(Use::Permits(permitted)) = used { permitted.sum } else { 0 };
                 Seen::Lock { holders, more_holders, permits, content, openers, waiters, more }
             }
             Look::Suspension => {
@@ -820,8 +844,8 @@ impl Table {
         let used = self.held.get(name);
         let is_beside = used.is_none_or(|used| used.is_beside(want));
         match (want, used) {
-            (Want::Permits(_, permits), Some(Use::Permits(_, sum))) => {
-                is_beside && sum + u64::from(permits.get()) <= self.limit(name).into()
+            (Want::Permits(_, permits), Some(Use::Permits(permitted))) => {
+                is_beside && permitted.sum + u64::from(permits.get()) <= self.limit(name).into()
             }
             (Want::Permits(_, permits), None) => permits.get() <= self.limit(name),
             _ => is_beside,
@@ -876,16 +900,18 @@ impl Table {
             btree_map::Entry::Vacant(free) => {
                 free.insert(match want {
                     Want::Share(_) => Use::Shares(BTreeSet::from([key])),
-                    Want::Permits(_, permits) => Use::Permits(BTreeSet::from([key]), permits.get().into()),
-                    _ => Use::Lock(key),
+                    Want::Permits(_, permits) => {
+                        Use::Permits(Box::new(Permitted { keys: BTreeSet::from([key]), sum: permits.get().into() }))
+                    }
+                    _ => Use::Lock(Sole::new(key)),
                 });
                 true
             }
             btree_map::Entry::Occupied(mut used) => match (used.get_mut(), want) {
                 (Use::Shares(keys), Want::Share(_)) => keys.insert(key),
-                (Use::Permits(keys, sum), Want::Permits(_, permits)) => {
-                    *sum += u64::from(permits.get());
-                    keys.insert(key)
+                (Use::Permits(permitted), Want::Permits(_, permits)) => {
+                    permitted.sum += u64::from(permits.get());
+                    permitted.keys.insert(key)
                 }
                 _ => false,
             },
@@ -897,9 +923,9 @@ impl Table {
         let btree_map::Entry::Occupied(mut used) = self.held.entry(name.clone()) else { return };
         let is_last = match used.get_mut() {
             Use::Shares(keys) => keys.remove(&key) && keys.is_empty(),
-            Use::Permits(keys, sum) => {
-                *sum -= u64::from(want.tokens());
-                keys.remove(&key) && keys.is_empty()
+            Use::Permits(permitted) => {
+                permitted.sum -= u64::from(want.tokens());
+                permitted.keys.remove(&key) && permitted.keys.is_empty()
             }
             Use::Lock(_) => true,
         };

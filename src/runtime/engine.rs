@@ -14,8 +14,8 @@ use super::sync::{AtomicBool, AtomicU64, Map, Mutex, MutexGuard, Planted, is_pla
 use super::telemetry::{Mail, Note, Sampler, Watch};
 use super::{Inbox, Network, clock};
 use crate::protocol::{
-    AtOnce, Command, Config, Event, GrantorState, Input, LostReason, MemberInfo, Node, Outcome, Output, ProcessId, RequestId,
-    ServiceName, Status, Time, Token, Want,
+    AtOnce, Command, Config, Event, GrantorState, Input, LostReason, MemberInfo, Node, Outcome, Output, ProcessId,
+    RequestId, ServiceName, Status, Time, Token, Want,
 };
 use rand::TryRng as _;
 use rand::rngs::{SysError, SysRng};
@@ -51,8 +51,12 @@ pub(crate) fn draw_process() -> Result<ProcessId, SysError> {
     Ok(ProcessId(u128::from_le_bytes(bytes)))
 }
 
-/// What became of a request: the hold, or why not, or what else was asked for.
-pub(crate) type Answer = Result<Arc<HoldCell>, Outcome>;
+/// What became of a request: the hold, or why not, or what else was asked for. Small, for it goes through many hands.
+pub(crate) type Answer = Result<Arc<HoldCell>, Box<Outcome>>;
+
+fn closed(reason: LostReason) -> Answer {
+    Err(Box::new(Outcome::Closed(reason)))
+}
 
 /// What the engine tells the application.
 #[derive(Clone, Debug)]
@@ -395,19 +399,19 @@ impl Engine {
     ///
     /// `destroyed` belongs to the handle and is set, in the same turn, by the command that destroys its service: so
     /// nothing that is asked by way of the handle outlives it.
-    pub(crate) fn ask(&self, request: RequestId, command: Command, destroyed: &AtomicBool) -> Option<Answer> {
+    pub(crate) fn ask(&self, request: RequestId, command: &Command, destroyed: &AtomicBool) -> Option<Answer> {
         self.turn(|shell, after| {
             if shell.is_over() {
-                return Some(Err(Outcome::Closed(LostReason::Left)));
+                return Some(closed(LostReason::Left));
             }
             if destroyed.load(Ordering::Acquire) {
-                return Some(Err(Outcome::Closed(LostReason::Destroyed)));
+                return Some(closed(LostReason::Destroyed));
             }
-            if let Some(answer) = shell.grant_at_once(request, &command, after) {
-                return Some(answer);
+            if let Some(hold) = shell.grant_at_once(request, command, after) {
+                return Some(Ok(hold));
             }
             destroyed.store(matches!(command, Command::Destroy { .. }), Ordering::Release);
-            let answer = shell.step(Input::Command(command), Some(request), after);
+            let answer = shell.step(Input::Command(command.clone()), Some(request), after);
             if answer.is_none() {
                 shell.slots.insert(request, Slot::Waiting(None));
             }
@@ -439,7 +443,7 @@ impl Engine {
                 _ => None,
             },
             // Asked for and not given back, so there is a slot; were there none, nobody would ever answer.
-            None => Some(Err(Outcome::Closed(LostReason::Left))),
+            None => Some(closed(LostReason::Left)),
         })
     }
 
@@ -450,7 +454,7 @@ impl Engine {
                 return false;
             }
             let answer = shell.step(Input::Command(Command::Extend { request, lease }), Some(request), after);
-            matches!(answer, Some(Err(Outcome::Extended { .. })))
+            matches!(answer, Some(Err(outcome)) if matches!(*outcome, Outcome::Extended { .. }))
         })
     }
 
@@ -462,7 +466,7 @@ impl Engine {
             }
             let is_share = matches!(want, Want::Share(_));
             let answer = shell.step(Input::Command(Command::Narrow { request, want }), Some(request), after);
-            let narrowed = matches!(answer, Some(Err(Outcome::Narrowed)));
+            let narrowed = matches!(answer, Some(Err(outcome)) if *outcome == Outcome::Narrowed);
             if let Some(hold) = shell.holds.get(&request).filter(|_| narrowed && is_share) {
                 hold.share();
             }
@@ -731,30 +735,24 @@ impl Shell {
     }
 
     /// The short way of a command that is granted at once.
-    fn grant_at_once(&mut self, request: RequestId, command: &Command, after: &mut After) -> Option<Answer> {
+    fn grant_at_once(&mut self, request: RequestId, command: &Command, after: &mut After) -> Option<Arc<HoldCell>> {
         let Some(AtOnce::Granted(token, until)) = self.node.at_once(clock::now(), command) else { return None };
         after.at_once = true;
         if until < self.armed {
             self.armed = until;
             after.rearm = true;
         }
-        Some(Ok(self.hold(request, token, until)))
+        Some(self.hold(request, token, until))
     }
 
     /// The cell of a hold that begins.
     fn hold(&mut self, request: RequestId, token: Token, until: Time) -> Arc<HoldCell> {
-        let cell = HoldCell::new(request, token, until, self.lease_end.clone());
-        let cell = match self.spare.pop_front() {
-            Some(mut spare) => match Arc::get_mut(&mut spare) {
-                Some(place) => {
-                    *place = cell;
-                    spare
-                }
-                // Its last guard is just going, or somebody watches it still.
-                None => Arc::new(cell),
-            },
-            None => Arc::new(cell),
-        };
+        // If there is none, or its last guard is just going, or somebody watches it still: a new one.
+        let spare = self.spare.pop_front().and_then(|mut spare| {
+            Arc::get_mut(&mut spare)?.renew_hold(request, token, until, &self.lease_end);
+            Some(spare)
+        });
+        let cell = spare.unwrap_or_else(|| Arc::new(HoldCell::new(request, token, until, self.lease_end.clone())));
         self.holds.insert(request, cell.clone());
         cell
     }
@@ -859,7 +857,7 @@ impl Shell {
                 if let (Outcome::Extended { until }, Some(hold)) = (&outcome, self.holds.get(&request)) {
                     hold.extend(*until);
                 }
-                Err(outcome)
+                Err(Box::new(outcome))
             }
         };
         if let Some(own) = own
@@ -907,7 +905,7 @@ impl Shell {
     fn give_birth(&mut self, expelled: bool, own: &mut Option<Own>, after: &mut After) {
         let reason = LostReason::Expelled;
         if let Some(own) = own {
-            own.answer.get_or_insert(Err(Outcome::Closed(reason)));
+            own.answer.get_or_insert_with(|| closed(reason));
         }
         self.end_all(reason, after);
         self.note_standing(Standing::Lost, after);
@@ -962,7 +960,7 @@ impl Shell {
         for slot in self.slots.values_mut() {
             if let Slot::Waiting(waker) = slot {
                 after.wakers.extend(waker.take());
-                *slot = Slot::Answered(Err(Outcome::Closed(reason)));
+                *slot = Slot::Answered(closed(reason));
             }
         }
     }

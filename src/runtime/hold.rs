@@ -66,6 +66,24 @@ impl HoldCell {
         }
     }
 
+    /// The cell of another hold, which nobody has any more, becomes one as if it were new.
+    pub(crate) fn renew_hold(&mut self, request: RequestId, token: Token, until: Time, member_until: &Arc<AtomicU64>) {
+        self.request = request;
+        self.token = AtomicU64::new(token.get());
+        self.shared = AtomicBool::new(false);
+        self.until = AtomicU64::new(until.as_nanos());
+        if !Arc::ptr_eq(&self.member_until, member_until) {
+            self.member_until = member_until.clone();
+        }
+        self.lost = AtomicU8::new(0);
+        self.guards = AtomicU64::new(1);
+        self.awaited = AtomicBool::new(false);
+        self.meter = HoldMeter::new();
+        if self.extras.get().is_some() {
+            self.extras = OnceLock::new();
+        }
+    }
+
     /// Of an object that is open.
     pub(crate) fn of_object(request: RequestId, token: Token, content: Content) -> Self {
         let forever = Arc::new(AtomicU64::new(u64::MAX));

@@ -50,12 +50,7 @@ impl Hold {
 
     /// One more, of a hold that is not over; `None`: its last guard is gone.
     pub(super) fn enter(service: &Arc<Inner>, want: &Want, cell: &Arc<HoldCell>) -> Option<Hold> {
-        cell.enter().then(|| Hold {
-            service: service.clone(),
-            want: want.clone(),
-            cell: cell.clone(),
-            released: false,
-        })
+        cell.enter().then(|| Hold { service: service.clone(), want: want.clone(), cell: cell.clone(), released: false })
     }
 
     /// The last one is gone. Returns whether it was held until now.
