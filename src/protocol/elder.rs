@@ -181,14 +181,19 @@ impl Elder {
         Some(Notice::Pulse { view: view.number, pulse, renews, again: false })
     }
 
+    /// It is awake.
+    pub(crate) fn look(&mut self, now: Time, timing: &Timing) {
+        if self.looked_at + timing.retry * 3 < now {
+            self.patient_until = now + timing.slow_beat() * 2;
+        }
+        self.looked_at = now.max(self.looked_at);
+    }
+
     /// Pulses to the council, when the quorum is about to be missing. Not for longer than the elder's lease: whoever has a
     /// pulse waits for this elder, and one that nobody can answer would have all of them wait for ever. If it can be
     /// answered after all they beat anyhow.
     pub(crate) fn rally(&mut self, now: Time, me: ProcessId, view: &View) -> Vec<(ProcessId, Notice)> {
-        if self.looked_at + view.timing.retry * 3 < now {
-            self.patient_until = now + view.timing.slow_beat() * 2;
-        }
-        self.looked_at = now;
+        self.look(now, &view.timing);
         if now < self.rally_at {
             return Vec::new();
         }

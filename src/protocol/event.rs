@@ -214,6 +214,26 @@ pub enum Command {
     Force,
 }
 
+#[cfg(feature = "tokio")]
+impl Command {
+    /// Makes it request number `number`, if it is one.
+    pub(crate) fn number(&mut self, number: RequestId) {
+        match self {
+            Command::Lock { request, .. }
+            | Command::Release { request }
+            | Command::Extend { request, .. }
+            | Command::Narrow { request, .. }
+            | Command::Upgrade { request, .. }
+            | Command::Write { request, .. }
+            | Command::Become { request, .. }
+            | Command::Destroy { request, .. }
+            | Command::Look { request, .. }
+            | Command::Revoke { request, .. } => *request = number,
+            Command::Seeds(_) | Command::Leave | Command::Force => {}
+        }
+    }
+}
+
 /// How long to wait for a lock.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Wait {

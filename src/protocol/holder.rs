@@ -15,6 +15,7 @@
 
 use super::event::{Event, LostReason, Outcome, Output, RevocationRequest, Revoke, Sizes, Wait};
 use super::id::{Epoch, LockName, Metadata, Owner, ProcessId, RequestId, ServiceName, Ticket, Token, Value, Want};
+use super::ledger::Ledger;
 use super::message::{Content, Heard, HoldReport, HolderInfo, Look, Message, Refusal, Seen, Told, WaitReport};
 use super::time::Time;
 use super::turn::Turn;
@@ -54,18 +55,39 @@ struct Request {
     metadata: Metadata,
     lease: Option<Duration>,
     only_if_free: bool,
-    /// What the caller hears when the limit is reached before an answer.
-    at_limit: Outcome,
+    /// A try hears that nobody can say when the limit is reached before an answer, others that it is reached.
+    is_try: bool,
     /// The wait limit.
     limit: Time,
     /// Where a queued place was acknowledged, kept while the request is homeless.
-    ticket: Option<Ticket>,
+    ticket: Option<Box<Ticket>>,
     /// Who has asked for it back; `None`: it is not revocable.
-    revocable: Option<BTreeSet<(ProcessId, RequestId)>>,
+    revocable: Option<Box<BTreeSet<(ProcessId, RequestId)>>>,
     state: State,
 }
 
+impl Wish {
+    /// As it is kept. `answer`: how long a try may take.
+    fn split(self, answer: Duration, now: Time) -> (RequestId, ServiceName, Request) {
+        let Wish { request, service, want, owner, wait, lease, revocable, metadata } = self;
+        let (only_if_free, limit) = match wait {
+            Wait::Try | Wait::AtMost(Duration::ZERO) => (true, now + answer),
+            Wait::AtMost(span) => (false, now + span),
+            Wait::Forever => (false, Time::MAX),
+        };
+        let revocable = revocable.then(Box::default);
+        let (is_try, ticket, state) = (wait == Wait::Try, None, State::Unsent);
+        let asked = Request { want, owner, metadata, lease, only_if_free, is_try, limit, ticket, revocable, state };
+        (request, service, asked)
+    }
+}
+
 impl Request {
+    /// What the caller hears when the limit is reached before an answer.
+    fn at_limit(&self) -> Outcome {
+        if self.is_try { Outcome::Undecided } else { Outcome::TimedOut }
+    }
+
     fn due(&self) -> Time {
         match self.state {
             State::Held { until, .. } => until,
@@ -94,7 +116,7 @@ struct Session {
     named_for: Option<RequestId>,
     /// The service was destroyed here, and nobody has asked for anything of it since.
     destroyed: bool,
-    requests: BTreeMap<RequestId, Request>,
+    requests: Ledger<Request>,
     errands: BTreeMap<RequestId, Errand>,
     objects: BTreeMap<LockName, Object>,
     /// Requests for permits that have not been granted, by their objects.
@@ -130,7 +152,7 @@ impl Session {
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub(crate) struct Holder {
     sessions: BTreeMap<ServiceName, Session>,
-    services: BTreeMap<RequestId, ServiceName>,
+    services: Ledger<ServiceName>,
     /// Wait limits, ends of leases, and errands to be said again.
     agenda: BTreeSet<(Time, RequestId)>,
     /// Services for which the elder is asked again.
@@ -155,20 +177,14 @@ impl Holder {
     /// The application wants a lock. `answer`: how long a try may take; `crowded`: too much is on its way to a
     /// member already.
     pub(crate) fn lock(&mut self, wish: Wish, answer: Duration, crowded: impl Fn(ProcessId) -> bool, turn: &mut Turn) {
-        let Wish { request, service, want, owner, wait, lease, revocable, metadata } = wish;
+        let (request, service) = (wish.request, wish.service.clone());
         let session = self.sessions.entry(service.clone()).or_default();
         session.destroyed = false;
         if self.services.len() >= MAX_REQUESTS || session.grantor.is_some_and(|(process, _)| crowded(process)) {
             turn.out.push(Output::Answer { request, outcome: Outcome::Busy });
             return;
         }
-        let (only_if_free, limit, at_limit) = match wait {
-            Wait::Try => (true, turn.now + answer, Outcome::Undecided),
-            Wait::AtMost(Duration::ZERO) => (true, turn.now + answer, Outcome::TimedOut),
-            Wait::AtMost(span) => (false, turn.now + span, Outcome::TimedOut),
-            Wait::Forever => (false, Time::MAX, Outcome::TimedOut),
-        };
-        match &want {
+        match &wish.want {
             Want::Open(name, _) => {
                 session.objects.entry(name.clone()).or_default().opens.insert(request);
             }
@@ -181,16 +197,66 @@ impl Holder {
             }
             _ => {}
         }
-        let state = State::Unsent;
-        let revocable = revocable.then(BTreeSet::new);
-        let ticket = None;
-        let asked = Request { want, owner, metadata, lease, only_if_free, at_limit, limit, ticket, revocable, state };
-        if limit != Time::MAX {
-            self.agenda.insert((limit, request));
+        let (_, _, asked) = wish.split(answer, turn.now);
+        if asked.limit != Time::MAX {
+            self.agenda.insert((asked.limit, request));
         }
         session.requests.insert(request, asked);
         self.services.insert(request, service.clone());
         self.pursue(&service, Some(request), turn);
+    }
+
+    /// The application wants a lock, or a share of one, of a service that this very member grants in that epoch: it holds it
+    /// at once, if `grant` does. The same as asking and being granted without the words in between. Returns until when.
+    pub(crate) fn hold_at_once(
+        &mut self,
+        wish: Wish,
+        (me, epoch): (ProcessId, Epoch),
+        (answer, now): (Duration, Time),
+        grant: impl FnOnce(&Wish) -> Option<Token>,
+    ) -> Option<(Token, Time)> {
+        let session = self.sessions.get_mut(&wish.service)?;
+        let is_home = session.grantor == Some((me, epoch)) && session.newest == Some(epoch);
+        if !is_home || self.services.len() >= MAX_REQUESTS {
+            return None;
+        }
+        let token = grant(&wish)?;
+        let until = wish.lease.map_or(Time::MAX, |lease| now + lease);
+        let (request, service, mut held) = wish.split(answer, now);
+        held.state = State::Held { token, until, since: now };
+        session.destroyed = false;
+        session.requests.insert(request, held);
+        self.services.insert(request, service);
+        if until != Time::MAX {
+            self.agenda.insert((until, request));
+        }
+        Some((token, until))
+    }
+
+    /// The service and the name of a lock or a share that the request holds.
+    pub(crate) fn held_lock(&self, request: RequestId) -> Option<(&ServiceName, &LockName)> {
+        let service = self.services.get(&request)?;
+        match self.sessions.get(service)?.requests.get(&request)? {
+            Request { want: Want::Lock(name) | Want::Share(name), state: State::Held { .. }, .. } => {
+                Some((service, name))
+            }
+            _ => None,
+        }
+    }
+
+    /// Forgets what such a request held, which its grantor here has ended.
+    pub(crate) fn end_at_once(&mut self, request: RequestId) {
+        self.forget(request);
+    }
+
+    /// Whether it is this member that grants the service, in that epoch.
+    pub(crate) fn is_home(&self, service: &ServiceName, home: (ProcessId, Epoch)) -> bool {
+        self.sessions.get(service).is_some_and(|session| session.grantor == Some(home))
+    }
+
+    /// Whether an answer waits for services that were destroyed here.
+    pub(crate) fn has_endings(&self) -> bool {
+        !self.endings.is_empty()
     }
 
     /// The application is done with a request, or no longer waits for an errand.
@@ -304,7 +370,7 @@ impl Holder {
             let Some(entry) = self.request_mut(request) else { continue };
             let output = match entry.state {
                 State::Held { .. } => Output::Lost { request, reason: LostReason::LeaseEnded },
-                _ => Output::Answer { request, outcome: entry.at_limit.clone() },
+                _ => Output::Answer { request, outcome: entry.at_limit() },
             };
             turn.out.push(output);
             if planted!(turn.mutant, TellNobodyOfLeaseEnd) {
@@ -349,7 +415,7 @@ impl Holder {
         let request = self.sessions.get(service)?.requests.get(&request)?;
         match request.state {
             State::Queued(_, ticket) => Some(ticket),
-            State::Unsent | State::Asked(_) => request.ticket,
+            State::Unsent | State::Asked(_) => request.ticket.as_deref().copied(),
             State::Won(..) | State::Held { .. } => None,
         }
     }
@@ -397,10 +463,10 @@ impl Holder {
         if let State::Unsent | State::Asked(_) | State::Queued(..) = entry.state {
             if !outdated {
                 entry.state = State::Queued(epoch, place);
-                entry.ticket = Some(place);
+                entry.ticket = Some(Box::new(place));
             } else if reported.is_none_or(|reported| reported <= epoch) {
                 // A young turk is named, and this one acts until it is asked for its table: the place is good.
-                entry.ticket.get_or_insert(place);
+                entry.ticket.get_or_insert_with(|| Box::new(place));
             }
         }
     }
@@ -448,13 +514,13 @@ impl Holder {
         if !matches!(entry.state, State::Asked(_)) || !is_final {
             return;
         }
-        let outcome = match (refusal, &entry.at_limit) {
-            (Refusal::Deadlock, _) => Outcome::Deadlock,
-            (Refusal::NotOpen, _) => Outcome::NotOpen,
-            (Refusal::Limit(limit), Outcome::Undecided) => Outcome::Limit(limit),
-            (Refusal::Held(holder), Outcome::Undecided) => Outcome::Held(holder),
-            (Refusal::Waited(name), Outcome::Undecided) => Outcome::Waited(name),
-            (_, at_limit) => at_limit.clone(),
+        let outcome = match refusal {
+            Refusal::Deadlock => Outcome::Deadlock,
+            Refusal::NotOpen => Outcome::NotOpen,
+            Refusal::Limit(limit) if entry.is_try => Outcome::Limit(limit),
+            Refusal::Held(holder) if entry.is_try => Outcome::Held(holder),
+            Refusal::Waited(name) if entry.is_try => Outcome::Waited(name),
+            _ => entry.at_limit(),
         };
         if let Some((service, entry)) = self.forget(request) {
             turn.out.push(Output::Answer { request, outcome });
@@ -567,7 +633,7 @@ impl Holder {
                 turn.say(from, Message::Report { service, epoch, objects, holds, waits, last: false });
             }
         }
-        for (&request, entry) in &mut session.requests {
+        for (&request, entry) in session.requests.iter_mut() {
             let (want, mut owner, metadata) = (entry.want.clone(), entry.owner, entry.metadata.clone());
             if planted!(turn.mutant, ReportNoOwners) {
                 owner = Owner::default();
@@ -586,7 +652,7 @@ impl Holder {
                 _ if planted!(turn.mutant, ReportNoWaits) => entry.state = State::Asked(epoch),
                 _ => {
                     entry.state = State::Asked(epoch);
-                    let ticket = entry.ticket;
+                    let ticket = entry.ticket.as_deref().copied();
                     waits.push(WaitReport { request, want, owner, ticket, revocable, metadata });
                 }
             }

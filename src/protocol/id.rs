@@ -2,7 +2,9 @@
 
 use serde::de::{Error as _, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use std::cmp::Ordering;
 use std::fmt;
+use std::hash::{Hash, Hasher};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -249,26 +251,114 @@ impl<'de> Deserialize<'de> for ServiceName {
     }
 }
 
-/// The name of a lock: 1 to [`MAX_LOCK_NAME`] bytes of any value.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct LockName(Arc<[u8]>);
+/// The name of a lock: 1 to [`MAX_LOCK_NAME`] bytes of any value. Up to 23 bytes are kept in place, without memory of their
+/// own: most names are short, and tables have several copies of each.
+#[derive(Clone)]
+pub struct LockName(Text);
+
+/// 24 bytes.
+#[derive(Clone)]
+enum Text {
+    /// What is behind the end is zero.
+    Short {
+        end: End,
+        bytes: [u8; SHORT],
+    },
+    Long(Arc<[u8]>),
+}
+
+/// The longest name that is kept in place.
+const SHORT: usize = 23;
+
+/// The length of a short name. Its unused values tell the compiler where to keep which kind of name it is.
+#[rustfmt::skip]
+#[derive(Clone, Copy)]
+enum End {
+    L1, L2, L3, L4, L5, L6, L7, L8, L9, L10, L11, L12, L13, L14, L15, L16, L17, L18, L19, L20, L21, L22, L23,
+}
+
+impl End {
+    #[rustfmt::skip]
+    const ALL: [End; SHORT] = [
+        End::L1, End::L2, End::L3, End::L4, End::L5, End::L6, End::L7, End::L8, End::L9, End::L10, End::L11, End::L12,
+        End::L13, End::L14, End::L15, End::L16, End::L17, End::L18, End::L19, End::L20, End::L21, End::L22, End::L23,
+    ];
+
+    fn length(self) -> usize {
+        self as usize + 1
+    }
+}
 
 impl LockName {
     /// Checks the length.
     pub fn new(name: &[u8]) -> Result<Self, InvalidName> {
         check("lock name", name.len(), MAX_LOCK_NAME)?;
-        Ok(LockName(name.into()))
+        Ok(LockName(match End::ALL.get(name.len() - 1) {
+            Some(&end) => {
+                let mut bytes = [0; SHORT];
+                bytes[..name.len()].copy_from_slice(name);
+                Text::Short { end, bytes }
+            }
+            None => Text::Long(name.into()),
+        }))
     }
 
     /// The bytes.
     pub fn as_bytes(&self) -> &[u8] {
-        &self.0
+        match &self.0 {
+            Text::Short { end, bytes } => &bytes[..end.length()],
+            Text::Long(bytes) => bytes,
+        }
+    }
+}
+
+/// As of the bytes.
+impl Ord for LockName {
+    fn cmp(&self, other: &Self) -> Ordering {
+        match (&self.0, &other.0) {
+            // Of two that are the same but for zeros behind the end the shorter one is the lower. No call of a function for
+            // bytes of any length: looking for a name in a table is little else than this.
+            (Text::Short { end, bytes }, Text::Short { end: other_end, bytes: other }) => {
+                words(bytes).cmp(&words(other)).then(end.length().cmp(&other_end.length()))
+            }
+            _ => self.as_bytes().cmp(other.as_bytes()),
+        }
+    }
+}
+
+/// Numbers that are in the order of the bytes.
+fn words(bytes: &[u8; SHORT]) -> [u64; 3] {
+    let [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u, v, w] = *bytes;
+    [
+        u64::from_be_bytes([a, b, c, d, e, f, g, h]),
+        u64::from_be_bytes([i, j, k, l, m, n, o, p]),
+        u64::from_be_bytes([q, r, s, t, u, v, w, 0]),
+    ]
+}
+
+impl PartialOrd for LockName {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for LockName {
+    fn eq(&self, other: &Self) -> bool {
+        self.as_bytes() == other.as_bytes()
+    }
+}
+
+impl Eq for LockName {}
+
+impl Hash for LockName {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.as_bytes().hash(state);
     }
 }
 
 impl fmt::Display for LockName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.0.escape_ascii())
+        write!(f, "{}", self.as_bytes().escape_ascii())
     }
 }
 
@@ -283,7 +373,7 @@ impl Serialize for LockName {
         if serializer.is_human_readable() {
             return serializer.collect_str(self);
         }
-        serializer.serialize_bytes(&self.0)
+        serializer.serialize_bytes(self.as_bytes())
     }
 }
 
@@ -581,4 +671,37 @@ impl<T, F: fmt::Display> Visitor<'_> for BytesVisitor<T, F> {
 
 fn check(what: &'static str, length: usize, limit: usize) -> Result<(), InvalidName> {
     if length == 0 || length > limit { Err(InvalidName { what, length, limit }) } else { Ok(()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::hash::DefaultHasher;
+
+    #[test]
+    fn names_are_as_their_bytes_whether_they_are_kept_in_place_or_not() {
+        let mut texts: Vec<Vec<u8>> =
+            vec![b"a".to_vec(), b"a\0".to_vec(), b"a\0\0".to_vec(), b"\xff".to_vec(), b"b".to_vec()];
+        for length in [7, 8, 9, 16, 22, 23, 24, 25, 4096] {
+            texts.push(vec![b'a'; length]);
+            texts.push([vec![b'a'; length - 1], vec![0]].concat());
+            texts.push([vec![b'a'; length - 1], vec![0xff]].concat());
+        }
+        let print = |what: &dyn Fn(&mut DefaultHasher)| {
+            let mut hasher = DefaultHasher::new();
+            what(&mut hasher);
+            hasher.finish()
+        };
+        for one in &texts {
+            let name = LockName::new(one).unwrap();
+            assert_eq!(name.as_bytes(), one);
+            assert_eq!(print(&|hasher| name.hash(hasher)), print(&|hasher| one.as_slice().hash(hasher)));
+            for other in &texts {
+                let other_name = LockName::new(other).unwrap();
+                assert_eq!(name.cmp(&other_name), one.cmp(other), "{name} {other_name}");
+                assert_eq!(name == other_name, one == other);
+            }
+        }
+        assert_eq!((size_of::<LockName>(), size_of::<Option<LockName>>()), (24, 24));
+    }
 }

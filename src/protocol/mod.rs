@@ -21,6 +21,7 @@ mod heir;
 mod holder;
 pub mod id;
 mod lease;
+mod ledger;
 mod link;
 pub mod message;
 #[cfg(elderlock_mutants)]
@@ -46,6 +47,8 @@ pub use message::{
     Belonging, Content, Heard, HoldReport, HolderInfo, Look, Message, Notice, Packet, Refusal, Seen, WaitReport,
     WaiterInfo,
 };
+#[cfg(feature = "tokio")]
+pub(crate) use node::AtOnce;
 pub use node::Node;
 pub use table::Contents;
 pub use time::Time;

@@ -27,6 +27,7 @@
 //! - It has no clock, no tokens of its own and no messages: the grantor has.
 
 use super::id::{Epoch, LockName, Metadata, Owner, ProcessId, RequestId, Ticket, Token, Value, ViewNumber, Want};
+use super::ledger::Ledger;
 use super::message::{Content, HoldReport, Refusal, WaitReport};
 use super::time::Time;
 use std::collections::{BTreeMap, BTreeSet, btree_map};
@@ -90,21 +91,43 @@ struct Request {
     state: State,
 }
 
-/// Who has a name. One lock, or any number of shares, or any number of permits.
+/// Who has a name. One lock, or any number of shares, or any number of permits. Small, for there are as many as held locks.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 enum Use {
-    Lock(Key),
+    Lock(Sole),
     Shares(BTreeSet<Key>),
-    /// With how many permits they are together.
-    Permits(BTreeSet<Key>, u64),
+    Permits(Box<Permitted>),
+}
+
+/// A key without the gap that a number of 128 bits wants to stand at its place.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+struct Sole([u64; 2], RequestId);
+
+impl Sole {
+    fn new((process, request): Key) -> Sole {
+        Sole([(process.0 >> 64) as u64, process.0 as u64], request)
+    }
+
+    fn key(self) -> Key {
+        let Sole([high, low], request) = self;
+        (ProcessId(u128::from(high) << 64 | u128::from(low)), request)
+    }
+}
+
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+struct Permitted {
+    keys: BTreeSet<Key>,
+    /// How many permits they have together.
+    sum: u64,
 }
 
 impl Use {
     /// Those who have it, in the order of their keys.
     fn holders(&self) -> impl Iterator<Item = Key> {
         let (one, many) = match self {
-            Use::Lock(key) => (Some(*key), None),
-            Use::Shares(keys) | Use::Permits(keys, _) => (None, Some(keys)),
+            Use::Lock(sole) => (Some(sole.key()), None),
+            Use::Shares(keys) => (None, Some(keys)),
+            Use::Permits(permitted) => (None, Some(&permitted.keys)),
         };
         one.into_iter().chain(many.into_iter().flatten().copied())
     }
@@ -112,7 +135,8 @@ impl Use {
     fn len(&self) -> usize {
         match self {
             Use::Lock(_) => 1,
-            Use::Shares(keys) | Use::Permits(keys, _) => keys.len(),
+            Use::Shares(keys) => keys.len(),
+            Use::Permits(permitted) => permitted.keys.len(),
         }
     }
 
@@ -125,7 +149,7 @@ impl Use {
 /// What one member has in the table.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 struct Part {
-    requests: BTreeMap<RequestId, Request>,
+    requests: Ledger<Request>,
     /// How many of them hold.
     holds: usize,
     /// How many of them have an object open.
@@ -154,6 +178,9 @@ pub(crate) struct Table {
     ready: BTreeSet<Rank>,
     /// Those that wait to have an object open, for nothing but a token.
     opening: BTreeSet<Rank>,
+    /// Always empty: the memory of a part that is gone, for the next one. Or who takes one lock after the other would ask for
+    /// some each time.
+    spare: Ledger<Request>,
 }
 
 impl Table {
@@ -172,6 +199,7 @@ impl Table {
             suspensions: BTreeSet::new(),
             ready: BTreeSet::new(),
             opening: BTreeSet::new(),
+            spare: Ledger::default(),
         }
     }
 
@@ -244,8 +272,12 @@ impl Table {
     pub(crate) fn hold(&mut self, key: Key, entry: Entry, token: Token, since: Time) {
         debug_assert!(self.get(key).is_none(), "a request is granted once");
         self.take(key, &entry.want, token);
-        self.count(key.0, &entry);
-        self.insert(key, Request { entry, state: State::Holds { token, since } });
+        self.insert_hold(key, Request { entry, state: State::Holds { token, since } });
+    }
+
+    /// Whether nobody else is concerned by the end of a hold of this name: nobody waits for it, or for all of them.
+    pub(crate) fn is_unwanted(&self, name: &LockName) -> bool {
+        self.suspended.is_none() && self.suspensions.is_empty() && self.head(name).is_none()
     }
 
     /// What a request wants is its own from now on.
@@ -319,8 +351,7 @@ impl Table {
         if let (None, Want::Lock(name) | Want::Share(name) | Want::Permits(name, _)) = (place, &entry.want)
             && self.occupy(name, key, &entry.want)
         {
-            self.count(key.0, &entry);
-            self.insert(key, Request { entry, state: State::Holds { token, since } });
+            self.insert_hold(key, Request { entry, state: State::Holds { token, since } });
             return Vec::new();
         }
         let mut losers = BTreeSet::new();
@@ -394,7 +425,7 @@ impl Table {
         self.opening.remove(&rank);
         self.take(key, &entry.want, token);
         entry.want.names().iter().for_each(|name| self.leave(name, rank));
-        self.count(key.0, &entry);
+        self.count(key.0, &entry.want, entry.owner);
         Some(key)
     }
 
@@ -551,7 +582,8 @@ impl Table {
     /// The ticket of somebody who passes the first suspension; `None`: there is none to pass, or no right or room to.
     fn pass(&self, process: ProcessId, owner: Owner, suspends: bool) -> Option<Ticket> {
         let pass = self.passes + 1;
-        if pass >= ROOM || self.holds_of(process, owner) == 0 {
+        let is_none = self.suspended.is_none() && self.suspensions.is_empty();
+        if is_none || pass >= ROOM || self.holds_of(process, owner) == 0 {
             return None;
         }
         if let Some((token, key)) = self.suspended
@@ -633,6 +665,19 @@ impl Part {
     fn waits(&self) -> usize {
         self.requests.len() - self.holds - self.opens
     }
+
+    /// One more of them holds, or has an object open. Returns whether it is a hold.
+    fn count(&mut self, want: &Want, owner: Owner) -> bool {
+        if want.opens() {
+            self.opens += 1;
+            return false;
+        }
+        self.holds += 1;
+        if owner != Owner(0) {
+            *self.owners.entry(owner).or_default() += 1;
+        }
+        true
+    }
 }
 
 /// Names. A waiting request misses a name unless it is the first in its queue and fits beside those who have it.
@@ -646,8 +691,8 @@ impl Table {
         let used = self.held.get(name);
         let is_beside = used.is_none_or(|used| used.is_beside(want));
         match (want, used) {
-            (Want::Permits(_, permits), Some(Use::Permits(_, sum))) => {
-                is_beside && sum + u64::from(permits.get()) <= self.limit(name).into()
+            (Want::Permits(_, permits), Some(Use::Permits(permitted))) => {
+                is_beside && permitted.sum + u64::from(permits.get()) <= self.limit(name).into()
             }
             (Want::Permits(_, permits), None) => permits.get() <= self.limit(name),
             _ => is_beside,
@@ -662,6 +707,9 @@ impl Table {
 
     /// Changes what is held of a name, or its limit, and sees whether the first in its queue fits now.
     fn reconsider<R>(&mut self, name: &LockName, change: impl FnOnce(&mut Table) -> R) -> R {
+        if self.queues.is_empty() {
+            return change(self);
+        }
         let before = self.head_fits(name);
         let result = change(self);
         if let Some((rank, fitted)) = before {
@@ -699,16 +747,18 @@ impl Table {
             btree_map::Entry::Vacant(free) => {
                 free.insert(match want {
                     Want::Share(_) => Use::Shares(BTreeSet::from([key])),
-                    Want::Permits(_, permits) => Use::Permits(BTreeSet::from([key]), permits.get().into()),
-                    _ => Use::Lock(key),
+                    Want::Permits(_, permits) => {
+                        Use::Permits(Box::new(Permitted { keys: BTreeSet::from([key]), sum: permits.get().into() }))
+                    }
+                    _ => Use::Lock(Sole::new(key)),
                 });
                 true
             }
             btree_map::Entry::Occupied(mut used) => match (used.get_mut(), want) {
                 (Use::Shares(keys), Want::Share(_)) => keys.insert(key),
-                (Use::Permits(keys, sum), Want::Permits(_, permits)) => {
-                    *sum += u64::from(permits.get());
-                    keys.insert(key)
+                (Use::Permits(permitted), Want::Permits(_, permits)) => {
+                    permitted.sum += u64::from(permits.get());
+                    permitted.keys.insert(key)
                 }
                 _ => false,
             },
@@ -716,17 +766,18 @@ impl Table {
     }
 
     fn remove_use(&mut self, name: &LockName, key: Key, want: &Want) {
-        let is_last = match self.held.get_mut(name) {
-            Some(Use::Shares(keys)) => keys.remove(&key) && keys.is_empty(),
-            Some(Use::Permits(keys, sum)) => {
-                *sum -= u64::from(want.tokens());
-                keys.remove(&key) && keys.is_empty()
+        // As in `put`: once is enough.
+        let btree_map::Entry::Occupied(mut used) = self.held.entry(name.clone()) else { return };
+        let is_last = match used.get_mut() {
+            Use::Shares(keys) => keys.remove(&key) && keys.is_empty(),
+            Use::Permits(permitted) => {
+                permitted.sum -= u64::from(want.tokens());
+                permitted.keys.remove(&key) && permitted.keys.is_empty()
             }
-            Some(Use::Lock(_)) => true,
-            None => false,
+            Use::Lock(_) => true,
         };
         if is_last {
-            self.held.remove(name);
+            used.remove();
         }
     }
 
@@ -788,21 +839,26 @@ impl Table {
             .flat_map(|(&process, part)| part.requests.iter().map(move |(&id, request)| ((process, id), request)))
     }
 
-    fn insert(&mut self, (process, id): Key, request: Request) {
-        self.parts.entry(process).or_default().requests.insert(id, request);
+    fn part(&mut self, process: ProcessId) -> &mut Part {
+        self.parts
+            .entry(process)
+            .or_insert_with(|| Part { requests: std::mem::take(&mut self.spare), ..Part::default() })
     }
 
-    fn count(&mut self, process: ProcessId, entry: &Entry) {
-        let part = self.parts.entry(process).or_default();
-        if entry.want.opens() {
-            part.opens += 1;
-            return;
-        }
-        part.holds += 1;
-        self.holds += 1;
-        if entry.owner != Owner(0) {
-            *part.owners.entry(entry.owner).or_default() += 1;
-        }
+    fn insert(&mut self, (process, id): Key, request: Request) {
+        self.part(process).requests.insert(id, request);
+    }
+
+    fn insert_hold(&mut self, (process, id): Key, request: Request) {
+        let part = self.part(process);
+        let is_hold = part.count(&request.entry.want, request.entry.owner);
+        part.requests.insert(id, request);
+        self.holds += usize::from(is_hold);
+    }
+
+    fn count(&mut self, process: ProcessId, want: &Want, owner: Owner) {
+        let is_hold = self.part(process).count(want, owner);
+        self.holds += usize::from(is_hold);
     }
 
     fn remove(&mut self, (process, id): Key) -> Option<Request> {
@@ -822,8 +878,10 @@ impl Table {
                 }
             }
         }
-        if part.requests.is_empty() {
-            self.parts.remove(&process);
+        if part.requests.is_empty()
+            && let Some(part) = self.parts.remove(&process)
+        {
+            self.spare = part.requests;
         }
         Some(request)
     }

@@ -5,7 +5,6 @@ use crate::service::{
     Grant, Guard, Hold, LockBuilder, LockService, Lost, ReleaseError, TryLockBuilder, UpgradeError, sealed,
 };
 use std::ops::Deref;
-use std::sync::Arc;
 
 /// A lock that many may have for reading, or one for writing.
 ///
@@ -217,13 +216,13 @@ impl Grant for ReadGuard {}
 impl Grant for WriteGuard {}
 
 impl sealed::Grant for ReadGuard {
-    fn new(hold: Arc<Hold>) -> Self {
+    fn new(hold: Hold) -> Self {
         ReadGuard(sealed::Grant::new(hold))
     }
 }
 
 impl sealed::Grant for WriteGuard {
-    fn new(hold: Arc<Hold>) -> Self {
+    fn new(hold: Hold) -> Self {
         WriteGuard(sealed::Grant::new(hold))
     }
 }

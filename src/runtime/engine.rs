@@ -14,8 +14,8 @@ use super::sync::{AtomicBool, AtomicU64, Map, Mutex, MutexGuard, Planted, is_pla
 use super::telemetry::{Mail, Note, Sampler, Watch};
 use super::{Inbox, Network, clock};
 use crate::protocol::{
-    Command, Config, Event, GrantorState, Input, LostReason, MemberInfo, Node, Outcome, Output, ProcessId, RequestId,
-    ServiceName, Status, Time, Want,
+    AtOnce, Command, Config, Event, GrantorState, Input, LostReason, MemberInfo, Node, Outcome, Output, ProcessId,
+    RequestId, ServiceName, Status, Time, Token, Want,
 };
 use rand::TryRng as _;
 use rand::rngs::{SysError, SysRng};
@@ -33,6 +33,9 @@ const STANDING_RING: usize = 64;
 /// Events kept for a slow reader. A member goes through a handful at a time; a thousand is a reader that stopped.
 const EVENT_RING: usize = 1024;
 
+/// Cells kept for holds that come next: some for each thread that takes locks one after the other.
+const SPARE: usize = 64;
+
 /// The timer task looks at the clock at least so often while it waits for a deadline: tokio's clock stands still while
 /// the machine sleeps, the core's goes on.
 const LONGEST_SLEEP: Duration = Duration::from_secs(5);
@@ -48,8 +51,12 @@ pub(crate) fn draw_process() -> Result<ProcessId, SysError> {
     Ok(ProcessId(u128::from_le_bytes(bytes)))
 }
 
-/// What became of a request: the hold, or why not, or what else was asked for.
-pub(crate) type Answer = Result<Arc<HoldCell>, Outcome>;
+/// What became of a request: the hold, or why not, or what else was asked for. Small, for it goes through many hands.
+pub(crate) type Answer = Result<Arc<HoldCell>, Box<Outcome>>;
+
+fn closed(reason: LostReason) -> Answer {
+    Err(Box::new(Outcome::Closed(reason)))
+}
 
 /// What the engine tells the application.
 #[derive(Clone, Debug)]
@@ -95,7 +102,7 @@ pub(crate) struct EngineOptions {
 pub(crate) struct Engine {
     shell: Mutex<Shell>,
     /// Commands from `Drop`, which must not wait for the shell. Holds no more than there are guards and futures.
-    side: Mutex<Vec<Command>>,
+    side: Side,
     /// Events on their way to the readers, in order; put in under the shell's lock.
     announcements: Mutex<VecDeque<News>>,
     /// The readers; `None` when no event will follow.
@@ -153,6 +160,36 @@ pub(crate) enum Closed {
     Broken,
 }
 
+/// Commands that wait for somebody who has the shell, and how many there are: mostly none, and then nobody locks it.
+#[derive(Default)]
+struct Side {
+    commands: Mutex<Vec<Command>>,
+    count: AtomicU64,
+}
+
+impl Side {
+    fn push(&self, command: Command) {
+        let mut commands = lock(&self.commands);
+        commands.push(command);
+        self.count.fetch_add(1, Ordering::AcqRel);
+    }
+
+    fn take(&self) -> Vec<Command> {
+        if self.count.load(Ordering::Acquire) == 0 {
+            return Vec::new();
+        }
+        let mut commands = lock(&self.commands);
+        self.count.store(0, Ordering::Release);
+        std::mem::take(&mut *commands)
+    }
+
+    /// To be asked after unlocking the shell. It writes, so that this and `push` come one after the other: either what is
+    /// pushed is seen here, or whoever pushes it sees that the shell is free.
+    fn is_empty(&self) -> bool {
+        self.count.fetch_add(0, Ordering::AcqRel) == 0
+    }
+}
+
 /// What the lock protects.
 struct Shell {
     node: Node,
@@ -164,6 +201,9 @@ struct Shell {
     outputs: Vec<Output>,
     slots: Map<RequestId, Slot>,
     holds: Map<RequestId, Arc<HoldCell>>,
+    /// Cells of holds that are over, for those that come next as soon as nobody else has them: who takes one lock after the
+    /// other would ask for memory each time. At most [`SPARE`].
+    spare: VecDeque<Arc<HoldCell>>,
     /// The end of the member lease of this incarnation, shared with its holds.
     lease_end: Arc<AtomicU64>,
     /// What the timer task sleeps towards.
@@ -200,6 +240,10 @@ struct After {
     notes: Vec<Note>,
     rearm: bool,
     phase: bool,
+    /// The core was stepped.
+    stepped: bool,
+    /// Something was done at once: nothing but a hold has changed.
+    at_once: bool,
 }
 
 impl After {
@@ -227,6 +271,7 @@ impl Engine {
             outputs: Vec::new(),
             slots: Map::default(),
             holds: Map::default(),
+            spare: VecDeque::new(),
             lease_end: Arc::new(AtomicU64::new(0)),
             armed: Time::ZERO,
             leaving: false,
@@ -238,7 +283,7 @@ impl Engine {
         };
         Arc::new(Engine {
             shell: Mutex::new(shell),
-            side: Mutex::default(),
+            side: Side::default(),
             announcements: Mutex::default(),
             readers: Mutex::new(Some(Readers {
                 events: broadcast::Sender::new(EVENT_RING),
@@ -354,16 +399,19 @@ impl Engine {
     ///
     /// `destroyed` belongs to the handle and is set, in the same turn, by the command that destroys its service: so
     /// nothing that is asked by way of the handle outlives it.
-    pub(crate) fn ask(&self, request: RequestId, command: Command, destroyed: &AtomicBool) -> Option<Answer> {
+    pub(crate) fn ask(&self, request: RequestId, command: &Command, destroyed: &AtomicBool) -> Option<Answer> {
         self.turn(|shell, after| {
             if shell.is_over() {
-                return Some(Err(Outcome::Closed(LostReason::Left)));
+                return Some(closed(LostReason::Left));
             }
             if destroyed.load(Ordering::Acquire) {
-                return Some(Err(Outcome::Closed(LostReason::Destroyed)));
+                return Some(closed(LostReason::Destroyed));
+            }
+            if let Some(hold) = shell.grant_at_once(request, command, after) {
+                return Some(Ok(hold));
             }
             destroyed.store(matches!(command, Command::Destroy { .. }), Ordering::Release);
-            let answer = shell.step(Input::Command(command), Some(request), after);
+            let answer = shell.step(Input::Command(command.clone()), Some(request), after);
             if answer.is_none() {
                 shell.slots.insert(request, Slot::Waiting(None));
             }
@@ -395,7 +443,7 @@ impl Engine {
                 _ => None,
             },
             // Asked for and not given back, so there is a slot; were there none, nobody would ever answer.
-            None => Some(Err(Outcome::Closed(LostReason::Left))),
+            None => Some(closed(LostReason::Left)),
         })
     }
 
@@ -406,7 +454,7 @@ impl Engine {
                 return false;
             }
             let answer = shell.step(Input::Command(Command::Extend { request, lease }), Some(request), after);
-            matches!(answer, Some(Err(Outcome::Extended { .. })))
+            matches!(answer, Some(Err(outcome)) if matches!(*outcome, Outcome::Extended { .. }))
         })
     }
 
@@ -418,7 +466,7 @@ impl Engine {
             }
             let is_share = matches!(want, Want::Share(_));
             let answer = shell.step(Input::Command(Command::Narrow { request, want }), Some(request), after);
-            let narrowed = matches!(answer, Some(Err(Outcome::Narrowed)));
+            let narrowed = matches!(answer, Some(Err(outcome)) if *outcome == Outcome::Narrowed);
             if let Some(hold) = shell.holds.get(&request).filter(|_| narrowed && is_share) {
                 hold.share();
             }
@@ -428,19 +476,27 @@ impl Engine {
 
     /// As [`narrow`](Self::narrow), for those who do not want to know. Never blocks, whoever calls it and wherever.
     pub(crate) fn narrow_unheard(&self, request: RequestId, want: Want) {
-        lock(&self.side).push(Command::Narrow { request, want });
+        self.side.push(Command::Narrow { request, want });
         self.empty_side();
     }
 
     /// The request is over, whether it waits or holds. Never blocks, whoever calls it and wherever.
-    pub(crate) fn give_back(&self, request: RequestId) {
-        lock(&self.side).push(Command::Release { request });
-        self.empty_side();
+    /// `now`: a time of the clock that is not yet gone by long.
+    pub(crate) fn give_back(&self, request: RequestId, now: Time) {
+        let command = Command::Release { request };
+        let Some(shell) = self.try_enter() else {
+            self.side.push(command);
+            return self.empty_side();
+        };
+        self.turn_with(shell, |shell, after| shell.obey(command, now, after));
+        if !is_planted(Planted::LooksOnce) {
+            self.empty_side();
+        }
     }
 
     /// Begins to leave. Never blocks. Follow [`phase`](Self::phase) to see the end.
     pub(crate) fn leave(&self) {
-        lock(&self.side).push(Command::Leave);
+        self.side.push(Command::Leave);
         self.empty_side();
     }
 
@@ -512,12 +568,13 @@ impl Engine {
             shell.close(Closed::Broken, &mut after);
         }
         // First: whoever has dropped a guard and asks for its lock again must not meet himself.
-        let commands = std::mem::take(&mut *lock(&self.side));
-        for command in commands {
-            shell.obey(command, &mut after);
+        for command in self.side.take() {
+            shell.obey(command, clock::now(), &mut after);
         }
         let result = work(&mut shell, &mut after);
-        shell.settle(&mut after);
+        if after.stepped || !after.at_once {
+            shell.settle(&mut after);
+        }
         if after.phase {
             shell.phase.changes += 1;
             *lock(&self.me) = shell.config.me.clone();
@@ -566,12 +623,8 @@ impl Engine {
 
     /// Empties the side queue, unless somebody has the shell: then that one does it after unlocking.
     fn empty_side(&self) {
-        while !lock(&self.side).is_empty() {
-            let shell = match self.shell.try_lock() {
-                Ok(shell) => shell,
-                Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-                Err(TryLockError::WouldBlock) => return,
-            };
+        while !self.side.is_empty() {
+            let Some(shell) = self.try_enter() else { return };
             self.turn_with(shell, |_, _| ());
             if is_planted(Planted::LooksOnce) {
                 return;
@@ -614,6 +667,15 @@ impl Engine {
         // Whether it is poisoned is asked in the turn.
         self.shell.lock().unwrap_or_else(PoisonError::into_inner)
     }
+
+    /// `None`: somebody has it.
+    fn try_enter(&self) -> Option<MutexGuard<'_, Shell>> {
+        match self.shell.try_lock() {
+            Ok(shell) => Some(shell),
+            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
+    }
 }
 
 impl Inbox for Engine {
@@ -642,13 +704,22 @@ impl Shell {
         self.node.deadline().unwrap_or(Time::MAX)
     }
 
-    /// A command from the side queue.
-    fn obey(&mut self, command: Command, after: &mut After) {
+    /// A command from `Drop`.
+    fn obey(&mut self, command: Command, now: Time, after: &mut After) {
         match command {
             Command::Release { request } => {
                 after.trash.extend(self.slots.remove(&request));
-                self.holds.remove(&request);
-                if self.phase.closed.is_none() {
+                if let Some(cell) = self.holds.remove(&request)
+                    && self.spare.len() < SPARE
+                {
+                    self.spare.push_back(cell);
+                }
+                if self.phase.closed.is_some() {
+                    return;
+                }
+                if self.node.at_once(now, &command).is_some() {
+                    after.at_once = true;
+                } else {
                     self.step(Input::Command(command), None, after);
                 }
             }
@@ -663,8 +734,32 @@ impl Shell {
         }
     }
 
+    /// The short way of a command that is granted at once.
+    fn grant_at_once(&mut self, request: RequestId, command: &Command, after: &mut After) -> Option<Arc<HoldCell>> {
+        let Some(AtOnce::Granted(token, until)) = self.node.at_once(clock::now(), command) else { return None };
+        after.at_once = true;
+        if until < self.armed {
+            self.armed = until;
+            after.rearm = true;
+        }
+        Some(self.hold(request, token, until))
+    }
+
+    /// The cell of a hold that begins.
+    fn hold(&mut self, request: RequestId, token: Token, until: Time) -> Arc<HoldCell> {
+        // If there is none, or its last guard is just going, or somebody watches it still: a new one.
+        let spare = self.spare.pop_front().and_then(|mut spare| {
+            Arc::get_mut(&mut spare)?.renew_hold(request, token, until, &self.lease_end);
+            Some(spare)
+        });
+        let cell = spare.unwrap_or_else(|| Arc::new(HoldCell::new(request, token, until, self.lease_end.clone())));
+        self.holds.insert(request, cell.clone());
+        cell
+    }
+
     /// Steps the core and does what it says, in order. The answer to `own` is returned instead of kept.
     fn step(&mut self, input: Input, own: Option<RequestId>, after: &mut After) -> Option<Answer> {
+        after.stepped = true;
         let mut own = own.map(|request| Own { request, answer: None });
         let mut inputs = VecDeque::new();
         let mut next = Some(input);
@@ -747,11 +842,7 @@ impl Shell {
         after: &mut After,
     ) -> Option<Input> {
         let answer = match outcome {
-            Outcome::Granted { token, until } => {
-                let hold = Arc::new(HoldCell::new(request, token, until, self.lease_end.clone()));
-                self.holds.insert(request, hold.clone());
-                Ok(hold)
-            }
+            Outcome::Granted { token, until } => Ok(self.hold(request, token, until)),
             Outcome::Opened { token, content } => {
                 let object = Arc::new(HoldCell::of_object(request, token, content));
                 self.holds.insert(request, object.clone());
@@ -766,7 +857,7 @@ impl Shell {
                 if let (Outcome::Extended { until }, Some(hold)) = (&outcome, self.holds.get(&request)) {
                     hold.extend(*until);
                 }
-                Err(outcome)
+                Err(Box::new(outcome))
             }
         };
         if let Some(own) = own
@@ -814,7 +905,7 @@ impl Shell {
     fn give_birth(&mut self, expelled: bool, own: &mut Option<Own>, after: &mut After) {
         let reason = LostReason::Expelled;
         if let Some(own) = own {
-            own.answer.get_or_insert(Err(Outcome::Closed(reason)));
+            own.answer.get_or_insert_with(|| closed(reason));
         }
         self.end_all(reason, after);
         self.note_standing(Standing::Lost, after);
@@ -869,7 +960,7 @@ impl Shell {
         for slot in self.slots.values_mut() {
             if let Slot::Waiting(waker) = slot {
                 after.wakers.extend(waker.take());
-                *slot = Slot::Answered(Err(Outcome::Closed(reason)));
+                *slot = Slot::Answered(closed(reason));
             }
         }
     }
@@ -948,7 +1039,7 @@ impl Engine {
 impl Engine {
     /// Commands that nobody has carried out yet. Not a turn: it mends nothing.
     pub(crate) fn undone(&self) -> usize {
-        lock(&self.side).len()
+        lock(&self.side.commands).len()
     }
 
     /// Slots and holds that are still kept. Not a turn either; to be asked when nothing is undone, for it holds the

@@ -3,11 +3,12 @@
 //! Also of an object that is open, which is no hold: its cell has what it has to tell, and hangs on no lease.
 
 use super::clock;
-use super::sync::{AtomicBool, AtomicU8, AtomicU64, Mutex};
+use super::sync::{AtomicBool, AtomicU8, AtomicU64, Mutex, MutexGuard};
 use super::telemetry::{HoldMeter, Meter};
 use crate::protocol::{Content, LostReason, RequestId, RevocationRequest, Time, Token, ViewNumber};
+use std::any::Any;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, OnceLock, PoisonError};
 use tokio::sync::Notify;
 
 /// One hold, shared by the engine, which ends it, and the guards, which ask.
@@ -15,6 +16,7 @@ use tokio::sync::Notify;
 /// - `told_before_regrant`: it is good only while both leases run by this machine's clock and nobody has ended it;
 ///   no message and no task is needed for it to become an error.
 /// - Once it has failed it stays failed.
+/// - It ends with its last guard.
 pub(crate) struct HoldCell {
     pub(crate) request: RequestId,
     /// The token. Changes when a share becomes the lock, and only rises.
@@ -27,46 +29,114 @@ pub(crate) struct HoldCell {
     member_until: Arc<AtomicU64>,
     /// 0 while held, else the code of the reason.
     lost: AtomicU8,
-    /// Those who want it back, as they asked.
-    wanted: Mutex<Vec<RevocationRequest>>,
+    /// How many guards there are. Never rises from zero.
+    guards: AtomicU64,
+    /// Somebody has waited to be told something. Most holds end without, and cost nothing to tell.
+    awaited: AtomicBool,
     told: Notify,
     meter: HoldMeter,
+    /// What most holds have not.
+    extras: OnceLock<Box<Mutex<Extras>>>,
+}
+
+#[derive(Default)]
+struct Extras {
+    /// Those who want it back, as they asked.
+    wanted: Vec<RevocationRequest>,
     /// Of an object: what it has to tell.
-    content: Option<Box<Mutex<Content>>>,
+    content: Option<Content>,
+    /// What ends with the last guard.
+    belongings: Option<Box<dyn Any + Send + Sync>>,
 }
 
 impl HoldCell {
     pub(crate) fn new(request: RequestId, token: Token, until: Time, member_until: Arc<AtomicU64>) -> Self {
-        let until = AtomicU64::new(until.as_nanos());
-        let (lost, wanted) = (AtomicU8::new(0), Mutex::default());
-        let (told, meter) = (Notify::new(), HoldMeter::new());
-        let token = AtomicU64::new(token.get());
-        let shared = AtomicBool::new(false);
-        HoldCell { request, token, shared, until, member_until, lost, wanted, told, meter, content: None }
+        HoldCell {
+            request,
+            token: AtomicU64::new(token.get()),
+            shared: AtomicBool::new(false),
+            until: AtomicU64::new(until.as_nanos()),
+            member_until,
+            lost: AtomicU8::new(0),
+            guards: AtomicU64::new(1),
+            awaited: AtomicBool::new(false),
+            told: Notify::new(),
+            meter: HoldMeter::new(),
+            extras: OnceLock::new(),
+        }
+    }
+
+    /// The cell of another hold, which nobody has any more, becomes one as if it were new.
+    pub(crate) fn renew_hold(&mut self, request: RequestId, token: Token, until: Time, member_until: &Arc<AtomicU64>) {
+        self.request = request;
+        self.token = AtomicU64::new(token.get());
+        self.shared = AtomicBool::new(false);
+        self.until = AtomicU64::new(until.as_nanos());
+        if !Arc::ptr_eq(&self.member_until, member_until) {
+            self.member_until = member_until.clone();
+        }
+        self.lost = AtomicU8::new(0);
+        self.guards = AtomicU64::new(1);
+        self.awaited = AtomicBool::new(false);
+        self.meter = HoldMeter::new();
+        if self.extras.get().is_some() {
+            self.extras = OnceLock::new();
+        }
     }
 
     /// Of an object that is open.
     pub(crate) fn of_object(request: RequestId, token: Token, content: Content) -> Self {
         let forever = Arc::new(AtomicU64::new(u64::MAX));
-        let content = Some(Box::new(Mutex::new(content)));
-        HoldCell { content, ..HoldCell::new(request, token, Time::MAX, forever) }
+        let cell = HoldCell::new(request, token, Time::MAX, forever);
+        cell.extras().content = Some(content);
+        cell
+    }
+
+    fn extras(&self) -> MutexGuard<'_, Extras> {
+        self.extras.get_or_init(Box::default).lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// As `extras`, where there are any.
+    fn some_extras(&self) -> Option<MutexGuard<'_, Extras>> {
+        self.extras.get().map(|extras| extras.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// One more guard. Returns `false`, and there is none, if the last one is gone.
+    pub(crate) fn enter(&self) -> bool {
+        let more = |guards| if guards == 0 { None } else { Some(guards + 1) };
+        self.guards.fetch_update(Ordering::AcqRel, Ordering::Acquire, more).is_ok()
+    }
+
+    /// One guard less. Returns whether it was the last one.
+    pub(crate) fn leave(&self) -> bool {
+        self.guards.fetch_sub(1, Ordering::AcqRel) == 1
+    }
+
+    /// How many guards there are.
+    pub(crate) fn guards(&self) -> usize {
+        self.guards.load(Ordering::Acquire) as usize
+    }
+
+    /// This ends with the last guard.
+    pub(crate) fn keep(&self, belongings: Box<dyn Any + Send + Sync>) {
+        self.extras().belongings = Some(belongings);
     }
 
     /// What the object has to tell, as far as this member has heard; `None`: it is no object's cell.
     pub(crate) fn content(&self) -> Option<Content> {
-        let content = self.content.as_ref()?;
-        Some(content.lock().unwrap_or_else(PoisonError::into_inner).clone())
+        self.some_extras()?.content.clone()
     }
 
     /// The object has something new to tell. Wakes nobody: that is [`tell_news`](Self::tell_news).
     pub(crate) fn renew(&self, new: Content) {
-        if let Some(content) = &self.content {
-            *content.lock().unwrap_or_else(PoisonError::into_inner) = new;
+        if let Some(content) = self.some_extras().as_mut().and_then(|extras| extras.content.as_mut()) {
+            *content = new;
         }
     }
 
     /// Completes when the object has another version than that, or is lost.
     pub(crate) async fn changed(&self, since: Token) -> Result<Content, LostReason> {
+        self.await_news();
         let mut told = std::pin::pin!(self.told.notified());
         loop {
             told.as_mut().enable();
@@ -81,7 +151,15 @@ impl HoldCell {
 
     /// Wakes those who wait for a change, or for somebody to want it back.
     pub(crate) fn tell_news(&self) {
-        self.told.notify_waiters();
+        if self.awaited.load(Ordering::SeqCst) {
+            self.told.notify_waiters();
+        }
+    }
+
+    /// What is told from now on wakes who waits. First of all, in the one order of all such steps: so either whoever tells
+    /// sees it, or the question that follows sees what was told.
+    fn await_news(&self) {
+        self.awaited.store(true, Ordering::SeqCst);
     }
 
     /// The token, whether or not the hold is good.
@@ -108,10 +186,19 @@ impl HoldCell {
 
     /// The token, if the hold is good at this instant.
     pub(crate) fn fence(&self) -> Result<Token, LostReason> {
+        self.fence_now().0
+    }
+
+    /// The same, and which instant that is.
+    pub(crate) fn fence_now(&self) -> (Result<Token, LostReason>, Time) {
         // The ends are read before the clock: a pause in between can only make the answer stricter.
         let member_until = self.member_until.load(Ordering::Acquire);
         let until = self.until.load(Ordering::Acquire);
-        let now = clock::now().as_nanos();
+        let now = clock::now();
+        (self.fence_at(now.as_nanos(), until, member_until), now)
+    }
+
+    fn fence_at(&self, now: u64, until: u64, member_until: u64) -> Result<Token, LostReason> {
         if let Some(reason) = self.lost_reason() {
             return Err(reason);
         }
@@ -130,12 +217,12 @@ impl HoldCell {
 
     /// Why it is lost, as far as somebody has noticed.
     pub(crate) fn lost_reason(&self) -> Option<LostReason> {
-        reason(self.lost.load(Ordering::Acquire))
+        reason(self.lost.load(Ordering::SeqCst))
     }
 
     /// Ends it; the first reason stays. Wakes nobody: that is [`tell`](Self::tell), outside the engine's lock.
     pub(crate) fn mark_lost(&self, reason: LostReason) {
-        let _ = self.lost.compare_exchange(0, code(reason), Ordering::AcqRel, Ordering::Acquire);
+        let _ = self.lost.compare_exchange(0, code(reason), Ordering::SeqCst, Ordering::SeqCst);
     }
 
     /// When it was granted, if that is measured.
@@ -151,27 +238,30 @@ impl HoldCell {
         }
     }
 
-    /// Whoever had it has let it go. Only the clock can tell whether that was in time.
-    pub(crate) fn end(&self) {
-        let lost = self.fence().err();
+    /// The last guard is gone: whoever had it has let it go. `lost`: it had been lost before.
+    pub(crate) fn end(&self, lost: Option<LostReason>) {
         self.meter.end(|| lost);
         self.mark_lost(LostReason::Released);
         self.tell();
+        // Its end may be the application's code.
+        let belongings = self.some_extras().and_then(|mut extras| extras.belongings.take());
+        drop(belongings);
     }
 
     /// Somebody wants it back. Wakes nobody: that is [`tell_news`](Self::tell_news).
     pub(crate) fn want(&self, by: RevocationRequest) {
-        self.wanted.lock().unwrap_or_else(PoisonError::into_inner).push(by);
+        self.extras().wanted.push(by);
     }
 
     /// The `index`-th who wants it back.
     pub(crate) fn wanted(&self, index: usize) -> Option<RevocationRequest> {
-        self.wanted.lock().unwrap_or_else(PoisonError::into_inner).get(index).cloned()
+        self.some_extras()?.wanted.get(index).cloned()
     }
 
     /// Completes when `look` finds something, asked again whenever something has happened to the hold; `None`: it is
     /// given back or lost.
     pub(crate) async fn until<T>(&self, look: impl Fn(&Self) -> Option<T>) -> Option<T> {
+        self.await_news();
         let mut told = std::pin::pin!(self.told.notified());
         loop {
             // Enabled before the question, or what happens between question and wait would be missed.
@@ -189,7 +279,7 @@ impl HoldCell {
 
     /// Wakes those who wait for its loss.
     pub(crate) fn tell(&self) {
-        self.told.notify_waiters();
+        self.tell_news();
         self.meter.end(|| self.lost_reason());
     }
 
@@ -200,6 +290,7 @@ impl HoldCell {
 
     /// Completes when it is lost.
     pub(crate) async fn lost(&self) -> LostReason {
+        self.await_news();
         let mut told = std::pin::pin!(self.told.notified());
         loop {
             // Enabled before the question, or a loss between question and wait would be missed.

@@ -5,17 +5,13 @@
 //! here are std's own. tokio's `Notify`, `watch` and `broadcast` stay as they are: each call of theirs is one step
 //! there, with a seam before it where it matters, and who waits for them is woken through shuttle.
 
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
+
 #[cfg(not(elderlock_shuttle))]
 mod real {
-    #[cfg(not(feature = "simulated"))]
-    pub(crate) use std::collections::HashMap as Map;
     pub(crate) use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64};
     pub(crate) use std::sync::{Mutex, MutexGuard};
-
-    /// Its order is the same in every run: who is woken first must not hang on the machine's chance.
-    #[cfg(feature = "simulated")]
-    pub(crate) type Map<K, V> =
-        std::collections::HashMap<K, V, std::hash::BuildHasherDefault<std::hash::DefaultHasher>>;
 
     /// Whether somebody panicked while holding it.
     pub(crate) fn is_poisoned<T>(mutex: &Mutex<T>) -> bool {
@@ -36,15 +32,10 @@ mod real {
 mod real {
     use super::Planted;
     use std::cell::Cell;
-    use std::collections::HashMap;
-    use std::hash::{BuildHasherDefault, DefaultHasher};
     use std::sync::atomic::Ordering;
 
     pub(crate) use shuttle::sync::atomic::{AtomicBool, AtomicU8, AtomicU64};
     pub(crate) use shuttle::sync::{Mutex, MutexGuard};
-
-    /// Its order is the same in every run, so that a schedule can be run again.
-    pub(crate) type Map<K, V> = HashMap<K, V, BuildHasherDefault<DefaultHasher>>;
 
     /// Never: a panic ends the whole test.
     pub(crate) fn is_poisoned<T>(_: &Mutex<T>) -> bool {
@@ -74,6 +65,28 @@ mod real {
 }
 
 pub(crate) use real::*;
+
+/// By number of a request. Its order is the same in every run: who is woken first must not hang on the machine's chance.
+pub(crate) type Map<K, V> = HashMap<K, V, BuildHasherDefault<Spread>>;
+
+/// Spreads numbers that are counted up. Nobody from outside chooses them.
+#[derive(Default)]
+pub(crate) struct Spread(u64);
+
+impl Hasher for Spread {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|byte| self.write_u64(u64::from(*byte)));
+    }
+
+    fn write_u64(&mut self, number: u64) {
+        // Odd, so that no two numbers meet, and about the golden section of all numbers, so that neighbours lie far apart.
+        self.0 = (self.0 ^ number).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    }
+}
 
 /// Deliberate breaks, to prove that the tests under shuttle can fail. They do not exist in any other build.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

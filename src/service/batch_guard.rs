@@ -3,7 +3,6 @@
 use super::guard::{ExtendError, Hold, LossWatch, Lost, ReleaseError};
 use super::revocation::Revocation;
 use crate::protocol::{LostReason, Token};
-use std::sync::Arc;
 use std::time::Duration;
 
 /// Several locks of one service, held together, from [`lock_all`](crate::LockService::lock_all). They are granted, lost
@@ -15,11 +14,11 @@ use std::time::Duration;
 #[must_use = "the locks are given back as soon as the guard is dropped"]
 #[clippy::has_significant_drop]
 pub struct BatchGuard {
-    hold: Arc<Hold>,
+    hold: Hold,
 }
 
 impl BatchGuard {
-    pub(super) fn new(hold: Arc<Hold>) -> Self {
+    pub(super) fn new(hold: Hold) -> Self {
         BatchGuard { hold }
     }
 
@@ -89,7 +88,7 @@ impl BatchGuard {
 
     /// How many guards share the hold: 1 without [`reenter`](BatchGuard::reenter).
     pub fn depth(&self) -> usize {
-        Arc::strong_count(&self.hold)
+        self.hold.depth()
     }
 
     /// Gives all the locks back and says whether they were held until now. Does not wait for the grantor.

@@ -1,10 +1,11 @@
 //! `Claims`: whom the locks of a service belong to here, so that an owner who has one enters it again.
 
-use super::guard::{Guard, Hold, LossWatch, Lost};
+use super::guard::{Guard, Hold, Lost};
 use super::lock_service::Inner;
-use crate::protocol::LockName;
+use crate::protocol::{LockName, Want};
+use crate::runtime::hold::HoldCell;
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
 
 /// The claims of one service at this member, by lock and owner. What nobody has or asks for takes no room.
@@ -27,8 +28,8 @@ struct Slot {
 /// What a slot knows of the hold. It does not keep it.
 #[derive(Clone)]
 struct Held {
-    hold: Weak<Hold>,
-    watch: LossWatch,
+    want: Want,
+    cell: Arc<HoldCell>,
 }
 
 impl Claims {
@@ -63,7 +64,7 @@ impl Slot {
     fn depth(&self) -> usize {
         // Asked with no lock taken: whoever finds a lease ended wakes those who wait for that.
         let held = self.held().clone();
-        held.filter(|held| held.watch.reason().is_none()).map_or(0, |held| held.hold.strong_count())
+        held.filter(|held| held.cell.fence().is_ok()).map_or(0, |held| held.cell.guards())
     }
 }
 
@@ -87,14 +88,16 @@ impl Claim {
 
     /// Another guard of the hold that the owner has; none if it has none.
     pub(crate) fn enter(&self) -> Result<Option<Guard>, Lost> {
-        let hold = self.slot.held().as_ref().and_then(|held| held.hold.upgrade());
+        let held = self.slot.held().clone();
+        let hold = held.and_then(|held| Hold::enter(&self.service, &held.want, &held.cell));
         hold.map(|hold| hold.fence().map(|_| Guard::new(hold))).transpose()
     }
 
     /// The lock was granted to the owner: whoever asks in its name enters from now on.
     pub(crate) fn give(self, guard: &Guard) {
         let slot = self.slot.clone();
-        *slot.held() = Some(Held { hold: Arc::downgrade(guard.hold()), watch: guard.watch() });
+        let Hold { want, cell, .. } = guard.hold();
+        *slot.held() = Some(Held { want: want.clone(), cell: cell.clone() });
         guard.hold().belongs_to(self);
         slot.granted.notify_waiters();
     }

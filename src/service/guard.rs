@@ -9,41 +9,71 @@ use crate::protocol::{Command, LostReason, Outcome, Token, Want};
 use crate::runtime::hold::HoldCell;
 use crate::runtime::planted;
 use std::pin::Pin;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-/// What all guards of one hold share; the last one gives it back.
+/// A guard's part in a hold; the last one gives it back.
 pub struct Hold {
     pub(super) service: Arc<Inner>,
     pub(super) want: Want,
     pub(super) cell: Arc<HoldCell>,
-    /// Whose it is, if owners may enter it.
-    claim: OnceLock<Claim>,
+    /// It was let go before it is dropped.
+    released: bool,
+}
+
+impl Clone for Hold {
+    fn clone(&self) -> Self {
+        let Hold { service, want, cell, .. } = self;
+        // There is this one, so there is none that was the last.
+        cell.enter();
+        Hold { service: service.clone(), want: want.clone(), cell: cell.clone(), released: false }
+    }
 }
 
 impl Drop for Hold {
     fn drop(&mut self) {
-        // Also if it is lost: the core may not have noticed what the clock has shown to a guard.
-        if !planted!(KeepDroppedHold) {
-            self.service.engine.give_back(self.cell.request);
+        if !self.released && self.cell.leave() {
+            let _ = self.end();
         }
-        // After it: the application's recorder must not be able to keep a lock.
-        self.cell.end();
     }
 }
 
 impl Hold {
-    pub(super) fn new(service: Arc<Inner>, want: Want, cell: Arc<HoldCell>) -> Arc<Hold> {
+    /// The first one.
+    pub(super) fn new(service: Arc<Inner>, want: Want, cell: Arc<HoldCell>) -> Hold {
         if let Want::Share(_) = want {
             cell.share();
         }
-        Arc::new(Hold { service, want, cell, claim: OnceLock::new() })
+        Hold { service, want, cell, released: false }
+    }
+
+    /// One more, of a hold that is not over; `None`: its last guard is gone.
+    pub(super) fn enter(service: &Arc<Inner>, want: &Want, cell: &Arc<HoldCell>) -> Option<Hold> {
+        cell.enter().then(|| Hold { service: service.clone(), want: want.clone(), cell: cell.clone(), released: false })
+    }
+
+    /// The last one is gone. Returns whether it was held until now.
+    fn end(&self) -> Result<Token, LostReason> {
+        // Only the clock can tell whether that was in time.
+        let (held, now) = self.cell.fence_now();
+        // Also if it is lost: the core may not have noticed what the clock has shown to a guard.
+        if !planted!(KeepDroppedHold) {
+            self.service.engine.give_back(self.cell.request, now);
+        }
+        // After it: the application's recorder must not be able to keep a lock.
+        self.cell.end(held.err());
+        held
+    }
+
+    /// How many guards the hold has.
+    pub(super) fn depth(&self) -> usize {
+        self.cell.guards()
     }
 
     /// The claim ends with the hold.
     pub(super) fn belongs_to(&self, claim: Claim) {
-        let _ = self.claim.set(claim);
+        self.cell.keep(Box::new(claim));
     }
 
     pub(super) fn watch(&self) -> LossWatch {
@@ -72,10 +102,10 @@ impl Hold {
     }
 
     /// Ends one of its guards.
-    pub(super) fn release(self: Arc<Self>) -> Result<(), ReleaseError> {
-        let held = self.fence();
-        drop(self);
-        held.map(drop).map_err(|lost| ReleaseError::Lost(lost.reason))
+    pub(super) fn release(mut self) -> Result<(), ReleaseError> {
+        self.released = true;
+        let held = if self.cell.leave() { self.end() } else { self.cell.fence() };
+        held.map(drop).map_err(ReleaseError::Lost)
     }
 
     pub(super) fn debug(&self, kind: &str, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -104,11 +134,11 @@ impl Hold {
 #[must_use = "the lock is given back as soon as the guard is dropped"]
 #[clippy::has_significant_drop]
 pub struct Guard {
-    hold: Arc<Hold>,
+    hold: Hold,
 }
 
 impl Guard {
-    pub(super) fn new(hold: Arc<Hold>) -> Self {
+    pub(super) fn new(hold: Hold) -> Self {
         Guard { hold }
     }
 
@@ -157,7 +187,7 @@ impl Guard {
         self.hold.watch()
     }
 
-    pub(super) fn hold(&self) -> &Arc<Hold> {
+    pub(super) fn hold(&self) -> &Hold {
         &self.hold
     }
 
@@ -230,7 +260,7 @@ impl Guard {
 
     /// How many guards share the hold: 1 without [`reenter`](Guard::reenter).
     pub fn depth(&self) -> usize {
-        Arc::strong_count(&self.hold)
+        self.hold.depth()
     }
 
     /// Whether this is a share of the lock: others may have one, too.

@@ -17,12 +17,12 @@ use std::time::Duration;
 #[must_use = "the permits are given back as soon as the guard is dropped"]
 #[clippy::has_significant_drop]
 pub struct PermitGuard {
-    hold: Arc<Hold>,
+    hold: Hold,
     left: u32,
 }
 
 impl PermitGuard {
-    pub(super) fn new(hold: Arc<Hold>) -> Self {
+    pub(super) fn new(hold: Hold) -> Self {
         let left = hold.want.tokens() + u32::from(planted!(CountOneMore));
         PermitGuard { hold, left }
     }
@@ -179,7 +179,7 @@ impl std::fmt::Debug for PermitGuard {
 #[must_use = "the permit is given back as soon as the lease is dropped"]
 #[clippy::has_significant_drop]
 pub struct Lease {
-    hold: Arc<Hold>,
+    hold: Hold,
     /// How many of the grant are left. Their number is all that the grantor has to know.
     left: Arc<AtomicU32>,
     token: Token,

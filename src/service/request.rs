@@ -10,7 +10,9 @@ use super::shared_value::SharedValue;
 use super::suspend_guard::SuspendGuard;
 use crate::protocol::message::{Look, Seen};
 use crate::protocol::{Command, Metadata, Outcome, Owner, RequestId, Wait, Want};
+use crate::runtime::clock;
 use crate::runtime::engine::Answer;
+use crate::runtime::hold::HoldCell;
 use crate::runtime::planted;
 use crate::runtime::telemetry::Acquire;
 use std::future::Future;
@@ -24,10 +26,10 @@ use std::time::Duration;
 pub trait Grant: sealed::Grant {}
 
 pub(crate) mod sealed {
-    use super::{Arc, Hold};
+    use super::Hold;
 
     pub trait Grant {
-        fn new(hold: Arc<Hold>) -> Self;
+        fn new(hold: Hold) -> Self;
     }
 }
 
@@ -38,31 +40,31 @@ impl Grant for PermitGuard {}
 impl Grant for SharedValue {}
 
 impl sealed::Grant for Guard {
-    fn new(hold: Arc<Hold>) -> Self {
+    fn new(hold: Hold) -> Self {
         Guard::new(hold)
     }
 }
 
 impl sealed::Grant for BatchGuard {
-    fn new(hold: Arc<Hold>) -> Self {
+    fn new(hold: Hold) -> Self {
         BatchGuard::new(hold)
     }
 }
 
 impl sealed::Grant for SuspendGuard {
-    fn new(hold: Arc<Hold>) -> Self {
+    fn new(hold: Hold) -> Self {
         SuspendGuard::new(hold)
     }
 }
 
 impl sealed::Grant for PermitGuard {
-    fn new(hold: Arc<Hold>) -> Self {
+    fn new(hold: Hold) -> Self {
         PermitGuard::new(hold)
     }
 }
 
 impl sealed::Grant for SharedValue {
-    fn new(hold: Arc<Hold>) -> Self {
+    fn new(hold: Hold) -> Self {
         SharedValue::new(hold)
     }
 }
@@ -79,12 +81,16 @@ pub(super) struct Wish {
 
 /// A command on its way: unasked, waiting, answered, or over.
 pub(super) struct Asking {
-    service: Arc<Inner>,
+    /// Until it is answered.
+    service: Option<Arc<Inner>>,
+    /// What to ask, until it is asked.
+    command: Option<Command>,
     stage: Stage,
 }
 
+/// Small, apart from the command: it changes with each step.
 enum Stage {
-    Unasked(Box<dyn FnOnce(RequestId) -> Command + Send + Sync>),
+    Unasked,
     Waiting(RequestId),
     /// Started before anybody awaited it, and answered at once.
     Answered(RequestId, Answer),
@@ -92,21 +98,21 @@ enum Stage {
 }
 
 impl Asking {
-    pub(super) fn new(service: Arc<Inner>, command: impl FnOnce(RequestId) -> Command + Send + Sync + 'static) -> Self {
-        Asking { service, stage: Stage::Unasked(Box::new(command)) }
+    /// It gets its number when it is asked: a member's requests are numbered in the order in which they are asked.
+    pub(super) fn new(service: Arc<Inner>, command: impl FnOnce(RequestId) -> Command) -> Self {
+        Asking { service: Some(service), command: Some(command(RequestId(0))), stage: Stage::Unasked }
     }
 
     /// Asks, if that has not been done.
     fn start(&mut self) {
-        let Stage::Unasked(_) = self.stage else { return };
-        let engine = &self.service.engine;
-        let request = engine.next_request();
-        let Stage::Unasked(command) = std::mem::replace(&mut self.stage, Stage::Waiting(request)) else {
-            unreachable!("just looked at");
-        };
-        if let Some(answer) = engine.ask(request, command(request), &self.service.destroyed) {
+        let (Some(service), Some(command)) = (&self.service, &mut self.command) else { return };
+        let request = service.engine.next_request();
+        command.number(request);
+        self.stage = Stage::Waiting(request);
+        if let Some(answer) = service.engine.ask(request, command, &service.destroyed) {
             self.stage = Stage::Answered(request, answer);
         }
+        self.command = None;
     }
 
     /// Its number, while it waits.
@@ -116,35 +122,42 @@ impl Asking {
             _ => None,
         }
     }
+
+    /// The answer, with the service that it is of.
+    fn poll_answer(&mut self, context: &mut Context<'_>) -> Poll<(Arc<Inner>, Answer)> {
+        self.start();
+        let answer = match (&self.stage, &self.service) {
+            // Kept while the engine is asked: whatever happens there, it is given back.
+            (Stage::Waiting(request), Some(service)) => service.engine.poll(*request, context.waker()),
+            _ => None,
+        };
+        if answer.is_none() && matches!(self.stage, Stage::Waiting(_)) {
+            return Poll::Pending;
+        }
+        let service = self.service.take();
+        match (answer, std::mem::replace(&mut self.stage, Stage::Over), service) {
+            (Some(answer), _, Some(service)) | (None, Stage::Answered(_, answer), Some(service)) => {
+                Poll::Ready((service, answer))
+            }
+            _ => panic!("polled after it was ready"),
+        }
+    }
 }
 
 impl Future for Asking {
-    type Output = Answer;
+    type Output = Result<Arc<HoldCell>, Outcome>;
 
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Answer> {
-        self.start();
-        match std::mem::replace(&mut self.stage, Stage::Over) {
-            Stage::Answered(_, answer) => Poll::Ready(answer),
-            Stage::Waiting(request) => {
-                // Kept while the engine is asked: whatever happens there, it is given back.
-                self.stage = Stage::Waiting(request);
-                let answer = self.service.engine.poll(request, context.waker());
-                if answer.is_some() {
-                    self.stage = Stage::Over;
-                }
-                answer.map_or(Poll::Pending, Poll::Ready)
-            }
-            Stage::Unasked(_) | Stage::Over => panic!("polled after it was ready"),
-        }
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        self.poll_answer(context).map(|(_, answer)| answer.map_err(|outcome| *outcome))
     }
 }
 
 impl Drop for Asking {
     fn drop(&mut self) {
-        if let Stage::Waiting(request) | Stage::Answered(request, _) = self.stage
+        if let (Stage::Waiting(request) | Stage::Answered(request, _), Some(service)) = (&self.stage, &self.service)
             && !planted!(KeepDroppedRequest)
         {
-            self.service.engine.give_back(request);
+            service.engine.give_back(*request, clock::now());
         }
     }
 }
@@ -176,8 +189,7 @@ impl Request {
 
     /// Asks, if that has not been done.
     fn start(&mut self) {
-        let Asking { service, stage } = &self.asking;
-        if let Stage::Unasked(_) = stage {
+        if let Asking { service: Some(service), stage: Stage::Unasked, .. } = &self.asking {
             // An object is no hold, and not measured as one.
             self.acquire =
                 (!self.want.opens()).then(|| Acquire::begin(&service.meter, &service.name, &self.want)).flatten();
@@ -186,14 +198,13 @@ impl Request {
         }
     }
 
-    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<Arc<Hold>, Outcome>> {
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<Hold, Box<Outcome>>> {
         self.start();
         // Entered for this poll only, and left before anything else runs in this task.
         let entered = self.acquire.as_ref().map(|acquire| acquire.span().enter());
-        let answer = std::task::ready!(Pin::new(&mut self.asking).poll(context));
-        let service = &self.asking.service;
+        let (service, answer) = std::task::ready!(self.asking.poll_answer(context));
         // A hold first: from here on it is given back, whatever the application's subscriber and recorder do.
-        let answer = answer.map(|cell| Hold::new(service.clone(), self.want.clone(), cell));
+        let answer = answer.map(|cell| Hold::new(service, self.want.clone(), cell));
         drop(entered);
         if let Some(acquire) = &mut self.acquire {
             match &answer {
@@ -204,7 +215,7 @@ impl Request {
         if let Ok(hold) = &answer
             && !self.want.opens()
         {
-            hold.cell.begin(&service.meter);
+            hold.cell.begin(&hold.service.meter);
         }
         Poll::Ready(answer)
     }
@@ -263,8 +274,8 @@ impl<G: Grant> Locking<G> {
     /// ```
     pub async fn position(&self) -> Result<Option<Position>, InspectError> {
         let Ok(Request { asking, .. }) = &self.0 else { return Ok(None) };
-        let Some(request) = asking.waiting() else { return Ok(None) };
-        match Inner::look(&asking.service, Look::Place(request)).await? {
+        let (Some(request), Some(service)) = (asking.waiting(), &asking.service) else { return Ok(None) };
+        match Inner::look(service, Look::Place(request)).await? {
             Seen::Place { before, holds, suspension } => Ok(Some(Position { before, holds, suspension })),
             _ => Ok(None),
         }
@@ -276,7 +287,9 @@ impl<G: Grant> Future for Locking<G> {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         match &mut self.0 {
-            Ok(request) => request.poll(context).map(|result| result.map(G::new).map_err(LockError::from)),
+            Ok(request) => {
+                request.poll(context).map(|result| result.map(G::new).map_err(|outcome| LockError::from(*outcome)))
+            }
             Err(error) => Poll::Ready(Err(error.take().expect("polled after it was ready"))),
         }
     }
@@ -300,7 +313,9 @@ impl<G: Grant> Future for TryLocking<G> {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         match &mut self.0 {
-            Ok(request) => request.poll(context).map(|result| result.map(G::new).map_err(TryLockError::from)),
+            Ok(request) => {
+                request.poll(context).map(|result| result.map(G::new).map_err(|outcome| TryLockError::from(*outcome)))
+            }
             Err(error) => Poll::Ready(Err(error.take().expect("polled after it was ready"))),
         }
     }

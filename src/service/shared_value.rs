@@ -23,7 +23,7 @@ use std::sync::Arc;
 #[must_use = "the object is closed as soon as the last clone is dropped"]
 #[clippy::has_significant_drop]
 pub struct SharedValue {
-    hold: Arc<Hold>,
+    hold: Hold,
 }
 
 /// A value with its version.
@@ -47,7 +47,7 @@ impl From<Content> for Versioned {
 }
 
 impl SharedValue {
-    pub(super) fn new(hold: Arc<Hold>) -> Self {
+    pub(super) fn new(hold: Hold) -> Self {
         SharedValue { hold }
     }
 

@@ -3,7 +3,6 @@
 use super::guard::{ExtendError, Hold, Lost, ReleaseError};
 use super::revocation::Revocation;
 use crate::protocol::{LostReason, Token};
-use std::sync::Arc;
 use std::time::Duration;
 
 /// A suspended service, from [`suspend`](crate::LockService::suspend): as long as this is held, no other
@@ -16,11 +15,11 @@ use std::time::Duration;
 #[must_use = "the service is resumed as soon as the guard is dropped"]
 #[clippy::has_significant_drop]
 pub struct SuspendGuard {
-    hold: Arc<Hold>,
+    hold: Hold,
 }
 
 impl SuspendGuard {
-    pub(super) fn new(hold: Arc<Hold>) -> Self {
+    pub(super) fn new(hold: Hold) -> Self {
         SuspendGuard { hold }
     }
 

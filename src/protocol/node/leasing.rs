@@ -15,12 +15,10 @@ impl Node {
         if self.stage != Stage::Member {
             return;
         }
-        let Some(view) = &self.view else { return };
-        if let Some(elder) = &self.elder
-            && let Some(since) = elder.backed_since(now)
-        {
-            self.lease.until = self.lease.until.max(since + view.timing.member_lease);
+        if self.view.is_none() {
+            return;
         }
+        self.extend_own(now);
         let running = self.is_ready(now);
         if running == self.lease.running {
             return;
@@ -37,9 +35,26 @@ impl Node {
                 }
             });
         } else {
-            self.orphaned_at = now + view.timing.member_lease * 3;
+            self.orphaned_at = now + self.timing().member_lease * 3;
             out.push(Output::Event(Event::Suspended));
             self.act(now, out, |node, turn| node.holder.on_suspended(turn));
+        }
+    }
+
+    /// The elder's own lease hangs on its quorum.
+    fn extend_own(&mut self, now: Time) {
+        if let (Some(view), Some(elder)) = (&self.view, &self.elder)
+            && let Some(since) = elder.backed_since(now)
+        {
+            self.lease.until = self.lease.until.max(since + view.timing.member_lease);
+        }
+    }
+
+    /// As if a timer that nothing was due at had gone off: this member is awake.
+    pub(super) fn look(&mut self, now: Time) {
+        self.extend_own(now);
+        if let (Some(view), Some(elder)) = (&self.view, &mut self.elder) {
+            elder.look(now, &view.timing);
         }
     }
 

@@ -23,7 +23,7 @@ impl Table {
                 let (waiters, more) = self.seen_waiters(ranks.iter(), all);
                 let content = object.map(|object| object.content.clone());
                 let openers = object.map_or(0, |object| object.openers.len()) as u64;
-                let permits = if let Some(Use::Permits(_, sum)) = used { *sum } else { 0 };
+                let permits = if let Some(Use::Permits(permitted)) = used { permitted.sum } else { 0 };
                 Seen::Lock { holders, more_holders, permits, content, openers, waiters, more }
             }
             Look::Suspension => {

@@ -31,7 +31,7 @@ fn ask(engine: &Engine, wait: Wait) -> (RequestId, Option<Answer>) {
     let name = LockName::new(b"a").unwrap();
     let (want, owner, metadata) = (Want::Lock(name), Owner::default(), Metadata::default());
     let command = Command::Lock { request, service, want, owner, wait, lease: None, revocable: false, metadata };
-    (request, engine.ask(request, command, &AtomicBool::new(false)))
+    (request, engine.ask(request, &command, &AtomicBool::new(false)))
 }
 
 #[test]
@@ -40,10 +40,10 @@ fn what_is_given_back_while_somebody_has_the_lock_is_done_when_he_lets_go() {
     let (request, answer) = ask(&engine, Wait::Forever);
     assert!(matches!(answer, Some(Ok(_))));
     engine.turn(|shell, _| {
-        std::thread::scope(|scope| scope.spawn(|| engine.give_back(request)).join().unwrap());
+        std::thread::scope(|scope| scope.spawn(|| engine.give_back(request, clock::now())).join().unwrap());
         assert_eq!(shell.holds.len(), 1, "it neither waited nor went ahead");
     });
-    assert!(lock(&engine.side).is_empty());
+    assert!(engine.side.is_empty());
     assert!(lock(&engine.shell).holds.is_empty());
 }
 
@@ -75,9 +75,10 @@ fn a_core_that_panics_ends_every_hold_and_every_wait() {
     // Whatever comes next finds it out.
     engine.input(Input::Timer);
     assert_eq!(hold.fence(), Err(LostReason::Left));
-    assert!(matches!(engine.poll(waits, Waker::noop()), Some(Err(Outcome::Closed(LostReason::Left)))));
+    let Some(Err(outcome)) = engine.poll(waits, Waker::noop()) else { panic!("not answered") };
+    assert_eq!(*outcome, Outcome::Closed(LostReason::Left));
     assert_eq!(engine.phase().borrow().closed, Some(Closed::Broken));
-    engine.give_back(waits);
+    engine.give_back(waits, clock::now());
 }
 
 #[test]

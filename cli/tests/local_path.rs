@@ -1,0 +1,76 @@
+//! What a lock and its release cost at the grantor's own member, counted: a figure that no other work on the machine moves.
+
+// The trait of an allocator is unsafe to implement.
+#![allow(unsafe_code)]
+
+use elderlock::{LockService, Member};
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+thread_local! {
+    /// How often this thread has asked for memory.
+    static CALLS: Cell<u64> = const { Cell::new(0) };
+}
+
+struct Counting;
+
+// SAFETY: everything is left to the system's allocator, with the very arguments.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        CALLS.with(|calls| calls.set(calls.get() + 1));
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn realloc(&self, ptr: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        CALLS.with(|calls| calls.set(calls.get() + 1));
+        unsafe { System.realloc(ptr, layout, size) }
+    }
+
+    unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
+        unsafe { System.dealloc(ptr, layout) }
+    }
+}
+
+const CYCLES: u64 = 10_000;
+/// What the member does beside, a few times a second, may ask for some.
+const BESIDE: u64 = CYCLES / 100;
+
+/// Allocations of so many cycles, once everything is warm.
+async fn allocations(locks: &LockService, mut cycle: impl AsyncFnMut(&LockService)) -> u64 {
+    for _ in 0..100 {
+        cycle(locks).await;
+    }
+    let before = CALLS.get();
+    for _ in 0..CYCLES {
+        cycle(locks).await;
+    }
+    CALLS.get() - before
+}
+
+#[tokio::test]
+async fn a_free_lock_at_its_grantors_own_member_asks_for_no_memory() {
+    let member = Member::local().await.unwrap();
+    let locks = member.lock_service("inventory").await.unwrap();
+    let names = ["a", "sixteen bytes   ", "twenty-three bytes     "];
+    for name in names {
+        let count = allocations(&locks, async |locks| locks.lock(name).await.unwrap().release().await.unwrap()).await;
+        assert!(count <= BESIDE, "{name}: {count} allocations in {CYCLES} cycles");
+    }
+    let count = allocations(&locks, async |locks| drop(locks.try_lock("dropped").await.unwrap())).await;
+    assert!(count <= BESIDE, "dropped: {count} allocations in {CYCLES} cycles");
+    let count = allocations(&locks, async |locks| locks.share("shared").await.unwrap().release().await.unwrap()).await;
+    assert!(count <= 3 * CYCLES + BESIDE, "a share: {count} allocations in {CYCLES} cycles");
+}
+
+#[tokio::test]
+async fn a_name_of_its_own_memory_costs_one_allocation() {
+    let member = Member::local().await.unwrap();
+    let locks = member.lock_service("inventory").await.unwrap();
+    let name = "a name of twenty-four by";
+    let count = allocations(&locks, async |locks| locks.lock(name).await.unwrap().release().await.unwrap()).await;
+    // One: so whoever counts is seen to count.
+    assert!((CYCLES..CYCLES + BESIDE).contains(&count), "{count} allocations in {CYCLES} cycles");
+}
