@@ -320,6 +320,10 @@ impl Table {
     /// asked of a grantor later has a place, so that grantor had these as well: it granted them, and its term was over for
     /// their member by then. Who may pass a suspension is left out, and so are places of those who passed one. Says which.
     pub(crate) fn keep_own_order(&self, waits: &mut [(ProcessId, WaitReport)]) -> BTreeSet<Key> {
+        // Whose owner holds something has to pass this one, and must not wait behind it.
+        let suspensions = waits.iter().filter(|(_, wait)| wait.want == Want::Suspension);
+        let gate = suspensions.filter_map(|(_, wait)| wait.ticket).min();
+        let is_open = |ticket: &Ticket| self.suspended.is_none() && gate.is_none_or(|gate| *ticket < gate);
         let mut next: BTreeMap<ProcessId, Ticket> = BTreeMap::new();
         let mut placed = BTreeSet::new();
         for (process, wait) in waits.iter_mut().rev() {
@@ -328,8 +332,9 @@ impl Table {
                     let next = next.entry(*process).or_insert(ticket);
                     *next = ticket.min(*next);
                 }
-                None if wait.want != Want::Suspension && self.holds_of(*process, wait.owner) == 0 => {
-                    wait.ticket = next.get(process).copied();
+                None if wait.want != Want::Suspension => {
+                    let holds = self.holds_of(*process, wait.owner) > 0;
+                    wait.ticket = next.get(process).copied().filter(|ticket| !holds || is_open(ticket));
                     if wait.ticket.is_some() {
                         placed.insert((*process, wait.request));
                     }

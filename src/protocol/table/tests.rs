@@ -971,3 +971,28 @@ fn the_member_with_most_is_known() {
     let shares = BTreeMap::from([(ProcessId(ANN), (2, 0)), (ProcessId(BOB), (0, 1))]);
     assert_eq!(story.table.shares(), shares);
 }
+
+/// Chaos seed 1210002247: a share was granted in a term that was over for the member, which held another lock. What the member
+/// had asked there later had a place, and was served first.
+#[test]
+fn who_holds_something_keeps_its_own_order_unless_a_suspension_is_between() {
+    let epoch = Epoch(token(1));
+    let mut table = Table::new(epoch);
+    let entry = |want| Entry { want, owner: Owner(0), revocable: false, metadata: Metadata::default() };
+    table.claim((ProcessId(ANN), RequestId(1)), entry(lock("held")), token(3), NOW);
+    let wait = |process, request, want, number: Option<u64>| {
+        let ticket = number.map(|number| Ticket { epoch, number });
+        let metadata = Metadata::default();
+        let report =
+            WaitReport { request: RequestId(request), want, owner: Owner(0), ticket, revocable: false, metadata };
+        (ProcessId(process), report)
+    };
+    let granted = wait(ANN, 2, share("x"), None);
+    let later = wait(ANN, 3, lock("x"), Some(21));
+    let mut waits = vec![granted.clone(), later.clone()];
+    assert_eq!(table.keep_own_order(&mut waits), BTreeSet::from([(ProcessId(ANN), RequestId(2))]));
+    assert_eq!(waits[0].1.ticket, later.1.ticket);
+
+    let mut waits = vec![granted, later, wait(BOB, 1, Want::Suspension, Some(20))];
+    assert!(table.keep_own_order(&mut waits).is_empty(), "it has to pass the suspension");
+}
