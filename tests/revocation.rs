@@ -359,9 +359,11 @@ async fn readers_writers_and_leases_are_revoked_as_they_were_acquired() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_inspection_says_whether_a_hold_is_revocable() {
     let mut cluster = Cluster::of(4).await;
-    let seen = async |service: &LockService, name: &str| {
-        let seen = soon(service.inspect(name)).await.expect("there is a grantor");
-        seen.holders.iter().map(|holder| (holder.token, holder.revocable)).collect::<Vec<_>>()
+    // Nobody can say while there is no grantor.
+    let seen = async |service: &LockService, name: &str| loop {
+        if let Ok(seen) = soon(service.inspect(name)).await {
+            return seen.holders.iter().map(|holder| (holder.token, holder.revocable)).collect::<Vec<_>>();
+        }
     };
     let guard = revocable(&cluster.services[1], "x").await;
     let firm = lock(&cluster.services[1], "y").await;

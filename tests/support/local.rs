@@ -14,7 +14,7 @@ mod poll;
 pub(crate) use poll::{poll_a_wait_then_drop, poll_k_then_drop, poll_once};
 
 /// A guard against hanging, far above what anything takes here.
-pub(crate) const HANG: Duration = Duration::from_secs(60);
+pub(crate) const HANG: Duration = Duration::from_secs(120);
 pub(crate) const MS: Duration = Duration::from_millis(1);
 
 /// On a busy machine a grantor that is there may take long to answer a try or a question. One that is not is waited for as long.
