@@ -3,7 +3,7 @@
 
 mod support;
 
-use elderlock::{Grant, Locking, Semaphore, Token};
+use elderlock::{Grant, LockService, Locking, Semaphore, Token};
 use std::sync::{Arc, Mutex};
 use support::local::{Local, left_over, soon, until};
 use support::rng::Rng;
@@ -121,6 +121,8 @@ async fn a_thousand_waiters_of_mixed_kinds_keep_their_order_when_the_grantor_die
     assert!(of_grantor.fence().is_err());
     let mut granted = std::mem::take(&mut board.lock().expect("no panic").granted);
     granted.sort();
+    assert!(granted.iter().all(|(token, _)| *token > of_grantor.token()), "granted by the dead one");
+    assert!(services[1..].iter().any(LockService::is_grantor));
     let order: Vec<usize> = granted.iter().map(|(_, number)| *number).collect();
     assert_eq!(order, (0..WAITERS).collect::<Vec<_>>());
     drop(semaphores);

@@ -6,9 +6,9 @@
 mod support;
 
 use elderlock::{Barrier, BarrierError, CountDownLatch, CountError, DoubleBarrier, Inside, LockService, LostReason};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use support::local::{HANG, Local, MS, left_over, poll_a_wait_then_drop, poll_k_then_drop, poll_once, soon, until};
+use std::sync::{Arc, Mutex};
+use support::local::{HANG, Local, MS, left_open, poll_a_wait_then_drop, poll_k_then_drop, poll_once, soon, until};
 use support::rng::Rng;
 use tokio::task::JoinHandle;
 
@@ -166,14 +166,36 @@ async fn waits_dropped_at_any_poll_leave_nothing() {
     let barriers = barriers(&services, "x").await;
     let double = double_barriers(&services, "y", 2).await;
     let latches = latches(&services, "z", 1_000).await;
-    let opened = local.members.iter().map(left_over).collect::<Vec<_>>();
-    let nothing = async |_| until(|| local.members.iter().map(left_over).collect::<Vec<_>>() == opened).await;
+    let others = Mutex::new(None);
+    let opened = local.members.iter().map(left_open).collect::<Vec<_>>();
+    let nothing = async |_| until(|| local.members.iter().map(left_open).collect::<Vec<_>>() == opened).await;
     for of in 0..2 {
         poll_k_then_drop(async || Barrier::open(&services[of], "other"), nothing).await;
         poll_k_then_drop(async || DoubleBarrier::open(&services[of], "other", 2), nothing).await;
         poll_k_then_drop(async || CountDownLatch::open(&services[of], "other", 2), nothing).await;
         soon(barriers[0].set()).await.expect("it is open");
         poll_a_wait_then_drop(async || barriers[of].wait_within(10 * MS), nothing).await;
+        poll_k_then_drop(async || barriers[of].is_set(), nothing).await;
+        poll_k_then_drop(async || barriers[of].set(), nothing).await;
+        // One of two that wait is dropped, and the barrier is removed meanwhile: the other one goes on.
+        poll_a_wait_then_drop(
+            async || {
+                soon(barriers[0].set()).await.expect("it is open");
+                *others.lock().expect("no panic") = Some(waiting(&barriers[of]));
+                let removes = barriers[1 - of].clone();
+                tokio::spawn(async move {
+                    tokio::time::sleep(3 * MS).await;
+                    soon(removes.remove()).await.expect("it is open");
+                });
+                barriers[of].wait()
+            },
+            async |k| {
+                let other = others.lock().expect("no panic").take().expect("one in each round");
+                soon(other).await.expect("no panic").expect("it is removed");
+                nothing(k).await;
+            },
+        )
+        .await;
         poll_k_then_drop(async || barriers[of].remove(), nothing).await;
         poll_k_then_drop(async || latches[of].count_down(), nothing).await;
         poll_a_wait_then_drop(async || latches[of].wait_within(10 * MS), nothing).await;
@@ -198,7 +220,7 @@ async fn waits_dropped_at_any_poll_leave_nothing() {
                 let helper = double[of].enter_within(50 * MS).await;
                 drop(helper);
                 soon(async {
-                    while local.members.iter().map(left_over).collect::<Vec<_>>() != opened {
+                    while local.members.iter().map(left_open).collect::<Vec<_>>() != opened {
                         drop(double[of].enter_within(20 * MS).await);
                     }
                 })
@@ -210,10 +232,30 @@ async fn waits_dropped_at_any_poll_leave_nothing() {
             async || {
                 let (one, two) = (entering(&double[of]), entering(&double[other]));
                 let (one, two) = (soon(one).await.expect("no panic"), soon(two).await.expect("no panic"));
-                let two = leaving(two);
+                *others.lock().expect("no panic") = Some(leaving(two));
+                one.leave()
+            },
+            async |k| {
+                // Whoever is dropped has left: the other one does not wait for it.
+                let two = others.lock().expect("no panic").take().expect("one in each round");
+                soon(two).await.expect("no panic").expect("all have left");
+                nothing(k).await;
+            },
+        )
+        .await;
+        // While the other one stays inside.
+        poll_a_wait_then_drop(
+            async || {
+                let (one, two) = (entering(&double[of]), entering(&double[other]));
+                let (one, two) = (soon(one).await.expect("no panic"), soon(two).await.expect("no panic"));
+                let mut lost = Box::pin(one.lost());
+                assert!((0..3).all(|_| poll_once(lost.as_mut()).is_pending()));
+                drop(lost);
+                one.fence().expect("it is inside");
+                let leaves = one.leave_within(10 * MS);
                 async move {
-                    let left = one.leave().await;
-                    soon(two).await.expect("no panic").expect("all have left");
+                    let left = leaves.await;
+                    drop(two);
                     left
                 }
             },
@@ -221,6 +263,22 @@ async fn waits_dropped_at_any_poll_leave_nothing() {
         )
         .await;
     }
+    // So does a latch that is counted down while those who wait for it are dropped.
+    let last = soon(CountDownLatch::open(&services[1], "last", 1)).await.expect("it opens");
+    let stays = tokio::spawn({
+        let last = last.clone();
+        async move { soon(last.wait()).await }
+    });
+    poll_k_then_drop(
+        async || last.wait(),
+        async |k| {
+            if k == 3 {
+                soon(last.count_down()).await.expect("it is open");
+            }
+        },
+    )
+    .await;
+    soon(stays).await.expect("no panic").expect("it is zero");
     // After all that it works as before.
     let (one, two) = (entering(&double[0]), entering(&double[1]));
     let (one, two) = (soon(one).await.expect("no panic"), soon(two).await.expect("no panic"));

@@ -7,10 +7,12 @@
 mod local;
 
 use elderlock::{
-    Connection, ConnectionState, EnterError, LockError, LostReason, MultiLock, Mutex, Owner, ReentrantMutex, Standing,
-    TryLockError,
+    AwaitLeadershipError, Barrier, BarrierError, BecomeError, CloseError, Connection, ConnectionState, CountDownLatch,
+    CountError, DoubleBarrier, EnterError, InspectError, LeaderLatch, LeaderSelector, LockError, LostReason, Member,
+    MultiLock, MultiLockError, Mutex, Owner, ReadWriteLock, ReentrantMutex, ReleaseError, RevokeError, SelectorError,
+    Semaphore, Standing, TryLockError, UpgradeError,
 };
-use local::{Local, left_over, soon, until};
+use local::{HANG, Local, left_over, soon, until};
 use std::future::IntoFuture;
 
 async fn next(connection: &mut Connection) -> ConnectionState {
@@ -97,4 +99,123 @@ async fn every_reader_hears_every_state_and_those_who_live_on_hear_none() {
     local.agree(2).await;
     soon(lives.leave()).await.expect("heard");
     assert_eq!(next(&mut of_living).await, ConnectionState::Lost);
+}
+
+/// Curator `ConnectionState` for semaphores, read/write locks, barriers and counts, whose makers "should set their own connection state
+/// listener": permits, shares and places inside are lost with SUSPENDED, what is open is not, and goes with LOST.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn permits_shares_and_places_inside_are_lost_with_suspended_and_what_is_open_with_lost() {
+    let mut local = Local::start(3).await;
+    let member = local.members[2].clone();
+    let stock = member.lock_service("inventory").await.expect("a good name");
+    let mut connection = member.connection();
+    assert_eq!(next(&mut connection).await, ConnectionState::Connected);
+    let semaphore = soon(Semaphore::open(&stock, "pool", 3)).await.expect("it opens");
+    let mut changes = semaphore.limit().changes().expect("it is open");
+    let permits = soon(semaphore.acquire(2)).await.expect("three are free");
+    let leases = soon(semaphore.acquire(1)).await.expect("one is free").into_leases();
+    let prices = ReadWriteLock::new(&stock, "prices");
+    let (reader, writer) = (soon(prices.read()).await.expect("free"), ReadWriteLock::new(&stock, "x"));
+    let writer = soon(writer.write()).await.expect("free");
+    let latch = soon(CountDownLatch::open(&stock, "latch", 2)).await.expect("it opens");
+    let double = soon(DoubleBarrier::open(&stock, "round", 1)).await.expect("it opens");
+    let inside = soon(double.enter()).await.expect("one is enough");
+    let barrier = soon(Barrier::open(&stock, "barrier")).await.expect("it opens");
+    soon(barrier.set()).await.expect("it is open");
+    let waits = tokio::spawn({
+        let barrier = barrier.clone();
+        async move { barrier.wait().await }
+    });
+
+    local.kill(0);
+    local.kill(1);
+    assert_eq!(next(&mut connection).await, ConnectionState::Suspended);
+    let suspended = LostReason::Suspended;
+    let reasons = [permits.fence(), leases[0].fence(), reader.fence(), writer.fence(), inside.fence()];
+    assert!(reasons.iter().all(|fence| fence.as_ref().is_err_and(|lost| lost.reason == suspended)), "{reasons:?}");
+    assert_eq!((soon(permits.lost()).await, soon(inside.lost()).await), (suspended, suspended));
+    assert!(reader.extend(HANG).is_err() && writer.reenter().is_err());
+    let (error, reader) = soon(reader.upgrade()).await.expect_err("it is lost");
+    assert!(reader.is_none() && matches!(error, UpgradeError::Lost(lost) if lost.reason == suspended));
+    // What is open is as it was heard last, and whoever waits waits on.
+    assert_eq!(semaphore.limit().get().expect("it is open").count, 3);
+    assert_eq!(latch.count(), Ok(2));
+    assert!(local::poll_once(std::pin::pin!(changes.next())).is_pending());
+    assert!(local::poll_once(std::pin::pin!(barrier.wait())).is_pending());
+    assert!(!waits.is_finished());
+    assert_eq!(soon(semaphore.try_acquire(1)).await.unwrap_err(), TryLockError::Undecided);
+    let waiting = tokio::spawn(semaphore.acquire(1).into_future());
+    until(|| left_over(&member).1 > 0).await;
+
+    member.force().expect("it has no quorum");
+    assert_eq!(next(&mut connection).await, ConnectionState::Lost);
+    let refused = soon(waiting).await.expect("no panic").unwrap_err();
+    assert!(matches!(refused, LockError::Expelled | LockError::NotOpen), "{refused}");
+    assert!(soon(waits).await.expect("no panic").expect_err("it is open no more").is_lost());
+    assert_eq!(soon(semaphore.limit().lost()).await, LostReason::Expelled);
+    assert!(soon(changes.next()).await.is_err_and(|error| error.is_lost()));
+    assert!(semaphore.limit().get().is_err() && latch.count().is_err());
+
+    assert_eq!(next(&mut connection).await, ConnectionState::Reconnected);
+    // The old ones stay what they are, and say so; opened again, all is good.
+    assert_eq!(soon(semaphore.acquire(1)).await.unwrap_err(), LockError::NotOpen);
+    assert!(soon(latch.wait()).await.expect_err("it is open no more").is_lost());
+    assert!(soon(double.enter()).await.expect_err("it is open no more").is_lost());
+    assert!(soon(inside.leave()).await.expect_err("it was lost").is_lost());
+    assert_eq!(soon(permits.release()).await, Err(ReleaseError::Lost(suspended)));
+    assert_eq!(soon(writer.release()).await, Err(ReleaseError::Lost(suspended)));
+    let again = soon(Semaphore::open(&stock, "pool", 5)).await.expect("it opens");
+    assert_eq!(again.limit().get().expect("it is open").count, 5, "nobody had it open any more");
+    soon(again.acquire(5)).await.expect("all are free").release().await.expect("held");
+    soon(prices.write()).await.expect("nobody reads").release().await.expect("held");
+    let latch = soon(CountDownLatch::open(&stock, "latch", 1)).await.expect("it opens");
+    assert_eq!(soon(latch.count_down()).await, Ok(0));
+    drop((leases, barrier));
+    until(|| left_over(&member) == (0, 0)).await;
+}
+
+/// Curator `CuratorFrameworkState`: a recipe of a client that is not STARTED returns null, throws, or hangs. Here each says at once
+/// that the member has left.
+#[tokio::test]
+async fn every_recipe_of_a_member_that_has_left_says_so() {
+    let member = Member::local().await.expect("a local member");
+    let stock = member.lock_service("inventory").await.expect("a good name");
+    let (mutex, plain) = (ReentrantMutex::new(&stock, "a"), Mutex::new(&stock, "b"));
+    let (multi, prices) = (MultiLock::new().with(&stock, ["c"]), ReadWriteLock::new(&stock, "d"));
+    let semaphore = Semaphore::open(&stock, "e", 1).await.expect("it opens");
+    let barrier = Barrier::open(&stock, "f").await.expect("it opens");
+    let latch = CountDownLatch::open(&stock, "g", 1).await.expect("it opens");
+    let double = DoubleBarrier::open(&stock, "h", 1).await.expect("it opens");
+    let leads = LeaderLatch::new(&stock, "i", "one").expect("good names");
+    let selector = LeaderSelector::new(&stock, "j", "one").expect("good names");
+    soon(member.leave()).await.expect("it leaves");
+
+    assert_eq!(soon(mutex.acquire(Owner::new())).await.unwrap_err(), EnterError::Lock(LockError::Left));
+    assert_eq!(soon(plain.acquire()).await.unwrap_err(), LockError::Left);
+    let refused = soon(multi.acquire()).await.unwrap_err();
+    assert_eq!(refused, MultiLockError::Lock { service: "inventory".into(), error: LockError::Left });
+    assert_eq!(soon(prices.read()).await.unwrap_err(), LockError::Left);
+    assert_eq!(soon(prices.write()).await.unwrap_err(), LockError::Left);
+    assert_eq!(soon(prices.try_read()).await.unwrap_err(), TryLockError::Left);
+    assert_eq!(soon(semaphore.acquire(1)).await.unwrap_err(), LockError::Left);
+    assert_eq!(soon(semaphore.try_acquire(1)).await.unwrap_err(), TryLockError::Left);
+    assert_eq!(soon(semaphore.usage()).await, Err(InspectError::Left));
+    let is_left = |error: &CountError| matches!(error, CountError::Lost(lost) if lost.reason == LostReason::Left);
+    assert!(soon(semaphore.limit().set(2)).await.is_err_and(|error| is_left(&error)));
+    assert!(soon(semaphore.limit().read()).await.is_err_and(|error| is_left(&error)));
+    assert_eq!(soon(Semaphore::open(&stock, "e", 1)).await.unwrap_err(), LockError::Left);
+    let of_count = |error: &BarrierError| matches!(error, BarrierError::Count(error) if is_left(error));
+    assert!(soon(barrier.wait()).await.is_err_and(|error| of_count(&error)));
+    assert!(soon(barrier.set()).await.is_err_and(|error| is_left(&error)));
+    assert!(soon(latch.wait()).await.is_err_and(|error| of_count(&error)));
+    assert!(soon(latch.count_down()).await.is_err_and(|error| is_left(&error)));
+    assert!(matches!(soon(double.enter()).await, Err(BarrierError::Lock(LockError::Left))));
+    leads.start().expect("it is new");
+    assert_eq!(soon(leads.await_leadership()).await, Err(AwaitLeadershipError::Left));
+    assert_eq!(soon(leads.close()).await, Err(CloseError::AlreadyClosed));
+    assert_eq!(soon(leads.participants()).await, Err(InspectError::Left));
+    assert_eq!(soon(selector.run_once(async |_| ())).await, Err(SelectorError::Left));
+    assert_eq!(soon(selector.run(async |_| ())).await, SelectorError::Left);
+    assert_eq!(soon(stock.revoke("a")).await.unwrap_err(), RevokeError::Left);
+    assert_eq!(soon(stock.become_grantor()).await, Err(BecomeError::Left));
 }

@@ -587,6 +587,35 @@ async fn every_await_of_a_latch_can_be_dropped_at_any_poll() {
         .await;
     }
 
+    // With a limit, and closing silently.
+    let held = latch(here, "held").await;
+    held.start().expect("it is new");
+    term(&held).await;
+    let waits = Arc::new(latch(there, "waits").await);
+    waits.start().expect("it is new");
+    participants(&held, 2).await;
+    poll_a_wait_then_drop(
+        async || {
+            let waits = waits.clone();
+            async move { waits.await_leadership_for(5 * MS).await.expect_err("the first one leads") }
+        },
+        async |_| assert_eq!(waits.state(), LatchState::Started),
+    )
+    .await;
+    assert_eq!(participants(&held, 2).await, ["held", "waits"], "it keeps its place");
+    poll_k_then_drop(async || waits.leader(), async |_| assert!(held.has_leadership())).await;
+    drop((held, waits));
+    poll_k_then_drop(
+        async || {
+            let one = latch(there, "one").await;
+            one.start().expect("it is new");
+            term(&one).await;
+            async move { one.close().await }
+        },
+        async |_| nothing_left(&local.members).await,
+    )
+    .await;
+
     // Looking at the participants, and the end of a term.
     let leads = latch(there, "leads").await;
     leads.start().expect("it is new");
@@ -820,6 +849,37 @@ async fn a_selector_can_be_dropped_at_any_poll() {
     .await;
     assert!(begun.load(Ordering::SeqCst) > 0);
 
+    // Whoever stands behind one that is dropped leads.
+    let next = Mutex::new(None);
+    poll_a_wait_then_drop(
+        async || {
+            let gate = latch(here, "gate").await;
+            gate.start().expect("it is new");
+            term(&gate).await;
+            let mut running = Box::pin(selector.run_once(async |_| ()));
+            assert!(poll_once(running.as_mut()).is_pending());
+            participants(&gate, 2).await;
+            let behind = latch(there, "behind").await;
+            behind.start().expect("it is new");
+            participants(&gate, 3).await;
+            *next.lock().expect("no panic") = Some(behind);
+            tokio::spawn(async move {
+                tokio::time::sleep(3 * MS).await;
+                drop(gate);
+            });
+            running
+        },
+        async |_| {
+            let behind = next.lock().expect("no panic").take().expect("one in each round");
+            term(&behind).await;
+            drop(behind);
+            nothing_left(&local.members).await;
+        },
+    )
+    .await;
+    poll_k_then_drop(async || selector.participants(), async |_| ()).await;
+    poll_k_then_drop(async || selector.leader(), async |_| ()).await;
+
     for k in 0..20 {
         let mut terms = 0;
         {
@@ -834,6 +894,67 @@ async fn a_selector_can_be_dropped_at_any_poll() {
         }
         nothing_left(&local.members).await;
     }
+}
+
+/// Curator: `LeaderLatchListener` as Quartz uses it (`setAutoStartup(false)`; `isLeader` starts the scheduler, `notLeader` stops it;
+/// `destroy` closes the latch quietly): the job runs in one process, when that one goes it goes on in the other at once, and
+/// whoever comes back waits.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_job_runs_where_the_latch_leads_and_goes_on_at_the_next() {
+    let local = Local::start(2).await;
+    let ticks: Arc<Mutex<Vec<(Token, usize)>>> = Arc::default();
+    let start = async |number: usize| {
+        let latch = latch(&local.members[number], &format!("node {number}")).await;
+        let (mut events, ticks) = (latch.events(), ticks.clone());
+        let scheduler = tokio::spawn(async move {
+            let mut job: Option<tokio::task::JoinHandle<()>> = None;
+            while let Some(event) = events.next().await {
+                if let LatchEvent::IsLeader(term) = event {
+                    let ticks = ticks.clone();
+                    job = Some(tokio::spawn(async move {
+                        while let Ok(token) = term.fence() {
+                            // As a table does that sees the token with each write: what comes late is refused.
+                            {
+                                let mut ticks = ticks.lock().expect("no panic");
+                                if ticks.last().is_none_or(|(last, _)| *last <= token) {
+                                    ticks.push((token, number));
+                                }
+                            }
+                            tokio::time::sleep(MS).await;
+                        }
+                    }));
+                } else if let Some(job) = job.take() {
+                    job.abort();
+                }
+            }
+            // Closed silently: nobody is told, and the job ends with its term.
+            if let Some(job) = job {
+                soon(job).await.expect("no panic");
+            }
+        });
+        latch.start().expect("it is new");
+        (latch, scheduler)
+    };
+    let of = |node: usize| ticks.lock().expect("no panic").iter().filter(|(_, number)| *number == node).count();
+    let (first, of_first) = start(0).await;
+    term(&first).await;
+    let (_second, _of_second) = start(1).await;
+    participants(&first, 2).await;
+    until(|| of(0) >= 10).await;
+    assert_eq!(of(1), 0, "it is no leader");
+
+    soon(first.close()).await.expect("it leads");
+    soon(of_first).await.expect("no panic");
+    let (done, before) = (of(0), of(1));
+    until(|| of(1) >= before + 10).await;
+    assert_eq!(of(0), done, "it runs nothing any more");
+    let (again, _of_again) = start(0).await;
+    participants(&again, 2).await;
+    let before = of(1);
+    until(|| of(1) >= before + 10).await;
+    assert_eq!((of(0), again.has_leadership()), (done, false));
+    let ticks = ticks.lock().expect("no panic");
+    assert_eq!(ticks.iter().map(|(token, _)| token).collect::<BTreeSet<_>>().len(), 2, "one term of each");
 }
 
 /// Whoever leads is killed with its member, without a goodbye: the next one leads when its lease is surely over, and the terms

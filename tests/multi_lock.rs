@@ -8,7 +8,7 @@
 mod local;
 
 use elderlock::{FenceError, LockError, LockService, LostReason, Member, MultiLock, MultiLockError, ReleaseError};
-use local::{HANG, Local, MS, left_over, poll_k_then_drop, soon, until};
+use local::{HANG, Local, MS, left_over, poll_a_wait_then_drop, poll_k_then_drop, soon, until};
 use std::future::IntoFuture;
 use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
@@ -246,4 +246,81 @@ async fn a_multi_lock_dropped_at_any_poll_leaves_nothing() {
         // On a busy machine the second one may be free by then.
         tries.next().expect("it has to wait");
     }
+}
+
+/// Curator issue CURATOR-527: a wake-up that is lost. Here, at every poll, for those who wait in each of the services.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn those_behind_a_multi_lock_dropped_at_any_poll_are_served() {
+    let local = Local::start(2).await;
+    let (accounts, orders) = two_services(&local.members[0]).await;
+    soon(accounts.lock("x")).await.expect("granted").release().await.expect("held");
+    soon(orders.lock("x")).await.expect("granted").release().await.expect("held");
+    let (of_other, orders_of_other) = two_services(&local.members[1]).await;
+    let multi = MultiLock::new().with(&of_other, ["alice", "bob"]).with(&orders_of_other, ["17"]);
+    let behind = std::sync::Mutex::new(Vec::new());
+    poll_a_wait_then_drop(
+        async || {
+            let held = soon(orders.lock("17")).await.expect("granted");
+            let mut waiting = multi.acquire().into_future();
+            // Until it has what it wants of the first service, and its place in the second one.
+            soon(async {
+                while !matches!(left_over(&local.members[1]), (1.., 1)) {
+                    assert!(local::poll_once(std::pin::Pin::new(&mut waiting)).is_pending());
+                    tokio::time::sleep(MS).await;
+                }
+            })
+            .await;
+            let next = [of_other.lock("bob").start(), orders_of_other.lock("17").start()];
+            behind.lock().expect("whole").extend(next.map(tokio::spawn));
+            tokio::spawn(async move {
+                tokio::time::sleep(3 * MS).await;
+                drop(held);
+            });
+            waiting
+        },
+        async |_| {
+            for next in std::mem::take(&mut *behind.lock().expect("whole")) {
+                soon(next).await.expect("no panic").expect("its turn comes").release().await.expect("held");
+            }
+            until(|| local.members.iter().all(|member| left_over(member) == (0, 0))).await;
+        },
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn a_multi_lock_is_watched_protected_and_given_back_at_any_poll() {
+    let member = Member::local().await.expect("a local member");
+    let (accounts, orders) = two_services(&member).await;
+    let multi = MultiLock::new().with(&accounts, ["alice"]).with(&orders, ["17"]);
+    let nothing = async |_| until(|| left_over(&member) == (0, 0)).await;
+    poll_a_wait_then_drop(
+        async || {
+            let all = multi.acquire().lease(10 * MS).await.expect("granted");
+            async move { assert_eq!(all.lost().await, LostReason::LeaseEnded) }
+        },
+        nothing,
+    )
+    .await;
+    poll_a_wait_then_drop(
+        async || {
+            let all = multi.acquire().await.expect("granted");
+            async move { all.protect(tokio::time::sleep(5 * MS)).await.expect("held") }
+        },
+        nothing,
+    )
+    .await;
+    poll_k_then_drop(async || multi.acquire().await.expect("granted").release(), nothing).await;
+
+    // What was watched is held as before.
+    let all = multi.acquire().await.expect("granted");
+    for k in 0..3 {
+        let mut watching = (Box::pin(all.lost()), Box::pin(all.protect(std::future::pending::<()>())));
+        for _ in 0..k {
+            assert!(local::poll_once(watching.0.as_mut()).is_pending());
+            assert!(local::poll_once(watching.1.as_mut()).is_pending());
+        }
+    }
+    all.fence("orders", "17").expect("held");
+    all.release().await.expect("held");
 }

@@ -9,8 +9,8 @@
 mod local;
 
 use elderlock::{
-    EnterError, Guard, LockError, LockService, LostReason, Member, MultiLock, Mutex, Owner, ReentrantMutex,
-    ReleaseError,
+    EnterError, Guard, LockError, LockService, LostReason, Member, Mode, MultiLock, Mutex, Owner, ReentrantMutex,
+    ReleaseError, RevokeError,
 };
 use local::{HANG, Local, MS, left_over, poll_a_wait_then_drop, poll_k_then_drop, soon, until};
 use std::future::IntoFuture;
@@ -163,6 +163,101 @@ async fn whoever_asked_first_has_the_lock_first() {
         waiter.expect("no panic");
     }
     assert_eq!(*order.lock().expect("whole"), (0..20).collect::<Vec<_>>());
+}
+
+/// Curator `InterProcessMutex`: each waiter watches the node before its own, and whoever goes out of the middle is no business of
+/// those before it; those behind it move up.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_waiter_that_gives_up_in_the_middle_changes_no_order() {
+    let (local, here, there) = pair().await;
+    let guard = soon(here.lock("a")).await.expect("granted");
+    let order = Arc::new(StdMutex::new(Vec::new()));
+    let mut waiters = Vec::new();
+    for number in 0..9 {
+        let (mutex, order) = (ReentrantMutex::new(&there, "a"), order.clone());
+        waiters.push(tokio::spawn(async move {
+            let guard = mutex.acquire(Owner::new()).await.expect("granted");
+            order.lock().expect("whole").push(number);
+            guard.release().await.expect("held");
+        }));
+        until(|| left_over(&local.members[1]).1 == number + 1).await;
+    }
+    for number in [4, 1, 8] {
+        waiters[number].abort();
+    }
+    until(|| left_over(&local.members[1]).1 == 6).await;
+    guard.fence().expect("nobody else has it");
+    guard.release().await.expect("held");
+    for (number, waiter) in waiters.into_iter().enumerate() {
+        assert_eq!(soon(waiter).await.is_err(), [4, 1, 8].contains(&number));
+    }
+    assert_eq!(*order.lock().expect("whole"), [0, 2, 3, 5, 6, 7]);
+}
+
+/// Curator `InterProcessMutex.getLockNodeBytes`, `getParticipantNodes`; `InterProcessSemaphoreMutex`, whose node holds the
+/// address of its maker: who holds and who waits, in order, each with what it says of itself. There two leases can be seen for a
+/// moment, one of which is none; here whoever waits is never among those who hold.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn holder_and_waiters_of_a_mutex_and_their_data_are_seen_from_every_member() {
+    let local = Local::start(3).await;
+    let services = local.services("inventory").await;
+    let (mutex, owner) = (ReentrantMutex::new(&services[1], "a"), Owner::new());
+    let guard = soon(mutex.acquire(owner).metadata("192.168.60.165")).await.expect("granted");
+    let inner = soon(mutex.acquire(owner).metadata("of no account")).await.expect("entered");
+    let second = ReentrantMutex::new(&services[2], "a").acquire(Owner::new()).metadata("second");
+    let second = tokio::spawn(second.into_future());
+    let waiting = async |service: &LockService, count| {
+        soon(async { while service.inspect("a").await.expect("it answers").waiters.len() != count {} }).await;
+    };
+    waiting(&services[0], 1).await;
+    let third = tokio::spawn(Mutex::new(&services[0], "a").acquire().metadata("third").into_future());
+    waiting(&services[0], 2).await;
+    for service in &services {
+        let seen = soon(service.inspect("a")).await.expect("it answers");
+        let [holder] = &seen.holders[..] else { panic!("{seen:?}") };
+        assert_eq!((holder.process, holder.token), (local.members[1].process(), guard.token()));
+        assert_eq!((holder.metadata.as_bytes(), holder.mode), (&b"192.168.60.165"[..], Mode::Lock));
+        let waiters: Vec<_> = seen.waiters.iter().map(|one| (one.process, one.metadata.as_bytes())).collect();
+        let [first, _, last] = &local.members[..] else { unreachable!() };
+        assert_eq!(waiters, [(last.process(), &b"second"[..]), (first.process(), &b"third"[..])]);
+    }
+    drop((guard, inner));
+    drop(soon(second).await.expect("no panic").expect("granted"));
+    let third = soon(third).await.expect("no panic").expect("granted");
+    let seen = soon(services[1].inspect("a")).await.expect("it answers");
+    assert_eq!((seen.holders.len(), seen.waiters.len(), seen.holders[0].token), (1, 0, third.token()));
+    third.release().await.expect("held");
+    soon(async { while services[1].inspect("a").await.expect("it answers").holder.is_some() {} }).await;
+}
+
+/// Curator `InterProcessMutex.makeRevocable`, `Revoker.attemptRevoke`: whoever said so is asked; `releaseLock` forgets it
+/// (`revocable.set(null)`).
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_revocable_mutex_tells_its_holder_and_the_next_hold_of_it_is_firm_again() {
+    let (_local, here, there) = pair().await;
+    let (mutex, plain, owner) = (ReentrantMutex::new(&there, "a"), Mutex::new(&there, "b"), Owner::new());
+    let outer = soon(mutex.acquire(owner).revocable().metadata("till 3")).await.expect("granted");
+    let inner = soon(mutex.acquire(owner)).await.expect("entered");
+    let told = soon(here.revoke("a").metadata("stock-taking").wait(HANG)).await.expect("it is revocable").told;
+    assert_eq!((told[0].token, told[0].metadata.as_bytes()), (outer.token(), &b"till 3"[..]));
+    for guard in [&outer, &inner] {
+        let request = soon(guard.revocation().requested()).await.expect("it is held");
+        assert_eq!(request.metadata.as_bytes(), b"stock-taking");
+    }
+    let lease = soon(plain.acquire().revocable()).await.expect("granted");
+    soon(here.revoke("b").wait(HANG)).await.expect("it is revocable");
+    assert!(soon(lease.revocation().requested()).await.is_some());
+    drop((outer, inner, lease));
+
+    let firm = soon(mutex.acquire(owner)).await.expect("granted");
+    let _entered = soon(mutex.acquire(owner).revocable()).await.expect("entered");
+    let firm = match soon(here.revoke("a").wait(HANG)).await {
+        Err(RevokeError::NotRevocable(holder)) if holder.token == firm.token() => firm,
+        other => panic!("{other:?}"),
+    };
+    assert!(!firm.revocation().is_requested());
+    let _lease = soon(plain.acquire()).await.expect("granted");
+    assert!(matches!(soon(here.revoke("b").wait(HANG)).await, Err(RevokeError::NotRevocable(_))));
 }
 
 /// Curator `InterProcessMutex`: the node is ephemeral, so that the lock is free when the session of a dead process ends.
@@ -406,6 +501,46 @@ async fn entering_a_mutex_dropped_at_any_poll_leaves_nothing() {
     )
     .await;
 }
+
+/// Curator issue CURATOR-527: a wake-up that is lost. Whoever is dropped, at whatever poll, passes it on: to a task of the same
+/// owner, and to a stranger behind both.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn those_behind_a_mutex_dropped_at_any_poll_have_it() {
+    let (local, here, there) = pair().await;
+    let (mutex, plain, owner) = (ReentrantMutex::new(&there, "a"), Mutex::new(&there, "a"), Owner::new());
+    let behind = StdMutex::new(None);
+    for is_plain in [false, true] {
+        poll_a_wait_then_drop(
+            async || {
+                let held = soon(here.lock("a")).await.expect("granted");
+                let mut dropped = match is_plain {
+                    true => Box::pin(async { plain.acquire().await.map(drop).map_err(EnterError::from) }) as Asks<'_>,
+                    false => Box::pin(async { mutex.acquire(owner).await.map(drop) }),
+                };
+                assert!(local::poll_once(std::pin::Pin::new(&mut dropped)).is_pending());
+                let sibling = tokio::spawn(mutex.acquire(owner).into_future());
+                until(|| left_over(&local.members[1]).1 == 2).await;
+                let stranger = tokio::spawn(there.lock("a").into_future());
+                until(|| left_over(&local.members[1]).1 == 3).await;
+                *behind.lock().expect("whole") = Some((sibling, stranger));
+                tokio::spawn(async move {
+                    tokio::time::sleep(3 * MS).await;
+                    drop(held);
+                });
+                dropped
+            },
+            async |_| {
+                let (sibling, stranger) = behind.lock().expect("whole").take().expect("one per round");
+                drop(soon(sibling).await.expect("no panic").expect("granted"));
+                soon(stranger).await.expect("no panic").expect("granted").release().await.expect("held");
+                until(|| local.members.iter().all(|member| left_over(member) == (0, 0))).await;
+            },
+        )
+        .await;
+    }
+}
+
+type Asks<'a> = std::pin::Pin<Box<dyn Future<Output = Result<(), EnterError>> + 'a>>;
 
 /// Curator `InterProcessSemaphoreMutex`, its test in the listing: the same thread that asks again within the limit fails
 /// until it has released.

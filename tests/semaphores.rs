@@ -6,13 +6,15 @@
 mod support;
 
 use elderlock::{
-    LockError, LockService, LostReason, Mode, PermitGuard, ReadGuard, ReadWriteLock, Semaphore, SharedCount, Token,
-    TryLockError, UpgradeError, WriteGuard,
+    LockError, LockService, LostReason, Mode, PermitGuard, ReadGuard, ReadWriteLock, ReleaseError, Semaphore,
+    SharedCount, Token, TryLockError, UpgradeError, WriteGuard,
 };
 use std::future::IntoFuture;
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use support::local::{Local, MS, left_over, poll_a_wait_then_drop, poll_k_then_drop, poll_once, soon, until};
+use support::local::{
+    Local, MS, left_open, left_over, poll_a_wait_then_drop, poll_k_then_drop, poll_once, soon, until,
+};
 use support::rng::Rng;
 
 /// How many are at something at once, and how many were at most.
@@ -349,7 +351,88 @@ async fn a_limit_that_grows_lets_waiters_in() {
     until(|| semaphores.iter().all(|semaphore| semaphore.limit().get().is_ok_and(|limit| limit.count == 3))).await;
 }
 
-/// Seed 000, "number of permits changed while in use": below what is held nothing is taken away, and nothing is granted until
+/// InterProcessSemaphoreV2(client, path, SharedCountReader): the count is the limit, whoever changes it, and by whatever value.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_semaphore_of_a_count_has_its_limit() {
+    let local = Local::start(2).await;
+    let services = local.services("s").await;
+    let counts = [
+        soon(SharedCount::open(&services[0], "x", 1)).await.expect("it opens"),
+        soon(SharedCount::open(&services[1], "x", 9)).await.expect("it opens"),
+    ];
+    let semaphores = counts.each_ref().map(Semaphore::of);
+    let _one = acquire(&semaphores[0], 1).await;
+    assert!(soon(semaphores[1].try_acquire(1)).await.is_err());
+    let second = semaphores[1].acquire(1).start();
+    until_waiting(&semaphores[0], 1).await;
+    soon(counts[0].add(1)).await.expect("it is open");
+    let _second = soon(second).await.expect("two fit");
+    assert_eq!(soon(semaphores[1].limit().read()).await.expect("it is open").count, 2);
+    assert_eq!(soon(semaphores[1].usage()).await.expect("the grantor answers").limit, 2);
+    assert!(soon(Semaphore::open(&services[0], "", 1)).await.is_err(), "a name that cannot be");
+}
+
+/// InterProcessSemaphoreV2.acquire(qty): "this method blocks until either the maximum number of leases is increased enough or
+/// other clients/processes close enough leases".
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_asks_for_more_than_there_are_waits_until_there_are_so_many() {
+    let local = Local::start(2).await;
+    let semaphores = semaphores(&local.services("s").await, "x", 2).await;
+    let one = acquire(&semaphores[0], 1).await;
+    let four = semaphores[1].acquire(4).start();
+    soon(four.position()).await.expect("the grantor answers");
+    soon(semaphores[0].limit().set(4)).await.expect("it is open");
+    let usage = soon(semaphores[0].usage()).await.expect("the grantor answers");
+    assert_eq!((usage.limit, usage.used, usage.waiting), (4, 1, 1), "one is missing");
+    one.release().await.expect("it was held");
+    assert_eq!(soon(four).await.expect("all four are free").permits(), 4);
+
+    let six = semaphores[1].acquire(6).start();
+    soon(six.position()).await.expect("the grantor answers").expect("there are four");
+    soon(semaphores[0].limit().set(6)).await.expect("it is open");
+    assert_eq!(soon(six).await.expect("nobody else has any").permits(), 6);
+}
+
+/// InterProcessSemaphoreV2.internalAcquire1Lease: however it ends, `lock.release()` in the end lets the next one look.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn those_behind_a_request_that_gives_up_have_what_is_left() {
+    let local = Local::start(2).await;
+    let semaphores = semaphores(&local.services("s").await, "x", 4).await;
+    let _held = acquire(&semaphores[0], 3).await;
+    for of in [0, 1] {
+        let big = semaphores[of].acquire(2).start();
+        soon(big.position()).await.expect("the grantor answers").expect("one is left");
+        let mut small = semaphores[1].acquire(1).start();
+        assert_eq!(soon(small.position()).await.expect("the grantor answers").expect("it is behind").before, 1);
+        assert!(poll_once(std::pin::Pin::new(&mut small)).is_pending());
+        drop(big);
+        soon(small).await.expect("one is left").release().await.expect("it was held");
+        until_used(&semaphores[0], 3).await;
+
+        let big = tokio::spawn(semaphores[of].acquire(2).wait(300 * MS).into_future());
+        let small = semaphores[1].acquire(1).start();
+        assert!(soon(big).await.expect("no panic").expect_err("one is left").is_timeout());
+        soon(small).await.expect("one is left").release().await.expect("it was held");
+        until_used(&semaphores[0], 3).await;
+    }
+}
+
+/// `Lease.close` of a lease whose node is gone: "Lease already released" is logged. Here it says so, and takes nothing from
+/// whoever has it now.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lease_that_is_over_is_closed_without_harm() {
+    let local = Local::start(2).await;
+    let semaphores = semaphores(&local.services("s").await, "x", 2).await;
+    let over = soon(semaphores[1].acquire(2).lease(30 * MS)).await.expect("both are free").into_leases();
+    let both = acquire(&semaphores[0], 2).await;
+    for lease in over {
+        assert_eq!(lease.release().await, Err(ReleaseError::Lost(LostReason::LeaseEnded)));
+    }
+    assert!(soon(semaphores[1].try_acquire(1)).await.is_err(), "both are in use");
+    both.release().await.expect("it was held all the time");
+}
+
+/// What the limit is "while in use", shrunk by its count: below what is held nothing is taken away, and nothing is granted until
 /// so many are given back.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_limit_that_shrinks_takes_nothing_away() {
@@ -480,8 +563,8 @@ async fn an_acquire_dropped_at_any_poll_leaves_nothing() {
     let local = Local::start(2).await;
     let services = local.services("s").await;
     let semaphores = semaphores(&services, "x", 3).await;
-    let opened = local.members.iter().map(left_over).collect::<Vec<_>>();
-    let nothing = async |_| until(|| local.members.iter().map(left_over).collect::<Vec<_>>() == opened).await;
+    let opened = local.members.iter().map(left_open).collect::<Vec<_>>();
+    let nothing = async |_| until(|| local.members.iter().map(left_open).collect::<Vec<_>>() == opened).await;
     for of in [&semaphores[0], &semaphores[1]] {
         poll_k_then_drop(async || of.acquire(2).into_future(), nothing).await;
         poll_k_then_drop(async || of.try_acquire(2).into_future(), nothing).await;
@@ -511,6 +594,15 @@ async fn an_acquire_dropped_at_any_poll_leaves_nothing() {
     }
     poll_k_then_drop(async || Semaphore::open(&services[1], "y", 1), nothing).await;
     poll_k_then_drop(async || semaphores[1].usage(), nothing).await;
+    poll_a_wait_then_drop(
+        async || {
+            let permits = soon(semaphores[1].acquire(2).lease(10 * MS)).await.expect("it fits");
+            async move { permits.protect(permits.lost()).await }
+        },
+        nothing,
+    )
+    .await;
+    poll_k_then_drop(async || acquire(&semaphores[1], 2).await.into_leases().remove(0).release(), nothing).await;
 }
 
 /// Curator: none, there leases end with the session. Here each may have a time of its own.
@@ -782,6 +874,25 @@ async fn a_reader_does_not_overtake_a_writer_that_waits() {
     }
 }
 
+/// A writer that gives up wakes the readers behind it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn readers_behind_a_writer_that_gives_up_read_beside_the_first() {
+    let local = Local::start(2).await;
+    let locks = locks(&local.services("s").await, "x");
+    let first = read(&locks[0]).await;
+    let writer = locks[1].write().start();
+    soon(writer.position()).await.expect("the grantor answers").expect("somebody reads");
+    let late = [locks[0].read().start(), locks[1].read().start()];
+    for reader in &late {
+        soon(reader.position()).await.expect("the grantor answers").expect("a writer was first");
+    }
+    drop(writer);
+    for reader in late {
+        drop(soon(reader).await.expect("nobody writes"));
+    }
+    first.fence().expect("it reads all the time");
+}
+
 /// Readers, writers and their order survive the death of the grantor.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn readers_and_writers_survive_a_killed_grantor() {
@@ -869,6 +980,8 @@ async fn reading_writing_and_upgrading_dropped_at_any_poll_leave_nothing() {
             nothing,
         )
         .await;
+        poll_k_then_drop(async || read(of).await.release(), nothing).await;
+        poll_k_then_drop(async || write(of).await.release(), nothing).await;
         write(of).await.release().await.expect("it is free");
         nothing(0).await;
     }

@@ -6,7 +6,7 @@
 mod support;
 
 use elderlock::{Count, CountError, LockService, LostReason, SharedCount};
-use support::local::{Local, MS, left_over, poll_a_wait_then_drop, poll_k_then_drop, poll_once, soon, until};
+use support::local::{Local, MS, left_open, poll_a_wait_then_drop, poll_k_then_drop, poll_once, soon, until};
 use support::rng::Rng;
 
 async fn counts(services: &[LockService], name: &str, initial: i32) -> Vec<SharedCount> {
@@ -231,13 +231,24 @@ async fn a_count_dropped_at_any_poll_leaves_nothing() {
     let local = Local::start(2).await;
     let services = local.services("s").await;
     let counts = counts(&services, "x", 0).await;
-    let opened = local.members.iter().map(left_over).collect::<Vec<_>>();
-    let nothing = async |_| until(|| local.members.iter().map(left_over).collect::<Vec<_>>() == opened).await;
+    let opened = local.members.iter().map(left_open).collect::<Vec<_>>();
+    let nothing = async |_| until(|| local.members.iter().map(left_open).collect::<Vec<_>>() == opened).await;
     for (service, count) in services.iter().zip(&counts) {
         poll_k_then_drop(async || SharedCount::open(service, "y", 1), nothing).await;
         poll_k_then_drop(async || count.set(1), nothing).await;
         poll_k_then_drop(async || count.read(), nothing).await;
         poll_k_then_drop(async || count.add(1), nothing).await;
+        poll_k_then_drop(
+            async || {
+                let seen = get(count).version;
+                count.try_set(seen, 5)
+            },
+            nothing,
+        )
+        .await;
+        let mut lost = Box::pin(count.lost());
+        assert!((0..3).all(|_| poll_once(lost.as_mut()).is_pending()));
+        drop(lost);
         poll_a_wait_then_drop(
             async || {
                 let mut changes = count.changes().expect("it is open");
@@ -252,4 +263,36 @@ async fn a_count_dropped_at_any_poll_leaves_nothing() {
         )
         .await;
     }
+    // The loss is told to whoever asks after a watching was dropped.
+    soon(services[1].destroy()).await.expect("once");
+    assert_eq!(soon(counts[1].lost()).await, LostReason::Destroyed);
+}
+
+/// Whoever reads changes and is dropped, at whatever poll, loses none: the next reading tells the latest.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_change_is_not_lost_with_the_future_that_waits_for_it() {
+    let local = Local::start(2).await;
+    let counts = counts(&local.services("s").await, "x", 0).await;
+    let changes = std::sync::Arc::new(tokio::sync::Mutex::new(counts[1].changes().expect("it is open")));
+    for round in 1..=5 {
+        let mut is_set = false;
+        poll_k_then_drop(
+            async || {
+                let changes = changes.clone();
+                async move { assert_eq!(changes.lock().await.next().await.expect("it is open").count, round) }
+            },
+            async |k| {
+                assert!(k < 1_000, "it was lost");
+                // After some that were dropped.
+                if k == 3 {
+                    soon(counts[0].set(round)).await.expect("it is open");
+                    until(|| get(&counts[1]).count == round).await;
+                    is_set = true;
+                }
+            },
+        )
+        .await;
+        assert!(is_set, "it was told of nothing");
+    }
+    assert!(poll_once(std::pin::pin!(changes.lock().await.next())).is_pending(), "each was told once");
 }

@@ -128,6 +128,65 @@ fn a_name_in_a_table_is_found_and_a_command_is_none() {
     assert_eq!(tests_of(source), ["one_test", "two"]);
 }
 
+/// Of each article the table of `tests/README.md` has rows, each of them says where the test is, or why there is none, and there
+/// it is.
+#[test]
+fn every_row_of_the_articles_names_a_test_of_the_file_that_it_names_or_a_reason() {
+    let files = test_files();
+    let rows = article_rows(&read(&root().join("tests/README.md")));
+    for article in ["000", "002", "003", "004"] {
+        let count = rows.iter().filter(|(of, ..)| of == article).count();
+        assert!(count >= 10, "{count} rows of {article}");
+    }
+    let wrong: Vec<_> = rows.iter().filter_map(|(_, what, here)| Some((what, row_lacks(here, &files)?))).collect();
+    assert_eq!(wrong, Vec::new());
+}
+
+#[test]
+fn a_row_without_a_test_or_a_reason_is_found() {
+    let files = [(PathBuf::from("tests/leaders.rs"), vec!["one_leads".to_owned(), "two".to_owned()])];
+    let of = |text| row_lacks(text, &files);
+    assert_eq!(of("leaders `one_leads`: at once; leaders `one_leads`, `two`"), None);
+    assert_eq!(of("does not apply: there is none"), None);
+    assert!(of("").is_some() && of("does not apply:").is_some() && of("leaders, surely").is_some());
+    assert!(of("mutexes `one_leads`").is_some() && of("leaders `one_lead`").is_some());
+    assert!(of("does not apply: see leaders `one_lead`").is_some());
+    let table = "| 004 | what | here |\n| 1 | 2 | 3 |\n| 12 | two |\n";
+    assert_eq!(article_rows(table), [("004".to_owned(), "what".to_owned(), "here".to_owned())]);
+}
+
+/// The rows of tables that begin with the number of an article: that, what it shows, and where it is here.
+fn article_rows(text: &str) -> Vec<(String, String, String)> {
+    let rows = text.lines().filter_map(|line| {
+        let cells: Vec<&str> = line.strip_prefix("| ")?.strip_suffix(" |")?.split(" | ").collect();
+        let [article, what, here] = cells[..] else { return None };
+        let is_article = article.len() == 3 && article.chars().all(|c| c.is_ascii_digit());
+        is_article.then(|| (article.to_owned(), what.to_owned(), here.to_owned()))
+    });
+    rows.collect()
+}
+
+/// What is wrong with a cell that says where something is tested: parts between semicolons, each with a file and tests in
+/// backticks.
+fn row_lacks(here: &str, files: &[(PathBuf, Vec<String>)]) -> Option<String> {
+    let mut tests = 0;
+    for part in here.split("; ") {
+        let Some((before, _)) = part.split_once('`') else { continue };
+        let file = before.split_whitespace().last().unwrap_or_default();
+        for test in tests_named(part) {
+            tests += 1;
+            let is_there = |(path, names): &(PathBuf, Vec<String>)| {
+                path.with_extension("").components().any(|one| one.as_os_str() == file) && names.contains(&test)
+            };
+            if !files.iter().any(is_there) {
+                return Some(format!("no {test} in {file}"));
+            }
+        }
+    }
+    let reason = here.strip_prefix("does not apply: ").is_some_and(|reason| !reason.is_empty());
+    (tests == 0 && !reason).then(|| "neither a test nor a reason".to_owned())
+}
+
 /// Words with an underscore in backticks, outside of code blocks: in the tables of tests those are their names.
 fn tests_named(text: &str) -> BTreeSet<String> {
     let is_name = |word: &&str| {
@@ -139,17 +198,22 @@ fn tests_named(text: &str) -> BTreeSet<String> {
 
 /// Every test of the tree, and every script of the simulator.
 fn told() -> BTreeSet<String> {
-    let mut names = BTreeSet::new();
-    for folder in ["src", "cli", "sim", "tests"] {
-        for file in rust_files(&root().join(folder)) {
-            names.extend(tests_of(&read(&file)).into_iter().map(str::to_owned));
-        }
-    }
+    let mut names: BTreeSet<String> = test_files().into_iter().flat_map(|(_, names)| names).collect();
     for folder in ["sim/scripts", "sim/regressions"] {
         let entries = std::fs::read_dir(root().join(folder)).expect("the folder can be read");
         names.extend(entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok()));
     }
     names
+}
+
+/// Every file, seen from the root, with its tests.
+fn test_files() -> Vec<(PathBuf, Vec<String>)> {
+    let files = ["src", "cli", "sim", "tests"].into_iter().flat_map(|folder| rust_files(&root().join(folder)));
+    let tests = files.map(|file| {
+        let names = tests_of(&read(&file)).into_iter().map(str::to_owned).collect();
+        (file.strip_prefix(root()).map(Path::to_owned).unwrap_or(file), names)
+    });
+    tests.collect()
 }
 
 /// The functions below an attribute that makes them tests.

@@ -3,7 +3,7 @@
 use super::*;
 use crate::protocol::Message;
 use crate::service::tests::rejoin::Lan;
-use crate::service::tests::{come, left_over, sees};
+use crate::service::tests::{HANG, come, left_over, sees};
 use crate::{Guard, Timing};
 use std::future::{IntoFuture, poll_fn};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -14,53 +14,116 @@ use std::sync::{Arc, Mutex as StdMutex};
 async fn with_a_thousand_waiters_a_release_says_one_message_and_wakes_one() {
     const WAITERS: usize = 1000;
     let lan = Arc::new(Lan::default());
-    let (grantor, other) = (lan.start_with(1, Timing::lan()), lan.start_with(2, Timing::lan()));
-    come(|| sees(&grantor, 2) && sees(&other, 2)).await;
+    let members = [1, 2, 3].map(|number| lan.start_with(number, Timing::lan()));
+    come(|| members.iter().all(|member| sees(member, 3))).await;
+    let [grantor, one, other] = &members;
     let here = grantor.lock_service("inventory").await.unwrap();
-    let there = other.lock_service("inventory").await.unwrap();
+    let there = [one.lock_service("inventory").await.unwrap(), other.lock_service("inventory").await.unwrap()];
     let held = ReentrantMutex::new(&here, "a").acquire(Owner::new()).await.unwrap();
 
     let polls = Arc::new(AtomicUsize::new(0));
     let granted = Arc::new(StdMutex::new(Vec::<Guard>::new()));
-    let mutex = ReentrantMutex::new(&there, "a");
     let mut waiters = tokio::task::JoinSet::new();
-    for _ in 0..WAITERS {
-        let mut asking = mutex.acquire(Owner::new()).into_future();
+    let mut places = Vec::new();
+    for number in 0..WAITERS {
+        let mut asking = ReentrantMutex::new(&there[number % 2], "a").acquire(Owner::new()).into_future();
         let (polls, granted) = (polls.clone(), granted.clone());
-        waiters.spawn(async move {
+        places.push(waiters.spawn(async move {
             let guard = poll_fn(|context| {
                 polls.fetch_add(1, Ordering::SeqCst);
                 asking.as_mut().poll(context)
             });
             let guard = guard.await.unwrap();
             granted.lock().unwrap().push(guard);
-        });
+        }));
     }
-    come(|| left_over(&other).2 == WAITERS).await;
-    // Links keep order: once this is answered, all of them have their places and know them.
-    let seen = there.inspect("a").await.unwrap();
+    come(|| left_over(one).2 + left_over(other).2 == WAITERS).await;
+    // Links keep order: once both are answered, all of them have their places and know them.
+    for service in &there {
+        service.inspect("a").await.unwrap();
+    }
+    let seen = here.inspect("a").await.unwrap();
     assert_eq!(seen.waiters.len() as u64 + seen.more, WAITERS as u64);
+
+    // Two that give up in the middle: a word of each, and nobody is woken.
+    let polled = polls.load(Ordering::SeqCst);
+    lan.said();
+    for number in [500, 701] {
+        places[number].abort();
+    }
+    come(|| left_over(one).2 + left_over(other).2 == WAITERS - 2).await;
+    for service in &there {
+        service.inspect("a").await.unwrap();
+    }
+    let seen = here.inspect("a").await.unwrap();
+    assert_eq!(seen.waiters.len() as u64 + seen.more, WAITERS as u64 - 2);
+    let done = lan.said().into_iter().filter(|message| !matches!(message, Message::Look { .. } | Message::Seen { .. }));
+    let done: Vec<Message> = done.collect();
+    assert!(done.len() == 2 && done.iter().all(|message| matches!(message, Message::Done { .. })), "{done:?}");
+    assert_eq!(polls.load(Ordering::SeqCst), polled, "nobody was woken");
 
     let polled = polls.load(Ordering::SeqCst);
     let mut release = Some(held);
     for round in 1..=3 {
-        lan.said.lock().unwrap().clear();
+        lan.said();
         // The first is the grantor's own; that of another member takes a message to the grantor.
         let is_own = round == 1;
         release.take().expect("each round hands on to the next").release().await.unwrap();
         come(|| !granted.lock().unwrap().is_empty()).await;
-        there.inspect("a").await.unwrap();
+        for service in &there {
+            service.inspect("a").await.unwrap();
+        }
         assert_eq!(polls.load(Ordering::SeqCst), polled + round, "one waiter was woken, once");
-        let said: Vec<Message> = std::mem::take(&mut *lan.said.lock().unwrap()).into_values().collect();
+        let said = lan.said();
         let count = |is: fn(&Message) -> bool| said.iter().filter(|message| is(message)).count();
         let grants = count(|message| matches!(message, Message::Grant { .. }));
         let done = count(|message| matches!(message, Message::Done { .. }));
         let look = count(|message| matches!(message, Message::Look { .. } | Message::Seen { .. }));
-        assert_eq!((grants, done, look), (1, usize::from(!is_own), 2), "{said:?}");
+        assert_eq!((grants, done, look), (1, usize::from(!is_own), 4), "{said:?}");
         assert_eq!(said.len(), grants + done + look, "{said:?}");
         release = granted.lock().unwrap().pop();
         assert!(granted.lock().unwrap().is_empty(), "one was granted");
     }
+}
+
+/// Curator `LockInternals`, `CreateBuilder.withProtection`: a node whose making was not confirmed is found again by a number of its own, and
+/// not made twice. Here what is lost on its way is said again, and done once: the asking, the grant, and the giving back.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_request_of_which_a_word_is_lost_stands_in_line_once_and_is_granted_once() {
+    let lan = Arc::new(Lan::default());
+    let (grantor, other) = (lan.start_with(1, Timing::lan()), lan.start_with(2, Timing::lan()));
+    come(|| sees(&grantor, 2) && sees(&other, 2)).await;
+    let here = grantor.lock_service("inventory").await.unwrap();
+    let there = other.lock_service("inventory").await.unwrap();
+    let held = ReentrantMutex::new(&here, "a").acquire(Owner::new()).await.unwrap();
+    // A word of this kind is lost, once at the least.
+    let lose = async |what: fn(&Message) -> bool, says: &mut dyn FnMut()| {
+        lan.lose(what);
+        says();
+        come(|| lan.lost() > 0).await;
+        lan.lose(|_| false);
+    };
+
+    let asking = StdMutex::new(None);
+    let ask = || ReentrantMutex::new(&there, "a").acquire(Owner::new()).into_future();
+    lose(|said| matches!(said, Message::Ask { .. }), &mut || *asking.lock().unwrap() = Some(tokio::spawn(ask()))).await;
+    let asking = asking.into_inner().unwrap().unwrap();
+    let waits = async |count: usize| {
+        let wait = async { while here.inspect("a").await.unwrap().waiters.len() != count {} };
+        tokio::time::timeout(HANG, wait).await.expect("it never came");
+    };
+    waits(1).await;
+
+    let mut held = Some(held);
+    lose(|said| matches!(said, Message::Grant { .. }), &mut || drop(held.take())).await;
+    let guard = asking.await.unwrap().unwrap();
+    let seen = here.inspect("a").await.unwrap();
+    assert_eq!((seen.holders.len(), seen.waiters.len(), seen.holders[0].token), (1, 0, guard.token()));
+
+    let mut guard = Some(guard);
+    lose(|said| matches!(said, Message::Done { .. }), &mut || drop(guard.take())).await;
+    come(|| left_over(&grantor) == (0, 0, 0) && left_over(&other) == (0, 0, 0)).await;
+    here.lock("a").await.unwrap().release().await.unwrap();
 }
 
 /// "10 million distinct idle names": what nobody holds or asks for is not remembered.

@@ -137,3 +137,9 @@ pub(crate) fn left_over(member: &Member) -> (usize, usize) {
     let waiting = services.iter().map(|service| service.waiting_here).sum();
     (held, waiting)
 }
+
+/// The same, with the objects that it has open.
+pub(crate) fn left_open(member: &Member) -> (usize, usize, usize) {
+    let (held, waiting) = left_over(member);
+    (held, waiting, member.status().services.iter().map(|service| service.open_here).sum())
+}

@@ -3,10 +3,11 @@
 
 use super::super::{LeaderSelector, SelectorError};
 use super::*;
-use crate::protocol::{LostReason, Timing};
+use crate::protocol::{LostReason, Message, Timing};
 use crate::service::Member;
 use crate::service::tests::rejoin::Lan;
 use crate::service::tests::{come, sees};
+use std::task::{Context, Waker};
 
 const HANG: Duration = Duration::from_secs(60);
 
@@ -97,6 +98,96 @@ async fn nobody_leads_while_all_are_suspended_and_then_whoever_is_next_in_line()
         soon(latches[at].close()).await.unwrap();
     }
     assert!(tokens.is_sorted_by(|one, next| one < next), "{tokens:?}");
+}
+
+/// Curator: `LeaderLatch.start`, which waits until a connection is established (`AfterConnectionEstablished`), and
+/// `cancelStartTask`, when it is closed before that.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_latch_that_is_started_while_cut_off_stands_when_it_is_back_unless_it_was_closed() {
+    let (lan, [elder, second, other]) = three().await;
+    let of = |service: &LockService, id| LeaderLatch::new(service, "leader", id).unwrap();
+    let service = other.lock_service("latches").await.unwrap();
+    // Somebody of the others grants.
+    let first = of(&second.lock_service("latches").await.unwrap(), "first");
+    first.start().unwrap();
+    soon(first.await_leadership()).await.unwrap();
+    lan.cut(&other);
+    come(|| !other.status().leased).await;
+    let (starts, hasty) = (of(&service, "starts"), of(&service, "hasty"));
+    let mut told = hasty.events();
+    starts.start().unwrap();
+    hasty.start().unwrap();
+    soon(hasty.close_with(CloseMode::NotifyLeader)).await.unwrap();
+    assert_eq!(soon(told.next()).await, None, "it never led");
+    assert!(soon(starts.participants()).await.is_err() && !starts.has_leadership());
+    lan.heal();
+    let both = ["first", "starts"].map(str::to_owned);
+    let wait = async {
+        loop {
+            // Its place may be lost with the process, and asked for anew.
+            let seen = first.participants().await.map(|seen| seen.first.into_iter().map(|one| one.id));
+            if seen.is_ok_and(|ids| ids.eq(both.iter().cloned())) {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    soon(wait).await;
+    come(|| sees(&elder, 3)).await;
+    soon(first.close()).await.unwrap();
+    soon(starts.await_leadership()).await.unwrap();
+}
+
+/// Curator: `LeaderLatch.checkLeadership`: each watches the one before it, so that one that goes wakes one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_a_hundred_latches_one_is_told_that_it_is_next_and_nobody_else_hears_anything() {
+    let (lan, [elder, second, other]) = three().await;
+    let mut latches = Vec::new();
+    for (at, member) in [&second, &other].into_iter().cycle().take(100).enumerate() {
+        let service = member.lock_service("latches").await.unwrap();
+        let latch = LeaderLatch::new(&service, "leader", format!("client{at}")).unwrap();
+        latch.start().unwrap();
+        if at == 0 {
+            soon(latch.await_leadership()).await.unwrap();
+        }
+        latches.push((latch.events(), latch));
+    }
+    let watching = LeaderLatch::new(&elder.lock_service("latches").await.unwrap(), "leader", "looks on").unwrap();
+    let line = async |count| {
+        let wait = async {
+            loop {
+                match watching.participants().await {
+                    Ok(seen) if seen.first.len() == count => return seen.first.into_iter().map(|one| one.id).collect(),
+                    _ => tokio::time::sleep(Duration::from_millis(1)).await,
+                }
+            }
+        };
+        soon(wait).await
+    };
+    let ids: Vec<String> = line(100).await;
+    // Links keep order: once both are answered, all know their places.
+    for (_, latch) in &latches[..2] {
+        soon(latch.participants()).await.unwrap();
+    }
+    let at = |id: &String| id.trim_start_matches("client").parse::<usize>().unwrap();
+    for round in 0..3 {
+        let (leads, next) = (at(&ids[round]), at(&ids[round + 1]));
+        lan.said();
+        soon(latches[leads].1.close()).await.unwrap();
+        soon(latches[next].1.await_leadership()).await.unwrap();
+        let _: Vec<String> = line(99 - round).await;
+        let said = lan.said().into_iter();
+        let said: Vec<Message> =
+            said.filter(|message| !matches!(message, Message::Look { .. } | Message::Seen { .. })).collect();
+        let is_all = |message: &Message| matches!(message, Message::Grant { .. } | Message::Done { .. });
+        assert!(said.len() <= 2 && said.iter().all(is_all), "{said:?}");
+        assert!(matches!(soon(latches[next].0.next()).await, Some(LatchEvent::IsLeader(_))));
+        let open = latches.iter_mut().filter(|(_, latch)| latch.state() == LatchState::Started);
+        for (events, latch) in open {
+            let heard = std::pin::pin!(tokio::task::unconstrained(events.next()));
+            assert!(heard.poll(&mut Context::from_waker(Waker::noop())).is_pending(), "{latch:?}");
+        }
+    }
 }
 
 /// Curator: `LeaderSelector`, whose listener is to throw a `CancelLeadershipException` by itself when the connection is lost.

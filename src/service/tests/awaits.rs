@@ -313,3 +313,298 @@ async fn a_request_for_revocation_is_not_lost_with_the_future_that_waits_for_it(
     assert_eq!(waiting.await.unwrap(), None);
     pair.nothing().await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn batches_and_suspensions_far_from_the_grantor_can_be_dropped_at_any_poll() {
+    let pair = Pair::new().await;
+    let nothing = async |_| pair.nothing().await;
+    poll_k_then_drop(async || pair.there.lock_all(["a", "b"]).into_future(), nothing).await;
+    poll_k_then_drop(async || pair.there.try_lock_all(["a", "b"]).into_future(), nothing).await;
+    poll_k_then_drop(async || pair.there.suspend().into_future(), nothing).await;
+    poll_k_then_drop(async || pair.there.lock_all(["a", "b"]).await.unwrap().release(), nothing).await;
+    poll_k_then_drop(async || pair.there.suspend().await.unwrap().resume(), nothing).await;
+
+    let both = async || pair.there.lock_all(["a", "b"]).lease(10 * MS).await.unwrap();
+    let suspended = async || pair.there.suspend().lease(10 * MS).await.unwrap();
+    let watched = async || {
+        let both = both().await;
+        async move { both.lost().await }
+    };
+    poll_a_wait_then_drop(watched, nothing).await;
+    let watched = async || {
+        let suspended = suspended().await;
+        async move { suspended.lost().await }
+    };
+    poll_a_wait_then_drop(watched, nothing).await;
+    let protected = async || {
+        let both = both().await;
+        async move { both.protect(std::future::pending::<()>()).await }
+    };
+    poll_a_wait_then_drop(protected, nothing).await;
+    let protected = async || {
+        let suspended = suspended().await;
+        async move { suspended.protect(std::future::pending::<()>()).await }
+    };
+    poll_a_wait_then_drop(protected, nothing).await;
+
+    // What is watched outlives the watching.
+    let (both, suspended) = (pair.there.lock_all(["a", "b"]).await.unwrap(), pair.there.suspend().await.unwrap());
+    assert!(poll_once(pin!(both.lost())).is_pending() && poll_once(pin!(suspended.lost())).is_pending());
+    assert!(poll_once(pin!(both.protect(std::future::pending::<()>()))).is_pending());
+    assert!(poll_once(pin!(suspended.protect(std::future::pending::<()>()))).is_pending());
+    assert!(both.fence("a").is_ok() && suspended.fence().is_ok());
+    drop((both, suspended));
+    pair.nothing().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn permits_and_values_far_from_the_grantor_can_be_watched_and_given_back_at_any_poll() {
+    let pair = Pair::new().await;
+    let pool = pair.there.open("pool", 3_u32.to_le_bytes()).await.unwrap();
+    let only_it = async |_| come(|| left_over(&pair.grantor) == (0, 1, 0) && left_over(&pair.other) == (1, 0, 0)).await;
+    only_it(0).await;
+    let permits = async |lease| pair.there.permits("pool", 2).lease(lease).await.unwrap();
+    poll_k_then_drop(async || pair.there.try_permits("pool", 2).into_future(), only_it).await;
+    poll_k_then_drop(async || permits(HANG).await.release(), only_it).await;
+    poll_k_then_drop(async || permits(HANG).await.into_leases().remove(1).release(), only_it).await;
+    let watched = async || {
+        let permits = permits(10 * MS).await;
+        async move { permits.lost().await }
+    };
+    poll_a_wait_then_drop(watched, only_it).await;
+    let watched = async || {
+        let leases = permits(10 * MS).await.into_leases();
+        async move { leases[1].lost().await }
+    };
+    poll_a_wait_then_drop(watched, only_it).await;
+    let protected = async || {
+        let permits = permits(10 * MS).await;
+        async move { permits.protect(std::future::pending::<()>()).await }
+    };
+    poll_a_wait_then_drop(protected, only_it).await;
+
+    // At most once for each of the futures that were dropped, and once for the last one.
+    let (mut expected, mut most) = (pool.get().unwrap().version, 0);
+    poll_k_then_drop(
+        async || {
+            let seen = pool.get().unwrap();
+            expected = seen.version;
+            most += 1;
+            let next = u32::from_le_bytes(seen.value[..].try_into().unwrap()) + 1;
+            let pool = pool.clone();
+            async move { pool.compare_and_set(seen.version, next.to_le_bytes()).await }
+        },
+        only_it,
+    )
+    .await;
+    pool.changed(expected).await.unwrap();
+    // What is still on its way of those that were dropped comes before this.
+    let seen = pair.there.open("pool", []).await.unwrap().get().unwrap();
+    let count = u32::from_le_bytes(seen.value[..].try_into().unwrap());
+    assert!((4..=3 + most).contains(&count), "{count} after {most}");
+
+    // A loss is told to whoever asks after the watching was dropped.
+    let watch = permits(HANG).await;
+    for k in 0..3 {
+        let mut watching = Box::pin(pool.lost());
+        (0..k).for_each(|_| assert!(poll_once(watching.as_mut()).is_pending()));
+    }
+    pair.there.destroy().await.unwrap();
+    assert_eq!((pool.lost().await, watch.lost().await), (LostReason::Destroyed, LostReason::Destroyed));
+    drop((pool, watch));
+    pair.nothing().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_watch_of_a_hold_far_from_the_grantor_can_be_dropped_at_any_poll() {
+    let pair = Pair::new().await;
+    poll_a_wait_then_drop(
+        async || {
+            let guard = pair.there.lock("a").wait(HANG).lease(10 * MS).await.unwrap();
+            let watch = guard.watch();
+            async move {
+                assert_eq!(watch.lost().await, LostReason::LeaseEnded);
+                drop(guard);
+            }
+        },
+        async |_| pair.nothing().await,
+    )
+    .await;
+    let guard = pair.there.lock("a").await.unwrap();
+    let watch = guard.watch();
+    assert!(poll_once(pin!(watch.lost())).is_pending());
+    guard.release().await.unwrap();
+    assert_eq!(watch.lost().await, LostReason::Released);
+    pair.nothing().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn questions_to_the_grantor_can_be_dropped_at_any_poll_and_change_nothing() {
+    let pair = Pair::new().await;
+    let guards = [pair.here.lock("a").await.unwrap(), pair.there.lock("b").await.unwrap()];
+    let waiting = pair.there.lock("a").start();
+    let place = || waiting.position();
+    assert_eq!(place().await.unwrap().unwrap().before, 0);
+    let held = Arc::new(tokio::sync::Mutex::new(pair.there.held()));
+    let unchanged = async |_| {
+        come(|| left_over(&pair.grantor) == (1, 2, 0) && left_over(&pair.other) == (1, 0, 1)).await;
+        assert_eq!(queued(&pair.grantor), 1);
+    };
+    unchanged(0).await;
+    poll_k_then_drop(async || pair.there.inspect("a"), unchanged).await;
+    poll_k_then_drop(async || pair.there.inspect_suspension(), unchanged).await;
+    poll_k_then_drop(async || place(), unchanged).await;
+    poll_k_then_drop(
+        async || {
+            let held = held.clone();
+            async move { assert_eq!(held.lock().await.next().await.unwrap().unwrap().name.unwrap().as_bytes(), b"a") }
+        },
+        unchanged,
+    )
+    .await;
+    let mut held = held.lock().await;
+    assert_eq!(held.next().await.unwrap().unwrap().name.unwrap().as_bytes(), b"b", "none is left out");
+    assert!(held.next().await.unwrap().is_none());
+    let waiters = Arc::new(tokio::sync::Mutex::new(pair.there.waiters("a").unwrap()));
+    poll_k_then_drop(
+        async || {
+            let waiters = waiters.clone();
+            async move { assert!(waiters.lock().await.next().await.unwrap().is_some()) }
+        },
+        unchanged,
+    )
+    .await;
+    assert!(waiters.lock().await.next().await.unwrap().is_none(), "one waits");
+    drop(guards);
+    waiting.await.unwrap().release().await.unwrap();
+    pair.nothing().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn asking_to_grant_can_be_dropped_at_any_poll_and_costs_nobody_anything() {
+    let pair = Pair::new().await;
+    let held = pair.here.lock("a").await.unwrap();
+    let waiting = tokio::spawn(pair.there.lock("a").into_future());
+    come(|| queued(&pair.grantor) == 1).await;
+    // Not until it completes: the elder lets each grantor serve for a while before the next one.
+    for k in 0..10 {
+        let asks = if pair.here.is_grantor() { &pair.there } else { &pair.here };
+        let mut becoming = asks.become_grantor().into_future();
+        for _ in 0..k {
+            if poll_once(Pin::new(&mut becoming)).is_ready() {
+                break;
+            }
+            tokio::time::sleep(MS).await;
+        }
+        drop(becoming);
+        pair.there.lock("b").wait(HANG).await.unwrap().release().await.unwrap();
+        pair.here.lock("b").wait(HANG).await.unwrap().release().await.unwrap();
+        held.fence().unwrap();
+        assert!(!waiting.is_finished());
+    }
+    pair.there.become_grantor().await.unwrap();
+    assert!(pair.there.is_grantor());
+    come(|| queued(&pair.other) == 1).await;
+    held.release().await.unwrap();
+    waiting.await.unwrap().unwrap().release().await.unwrap();
+    pair.nothing().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_destruction_dropped_at_any_poll_goes_on_or_has_never_begun() {
+    let pair = Pair::new().await;
+    let kept = pair.here.lock("b").await.unwrap();
+    let last = Mutex::new(None);
+    poll_a_wait_then_drop(
+        async || {
+            let service = pair.other.lock_service("inventory").await.unwrap();
+            let guard = service.lock("a").wait(HANG).await.expect("what was destroyed before is given back");
+            let waiting = tokio::spawn(service.lock("b").into_future());
+            come(|| queued(&pair.grantor) == 1).await;
+            *last.lock().unwrap() = Some((service.clone(), guard, waiting));
+            async move { service.destroy().await }
+        },
+        async |k| {
+            let (service, guard, waiting) = last.lock().unwrap().take().unwrap();
+            if k == 0 {
+                guard.fence().expect("nothing was asked");
+                waiting.abort();
+            } else {
+                let lost = tokio::time::timeout(HANG, guard.lost()).await.expect("it never came");
+                assert_eq!(lost, LostReason::Destroyed);
+                assert_eq!(waiting.await.unwrap().unwrap_err(), LockError::Destroyed);
+                assert_eq!(service.lock("a").await.unwrap_err(), LockError::Destroyed);
+            }
+            drop(guard);
+            come(|| left_over(&pair.grantor) == (1, 1, 0) && queued(&pair.grantor) == 0).await;
+        },
+    )
+    .await;
+    kept.release().await.unwrap();
+    pair.nothing().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_request_to_end_a_suspension_can_be_dropped_at_any_poll() {
+    let pair = Pair::new().await;
+    let suspended = pair.there.suspend().revocable().await.unwrap();
+    let holds = async |_| suspended.fence().map(drop).unwrap();
+    poll_k_then_drop(
+        async || {
+            let asking = pair.here.revoke_suspension().into_future();
+            async move { asking.await.unwrap() }
+        },
+        holds,
+    )
+    .await;
+    assert!(suspended.revocation().is_requested(), "the last one was told");
+    suspended.resume().await.unwrap();
+    pair.nothing().await;
+}
+
+/// Whoever is dropped, at whatever poll, is followed by whoever stands behind it, at the grantor's member or not.
+async fn those_behind_are_served<G: Grant + Send + 'static>(
+    pair: &Pair,
+    ask: impl Fn(&LockService) -> LockBuilder<G>,
+    next: impl Fn(&LockService) -> LockBuilder,
+) {
+    let before = (left_over(&pair.grantor), left_over(&pair.other));
+    for of in [&pair.there, &pair.here] {
+        let behind = Mutex::new(None);
+        poll_a_wait_then_drop(
+            async || {
+                let held = pair.here.lock("a").owner(1).await.unwrap();
+                let dropped = ask(&pair.there).owner(2).start();
+                dropped.position().await.unwrap().expect("it is held");
+                let next = next(of).owner(3).start();
+                next.position().await.unwrap().expect("it stands behind");
+                *behind.lock().unwrap() = Some(tokio::spawn(next));
+                tokio::spawn(async move {
+                    tokio::time::sleep(3 * MS).await;
+                    drop(held);
+                });
+                dropped
+            },
+            async |_| {
+                let next = behind.lock().unwrap().take().unwrap();
+                let next = tokio::time::timeout(HANG, next).await.expect("it was forgotten").unwrap().unwrap();
+                next.release().await.unwrap();
+                come(|| (left_over(&pair.grantor), left_over(&pair.other)) == before).await;
+            },
+        )
+        .await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whoever_stands_behind_a_request_dropped_at_any_poll_is_served() {
+    let pair = Pair::new().await;
+    those_behind_are_served(&pair, |service| service.lock("a"), |service| service.lock("a")).await;
+    those_behind_are_served(&pair, |service| service.lock("a"), |service| service.share("a")).await;
+    those_behind_are_served(&pair, |service| service.share("a"), |service| service.lock("a")).await;
+    those_behind_are_served(&pair, |service| service.lock_all(["a", "b"]), |service| service.lock("b")).await;
+    those_behind_are_served(&pair, |service| service.suspend(), |service| service.lock("c")).await;
+    let _pool = pair.there.open("a", 2_u32.to_le_bytes()).await.unwrap();
+    come(|| left_over(&pair.grantor).1 == 1).await;
+    those_behind_are_served(&pair, |service| service.permits("a", 2), |service| service.lock("a")).await;
+}

@@ -20,10 +20,14 @@ struct Parcel {
 #[derive(Default)]
 pub(crate) struct Lan {
     engines: Mutex<BTreeMap<SocketAddr, Weak<Engine>>>,
-    /// What was said on links, but for what was repeated.
-    pub(crate) said: Mutex<BTreeMap<(ProcessId, SocketAddr, u64), Message>>,
+    /// What was said on links, but for what was repeated, since somebody has [taken](Lan::said) it.
+    said: Mutex<Vec<Message>>,
+    /// The number of the last word on each link.
+    last: Mutex<BTreeMap<(ProcessId, SocketAddr), u64>>,
     /// Each of them reaches nobody.
     cut: Mutex<BTreeSet<SocketAddr>>,
+    /// What is lost on links, and how often that has happened.
+    loses: Mutex<(Option<fn(&Message) -> bool>, usize)>,
 }
 
 /// One member's way out.
@@ -53,7 +57,19 @@ impl Lan {
         }
         drop(cut);
         if let Packet::Linked { seq, message, .. } = &packet {
-            self.said.lock().unwrap().insert((from.process, to, *seq), message.clone());
+            let mut loses = self.loses.lock().unwrap();
+            if loses.0.is_some_and(|is_lost| is_lost(message)) {
+                loses.1 += 1;
+                return;
+            }
+            drop(loses);
+            let mut last = self.last.lock().unwrap();
+            let last = last.entry((from.process, to)).or_default();
+            // Repeated: also when what was said before has been taken.
+            if *seq > *last {
+                *last = *seq;
+                self.said.lock().unwrap().push(message.clone());
+            }
         }
         let engine = self.engines.lock().unwrap().get(&to).and_then(Weak::upgrade);
         if let Some(engine) = engine
@@ -92,6 +108,21 @@ impl Lan {
 
     pub(crate) fn cut(&self, member: &Member) {
         self.cut.lock().unwrap().insert(member.addr());
+    }
+
+    /// What was said since this was last asked.
+    pub(crate) fn said(&self) -> Vec<Message> {
+        std::mem::take(&mut *self.said.lock().unwrap())
+    }
+
+    /// From now on such words are lost.
+    pub(crate) fn lose(&self, what: fn(&Message) -> bool) {
+        *self.loses.lock().unwrap() = (Some(what), 0);
+    }
+
+    /// How often that has happened.
+    pub(crate) fn lost(&self) -> usize {
+        self.loses.lock().unwrap().1
     }
 
     pub(crate) fn heal(&self) {
