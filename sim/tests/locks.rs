@@ -168,6 +168,27 @@ fn a_request_that_is_handled_after_its_member_left_holds_nothing() {
     assert!(w.is_granted(next));
 }
 
+/// The same, while the view has its member still: the goodbye that it said to the elder is on its way.
+#[test]
+fn a_request_that_is_handled_after_its_member_said_goodbye_holds_nothing() {
+    let (mut w, a, grantor, b) = with_grantor(6);
+    let [late, relayed] = [grantor, a].map(|to| w.hold_kind(b, to, "Ask"));
+    let goodbyes = [grantor, a].map(|to| w.hold_kind(b, to, "Leave"));
+    let ask = w.lock(b, "s", "x");
+    w.expect("a request is on its way", |w| w.matched(late) > 0);
+    w.leave(b);
+    w.expect("it says goodbye", |w| goodbyes.iter().any(|goodbye| w.matched(*goodbye) > 0));
+    w.let_go(late);
+    w.let_go(relayed);
+    w.run_for(ms(20));
+    assert!(w.view(a).is_some_and(|view| view.members.len() == 3) && !w.is_granted(ask));
+    let next = w.lock(a, "s", "x");
+    w.expect("nobody is in its way", |w| w.is_granted(next));
+    assert!(w.view(a).is_some_and(|view| view.members.len() == 3), "before the view is another");
+    goodbyes.into_iter().for_each(|goodbye| w.let_go(goodbye));
+    w.expect("it is gone", |w| !w.is_alive(b));
+}
+
 /// Geode 6 number 6: a late release changes nothing for the next holder.
 #[test]
 fn a_late_release_leaves_the_next_holder_alone() {

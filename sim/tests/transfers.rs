@@ -237,8 +237,10 @@ const WAITER: usize = 4;
 #[track_caller]
 fn assert_a_transfer_goes_on(seed: u64, victim: usize, fate: Fate) {
     let begin = |w: &mut World, order: &[usize]| {
-        let held = w.hold_lock(order[HOLDER], "s", "x");
-        let waiting = w.lock(order[WAITER], "s", "x");
+        // More than goes into one part of a table.
+        let mut held = vec![w.hold_lock(order[HOLDER], "s", "x")];
+        held.extend(["a", "b", "c", "d", "e", "y", "z"].map(|name| w.hold_lock(order[HOLDER], "s", name)));
+        let waiting = [w.lock(order[WAITER], "s", "x"), w.lock(order[WAITER], "s", "y")];
         w.run_for(ms(20));
         (held, waiting, w.become_grantor(order[TURK], "s"))
     };
@@ -250,10 +252,24 @@ fn assert_a_transfer_goes_on(seed: u64, victim: usize, fate: Fate) {
         }
         let refused = w.try_lock(order[HOLDER], "s", "x");
         w.run_for(ms(200));
-        assert!(w.fence(held).is_some() && !w.is_granted(refused) && !w.is_granted(waiting));
-        w.release(held);
-        w.granted(waiting);
+        assert!(held.iter().all(|held| w.fence(*held).is_some()) && !w.is_granted(refused));
+        assert!(!waiting.iter().any(|waiting| w.is_granted(*waiting)));
+        held.into_iter().for_each(|held| w.release(held));
+        assert!(waiting.map(|waiting| w.granted(waiting)).is_sorted());
     });
+}
+
+/// What the stories above take for granted: the table of one goes in several parts.
+#[test]
+fn the_table_of_a_transfer_goes_in_parts() {
+    let (mut w, order) = with_grantor(200, 5);
+    let held = ["x", "a", "b", "c", "d", "e", "y", "z"].map(|name| w.hold_lock(order[HOLDER], "s", name));
+    let parts = w.hold_kind(order[OLD], order[TURK], "Table");
+    let ask = w.become_grantor(order[TURK], "s");
+    w.expect("the table is on its way", |w| w.matched(parts) > 1);
+    w.let_go(parts);
+    assert_eq!(answered(&mut w, ask), Outcome::Won);
+    assert!(held.iter().all(|held| w.fence(*held).is_some()));
 }
 
 /// Geode 6 number 16: the old grantor dies, leaves, or is cut off at any moment of the transfer, and nobody's lock with it.

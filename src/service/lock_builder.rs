@@ -94,7 +94,7 @@ impl<G: Grant> LockBuilder<G> {
     /// On whose behalf it is asked, within this member: any number of the application's, say of a thread, a task or a
     /// session. It counts for [suspensions](crate::LockService::suspend) only: whoever holds something passes one that
     /// waits. 0, unless set, is the member as a whole: if its tasks always hold something between them, it never waits
-    /// for a suspension. Give an owner wherever services are suspended.
+    /// for a suspension, but for one that another owner of the member has. Give an owner wherever services are suspended.
     ///
     /// Geode: the thread.
     pub fn owner(mut self, owner: u64) -> Self {
@@ -123,7 +123,7 @@ fn wait(limit: Duration) -> Wait {
 
 impl LockBuilder<SuspendGuard> {
     /// Why: up to 4096 bytes of text, read by whoever [inspects](crate::LockService::inspect_suspension) the service, is
-    /// refused a lock, asks for its [`position`](Locking::position) while it waits, or looks at the status of the
+    /// refused a lock while it is suspended, asks for its [`position`](Locking::position) while it waits, or looks at the status of the
     /// grantor.
     pub fn reason(self, reason: impl AsRef<str>) -> Self {
         self.metadata(reason.as_ref())

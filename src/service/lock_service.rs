@@ -379,9 +379,9 @@ impl LockService {
     /// Makes this member the grantor of the service, so that its own locks cost no message. Nobody who holds or waits
     /// notices: the old grantor hands its table over, with the order of those who wait.
     ///
-    /// Of several members that ask at the same time the last one becomes the grantor, and the others hear of it. Each
-    /// grantor serves for twice [`Timing::retry`](crate::Timing) before the next takes over, so members that insist take
-    /// turns. Won is what this member knows: one that grants already is told so at once, also while it is cut off and
+    /// Of several members that ask at the same time the last one becomes the grantor, and the others hear of it. A grantor
+    /// serves for twice [`Timing::retry`](crate::Timing) before the next takes over, so members that insist take turns; those
+    /// who ask before the elder has heard that the one before them grants follow at once, each member once. Won is what this member knows: one that grants already is told so at once, also while it is cut off and
     /// the others may go on without it.
     ///
     /// # Errors

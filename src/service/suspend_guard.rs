@@ -6,7 +6,9 @@ use crate::protocol::{LostReason, Token};
 use std::time::Duration;
 
 /// A suspended service, from [`suspend`](crate::LockService::suspend): as long as this is held, no other
-/// [owner](crate::LockBuilder::owner) holds anything of the service.
+/// [owner](crate::LockBuilder::owner) holds anything of the service. Who suspends as an owner has to give it with every lock
+/// that it asks for meanwhile; a suspension without an owner is the whole member's, and whichever of its owners holds
+/// something passes it.
 ///
 /// [`resume().await`](SuspendGuard::resume) is the documented way to end it. Dropping it does the same without telling
 /// whether the suspension had been lost before; `Drop` never blocks, spawns or panics.
