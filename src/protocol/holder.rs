@@ -62,6 +62,7 @@ struct Request {
     /// Where a queued place was acknowledged, kept while the request is homeless.
     ticket: Option<Box<Ticket>>,
     /// Who has asked for it back; `None`: it is not revocable.
+    #[allow(clippy::box_collection)] // one word where there is none: there are as many of these as held locks
     revocable: Option<Box<BTreeSet<(ProcessId, RequestId)>>>,
     state: State,
 }

@@ -148,7 +148,10 @@ impl Future for Asking {
     type Output = Result<Arc<HoldCell>, Outcome>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        self.poll_answer(context).map(|(_, answer)| answer.map_err(|outcome| *outcome))
+        Poll::Ready(match std::task::ready!(self.poll_answer(context)).1 {
+            Ok(cell) => Ok(cell),
+            Err(outcome) => Err(*outcome),
+        })
     }
 }
 
