@@ -279,7 +279,8 @@ async fn those_behind_a_multi_lock_dropped_at_any_poll_are_served() {
             waiting
         },
         async |_| {
-            for next in std::mem::take(&mut *behind.lock().expect("whole")) {
+            let next = std::mem::take(&mut *behind.lock().expect("whole"));
+            for next in next {
                 soon(next).await.expect("no panic").expect("its turn comes").release().await.expect("held");
             }
             until(|| local.members.iter().all(|member| left_over(member) == (0, 0))).await;

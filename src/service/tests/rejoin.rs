@@ -17,6 +17,8 @@ struct Parcel {
     packet: Packet,
 }
 
+type IsLost = fn(&Message) -> bool;
+
 #[derive(Default)]
 pub(crate) struct Lan {
     engines: Mutex<BTreeMap<SocketAddr, Weak<Engine>>>,
@@ -26,8 +28,10 @@ pub(crate) struct Lan {
     last: Mutex<BTreeMap<(ProcessId, SocketAddr), u64>>,
     /// Each of them reaches nobody.
     cut: Mutex<BTreeSet<SocketAddr>>,
-    /// What is lost on links, and how often that has happened.
-    loses: Mutex<(Option<fn(&Message) -> bool>, usize)>,
+    /// What is lost on links.
+    loses: Mutex<Option<IsLost>>,
+    /// How often that has happened.
+    lost: AtomicUsize,
 }
 
 /// One member's way out.
@@ -57,12 +61,11 @@ impl Lan {
         }
         drop(cut);
         if let Packet::Linked { seq, message, .. } = &packet {
-            let mut loses = self.loses.lock().unwrap();
-            if loses.0.is_some_and(|is_lost| is_lost(message)) {
-                loses.1 += 1;
+            let is_lost = *self.loses.lock().unwrap();
+            if is_lost.is_some_and(|is_lost| is_lost(message)) {
+                self.lost.fetch_add(1, Ordering::SeqCst);
                 return;
             }
-            drop(loses);
             let mut last = self.last.lock().unwrap();
             let last = last.entry((from.process, to)).or_default();
             // Repeated: also when what was said before has been taken.
@@ -116,13 +119,14 @@ impl Lan {
     }
 
     /// From now on such words are lost.
-    pub(crate) fn lose(&self, what: fn(&Message) -> bool) {
-        *self.loses.lock().unwrap() = (Some(what), 0);
+    pub(crate) fn lose(&self, what: IsLost) {
+        self.lost.store(0, Ordering::SeqCst);
+        *self.loses.lock().unwrap() = Some(what);
     }
 
     /// How often that has happened.
     pub(crate) fn lost(&self) -> usize {
-        self.loses.lock().unwrap().1
+        self.lost.load(Ordering::SeqCst)
     }
 
     pub(crate) fn heal(&self) {
