@@ -714,16 +714,15 @@ impl Holder {
         self.revocations_on_view(view, turn);
     }
 
-    /// The member's lease runs (again): what was won meanwhile begins to be held.
+    /// The member's lease runs (again): what was won meanwhile begins to be held, in the order in which it was granted.
     pub(crate) fn on_resumed(&mut self, turn: &mut Turn) {
-        let won: Vec<RequestId> = self
-            .sessions
-            .values()
-            .flat_map(|session| session.requests.iter())
-            .filter(|(_, entry)| matches!(entry.state, State::Won(..)))
-            .map(|(request, _)| *request)
-            .collect();
-        for request in won {
+        let won = |(request, entry): (&RequestId, &Request)| match entry.state {
+            State::Won(_, token, _) => Some((token, *request)),
+            _ => None,
+        };
+        let won: BTreeSet<(Token, RequestId)> =
+            self.sessions.values().flat_map(|session| session.requests.iter().filter_map(won)).collect();
+        for (_, request) in won {
             self.accept(request, turn);
         }
     }
