@@ -32,8 +32,9 @@
 //! - **[`Member::local`]** gives the same in one process without sockets, for tests.
 //! - **[`Member::events`]** and **[`Member::status`]** tell what happens and where things stand; [`telemetry`] says what is
 //!   measured and logged.
-//! - **[`ReentrantMutex`]**, **[`Mutex`]** and **[`MultiLock`]** are recipes built on the locks; **[`Member::connection`]** tells when
-//!   a member, and with it every guard, is cut off or back.
+//! - **Recipes** are built on that: [`ReentrantMutex`], [`Mutex`], [`MultiLock`], [`ReadWriteLock`], [`Semaphore`],
+//!   [`LeaderLatch`], [`LeaderSelector`], [`SharedCount`], [`Barrier`], [`DoubleBarrier`] and [`CountDownLatch`].
+//! - **[`Member::connection`]** tells when a member, and with it every guard, is cut off or back.
 //! - Every future can be dropped at any time: nothing stays held or queued.
 //!
 //! A seed list that names only the member itself founds a cluster alone, as above. Otherwise all seeds found it

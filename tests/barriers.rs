@@ -5,7 +5,10 @@
 
 mod support;
 
-use elderlock::{Barrier, BarrierError, CountDownLatch, CountError, DoubleBarrier, Inside, LockService, LostReason};
+use elderlock::{
+    Barrier, BarrierError, CountDownLatch, CountError, DoubleBarrier, Inside, LockError, LockService, LostReason,
+    Member, Semaphore, SharedCount,
+};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use support::local::{HANG, Local, MS, left_open, poll_a_wait_then_drop, poll_k_then_drop, poll_once, soon, until};
@@ -97,6 +100,50 @@ async fn all_who_wait_go_on_when_anybody_removes_the_barrier() {
     soon(barriers[1].remove()).await.expect("removing it twice is no error");
     soon(barriers[0].set()).await.expect("it can be set again");
     assert!(barriers[2].wait_within(20 * MS).await.expect_err("it is set").is_timeout());
+}
+
+/// Curator `DistributedBarrier.waitOnBarrier`: whoever waits there is woken by the removal, looks again, and waits on if it was set
+/// meanwhile.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_waits_goes_on_when_the_barrier_is_removed_and_set_again_at_once() {
+    let local = Local::start(2).await;
+    let barriers = barriers(&local.services("s").await, "x").await;
+    for of in [&barriers[0], &barriers[1]] {
+        let mut wait = Box::pin(of.wait());
+        for who in &barriers {
+            soon(who.set()).await.expect("it is open");
+            // It has asked, and was answered by the time at which who asks later is.
+            assert!(poll_once(wait.as_mut()).is_pending());
+            assert_eq!(soon(of.is_set()).await, Ok(true));
+        }
+        assert!(poll_once(wait.as_mut()).is_pending(), "set twice is not removed");
+        soon(barriers[0].remove()).await.expect("it is open");
+        soon(barriers[1].set()).await.expect("it is open");
+        soon(wait).await.expect("it was removed");
+        assert!(of.wait_within(10 * MS).await.expect_err("it is set").is_timeout());
+        soon(barriers[0].remove()).await.expect("it is open");
+    }
+}
+
+/// What is open by a name is one thing, and whoever takes it for another is told so.
+#[tokio::test]
+async fn a_recipe_is_not_taken_for_another_of_its_name() {
+    let member = Member::local().await.expect("a local member");
+    let stock = member.lock_service("s").await.expect("a good name");
+    let other = LockError::OtherRecipe;
+    let latch = CountDownLatch::open(&stock, "x", 2).await.expect("it opens");
+    assert_eq!(Barrier::open(&stock, "x").await.expect_err("a latch"), other);
+    assert_eq!(DoubleBarrier::open(&stock, "x", 1).await.expect_err("a latch"), other);
+    assert_eq!(Semaphore::open(&stock, "x", 1).await.expect_err("a latch"), other);
+    assert_eq!(SharedCount::open(&stock, "x", 1).await.expect_err("a latch"), other);
+    let same = CountDownLatch::open(&stock, "x", 3).await.expect("it opens");
+    assert_eq!((same.count(), left_open(&member)), (Ok(2), (0, 0, 2)));
+    drop((latch, same));
+    let count = SharedCount::open(&stock, "x", 1).await.expect("nothing is open by that name");
+    assert_eq!(CountDownLatch::open(&stock, "x", 2).await.expect_err("a count"), other);
+    assert_eq!(Barrier::open(&stock, "x").await.expect_err("a count"), other);
+    let semaphore = Semaphore::open(&stock, "x", 2).await.expect("its limit is the count");
+    assert_eq!(semaphore.limit().get(), count.get());
 }
 
 /// TestDistributedBarrier.testServerCrash: there whoever waits hears of the lost server. Here another grantor takes over, and they

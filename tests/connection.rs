@@ -134,7 +134,7 @@ async fn permits_shares_and_places_inside_are_lost_with_suspended_and_what_is_op
     let reasons = [permits.fence(), leases[0].fence(), reader.fence(), writer.fence(), inside.fence()];
     assert!(reasons.iter().all(|fence| fence.as_ref().is_err_and(|lost| lost.reason == suspended)), "{reasons:?}");
     assert_eq!((soon(permits.lost()).await, soon(inside.lost()).await), (suspended, suspended));
-    assert!(reader.extend(HANG).is_err() && writer.reenter().is_err());
+    assert!(reader.extend(HANG).is_err() && writer.extend(HANG).is_err());
     let (error, reader) = soon(reader.upgrade()).await.expect_err("it is lost");
     assert!(reader.is_none() && matches!(error, UpgradeError::Lost(lost) if lost.reason == suspended));
     // What is open is as it was heard last, and whoever waits waits on.

@@ -12,6 +12,7 @@ use elderlock::{
 use std::future::IntoFuture;
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 use support::local::{
     Local, MS, left_open, left_over, poll_a_wait_then_drop, poll_k_then_drop, poll_once, soon, until,
 };
@@ -73,7 +74,7 @@ async fn until_used(semaphore: &Semaphore, used: u64) {
 }
 
 async fn nothing_is_left(local: &Local) {
-    until(|| local.members.iter().all(|member| left_over(member) == (0, 0))).await;
+    until(|| local.members.iter().all(|member| left_open(member) == (0, 0, 0))).await;
 }
 
 /// TestInterProcessSemaphore.testSimple.
@@ -132,6 +133,7 @@ async fn several_permits_are_leases_that_are_closed_one_by_one_or_all_together()
     assert_eq!(all.tokens().count(), 5);
     assert!(all.tokens().all(|token| !tokens.contains(&token)), "a token is dealt once");
     all.release().await.expect("it was held");
+    drop(semaphores);
     nothing_is_left(&local).await;
 }
 
@@ -235,6 +237,7 @@ async fn as_many_as_there_are_permits_have_one_at_once() {
         soon(task).await.expect("no panic");
     }
     assert_eq!((uses.load(Ordering::SeqCst), gauge.most()), (10, 5));
+    drop(semaphores);
     nothing_is_left(&local).await;
 }
 
@@ -268,6 +271,7 @@ async fn a_hundred_tasks_pass_through_eleven_permits() {
         soon(task).await.expect("no panic");
     }
     assert!((1..=11).contains(&gauge.most()), "{}", gauge.most());
+    drop(semaphores);
     nothing_is_left(&local).await;
 }
 
@@ -306,6 +310,7 @@ async fn permits_of_many_sizes_never_exceed_the_limit() {
     assert_eq!(gauge.now.load(Ordering::SeqCst), 0);
     assert!((1..=i64::from(limit)).contains(&gauge.most()), "{} of {limit}", gauge.most());
     until_used(&semaphores[0], 0).await;
+    drop(semaphores);
     nothing_is_left(&local).await;
 }
 
@@ -603,6 +608,26 @@ async fn an_acquire_dropped_at_any_poll_leaves_nothing() {
     )
     .await;
     poll_k_then_drop(async || acquire(&semaphores[1], 2).await.into_leases().remove(0).release(), nothing).await;
+}
+
+/// Curator: a `Lease` has no end of its own. Here one of a grant extends all of it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lease_that_is_extended_keeps_all_of_its_grant() {
+    let local = Local::start(1).await;
+    let services = local.services("s").await;
+    let semaphore = soon(Semaphore::open(&services[0], "x", 2)).await.expect("it opens");
+    let leases = loop {
+        let leases = soon(semaphore.acquire(2).lease(50 * MS)).await.expect("both are free").into_leases();
+        // On a busy machine it may be over by now.
+        if leases[1].extend(Duration::from_secs(3600)).is_ok() {
+            break leases;
+        }
+    };
+    // Begun later, with the same lease, and over.
+    let other = soon(services[0].lock("y").lease(50 * MS)).await.expect("it is free");
+    soon(other.lost()).await;
+    assert!(leases.iter().all(|lease| lease.fence().is_ok()));
+    assert!(leases[0].extend(Duration::ZERO).is_err_and(|error| !error.is_lost()));
 }
 
 /// Curator: none, there leases end with the session. Here each may have a time of its own.

@@ -5,7 +5,7 @@
 
 mod support;
 
-use elderlock::{Count, CountError, LockService, LostReason, SharedCount};
+use elderlock::{Count, CountError, LockError, LockService, LostReason, SharedCount};
 use support::local::{Local, MS, left_open, poll_a_wait_then_drop, poll_k_then_drop, poll_once, soon, until};
 use support::rng::Rng;
 
@@ -217,7 +217,11 @@ async fn another_value_is_no_count() {
     let local = Local::start(1).await;
     let services = local.services("s").await;
     let value = soon(services[0].open("x", b"words")).await.expect("it opens");
+    assert_eq!(soon(SharedCount::open(&services[0], "x", 1)).await.expect_err("words"), LockError::OtherRecipe);
+    soon(value.set(2i32.to_le_bytes())).await.expect("it is open");
     let count = soon(SharedCount::open(&services[0], "x", 1)).await.expect("it opens");
+    assert_eq!(get(&count).count, 2);
+    soon(value.set("words")).await.expect("it is open");
     assert_eq!(count.get(), Err(CountError::NotACount));
     assert_eq!(soon(count.add(1)).await, Err(CountError::NotACount));
     soon(count.set(3)).await.expect("now it is one");

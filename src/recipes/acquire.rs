@@ -79,27 +79,8 @@ impl<G, E> Acquire<G, E> {
         self.terms.owner = owner;
         self
     }
-}
 
-impl<E> Acquire<Guard, E> {
-    /// Lets others [ask for it back](LockService::revoke), and [take it away](LockService::force_revoke) once this holder
-    /// has been told: see [`LockBuilder::revocable`]. Listen to the guard's [`revocation`](Guard::revocation). Of a hold
-    /// that its owner enters again, the request that was granted has said it.
-    ///
-    /// Curator: `Revocable.makeRevocable` of `InterProcessMutex`.
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// let member = elderlock::Member::local().await?;
-    /// let stock = member.lock_service("inventory").await?;
-    /// let guard = elderlock::Mutex::new(&stock, "sku-42").acquire().revocable().await?;
-    /// stock.revoke("sku-42").metadata("stock-taking").await?;
-    /// let request = guard.revocation().requested().await.expect("it is held");
-    /// assert_eq!(request.metadata.as_bytes(), b"stock-taking");
-    /// guard.release().await?;
-    /// # Ok(()) }
-    /// ```
-    pub fn revocable(mut self) -> Self {
+    pub(super) fn made_revocable(mut self) -> Self {
         self.terms.revocable = true;
         self
     }

@@ -1,15 +1,21 @@
 //! `Barrier`: keeps everybody waiting until it is removed.
 
-use super::shared_count::{CountError, SharedCount};
+use super::shared_count::{CountError, Kind, SharedCount};
 use crate::runtime::planted;
 use crate::service::{LockError, LockService};
 use std::time::Duration;
 
 /// A barrier that anybody may set and anybody may remove. Whoever waits on it goes on as soon as it is not set.
 ///
-/// It is a [`SharedCount`]: 1 while it is set, else 0. So it lives while a member has it open, and is not set when nobody has:
-/// keep it open from where it is set until those who are to wait have opened it. A member that dies changes nothing about it: a
-/// barrier that it set stays set while others have it open, and any of them may remove it.
+/// It lives while a member has it open, and is not set when nobody has: keep it open from where it is set until those who are to
+/// wait have opened it. When a member dies, what it set stays set while others have it open, and any of them may remove it.
+/// One death may undo something: that of the [grantor](LockService::is_grantor), with all who had heard of what was done last. Then
+/// that is as it was before, and marked [`maybe_stale`](Barrier::maybe_stale).
+///
+/// It counts how often it was set and removed: who waits goes on when it is removed, also if it is set again before he sees it.
+///
+/// Of its name there is one object in a service: while a [`SharedCount`], a [`Semaphore`](crate::Semaphore), a
+/// [`DoubleBarrier`](crate::DoubleBarrier) or a [`CountDownLatch`](crate::CountDownLatch) is open by that name it cannot be opened.
 ///
 /// Curator: `DistributedBarrier`, whose barrier stays in ZooKeeper for ever if whoever is to remove it dies.
 ///
@@ -29,7 +35,9 @@ use std::time::Duration;
 /// # Ok(()) }
 /// ```
 #[derive(Clone, Debug)]
+#[must_use = "it is gone as soon as nobody has it open"]
 pub struct Barrier {
+    /// Odd while it is set. One more with each setting and each removal.
     count: SharedCount,
 }
 
@@ -37,12 +45,12 @@ impl Barrier {
     /// Opens the barrier `name`, 1 to 4096 bytes. It is not set if no member had it open.
     ///
     /// # Errors
-    /// [`LockError`]; nothing is open.
+    /// [`LockError`]; nothing is open. [`LockError::OtherRecipe`]: a count, say, is open by that name.
     ///
     /// # Cancel safety
     /// Dropped at any time: nothing stays open.
     pub async fn open(service: &LockService, name: impl AsRef<[u8]>) -> Result<Barrier, LockError> {
-        Ok(Barrier { count: SharedCount::open(service, name, 0).await? })
+        Ok(Barrier { count: SharedCount::open_as(Kind::Barrier, service, name.as_ref(), 0).await? })
     }
 
     /// Sets it: whoever waits from now on is kept. No error if it is set.
@@ -55,7 +63,7 @@ impl Barrier {
     ///
     /// Curator: `DistributedBarrier.setBarrier`.
     pub async fn set(&self) -> Result<(), CountError> {
-        self.count.set(1).await.map(drop)
+        self.count.change(|count| Ok(if is_set(count) { count } else { count.wrapping_add(1) })).await.map(drop)
     }
 
     /// Removes it: all who wait go on. No error if it is not set.
@@ -68,7 +76,7 @@ impl Barrier {
     ///
     /// Curator: `DistributedBarrier.removeBarrier`.
     pub async fn remove(&self) -> Result<(), CountError> {
-        self.count.set(0).await.map(drop)
+        self.count.change(|count| Ok(if is_set(count) { count.wrapping_add(1) } else { count })).await.map(drop)
     }
 
     /// Whether it is set, at an instant after the call. One round trip.
@@ -79,10 +87,20 @@ impl Barrier {
     /// # Cancel safety
     /// Dropping the future changes nothing.
     pub async fn is_set(&self) -> Result<bool, CountError> {
-        Ok(self.count.read().await?.count != 0)
+        Ok(is_set(self.count.read().await?.count))
     }
 
-    /// Waits until it is not set. Asks the grantor first, so whoever was told that it is set does wait.
+    /// Whether the grantor has died since it was set or removed, so that a later change may be lost: it may be set though it was
+    /// removed, or the other way round. Setting or removing it anew ends that. As this member knows it; asks nobody.
+    ///
+    /// # Errors
+    /// [`CountError`]; nothing is changed.
+    pub fn maybe_stale(&self) -> Result<bool, CountError> {
+        Ok(self.count.get()?.maybe_stale)
+    }
+
+    /// Waits until it is not set, or was removed since the wait began. Asks the grantor first, so whoever was told that it is
+    /// set does wait.
     ///
     /// # Errors
     /// [`BarrierError`]: it is not known whether it is set.
@@ -95,7 +113,9 @@ impl Barrier {
         if planted!(GateAlwaysOpen) {
             return Ok(());
         }
-        self.count.opened_anew().await?.until(|count| count == 0).await?;
+        let count = self.count.opened_anew().await?;
+        let began = count.get()?.count;
+        count.until(|count| !is_set(count) || count != began && !planted!(GateForgets)).await?;
         Ok(())
     }
 
@@ -109,6 +129,10 @@ impl Barrier {
     pub async fn wait_within(&self, limit: Duration) -> Result<(), BarrierError> {
         within(limit, self.wait()).await
     }
+}
+
+fn is_set(count: i32) -> bool {
+    count & 1 == 1
 }
 
 /// Runs it, at most so long.

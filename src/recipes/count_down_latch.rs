@@ -1,17 +1,23 @@
 //! `CountDownLatch`: keeps everybody waiting until something was done so many times.
 
 use super::barrier::{BarrierError, within};
-use super::shared_count::{CountError, SharedCount};
+use super::shared_count::{CountError, Kind, SharedCount};
 use crate::runtime::planted;
 use crate::service::{LockError, LockService};
 use std::time::Duration;
 
 /// A count that members count down, and wait for to be zero. At zero it stays.
 ///
-/// It is a [`SharedCount`]. It lives while a member has it open: let whoever waits open it first, or whoever counts down keep
-/// it open until somebody else has. A count-down is made once, also if the grantor dies while it is under way. A member that dies
-/// takes back nothing that it has counted, and what it had still to count is never counted: wait with a limit where members
-/// may die.
+/// It lives while a member has it open: let whoever waits open it first, or whoever counts down keep it open until somebody else
+/// has. Dropped by the last, it is gone with what was counted.
+///
+/// A count-down is made once, also if the grantor dies while it is under way. When a member dies, what it has counted stays
+/// counted, and what it had still to count is never counted: wait with a limit where members may die. One death may take a
+/// count-down back: that of the [grantor](LockService::is_grantor), with all who had heard of it. Then the count is the one before,
+/// marked [`maybe_stale`](CountDownLatch::maybe_stale), and whoever lives may have to count once more.
+///
+/// Of its name there is one object in a service: while a [`SharedCount`], a [`Semaphore`](crate::Semaphore), a
+/// [`Barrier`](crate::Barrier) or a [`DoubleBarrier`](crate::DoubleBarrier) is open by that name it cannot be opened.
 ///
 /// Curator: none. Hazelcast: `ICountDownLatch`. Java: `CountDownLatch`.
 ///
@@ -27,6 +33,7 @@ use std::time::Duration;
 /// # Ok(()) }
 /// ```
 #[derive(Clone, Debug)]
+#[must_use = "what was counted is gone as soon as nobody has it open"]
 pub struct CountDownLatch {
     count: SharedCount,
 }
@@ -35,12 +42,12 @@ impl CountDownLatch {
     /// Opens the latch `name`, 1 to 4096 bytes. If no member has it open it begins with `count`, else it is where it is.
     ///
     /// # Errors
-    /// [`LockError`]; nothing is open.
+    /// [`LockError`]; nothing is open. [`LockError::OtherRecipe`]: a barrier, say, is open by that name.
     ///
     /// # Cancel safety
     /// Dropped at any time: nothing stays open.
     pub async fn open(service: &LockService, name: impl AsRef<[u8]>, count: u32) -> Result<CountDownLatch, LockError> {
-        Ok(CountDownLatch { count: SharedCount::open(service, name, count as i32).await? })
+        Ok(CountDownLatch { count: SharedCount::open_as(Kind::Latch, service, name.as_ref(), count as i32).await? })
     }
 
     /// Counts down by one, if it is not zero: what is left.
@@ -103,5 +110,14 @@ impl CountDownLatch {
     /// Java: `CountDownLatch.getCount`.
     pub fn count(&self) -> Result<u32, CountError> {
         Ok(self.count.get()?.count as u32)
+    }
+
+    /// Whether the grantor has died since it was counted down last, so that a later count-down may be lost. The next one ends
+    /// that. As this member knows it; asks nobody.
+    ///
+    /// # Errors
+    /// [`CountError`]; nothing is changed.
+    pub fn maybe_stale(&self) -> Result<bool, CountError> {
+        Ok(self.count.get()?.maybe_stale)
     }
 }

@@ -1,7 +1,7 @@
 //! `DoubleBarrier`: so many begin together and end together.
 
 use super::barrier::{BarrierError, within};
-use super::shared_count::{Count, CountError, SharedCount};
+use super::shared_count::{Count, CountError, Kind, SharedCount};
 use crate::protocol::{LostReason, Mode, Token};
 use crate::runtime::planted;
 use crate::service::{Guard, InspectError, LockError, LockService, Lost};
@@ -20,6 +20,10 @@ const PAUSE: Duration = Duration::from_millis(20);
 /// dies inside is waited for no longer than any holder is, and one that dies before the round begins does not count: the
 /// others wait for another in its place. Whoever drops its [`Inside`], or loses it, is out as well.
 ///
+/// Of its name there is one object, and one lock, in a service. While a [`SharedCount`], a [`Semaphore`](crate::Semaphore), a
+/// [`Barrier`](crate::Barrier) or a [`CountDownLatch`](crate::CountDownLatch) is open by that name it cannot be opened. Of a
+/// lock nobody can tell: whoever takes the lock or the permits of that name otherwise, keeps others from entering and leaving.
+///
 /// Curator: `DistributedDoubleBarrier`.
 ///
 /// ```
@@ -34,6 +38,7 @@ const PAUSE: Duration = Duration::from_millis(20);
 /// # Ok(()) }
 /// ```
 #[derive(Clone, Debug)]
+#[must_use = "it is gone as soon as nobody has it open"]
 pub struct DoubleBarrier {
     members: u32,
     /// Odd from when a round begins until all have left it, else even.
@@ -44,12 +49,22 @@ impl DoubleBarrier {
     /// Opens the barrier `name`, 1 to 4096 bytes, for rounds of at least `members`. The same number for all, or the lowest counts.
     ///
     /// # Errors
-    /// [`LockError`]; nothing is open.
+    /// [`LockError`]; nothing is open. [`LockError::OtherRecipe`]: a barrier, say, is open by that name.
     ///
     /// # Cancel safety
     /// Dropped at any time: nothing stays open.
     pub async fn open(service: &LockService, name: impl AsRef<[u8]>, members: u32) -> Result<DoubleBarrier, LockError> {
-        Ok(DoubleBarrier { members, phase: SharedCount::open(service, name, 0).await? })
+        let phase = SharedCount::open_as(Kind::DoubleBarrier, service, name.as_ref(), 0).await?;
+        Ok(DoubleBarrier { members, phase })
+    }
+
+    /// Whether the grantor has died since a round began or ended last: that a later one did may be lost with all who knew of it.
+    /// Whoever is left waits for as many as it takes. As this member knows it; asks nobody.
+    ///
+    /// # Errors
+    /// [`CountError`]; nothing is changed.
+    pub fn maybe_stale(&self) -> Result<bool, CountError> {
+        Ok(self.phase.get()?.maybe_stale)
     }
 
     /// Enters, and waits until so many have.

@@ -48,7 +48,8 @@ const LOG: usize = 64;
 pub struct LeaderLatch {
     candidacy: Arc<Candidacy>,
     state: Arc<watch::Sender<State>>,
-    /// Of the task that stands for the lead, once it was started.
+    /// Of the task that stands for the lead, once it was started. Taken while the latch starts: there is no phase `Started` without
+    /// a task for anybody who asks here after the phase.
     task: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -286,6 +287,8 @@ impl LeaderLatch {
     pub fn start(&self) -> Result<(), StartError> {
         let runtime = tokio::runtime::Handle::try_current().map_err(|_| StartError::NoRuntime)?;
         self.candidacy.check()?;
+        // Held until the task is in: who closes meanwhile waits for it, or he would find none to end.
+        let mut task = self.task.lock().unwrap_or_else(PoisonError::into_inner);
         let mut starts = false;
         self.state.send_modify(|state| {
             starts = state.phase == Phase::Latent;
@@ -299,8 +302,7 @@ impl LeaderLatch {
         let (running, candidacy) = (Running(self.state.clone()), self.candidacy.clone());
         // Asked here and not in the task: latches that are started in turn lead in turn.
         let place = candidacy.queue();
-        *self.task.lock().unwrap_or_else(PoisonError::into_inner) =
-            Some(runtime.spawn(running.stand(candidacy, place)));
+        *task = Some(runtime.spawn(running.stand(candidacy, place)));
         Ok(())
     }
 

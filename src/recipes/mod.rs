@@ -5,6 +5,7 @@ mod acquire;
 mod barrier;
 mod count_down_latch;
 mod double_barrier;
+mod guards;
 mod leader_latch;
 mod leader_selector;
 mod leadership;
@@ -29,7 +30,7 @@ pub use multi_lock::{MultiGuard, MultiLock, MultiLockError};
 pub use mutex::Mutex;
 pub use owner::Owner;
 pub use read_write_lock::{ReadGuard, ReadWriteLock, WriteGuard};
-pub use reentrant_mutex::{EnterError, ReentrantMutex};
+pub use reentrant_mutex::{EnterError, ReentrantGuard, ReentrantMutex};
 pub use semaphore::{Semaphore, Usage};
 pub use shared_count::{Count, CountChanges, CountError, SharedCount};
 

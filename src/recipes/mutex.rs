@@ -54,7 +54,11 @@ impl Mutex {
         let (service, name, last) = (self.service.clone(), self.name.clone(), self.last.clone());
         Acquire::new(Terms::default(), async move |terms: Terms| {
             let guard = terms.lock(&service, name?.as_bytes()).await?;
-            *last.lock().unwrap_or_else(PoisonError::into_inner) = Some(guard.watch());
+            let (mut last, watch) = (last.lock().unwrap_or_else(PoisonError::into_inner), guard.watch());
+            // A later one may have been granted and taken here since: then this hold is over.
+            if last.as_ref().is_none_or(|last| last.reason().is_some() || last.token() < watch.token()) {
+                *last = Some(watch);
+            }
             Ok(guard)
         })
     }
@@ -73,5 +77,26 @@ impl Acquire<Guard, LockError> {
     /// [`LockBuilder::owner`](crate::LockBuilder::owner). It opens no lock that the owner has.
     pub fn owner(self, owner: Owner) -> Self {
         self.owned_by(owner.number())
+    }
+
+    /// Lets others [ask for it back](LockService::revoke), and [take it away](LockService::force_revoke) once this holder
+    /// has been told: see [`LockBuilder::revocable`](crate::LockBuilder::revocable). Listen to the guard's
+    /// [`revocation`](Guard::revocation).
+    ///
+    /// Curator: none. Its `InterProcessSemaphoreMutex` cannot be revoked.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let member = elderlock::Member::local().await?;
+    /// let stock = member.lock_service("inventory").await?;
+    /// let guard = elderlock::Mutex::new(&stock, "sku-42").acquire().revocable().await?;
+    /// stock.revoke("sku-42").metadata("stock-taking").await?;
+    /// let request = guard.revocation().requested().await.expect("it is held");
+    /// assert_eq!(request.metadata.as_bytes(), b"stock-taking");
+    /// guard.release().await?;
+    /// # Ok(()) }
+    /// ```
+    pub fn revocable(self) -> Self {
+        self.made_revocable()
     }
 }

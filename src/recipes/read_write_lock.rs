@@ -1,10 +1,8 @@
 //! `ReadWriteLock`: many readers or one writer.
 
+use super::guards::guards;
 use crate::runtime::planted;
-use crate::service::{
-    Grant, Guard, Hold, LockBuilder, LockService, Lost, ReleaseError, TryLockBuilder, UpgradeError, sealed,
-};
-use std::ops::Deref;
+use crate::service::{Grant, Guard, Hold, LockBuilder, LockService, Lost, TryLockBuilder, UpgradeError, sealed};
 
 /// A lock that many may have for reading, or one for writing.
 ///
@@ -13,8 +11,11 @@ use std::ops::Deref;
 /// also a reader's, has a fencing token of its own, higher than those of all guards before it that shut it out.
 ///
 /// Not reentrant by task or thread: a writer that asks to read waits for himself, and so does a reader that asks to read again
-/// behind a writer that waits. [`reenter`](Guard::reenter) gives another guard of the same hold, and
-/// [`downgrade`](WriteGuard::downgrade) and [`upgrade`](ReadGuard::upgrade) change one into the other.
+/// behind a writer that waits. Each hold has one guard, so that no other one is wrong about it when
+/// [`downgrade`](WriteGuard::downgrade) and [`upgrade`](ReadGuard::upgrade) change one into the other; tasks may share it by an
+/// [`Arc`](std::sync::Arc).
+///
+/// It is the lock of that name: whoever takes that, in whatever way, is a writer or a reader beside these.
 ///
 /// Curator: `InterProcessReadWriteLock`.
 ///
@@ -108,7 +109,15 @@ impl ReadWriteLock {
 #[derive(Debug)]
 pub struct ReadGuard(Guard);
 
-/// A [`ReadWriteLock`] that is held for writing, alone.
+/// A [`ReadWriteLock`] that is held for writing, alone. There is no second guard of the hold, which would go on in that belief when
+/// the first one is [downgraded](WriteGuard::downgrade).
+///
+/// ```compile_fail
+/// # async fn f(lock: elderlock::ReadWriteLock) {
+/// let writer = lock.write().await.unwrap();
+/// let inner = writer.reenter();
+/// # }
+/// ```
 #[must_use = "the lock is given back as soon as the guard is dropped"]
 #[clippy::has_significant_drop]
 #[derive(Debug)]
@@ -147,17 +156,6 @@ impl ReadGuard {
         };
         upgraded.map(WriteGuard).map_err(|(error, guard)| (error, guard.map(ReadGuard)))
     }
-
-    /// Gives it back. As [`Guard::release`].
-    ///
-    /// # Errors
-    /// [`ReleaseError::Lost`]: it had been lost before.
-    ///
-    /// # Cancel safety
-    /// Dropping the future gives it back too.
-    pub async fn release(self) -> Result<(), ReleaseError> {
-        self.0.release().await
-    }
 }
 
 impl WriteGuard {
@@ -183,34 +181,9 @@ impl WriteGuard {
     pub fn downgrade(self) -> Result<ReadGuard, Lost> {
         self.0.downgrade().map(ReadGuard)
     }
-
-    /// Gives it back. As [`Guard::release`].
-    ///
-    /// # Errors
-    /// [`ReleaseError::Lost`]: it had been lost before.
-    ///
-    /// # Cancel safety
-    /// Dropping the future gives it back too.
-    pub async fn release(self) -> Result<(), ReleaseError> {
-        self.0.release().await
-    }
 }
 
-impl Deref for ReadGuard {
-    type Target = Guard;
-
-    fn deref(&self) -> &Guard {
-        &self.0
-    }
-}
-
-impl Deref for WriteGuard {
-    type Target = Guard;
-
-    fn deref(&self) -> &Guard {
-        &self.0
-    }
-}
+guards!(ReadGuard, WriteGuard);
 
 impl Grant for ReadGuard {}
 impl Grant for WriteGuard {}

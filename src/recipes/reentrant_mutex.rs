@@ -1,6 +1,7 @@
 //! `ReentrantMutex`: a lock that its owner enters again.
 
 use super::acquire::{Acquire, Terms};
+use super::guards::guards;
 use super::owner::Owner;
 use crate::protocol::{InvalidName, LockName};
 use crate::runtime::planted;
@@ -9,14 +10,13 @@ use std::future::IntoFuture;
 
 /// A lock that belongs to an [`Owner`]: whoever acts for the owner that has it enters at once, without asking anybody.
 ///
-/// Each [`acquire`](ReentrantMutex::acquire) gives a [`Guard`] of the one hold, all with the same token. The guards may be
+/// Each [`acquire`](ReentrantMutex::acquire) gives a [`ReentrantGuard`] of the one hold, all with the same token. The guards may be
 /// released in any order, by any task; the lock is free when the last of them is gone. Who has no guard cannot release it.
 /// Guards outlive this value, which is a name and no more: any number of them, made anywhere in the process from the
 /// same member and service, are the same mutex.
 ///
 /// When the hold is lost (its lease, the member's lease, the service destroyed), all its guards fail together, and the owner cannot
-/// enter until they are dropped: whoever would enter would believe to have what the others lost. Nor can it enter a hold that
-/// one of the guards has [downgraded](Guard::downgrade) to a share.
+/// enter until they are dropped: whoever would enter would believe to have what the others lost.
 ///
 /// It is the lock of that name: [`LockService::lock`], [`Mutex`](crate::Mutex) and batches exclude it, wait in the same line, and
 /// [`inspect`](LockService::inspect) tells who holds it and who waits. Fairness, what happens when the grantor dies, and
@@ -61,7 +61,7 @@ impl ReentrantMutex {
     /// Several tasks of one owner may ask at the same time: as soon as one of them is granted the lock, all enter. Each of
     /// them has a place in line of its own until then, so if one gives up, the others wait on.
     ///
-    /// A lease counts from the grant; given when the lock is entered again, it [extends](Guard::extend) the hold's, and is
+    /// A lease counts from the grant; given when the lock is entered again, it [extends](ReentrantGuard::extend) the hold's, and is
     /// without effect on a hold without one. Metadata is that of the request that was granted.
     ///
     /// # Errors
@@ -71,7 +71,7 @@ impl ReentrantMutex {
     /// The future may be dropped at any time: nothing stays held or queued, and what the owner had it has.
     ///
     /// Curator: `InterProcessMutex.acquire`, with and without a limit.
-    pub fn acquire(&self, owner: Owner) -> Acquire<Guard, EnterError> {
+    pub fn acquire(&self, owner: Owner) -> Acquire<ReentrantGuard, EnterError> {
         let (service, name) = (self.service.clone(), self.name.clone());
         let terms = Terms { owner: owner.number(), ..Terms::default() };
         Acquire::new(terms, async move |terms| enter(service, name, terms).await)
@@ -100,11 +100,44 @@ impl ReentrantMutex {
     }
 }
 
-async fn enter(service: LockService, name: Result<LockName, InvalidName>, terms: Terms) -> Result<Guard, EnterError> {
+impl Acquire<ReentrantGuard, EnterError> {
+    /// Lets others [ask for it back](LockService::revoke), and [take it away](LockService::force_revoke) once this holder
+    /// has been told: see [`LockBuilder::revocable`](crate::LockBuilder::revocable). Listen to the guard's
+    /// [`revocation`](ReentrantGuard::revocation). Of a hold that its owner enters again, the request that was granted has
+    /// said it.
+    ///
+    /// Curator: `Revocable.makeRevocable` of `InterProcessMutex`.
+    pub fn revocable(self) -> Self {
+        self.made_revocable()
+    }
+}
+
+/// One of the guards of a [`ReentrantMutex`] that is held. It ends with the last of them.
+///
+/// It cannot be made a share, as a [`Guard`] can: the others would go on in the belief that the owner is alone.
+///
+/// ```compile_fail
+/// # async fn f(mutex: elderlock::ReentrantMutex) {
+/// let guard = mutex.acquire(elderlock::Owner::new()).await.unwrap();
+/// let share = guard.downgrade();
+/// # }
+/// ```
+#[must_use = "the lock is given back when all guards are dropped"]
+#[clippy::has_significant_drop]
+#[derive(Debug)]
+pub struct ReentrantGuard(Guard);
+
+guards!(ReentrantGuard);
+
+async fn enter(
+    service: LockService,
+    name: Result<LockName, InvalidName>,
+    terms: Terms,
+) -> Result<ReentrantGuard, EnterError> {
     let name = name.map_err(LockError::from)?;
     let claim = service.claim(&name, if planted!(EnterForOthers) { 0 } else { terms.owner });
     if planted!(AskAgain) {
-        return Ok(terms.lock(&service, name.as_bytes()).await?);
+        return Ok(ReentrantGuard(terms.lock(&service, name.as_bytes()).await?));
     }
     let guard = match claim.enter()? {
         Some(guard) => guard,
@@ -115,15 +148,12 @@ async fn enter(service: LockService, name: Result<LockName, InvalidName>, terms:
             granted = terms.lock(&service, name.as_bytes()).into_future() => {
                 let guard = granted?;
                 claim.give(&guard);
-                return Ok(guard);
+                return Ok(ReentrantGuard(guard));
             }
         },
     };
-    if guard.is_shared() {
-        return Err(EnterError::Shared);
-    }
     match terms.lease.map(|lease| guard.extend(lease)) {
-        None | Some(Ok(())) => Ok(guard),
+        None | Some(Ok(())) => Ok(ReentrantGuard(guard)),
         Some(Err(ExtendError::InvalidLease(error))) => Err(LockError::from(error).into()),
         Some(Err(ExtendError::Lost(lost))) => Err(lost.into()),
     }
@@ -139,9 +169,6 @@ pub enum EnterError {
     /// The owner has guards of a hold that is lost: drop them, then ask again.
     #[error("the owner has lost the lock and still has guards of it: {0}")]
     Lost(#[from] Lost),
-    /// The owner has [downgraded](Guard::downgrade) its hold to a share: upgrade a guard of it, or drop them, then ask again.
-    #[error("the owner has a share of the lock only")]
-    Shared,
 }
 
 impl EnterError {
@@ -155,7 +182,6 @@ impl EnterError {
         match self {
             EnterError::Lock(error) => error.is_lost(),
             EnterError::Lost(_) => true,
-            EnterError::Shared => false,
         }
     }
 }

@@ -12,6 +12,13 @@ use crate::service::{InspectError, LockBuilder, LockError, LockService, PermitGu
 /// **Fair, with sizes mixed**: strictly in the order of asking. The first in line waits until as many are left as it asks for,
 /// and nobody overtakes it, though fewer would be left for him. Who asks for more than the limit waits until it is raised.
 ///
+/// When the [grantor](LockService::is_grantor) dies with all who had heard of the last change, the limit is the one before, and
+/// [`maybe_stale`](Usage::maybe_stale) until it is set again.
+///
+/// Of its name there is one object in a service: the [`SharedCount`], and while a [`Barrier`](crate::Barrier), a
+/// [`DoubleBarrier`](crate::DoubleBarrier) or a [`CountDownLatch`](crate::CountDownLatch) is open by that name it cannot be opened.
+/// And one queue: locks and shares of that name wait for its permits.
+///
 /// **The limit is shrunk**: nothing is taken away. Nothing is granted until enough was given back. A limit below zero is zero.
 ///
 /// Curator: `InterProcessSemaphoreV2`, with a `SharedCountReader`.
@@ -30,6 +37,7 @@ use crate::service::{InspectError, LockBuilder, LockError, LockService, PermitGu
 /// # Ok(()) }
 /// ```
 #[derive(Clone, Debug)]
+#[must_use = "its limit is gone as soon as nobody has it open"]
 pub struct Semaphore {
     limit: SharedCount,
 }
@@ -39,7 +47,7 @@ impl Semaphore {
     /// billion: two billion.
     ///
     /// # Errors
-    /// [`LockError`]; nothing is open.
+    /// [`LockError`]; nothing is open. [`LockError::OtherRecipe`]: a barrier, say, is open by that name.
     ///
     /// # Cancel safety
     /// Dropped at any time: nothing stays open.
@@ -116,9 +124,11 @@ impl Semaphore {
     /// ```
     pub async fn usage(&self) -> Result<Usage, InspectError> {
         let seen = self.limit.service().inspect(self.limit.name()).await?;
+        let maybe_stale = seen.value.as_ref().is_some_and(|value| value.maybe_stale);
         let limit = seen.value.and_then(|value| value.value[..].try_into().ok()).map_or(0, i32::from_le_bytes);
         Ok(Usage {
             limit: limit.max(0) as u32,
+            maybe_stale,
             used: seen.permits,
             holders: seen.holders.len() as u64 + seen.more_holders,
             waiting: seen.waiters.len() as u64 + seen.more,
@@ -132,6 +142,8 @@ impl Semaphore {
 pub struct Usage {
     /// How many there are.
     pub limit: u32,
+    /// Whether the grantor has died since the limit was set: a later one may be lost, if nobody alive was told of it.
+    pub maybe_stale: bool,
     /// How many are held: more than there are, if the limit was shrunk.
     pub used: u64,
     /// Grants that hold them.

@@ -23,7 +23,18 @@ use crate::service::{LockError, LockService, Lost, SetError, SharedValue, Versio
 pub struct SharedCount {
     service: LockService,
     name: Vec<u8>,
+    kind: Kind,
     value: SharedValue,
+}
+
+/// What an object of four bytes and a tag is, so that none is taken for another of its name.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Kind {
+    /// Without a tag: the grantor reads it as the limit of permits.
+    Count,
+    Barrier,
+    DoubleBarrier,
+    Latch,
 }
 
 /// A [`SharedCount`] at one of its versions.
@@ -43,7 +54,7 @@ impl SharedCount {
     /// Waits for a grantor, but for no lock.
     ///
     /// # Errors
-    /// [`LockError`]; nothing is open.
+    /// [`LockError`]; nothing is open. [`LockError::OtherRecipe`]: a barrier, say, is open by that name.
     ///
     /// # Cancel safety
     /// Dropped at any time: nothing stays open.
@@ -61,9 +72,21 @@ impl SharedCount {
     /// # Ok(()) }
     /// ```
     pub async fn open(service: &LockService, name: impl AsRef<[u8]>, initial: i32) -> Result<SharedCount, LockError> {
-        let name = name.as_ref().to_vec();
-        let value = service.open(&name, initial.to_le_bytes()).await?;
-        Ok(SharedCount { service: service.clone(), name, value })
+        SharedCount::open_as(Kind::Count, service, name.as_ref(), initial).await
+    }
+
+    pub(super) async fn open_as(
+        kind: Kind,
+        service: &LockService,
+        name: &[u8],
+        initial: i32,
+    ) -> Result<SharedCount, LockError> {
+        let value = service.open(name, kind.write(initial)).await?;
+        // Lost already: whoever asks it is told so.
+        if value.get().is_ok_and(|seen| kind.read(&seen).is_err()) {
+            return Err(LockError::OtherRecipe);
+        }
+        Ok(SharedCount { service: service.clone(), name: name.to_vec(), kind, value })
     }
 
     /// The count as this member knows it: every change is told to it, so it is late by what the network takes. Asks nobody.
@@ -73,7 +96,7 @@ impl SharedCount {
     ///
     /// Curator: `SharedCount.getVersionedValue`.
     pub fn get(&self) -> Result<Count, CountError> {
-        Count::of(&self.value.get()?)
+        self.kind.read(&self.value.get()?)
     }
 
     /// The count as the grantor knows it, at an instant after the call. One round trip.
@@ -109,7 +132,7 @@ impl SharedCount {
     /// # Ok(()) }
     /// ```
     pub async fn set(&self, count: i32) -> Result<Token, CountError> {
-        Ok(self.value.set(count.to_le_bytes()).await?)
+        self.value.set(self.kind.write(count)).await.map_err(|error| self.error(error))
     }
 
     /// Sets it if it is still at `version`. The version of what was written.
@@ -140,7 +163,7 @@ impl SharedCount {
         if planted!(SetWithoutLook) {
             return self.set(count).await;
         }
-        Ok(self.value.compare_and_set(version, count.to_le_bytes()).await?)
+        self.value.compare_and_set(version, self.kind.write(count)).await.map_err(|error| self.error(error))
     }
 
     /// Adds to it: what it is with that. Tries again as often as another member is faster, so not in the order of asking.
@@ -161,9 +184,15 @@ impl SharedCount {
     /// # Ok(()) }
     /// ```
     pub async fn add(&self, by: i32) -> Result<Count, CountError> {
+        self.change(|count| count.checked_add(by).ok_or(CountError::Overflow)).await
+    }
+
+    /// Makes of it what `to` says; again as often as another member is faster. Written also if it stays the same number: what this
+    /// member knows may be old.
+    pub(super) async fn change(&self, to: impl Fn(i32) -> Result<i32, CountError>) -> Result<Count, CountError> {
         let mut seen = self.get()?;
         loop {
-            let count = seen.count.checked_add(by).ok_or(CountError::Overflow)?;
+            let count = to(seen.count)?;
             match self.try_set(seen.version, count).await {
                 Ok(version) => return Ok(Count { count, version, maybe_stale: false }),
                 Err(CountError::Changed(now)) => seen = now,
@@ -191,7 +220,7 @@ impl SharedCount {
     /// # Errors
     /// [`CountError::Lost`]: it is open no more.
     pub fn changes(&self) -> Result<CountChanges, CountError> {
-        Ok(CountChanges { value: self.value.clone(), seen: self.value.get()?.version })
+        Ok(CountChanges { kind: self.kind, value: self.value.clone(), seen: self.value.get()?.version })
     }
 
     /// Completes when it is open no more, with the reason: the member was cut off, expelled or has left, or the service was
@@ -218,29 +247,58 @@ impl SharedCount {
         // With this one open it is there, so nothing begins anew.
         let known = self.value.get()?;
         let value = self.service.open(&self.name, &known.value).await?;
-        Ok(SharedCount { service: self.service.clone(), name: self.name.clone(), value })
+        Ok(SharedCount { service: self.service.clone(), name: self.name.clone(), kind: self.kind, value })
     }
 
     /// Waits until it is as wanted, as this one knows it.
     pub(super) async fn until(&self, wanted: impl Fn(i32) -> bool) -> Result<Count, CountError> {
         let mut seen = self.get()?;
         while !wanted(seen.count) {
-            seen = Count::of(&self.value.changed(seen.version).await?)?;
+            seen = self.kind.read(&self.value.changed(seen.version).await?)?;
         }
         Ok(seen)
     }
+
+    fn error(&self, error: SetError) -> CountError {
+        match error {
+            SetError::Changed(now) => self.kind.read(&now).map_or_else(|error| error, CountError::Changed),
+            SetError::Busy => CountError::Busy,
+            SetError::Lost(lost) => lost.into(),
+            // Five bytes are not too long.
+            _ => CountError::NotACount,
+        }
+    }
 }
 
-impl Count {
-    fn of(seen: &Versioned) -> Result<Count, CountError> {
-        let bytes = seen.value[..].try_into().map_err(|_| CountError::NotACount)?;
-        Ok(Count { count: i32::from_le_bytes(bytes), version: seen.version, maybe_stale: seen.maybe_stale })
+impl Kind {
+    fn tag(self) -> &'static [u8] {
+        match self {
+            Kind::Count => b"",
+            Kind::Barrier => b"B",
+            Kind::DoubleBarrier => b"D",
+            Kind::Latch => b"L",
+        }
+    }
+
+    fn write(self, count: i32) -> Vec<u8> {
+        [&count.to_le_bytes(), self.tag()].concat()
+    }
+
+    fn read(self, seen: &Versioned) -> Result<Count, CountError> {
+        match seen.value.split_first_chunk() {
+            Some((count, tag)) if tag == self.tag() => {
+                let Versioned { version, maybe_stale, .. } = *seen;
+                Ok(Count { count: i32::from_le_bytes(*count), version, maybe_stale })
+            }
+            _ => Err(CountError::NotACount),
+        }
     }
 }
 
 /// The changes of a [`SharedCount`], from [`changes`](SharedCount::changes). Keeps the count open.
 #[derive(Clone, Debug)]
 pub struct CountChanges {
+    kind: Kind,
     value: SharedValue,
     seen: Token,
 }
@@ -258,7 +316,7 @@ impl CountChanges {
     pub async fn next(&mut self) -> Result<Count, CountError> {
         let now = self.value.changed(self.seen).await?;
         self.seen = now.version;
-        Count::of(&now)
+        self.kind.read(&now)
     }
 }
 
@@ -272,7 +330,7 @@ pub enum CountError {
     /// The sum has no 32 bits. Nothing was changed.
     #[error("the sum has no 32 bits")]
     Overflow,
-    /// Something else than a count is open by that name: not four bytes. Nothing was changed.
+    /// Something else was written by that name, by [`SharedValue::set`](crate::SharedValue::set). Nothing was changed.
     #[error("what is open by that name is no count")]
     NotACount,
     /// Too many requests of this member wait already. Nothing was asked; try again later.
@@ -288,18 +346,6 @@ impl CountError {
     /// Whether it is open no more.
     pub fn is_lost(&self) -> bool {
         matches!(self, CountError::Lost(_))
-    }
-}
-
-impl From<SetError> for CountError {
-    fn from(error: SetError) -> Self {
-        match error {
-            SetError::Changed(now) => Count::of(&now).map_or_else(|error| error, CountError::Changed),
-            SetError::Busy => CountError::Busy,
-            SetError::Lost(lost) => lost.into(),
-            // Four bytes are not too long.
-            _ => CountError::NotACount,
-        }
     }
 }
 

@@ -1,10 +1,10 @@
 //! What only the inside shows of recipes: who is woken, and what is said.
 
 use super::*;
+use crate::Timing;
 use crate::protocol::Message;
 use crate::service::tests::rejoin::Lan;
 use crate::service::tests::{HANG, come, left_over, sees};
-use crate::{Guard, Timing};
 use std::future::{IntoFuture, poll_fn};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex as StdMutex};
@@ -22,7 +22,7 @@ async fn with_a_thousand_waiters_a_release_says_one_message_and_wakes_one() {
     let held = ReentrantMutex::new(&here, "a").acquire(Owner::new()).await.unwrap();
 
     let polls = Arc::new(AtomicUsize::new(0));
-    let granted = Arc::new(StdMutex::new(Vec::<Guard>::new()));
+    let granted = Arc::new(StdMutex::new(Vec::<ReentrantGuard>::new()));
     let mut waiters = tokio::task::JoinSet::new();
     let mut places = Vec::new();
     for number in 0..WAITERS {

@@ -43,6 +43,8 @@ pub enum Mutant {
     SetWithoutLook,
     /// Who waits at a barrier looks at nothing.
     GateAlwaysOpen,
+    /// Who waits at a barrier wants to see it without being set, and not only to hear that it was removed.
+    GateForgets,
     /// A round of a double barrier begins with one less than it takes.
     RoundOfOneLess,
     /// Whoever leaves a round does not wait for the others.
@@ -55,7 +57,7 @@ pub enum Mutant {
 
 impl Mutant {
     /// All of them.
-    pub const ALL: [Mutant; 20] = [
+    pub const ALL: [Mutant; 21] = [
         Mutant::FenceWithoutMember,
         Mutant::KeepDroppedRequest,
         Mutant::KeepDroppedHold,
@@ -72,6 +74,7 @@ impl Mutant {
         Mutant::GivenBackAndKept,
         Mutant::SetWithoutLook,
         Mutant::GateAlwaysOpen,
+        Mutant::GateForgets,
         Mutant::RoundOfOneLess,
         Mutant::LeaveAlone,
         Mutant::LatchOneEarly,

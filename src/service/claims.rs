@@ -97,7 +97,13 @@ impl Claim {
     pub(crate) fn give(self, guard: &Guard) {
         let slot = self.slot.clone();
         let Hold { want, cell, .. } = guard.hold();
-        *slot.held() = Some(Held { want: want.clone(), cell: cell.clone() });
+        let mut last = slot.held();
+        // A later hold of the owner's may have been granted and given since: then this one is over.
+        let is_later = |last: &Held| last.cell.guards() > 0 && last.cell.token() > cell.token();
+        if !last.as_ref().is_some_and(is_later) {
+            *last = Some(Held { want: want.clone(), cell: cell.clone() });
+        }
+        drop(last);
         guard.hold().belongs_to(self);
         slot.granted.notify_waiters();
     }

@@ -9,12 +9,15 @@ use tokio::sync::broadcast::error::{RecvError, TryRecvError};
 ///
 /// What it means for guards, and for whatever is built on them:
 ///
-/// | state | guards | requests that wait | new requests |
-/// |---|---|---|---|
-/// | `Connected` | good | wait in line | answered |
-/// | `Suspended` | all lost, for good | wait, and keep their places | wait; a try is `Undecided` |
-/// | `Reconnected` | the old ones stay lost, new ones are good | go on; they kept their places if the process did not change | answered |
-/// | `Lost` | all lost, for good | end with `Expelled`, or `Left` | while it joins again they wait; `Left` if it has left |
+/// | state | guards | requests that wait | new requests | what is open |
+/// |---|---|---|---|---|
+/// | `Connected` | good | wait in line | answered | heard of; written |
+/// | `Suspended` | all lost, for good | wait, and keep their places | wait; a try is `Undecided` | as heard last; writes wait |
+/// | `Reconnected` | the old ones stay lost, new ones are good | go on; they kept their places if the process did not change | answered | goes on if the process did not change |
+/// | `Lost` | all lost, for good | end with `Expelled`, or `Left` | while it joins again they wait; `Left` if it has left | lost, for good: open it again |
+///
+/// What is open are [`SharedValue`](crate::SharedValue)s and the recipes made of them, from [`SharedCount`](crate::SharedCount) to
+/// [`CountDownLatch`](crate::CountDownLatch). They hang on no lease, and whoever waits at them waits on.
 ///
 /// Each guard is lost before the state is told, never after it: [`fence`](crate::Guard::fence) asks the clock.
 ///

@@ -42,6 +42,10 @@ pub enum LockError {
     /// longer.
     #[error("permits of an object are for those who have it open, and this member has not")]
     NotOpen,
+    /// Something else is open by that name: another recipe's, or a [`SharedValue`](crate::SharedValue) of its own. Take another
+    /// name.
+    #[error("something else is open by that name")]
+    OtherRecipe,
     /// The lease is out of range. Nothing was asked.
     #[error(transparent)]
     InvalidLease(#[from] InvalidLease),

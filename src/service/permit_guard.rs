@@ -202,6 +202,14 @@ impl Lease {
         self.hold.cell.lost().await
     }
 
+    /// Lets it end no earlier than `lease` from now, and with it all of its grant: they never end sooner than before.
+    ///
+    /// # Errors
+    /// As of [`Guard::extend`](crate::Guard::extend).
+    pub fn extend(&self, lease: Duration) -> Result<(), ExtendError> {
+        self.hold.extend(lease)
+    }
+
     /// Gives it back and says whether it was held until now. Does not wait for the grantor.
     ///
     /// # Errors

@@ -10,7 +10,8 @@ use std::sync::Arc;
 ///
 /// Each write has a version, a fencing token: versions rise, whoever grants. All who have it open are told of each change,
 /// so reading asks nobody: [`get`](SharedValue::get) is what this member has heard last. A write that was answered has
-/// been heard here.
+/// been heard here, and is not undone while anybody lives who has heard of it. If that is the grantor's own member alone, its
+/// death undoes it: then the value is the one before, [marked](Versioned::maybe_stale).
 ///
 /// It is no lock, and hangs on no lease: it stays open, with what was heard last, while the member is cut off or
 /// suspended. It is lost when the cluster goes on without the member, when the member leaves, or when the service is

@@ -119,6 +119,8 @@ pub struct Board {
     /// The number of each version, and whether all was calm when it was first seen.
     values: RefCell<BTreeMap<Version, (i32, bool)>>,
     removals: Cell<u64>,
+    /// When the last removal that was answered began and ended.
+    removed: Cell<(u64, u64)>,
     /// By who removes the barrier: until when that may happen.
     removing: RefCell<BTreeMap<u64, u64>>,
     stays: RefCell<BTreeMap<u64, Stay>>,
@@ -144,6 +146,7 @@ impl Board {
             limits: RefCell::default(),
             values: RefCell::default(),
             removals: Cell::new(0),
+            removed: Cell::default(),
             removing: RefCell::default(),
             stays: RefCell::default(),
             troubles: Cell::new(0),
@@ -356,7 +359,7 @@ impl Board {
         }
     }
 
-    // Barriers: `barrier_opens_once`.
+    // Barriers: `barrier_opens_once`, `barrier_opens_for_all`.
 
     /// Somebody begins to remove the barrier.
     pub fn gate_opens(&self, who: u64) {
@@ -365,9 +368,10 @@ impl Board {
     }
 
     /// And knows that it is removed, or does not.
-    pub fn gate_opened(&self, who: u64, is_known: bool) {
+    pub fn gate_opened(&self, who: u64, began: u64, is_known: bool) {
         if is_known {
             self.removing.borrow_mut().remove(&who);
+            self.removed.set((began, self.now()));
         } else {
             self.removing.borrow_mut().insert(who, self.now() + AFTERMATH);
         }
@@ -378,6 +382,15 @@ impl Board {
         let now = self.now();
         self.removing.borrow_mut().retain(|_, until| *until > now);
         self.removing.borrow().is_empty().then(|| self.removals.get())
+    }
+
+    /// Has waited at the barrier since then, in vain: while all was calm it was not removed, or too early or too late to be heard of.
+    pub fn gate_stayed(&self, who: u64, since: u64) {
+        let (began, ended) = self.removed.get();
+        if self.is_calm() && began > since + SETTLED && ended + SETTLED < self.now() {
+            let what = format!("player {who} still waits at the barrier, which was removed since");
+            self.fail("barrier_opens_for_all", what);
+        }
     }
 
     /// Begins to enter a round.

@@ -26,6 +26,7 @@ pub fn found_by(mutant: Mutant) -> (Cast, &'static [&'static str]) {
         Mutant::CountOneMore | Mutant::GivenBackAndKept => (Cast::Semaphore, &["permits_never_exceed_limit"]),
         Mutant::SetWithoutLook => (Cast::Count, &["values_are_seen_in_order"]),
         Mutant::GateAlwaysOpen | Mutant::RoundOfOneLess | Mutant::LeaveAlone => (Cast::Barriers, BARRIER),
+        Mutant::GateForgets => (Cast::Barriers, &["barrier_opens_for_all", "no_lost_wakeup"]),
         Mutant::LatchOneEarly | Mutant::CountDownBlindly => (Cast::Barriers, BARRIER),
     }
 }

@@ -6,7 +6,8 @@ use super::*;
 use crate::protocol::{LostReason, Message, Timing};
 use crate::service::Member;
 use crate::service::tests::rejoin::Lan;
-use crate::service::tests::{come, sees};
+use crate::service::tests::{come, left_over, sees};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Waker};
 
 const HANG: Duration = Duration::from_secs(60);
@@ -43,6 +44,39 @@ async fn line(members: [&Member; 3]) -> [LeaderLatch; 3] {
 
 fn is_lost(end: TermEnd, reason: LostReason) -> bool {
     matches!(end, TermEnd::Lost(lost) if lost.reason == reason)
+}
+
+/// Curator: `LeaderLatch.close` cancels what `start` has submitted, if that is there by then.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_latch_that_is_closed_while_it_starts_leaves_no_place_in_line() {
+    let member = Member::local().await.unwrap();
+    let service = member.lock_service("latches").await.unwrap();
+    let held = service.lock("leader").await.unwrap();
+    // Kept: dropped they would give up whatever they have.
+    let latches: Vec<_> =
+        (0..1_000).map(|number| Arc::new(LeaderLatch::new(&service, "leader", format!("{number}")).unwrap())).collect();
+    // Each is started when it is its turn to be closed, at the same time.
+    let turn = Arc::new(AtomicUsize::new(0));
+    let (starting, turns, runtime) = (latches.clone(), turn.clone(), tokio::runtime::Handle::current());
+    let starts = std::thread::spawn(move || {
+        let _runtime = runtime.enter();
+        for (number, latch) in starting.iter().enumerate() {
+            while turns.load(Ordering::SeqCst) <= number {
+                std::thread::yield_now();
+            }
+            latch.start().unwrap();
+        }
+    });
+    for (number, latch) in latches.iter().enumerate() {
+        turn.store(number + 1, Ordering::SeqCst);
+        while latch.close().await == Err(CloseError::NotStarted) {
+            std::hint::spin_loop();
+        }
+        assert_eq!(latch.state(), LatchState::Closed);
+    }
+    starts.join().unwrap();
+    come(|| left_over(&member).2 == 0).await;
+    drop(held);
 }
 
 /// Curator: `LeaderLatch.handleStateChange`, SUSPENDED and LOST: no longer the leader; RECONNECTED: `reset`, which asks anew.

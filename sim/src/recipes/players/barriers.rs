@@ -38,17 +38,26 @@ async fn gate(player: &Player, service: &LockService) {
         let done: Result<(), BarrierError> = match player.below(3) {
             0 => player.fickle("set", barrier.set()).await.unwrap_or(Ok(())).map_err(BarrierError::from),
             1 => {
-                player.stage.board.gate_opens(player.number);
+                let (board, began) = (&player.stage.board, player.stage.board.now());
+                board.gate_opens(player.number);
                 player.stage.waits(player.number, "remove".to_owned());
                 let removed = barrier.remove().await;
-                player.stage.board.gate_opened(player.number, removed.is_ok());
-                removed.map_err(BarrierError::from)
+                board.gate_opened(player.number, began, removed.is_ok());
+                // Who waits goes on, though it is set again at once.
+                match removed {
+                    Ok(()) if player.below(2) == 0 => barrier.set().await.map_err(BarrierError::from),
+                    removed => removed.map_err(BarrierError::from),
+                }
             }
             _ => {
                 // Who has seen it set passes only if somebody has begun to remove it since.
                 let removals = player.stage.board.removals();
                 let Some(Ok(is_set)) = player.fickle("is_set", barrier.is_set()).await else { continue };
-                let waited = player.fickle("gate", barrier.wait_within(player.millis(1, 3_000))).await;
+                let since = player.stage.board.now();
+                let waited = player.fickle("gate", barrier.wait_within(player.millis(1, 4_000))).await;
+                if waited == Some(Err(BarrierError::TimedOut)) {
+                    player.stage.board.gate_stayed(player.number, since);
+                }
                 if is_set && matches!(waited, Some(Ok(()))) {
                     player.count("gates passed");
                     if removals.is_some() && player.stage.board.removals() == removals {
@@ -142,8 +151,18 @@ async fn latch(player: &Player, service: &LockService) {
 pub(super) async fn have_all(member: &Member) -> Result<(), String> {
     let service = member.lock_service(SERVICE).await.map_err(|error| error.to_string())?;
     let barrier = Barrier::open(&service, GATE).await.map_err(|error: LockError| error.to_string())?;
-    barrier.set().await.map_err(|error: CountError| error.to_string())?;
-    barrier.remove().await.map_err(|error| error.to_string())?;
+    let opens = |error: CountError| error.to_string();
+    barrier.set().await.map_err(opens)?;
+    let waits = async { barrier.wait().await.map_err(|error| error.to_string()) };
+    // Set again at once: who waits by then goes on all the same.
+    let removes = async {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        barrier.remove().await.map_err(opens)?;
+        barrier.set().await.map_err(opens)
+    };
+    let (waited, removed) = tokio::join!(waits, removes);
+    waited.and(removed)?;
+    barrier.remove().await.map_err(opens)?;
     barrier.wait().await.map_err(|error| error.to_string())?;
     let rounds = DoubleBarrier::open(&service, ROUNDS, 1).await.map_err(|error| error.to_string())?;
     let inside = rounds.enter().await.map_err(|error| error.to_string())?;

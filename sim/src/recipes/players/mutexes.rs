@@ -2,7 +2,7 @@
 
 use super::{Player, goes_on, have};
 use crate::recipes::board::Mode;
-use elderlock::{EnterError, Guard, LockError, LockService, Member, MultiLock, Mutex, Owner, ReentrantMutex};
+use elderlock::{EnterError, LockError, LockService, Lost, Member, MultiLock, Mutex, Owner, ReentrantMutex, Token};
 use std::rc::Rc;
 
 /// Two services, so that a multi lock has something to put in order.
@@ -42,7 +42,9 @@ async fn reentrant(player: &Player, service: &'static str, locks: &LockService, 
                 if depth > 1 {
                     player.count("locks entered again");
                 }
-                guards.push(held(player, service, name, guard));
+                let guard = Rc::new(guard);
+                held(player, service, name, &guard, |guard| guard.fence());
+                guards.push(guard);
             }
             Some(Err(EnterError::Lock(LockError::TimedOut))) | None => break,
             Some(Err(error)) => {
@@ -65,11 +67,15 @@ async fn reentrant(player: &Player, service: &'static str, locks: &LockService, 
     }
 }
 
-fn held(player: &Player, service: &'static str, name: &'static str, guard: Guard) -> Rc<Guard> {
-    let guard = Rc::new(guard);
-    let seen = Rc::downgrade(&guard);
-    player.claim(service, name, Mode::Lock, Box::new(move || seen.upgrade()?.fence().ok()));
-    guard
+fn held<G: 'static>(
+    player: &Player,
+    service: &'static str,
+    name: &'static str,
+    guard: &Rc<G>,
+    fence: fn(&G) -> Result<Token, Lost>,
+) {
+    let seen = Rc::downgrade(guard);
+    player.claim(service, name, Mode::Lock, Box::new(move || fence(&*seen.upgrade()?).ok()));
 }
 
 async fn plain(player: &Player, service: &'static str, locks: &LockService) {
@@ -81,7 +87,8 @@ async fn plain(player: &Player, service: &'static str, locks: &LockService) {
     }
     match player.fickle("acquire", wish.into_future()).await {
         Some(Ok(guard)) => {
-            let guard = held(player, service, name, guard);
+            let guard = Rc::new(guard);
+            held(player, service, name, &guard, |guard| guard.fence());
             player.rest(1, 100).await;
             if mutex.is_acquired() != guard.fence().is_ok() {
                 let what = format!("player {} and its mutex disagree whether it has {service}/{name}", player.number);
