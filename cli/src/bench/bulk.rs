@@ -1,5 +1,6 @@
 //! What many locks cost, and many who wait: memory, and time for each.
 
+use super::clock::between;
 use super::message::{Load, Names, Order, Report};
 use super::sheet::{Figure, Sheet, Unit};
 use super::stage::{Stage, Step};
@@ -13,6 +14,11 @@ const FEW_HELD: u32 = 1000;
 const FEW_WAITING: u32 = 100;
 /// Of a held lock, grantor and holder's member together.
 const BYTES: f64 = 320.0;
+/// What all the names that were locked once may leave behind, at both members: a tenth of a byte each, and for what members
+/// say to each other at the moment.
+const LEFT_BEHIND: f64 = 1024.0 * 1024.0;
+/// Names before memory is looked at.
+const WARM_UP: u32 = 100_000;
 /// So much more than L a lock and its release may slow down.
 const SLOWER: f64 = 1.3;
 /// Of the cost with few waiters.
@@ -89,6 +95,49 @@ fn slow_down(
         progress.step();
     }
     Ok(rounds)
+}
+
+/// Locks of more and more names are taken once and given back; none of them may leave anything behind.
+pub(crate) fn names(args: &BenchArgs, logs: &Path, progress: &Progress, sheet: &mut Sheet) -> Step<()> {
+    let mut stage = Stage::set(2, logs.to_owned())?;
+    stage.ask(GRANTOR, &Order::Become, Report::did)?;
+    count(&mut stage, true)?;
+    let mut first = 0;
+    let mut pass = |stage: &mut Stage, place: usize, count: u32| -> Step<f64> {
+        let (from, to) = stage.ask(place, &Order::Pass { first, count }, Report::did)?;
+        first += count;
+        Ok(f64::from(count) / between(from, to).as_secs_f64())
+    };
+    // What is made with the first of them and kept.
+    for place in [GRANTOR, HOLDER] {
+        pass(&mut stage, place, WARM_UP)?;
+    }
+    let before = allocated(&mut stage)?;
+    let resident = resident(&mut stage)?;
+    let each = args.names.div_ceil(args.rounds);
+    let mut more = 0.0;
+    for round in 1..=args.rounds {
+        progress.say(&format!("round {round} of {}", args.rounds));
+        for (place, name) in [(GRANTOR, "names, at the grantor's own member"), (HOLDER, "names, from the other member")]
+        {
+            sheet.note(args.names, Figure::rate(name), pass(&mut stage, place, each)?);
+        }
+        let after = allocated(&mut stage)?;
+        more = (after.iter().sum::<i64>() - before.iter().sum::<i64>()) as f64;
+        sheet.note(args.names, Figure::new("memory in use, more than before", Unit::Bytes).at_most(LEFT_BEHIND), more);
+        let more = self::resident(&mut stage)? - resident;
+        sheet.note(args.names, Figure::new("resident memory, more than before", Unit::Bytes), more);
+        progress.step();
+    }
+    if more > LEFT_BEHIND {
+        sheet.problems.push(format!("{} names that nobody holds take {more} bytes", 2 * args.names));
+    }
+    Ok(())
+}
+
+/// What both take of the machine's memory.
+fn resident(stage: &mut Stage) -> Step<f64> {
+    Ok((stage.usage(GRANTOR)?.resident + stage.usage(HOLDER)?.resident) as f64)
 }
 
 /// Many wait for one name, half of them give up, from the middle, and the others are granted it in turn.

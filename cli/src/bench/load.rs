@@ -26,7 +26,7 @@ const BUFFER: usize = 64 * 1024;
 /// Names that a task goes through where they lie scattered among those that are held.
 const SCATTERED: u32 = 4096;
 /// So many turns that wait for nobody, and then others have a turn of the thread, and the clock is looked at.
-const STRETCH: u64 = 128;
+pub(crate) const STRETCH: u64 = 128;
 /// How much later than the end the last of those who pass a frame on may notice.
 const GRACE: Duration = Duration::from_millis(100);
 /// Times that are kept, of all tasks together: enough for the slowest of a thousand.
@@ -127,6 +127,11 @@ pub(crate) fn held_name(number: u32) -> String {
 /// 16 bytes, nobody's, and beside that of a held lock wherever names are kept in order.
 fn free_name(number: u32) -> String {
     format!("{HELD}{:010}+", number / 10)
+}
+
+/// 16 bytes, of a lock that is taken once.
+pub(crate) fn passing_name(number: u32) -> String {
+    format!("name-{number:011}")
 }
 
 /// Waits for a time of the machine's clock.

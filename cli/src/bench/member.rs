@@ -1,6 +1,6 @@
 //! A member of the bench: one real process, that does what the parent orders and says when.
 
-use super::load::{HELD, Outcome, Table, echo, held_name, hub, ping_pong, run, spoke};
+use super::load::{HELD, Outcome, STRETCH, Table, echo, held_name, hub, passing_name, ping_pong, run, spoke};
 use super::message::{Event, Holdings, Load, Names, Order, Place, Ran, Report, Served, Usage, Window};
 use super::{clock, count};
 use crate::Done;
@@ -107,6 +107,11 @@ impl Desk {
             Order::Hold { first, count } => {
                 self.hold(first, count).await?;
                 Report::Holding(self.check()?)
+            }
+            Order::Pass { first, count } => {
+                let from = clock::now();
+                self.pass(first, count).await?;
+                Report::Did { from, to: clock::now() }
             }
             Order::Check => Report::Holding(self.check()?),
             Order::HoldQueues(queues) => {
@@ -236,6 +241,27 @@ impl Desk {
         }
         while let Some(guards) = takers.join_next().await {
             self.guards.extend(guards??);
+        }
+        Ok(())
+    }
+
+    async fn pass(&self, first: u32, count: u32) -> Outcome<()> {
+        let mut tasks = JoinSet::new();
+        for task in 0..AT_ONCE {
+            let service = self.service.clone();
+            tasks.spawn(async move {
+                for (turn, number) in (first..first + count).skip(task as usize).step_by(AT_ONCE as usize).enumerate() {
+                    service.lock(passing_name(number)).await?.release().await?;
+                    // A lock that waits for nobody would leave the thread to no other task.
+                    if turn.is_multiple_of(STRETCH as usize) {
+                        tokio::task::yield_now().await;
+                    }
+                }
+                Outcome::Ok(())
+            });
+        }
+        while let Some(passed) = tasks.join_next().await {
+            passed??;
         }
         Ok(())
     }

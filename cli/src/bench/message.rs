@@ -15,6 +15,13 @@ pub(crate) enum Order {
         /// How many.
         count: u32,
     },
+    /// Take so many locks that are free, and give each back, 64 at the same time. Answered `Did`.
+    Pass {
+        /// The number of the first.
+        first: u32,
+        /// How many.
+        count: u32,
+    },
     /// Say what is held by that. Answered `Holding`.
     Check,
     /// Take the locks that others are to queue for. Answered `Done`.

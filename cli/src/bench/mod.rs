@@ -51,12 +51,13 @@ const fn case(
     Case { name, sizes, steps, run }
 }
 
-const CASES: [Case; 13] = [
+const CASES: [Case; 14] = [
     case("local", "tasks", |_| 1, speed::local),
     case("remote", "tasks", |_| 1, speed::remote),
     case("remote-64", "tasks", |_| 1, speed::remote_many),
     case("contended", "members", |_| 1, speed::contended),
     case("held", HELD, |_| 2, bulk::held),
+    case("names", "names", |_| 1, bulk::names),
     case("waiters", "waiting", |_| 1, bulk::waiters),
     case("wake", "waiting", |_| 1, wake::wake),
     case("transfer", HELD, |args| args.holds.len(), takeover::transfer),
@@ -90,6 +91,9 @@ pub(crate) struct BenchArgs {
     /// Case held: how many locks are.
     #[arg(long, default_value_t = 1_000_000, value_parser = clap::value_parser!(u32).range(2000..=2_000_000))]
     table: u32,
+    /// Case names: how many are locked and released once, from each of two members.
+    #[arg(long, default_value_t = 10_000_000, value_parser = clap::value_parser!(u32).range(1000..=1_000_000_000))]
+    names: u32,
     /// Case waiters: how many wait for one lock.
     #[arg(long, default_value_t = 100_000, value_parser = clap::value_parser!(u32).range(200..=1_000_000))]
     queue: u32,
