@@ -30,6 +30,10 @@ enum Command {
     /// One of the bench's processes.
     #[command(hide = true)]
     BenchMember(bench::MemberArgs),
+    /// One of the bench's clients of somebody else's locks.
+    #[cfg(feature = "peers")]
+    #[command(hide = true)]
+    BenchClient(bench::peers::ClientArgs),
     /// One of the demo's processes.
     #[command(hide = true)]
     Worker(demo::WorkerArgs),
@@ -41,6 +45,8 @@ fn main() -> ExitCode {
         Command::Demo(args) => demo::run(args),
         Command::Bench(args) => bench::run(args),
         Command::BenchMember(args) => with_runtime(bench::serve(args)),
+        #[cfg(feature = "peers")]
+        Command::BenchClient(args) => with_runtime(bench::peers::serve(args)),
         Command::Worker(args) => with_runtime(demo::work(args)),
         Command::Node(args) => with_runtime(node::run(args)),
         Command::Status(args) => with_runtime(status::run(args)),

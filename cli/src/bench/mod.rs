@@ -9,9 +9,12 @@ mod clock;
 mod count;
 mod crowd;
 mod failover;
+mod interrupt;
 mod load;
 mod member;
 mod message;
+#[cfg(feature = "peers")]
+pub(crate) mod peers;
 mod plot;
 mod sheet;
 mod speed;
@@ -100,6 +103,10 @@ pub(crate) struct BenchArgs {
     /// Case members: up to how many.
     #[arg(long, default_value_t = 30, value_parser = clap::value_parser!(u32).range(3..=200))]
     members: u32,
+    /// Measure the locks of PostgreSQL, Redis, etcd and ZooKeeper instead, beside ours, as far as they are installed. Wants
+    /// a build with `--features peers`.
+    #[arg(long, conflicts_with = "only")]
+    peers: bool,
     /// Print one JSON object on standard output; progress goes to standard error.
     #[arg(long)]
     json: bool,
@@ -118,10 +125,12 @@ impl BenchArgs {
 pub(crate) fn run(mut args: BenchArgs) -> Done {
     args.holds.sort_unstable();
     args.holds.dedup();
+    interrupt::heed()?;
     let directory = Directory::make("bench")?;
     let is_wanted = |case: &&Case| args.only.is_empty() || args.only.iter().any(|name| name == case.name);
     let cases: Vec<&Case> = CASES.iter().filter(is_wanted).collect();
-    let sheets = sheets(&cases, &args, &directory.0);
+    let sheets = if args.peers { beside_peers(&args, &directory.0)? } else { sheets(&cases, &args, &directory.0) };
+    interrupt::check()?;
 
     let is_ok = sheets.iter().all(|sheet| sheet.problems.is_empty());
     let record = json!({ "ok": is_ok, "cases": sheets.iter().map(Sheet::json).collect::<Vec<_>>() });
@@ -148,6 +157,9 @@ fn sheets(cases: &[&Case], args: &BenchArgs, logs: &Path) -> Vec<Sheet> {
         if let Err(problem) = (case.run)(args, logs, &progress, &mut sheet) {
             sheet.problems.push(problem);
         }
+        if interrupt::check().is_err() {
+            break;
+        }
         if !args.json {
             progress.print(&sheet.table());
         }
@@ -155,6 +167,24 @@ fn sheets(cases: &[&Case], args: &BenchArgs, logs: &Path) -> Vec<Sheet> {
     }
     progress.close();
     sheets
+}
+
+#[cfg(feature = "peers")]
+fn beside_peers(args: &BenchArgs, logs: &Path) -> Result<Vec<Sheet>, String> {
+    let progress = Progress::new(peers::STEPS as u64 * u64::from(args.rounds));
+    let sheets = peers::run(args, logs, &progress);
+    progress.close();
+    interrupt::check()?;
+    if !args.json {
+        sheets.iter().for_each(|sheet| print!("{}", sheet.table()));
+    }
+    Ok(sheets)
+}
+
+#[cfg(not(feature = "peers"))]
+fn beside_peers(_: &BenchArgs, _: &Path) -> Result<Vec<Sheet>, String> {
+    let how = "cargo run --release -p elderlock-cli --features peers -- bench --peers";
+    Err(format!("this was built without the rivals' clients: {how}"))
 }
 
 /// How far the bench is, on standard error; nothing without a terminal.

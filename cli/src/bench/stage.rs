@@ -1,6 +1,7 @@
 //! The stage: the bench's members as their parent has them.
 
 use super::clock;
+use super::interrupt;
 use super::message::{Event, Load, Order, Ran, Report, Usage, Window};
 use crate::processes::{News, Processes, What, free_addresses};
 use std::net::SocketAddr;
@@ -22,6 +23,9 @@ pub(crate) struct Stage {
     processes: Processes<Report>,
     directory: PathBuf,
     addresses: Vec<SocketAddr>,
+    /// Clients of that instead of members.
+    #[cfg(feature = "peers")]
+    rival: Option<(super::peers::Rival, SocketAddr)>,
     /// The process id of each.
     members: Vec<String>,
     /// What happened: where, when, what.
@@ -45,6 +49,8 @@ impl Stage {
             processes: Processes::new(),
             directory,
             addresses,
+            #[cfg(feature = "peers")]
+            rival: None,
             members: vec![String::new(); room],
             events: Vec::new(),
             said: Vec::new(),
@@ -56,8 +62,21 @@ impl Stage {
         Ok(stage)
     }
 
+    /// So many clients of somebody else's server.
+    #[cfg(feature = "peers")]
+    pub(crate) fn clients(count: usize, rival: super::peers::Rival, at: SocketAddr, directory: PathBuf) -> Step<Stage> {
+        let mut stage = Stage::with_room(0, count, directory)?;
+        stage.rival = Some((rival, at));
+        (0..count).try_for_each(|place| stage.enter(place))?;
+        Ok(stage)
+    }
+
     /// How the process of this place is started.
     fn arguments(&self, place: usize) -> Vec<String> {
+        #[cfg(feature = "peers")]
+        if let Some((rival, at)) = self.rival {
+            return super::peers::arguments(rival, at);
+        }
         let (bind, seed) = (self.addresses[place].to_string(), self.addresses[0].to_string());
         ["bench-member", "--bind", &bind, "--seed", &seed].map(str::to_owned).to_vec()
     }
@@ -215,6 +234,7 @@ impl Stage {
 
     /// Hears what is said next, if anything is soon.
     fn next(&mut self, until: Instant) -> Step<()> {
+        interrupt::check()?;
         // A short while at most, for whoever waits looks at the time.
         let moment = until.min(Instant::now() + Duration::from_millis(100));
         let Some(News { place, is_late, what, .. }) = self.processes.next(moment) else { return Ok(()) };

@@ -1,0 +1,247 @@
+//! A rival's client: one process, that takes that rival's locks when it is told to.
+
+use super::Rival;
+use super::etcd::Etcd;
+use crate::Done;
+use crate::bench::clock;
+use crate::bench::load::{Locker, Outcome, run};
+use crate::bench::message::{Load, Names, Order, Place, Ran, Report, Served, Window};
+use crate::processes::{listen, say};
+use clap::Args;
+use redis::aio::MultiplexedConnection;
+use std::net::SocketAddr;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::sync::mpsc::unbounded_channel;
+use tokio_postgres::{NoTls, Statement};
+use zookeeper_client::{Acls, CreateMode, LockOptions, LockPrefix};
+
+/// How the parent starts a client.
+#[derive(Args)]
+pub(crate) struct ClientArgs {
+    #[arg(long)]
+    rival: Rival,
+    #[arg(long)]
+    at: SocketAddr,
+}
+
+/// How long locks and sessions last beyond their process: the least that ZooKeeper grants unless it is told otherwise, two
+/// of its ticks.
+pub(super) const LEASE: Duration = Duration::from_secs(4);
+/// Until the server answers: a Java machine takes its time to start.
+const STARTING: Duration = Duration::from_secs(30);
+/// Between two tries of it.
+const PAUSE: Duration = Duration::from_millis(100);
+/// Whoever finds a lock taken in Redis tries again after that.
+const POLL: Duration = Duration::from_millis(1);
+/// Deletes the key if it is one's own: what Redis' manual gives for it.
+const UNLOCK: &str =
+    "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) else return 0 end";
+/// What the killed one held, and another waits for.
+const LEGACY: &str = "legacy";
+
+pub(crate) async fn serve(args: ClientArgs) -> Done {
+    let (sender, mut orders) = unbounded_channel();
+    listen(move |order: Result<Order, String>| drop(sender.send(order)))?;
+    let until = Instant::now() + STARTING;
+    let client = loop {
+        match Client::connect(args.rival, args.at).await {
+            Ok(client) => break client,
+            Err(error) if Instant::now() > until => return Err(error),
+            Err(_) => tokio::time::sleep(PAUSE).await,
+        }
+    };
+    let mut desk = Desk { clients: vec![client] };
+    say(&Report::Joined(String::new()));
+    while let Some(order) = orders.recv().await {
+        let report = match order {
+            Ok(order) => desk.obey(order).await,
+            Err(nonsense) => Err(nonsense.into()),
+        };
+        say(&report.unwrap_or_else(|error| Report::Failed(error.to_string())));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Clients of one process, one for each task that it has had at the same time.
+struct Desk {
+    clients: Vec<Client>,
+}
+
+impl Desk {
+    /// The parent orders one thing at a time, so whoever waits is in nobody's way.
+    async fn obey(&mut self, order: Order) -> Outcome<Report> {
+        Ok(match order {
+            Order::Run { load: Load::Locks { tasks, names, timed }, window } => {
+                Report::Ran(self.run(tasks as usize, names, window, timed).await?)
+            }
+            Order::HoldQueues(1) => {
+                self.clients[0].take(LEGACY).await?;
+                Report::Done
+            }
+            Order::Wait(places) => {
+                let held = self.clients[0].take(LEGACY).await?;
+                let at = clock::now();
+                self.clients[0].give(&held).await?;
+                let served = |place: Place| Served { place, token: 0, at };
+                Report::Served(places.into_iter().map(served).collect())
+            }
+            order => return Err(format!("no client can {order:?}").into()),
+        })
+    }
+
+    async fn run(&mut self, tasks: usize, names: Names, window: Window, timed: bool) -> Outcome<Ran> {
+        while self.clients.len() < tasks {
+            let another = self.clients[0].another().await?;
+            self.clients.push(another);
+        }
+        run(self.clients[..tasks].to_vec(), names, window, timed).await
+    }
+}
+
+/// Connected to a rival.
+#[derive(Clone)]
+enum Client {
+    Postgresql(Postgresql),
+    Redis(Redis),
+    Etcd(Etcd),
+    Zookeeper(Zookeeper),
+}
+
+impl Client {
+    async fn connect(rival: Rival, at: SocketAddr) -> Outcome<Client> {
+        Ok(match rival {
+            Rival::Postgresql => Client::Postgresql(Postgresql::connect(at).await?),
+            Rival::Redis => Client::Redis(Redis::connect(at).await?),
+            Rival::Etcd => Client::Etcd(Etcd::connect(at).await?),
+            Rival::Zookeeper => Client::Zookeeper(Zookeeper::connect(at).await?),
+        })
+    }
+
+    /// For one more task of the same process. All but PostgreSQL's locks can share a connection.
+    async fn another(&self) -> Outcome<Client> {
+        Ok(match self {
+            Client::Postgresql(postgresql) => Client::Postgresql(Postgresql::connect(postgresql.at).await?),
+            other => other.clone(),
+        })
+    }
+
+    /// Waits for the lock; what it is called when it is given back.
+    async fn take(&mut self, name: &str) -> Outcome<String> {
+        match self {
+            Client::Postgresql(postgresql) => postgresql.take(name).await,
+            Client::Redis(redis) => redis.take(name).await,
+            Client::Etcd(etcd) => etcd.take(name).await,
+            Client::Zookeeper(zookeeper) => zookeeper.take(name).await,
+        }
+    }
+
+    async fn give(&mut self, held: &str) -> Outcome<()> {
+        match self {
+            Client::Postgresql(postgresql) => postgresql.give(held).await,
+            Client::Redis(redis) => redis.give(held).await,
+            Client::Etcd(etcd) => etcd.give(held).await,
+            Client::Zookeeper(zookeeper) => zookeeper.give(held).await,
+        }
+    }
+}
+
+impl Locker for Client {
+    async fn turn(&mut self, name: &str) -> Outcome<()> {
+        let held = self.take(name).await?;
+        self.give(&held).await
+    }
+}
+
+/// Why a lock cannot be given back.
+const NOT_HELD: &str = "the lock was not held";
+
+/// Such a lock belongs to a connection.
+#[derive(Clone)]
+struct Postgresql {
+    at: SocketAddr,
+    client: Arc<tokio_postgres::Client>,
+    lock: Statement,
+    unlock: Statement,
+}
+
+impl Postgresql {
+    async fn connect(at: SocketAddr) -> Outcome<Postgresql> {
+        let address = format!("host={} port={} user=bench dbname=postgres", at.ip(), at.port());
+        let (client, connection) = tokio_postgres::connect(&address, NoTls).await?;
+        tokio::spawn(connection);
+        let lock = client.prepare("SELECT pg_advisory_lock(hashtextextended($1, 0))").await?;
+        let unlock = client.prepare("SELECT pg_advisory_unlock(hashtextextended($1, 0))").await?;
+        Ok(Postgresql { at, client: Arc::new(client), lock, unlock })
+    }
+
+    async fn take(&self, name: &str) -> Outcome<String> {
+        self.client.query_one(&self.lock, &[&name]).await?;
+        Ok(name.to_owned())
+    }
+
+    async fn give(&self, held: &str) -> Outcome<()> {
+        let was_held: bool = self.client.query_one(&self.unlock, &[&held]).await?.try_get(0)?;
+        if was_held { Ok(()) } else { Err(NOT_HELD.into()) }
+    }
+}
+
+#[derive(Clone)]
+struct Redis {
+    connection: MultiplexedConnection,
+    unlock: redis::Script,
+    /// Tells this process' locks from others'; its tasks never want the same.
+    mark: u32,
+}
+
+impl Redis {
+    async fn connect(at: SocketAddr) -> Outcome<Redis> {
+        let config = redis::AsyncConnectionConfig::new().set_response_timeout(None);
+        let client = redis::Client::open(format!("redis://{at}/"))?;
+        let connection = client.get_multiplexed_async_connection_with_config(&config).await?;
+        Ok(Redis { connection, unlock: redis::Script::new(UNLOCK), mark: std::process::id() })
+    }
+
+    async fn take(&mut self, name: &str) -> Outcome<String> {
+        loop {
+            let mut set = redis::cmd("SET");
+            set.arg(name).arg(self.mark).arg("NX").arg("PX").arg(LEASE.as_millis() as u64);
+            let set: Option<String> = set.query_async(&mut self.connection).await?;
+            if set.is_some() {
+                return Ok(name.to_owned());
+            }
+            tokio::time::sleep(POLL).await;
+        }
+    }
+
+    async fn give(&mut self, held: &str) -> Outcome<()> {
+        let deleted: u32 = self.unlock.key(held).arg(self.mark).invoke_async(&mut self.connection).await?;
+        if deleted == 1 { Ok(()) } else { Err(NOT_HELD.into()) }
+    }
+}
+
+#[derive(Clone)]
+struct Zookeeper(zookeeper_client::Client);
+
+impl Zookeeper {
+    async fn connect(at: SocketAddr) -> Outcome<Zookeeper> {
+        let connector = zookeeper_client::Client::connector().with_session_timeout(LEASE);
+        Ok(Zookeeper(connector.connect(&at.to_string()).await?))
+    }
+
+    async fn take(&self, name: &str) -> Outcome<String> {
+        let folder = format!("/locks/{name}");
+        let parents = CreateMode::Persistent.with_acls(Acls::anyone_all());
+        let options = LockOptions::new(Acls::anyone_all()).with_ancestor_options(parents)?;
+        let held = self.0.lock(LockPrefix::new_curator(&folder, "lock-")?, b"", options).await?;
+        let path = held.lock_path().to_owned();
+        // Its end would delete the lock in the background. Curator's release waits until it is deleted, and so does `give`.
+        std::mem::forget(held);
+        Ok(path)
+    }
+
+    async fn give(&self, held: &str) -> Outcome<()> {
+        Ok(self.0.delete(held, None).await?)
+    }
+}

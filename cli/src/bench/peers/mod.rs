@@ -1,0 +1,210 @@
+//! `bench --peers`: the same work for others' locks. Each rival's server is started here, on the loopback and in a folder
+//! of its own, and stopped at the end. Its clients are processes like the members, on the same runtime.
+//!
+//! In each round each has its turn, while the others have nothing to do. Where a rival keeps a log it is measured with
+//! and without waiting for the disk, if it can do without.
+
+mod client;
+mod etcd;
+mod server;
+
+pub(crate) use client::{ClientArgs, serve};
+
+use super::clock::between;
+use super::message::{Load, Names, Order, Place, Ran, Report};
+use super::sheet::{Figure, Sheet};
+use super::speed::percentiles;
+use super::stage::{Stage, Step};
+use super::{BenchArgs, Progress, interrupt};
+use clap::ValueEnum;
+use client::LEASE;
+use server::Server;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::time::Duration;
+
+/// Whose locks.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Rival {
+    /// Session-level advisory locks, a connection for each who wants one.
+    Postgresql,
+    /// SET NX PX, and a script that deletes what is one's own; whoever finds it taken tries again after a millisecond.
+    Redis,
+    /// The lock service of its API, under a lease.
+    Etcd,
+    /// The recipe of Curator's `InterProcessMutex`.
+    Zookeeper,
+}
+
+/// How a client of it is started.
+pub(super) fn arguments(rival: Rival, at: SocketAddr) -> Vec<String> {
+    let name = rival.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default();
+    ["bench-client", "--rival", &name, "--at", &at.to_string()].map(str::to_owned).to_vec()
+}
+
+/// Somebody whose locks are measured.
+struct Entry {
+    name: &'static str,
+    who: Who,
+}
+
+enum Who {
+    /// Members, and one more that grants.
+    Ours,
+    /// Clients of a server. If `is_durable`, what is granted is on the disk first, where that is a choice.
+    Theirs { rival: Rival, is_durable: bool },
+}
+
+const fn theirs(name: &'static str, rival: Rival, is_durable: bool) -> Entry {
+    Entry { name, who: Who::Theirs { rival, is_durable } }
+}
+
+const ENTRIES: [Entry; 8] = [
+    Entry { name: "elderlock", who: Who::Ours },
+    theirs("PostgreSQL advisory", Rival::Postgresql, true),
+    theirs("Redis, memory only", Rival::Redis, false),
+    theirs("Redis, appendfsync always", Rival::Redis, true),
+    theirs("etcd, 1 node, no fsync", Rival::Etcd, false),
+    theirs("etcd, 1 node", Rival::Etcd, true),
+    theirs("ZooKeeper, 1 node, no fsync", Rival::Zookeeper, false),
+    theirs("ZooKeeper, 1 node", Rival::Zookeeper, true),
+];
+
+/// The work that all do.
+struct Work {
+    case: &'static str,
+    sizes: &'static str,
+    clients: usize,
+    tasks: u32,
+    names: Names,
+}
+
+const WORKS: [Work; 3] = [
+    Work { case: "one client", sizes: "tasks", clients: 1, tasks: 1, names: Names::Own },
+    Work { case: "one client, each task its own name", sizes: "tasks", clients: 1, tasks: 64, names: Names::Own },
+    Work { case: "all want one name", sizes: "clients", clients: CLIENTS, tasks: 1, names: Names::One },
+];
+/// What one client does is measured there, too: a server has no such place.
+const AT_HOME: &str = "elderlock, at the grantor's own member";
+/// Processes that want locks, of each.
+const CLIENTS: usize = 8;
+/// And what is measured of all but rates.
+const KILLED: &str = "holder killed, until the next has it";
+/// Until the next stands in line.
+const SETTLE: Duration = Duration::from_millis(500);
+/// Steps of each round.
+pub(super) const STEPS: usize = ENTRIES.len();
+
+/// One sheet for each work, and one for the kill of a holder.
+pub(super) fn run(args: &BenchArgs, logs: &Path, progress: &Progress) -> Vec<Sheet> {
+    progress.begin("peers");
+    let mut sheets: Vec<Sheet> = WORKS.iter().map(|work| Sheet::new(work.case, work.sizes)).collect();
+    sheets.push(Sheet::new(KILLED, "waiting"));
+    sheets[WORKS.len()].notes.push(format!("leases and sessions of {LEASE:?}, where there are such"));
+
+    let mut contenders = Vec::new();
+    for entry in &ENTRIES {
+        progress.say(&format!("{} starts", entry.name));
+        match Contender::start(entry, logs) {
+            Ok(contender) => {
+                sheets[0].notes.extend(contender.version());
+                contenders.push(contender);
+            }
+            Err(missing) => entry.complain(&mut sheets[0], "missing", &missing),
+        }
+    }
+    // The round before the first only warms up.
+    for round in 0..=args.rounds {
+        contenders.retain_mut(|contender| {
+            progress.say(&format!("round {round} of {}: {}", args.rounds, contender.entry.name));
+            let measured = interrupt::check().and_then(|()| contender.measure(args, round > 0, &mut sheets));
+            if round > 0 {
+                progress.step();
+            }
+            measured.map_err(|problem| contender.entry.complain(&mut sheets[0], "given up", &problem)).is_ok()
+        });
+    }
+    sheets
+}
+
+impl Entry {
+    /// A rival that fails is none of our problems.
+    fn complain(&self, sheet: &mut Sheet, what: &str, why: &str) {
+        let complaint = format!("{}: {what}: {why}", self.name);
+        match self.who {
+            Who::Ours => sheet.problems.push(complaint),
+            Who::Theirs { .. } => sheet.notes.push(complaint),
+        }
+    }
+}
+
+/// Somebody whose locks are measured, ready. The clients end before their server does.
+struct Contender {
+    entry: &'static Entry,
+    stage: Stage,
+    /// The place of the first client.
+    first: usize,
+    server: Option<Server>,
+}
+
+impl Contender {
+    fn start(entry: &'static Entry, logs: &Path) -> Step<Contender> {
+        let folder = logs.join(entry.name.replace([' ', ',', '\''], "-"));
+        std::fs::create_dir(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
+        Ok(match entry.who {
+            Who::Ours => {
+                let mut stage = Stage::set(1 + CLIENTS, folder)?;
+                stage.ask(0, &Order::Become, Report::did)?;
+                Contender { entry, stage, first: 1, server: None }
+            }
+            Who::Theirs { rival, is_durable } => {
+                let server = Server::start(rival, is_durable, &folder)?;
+                let stage = Stage::clients(CLIENTS, rival, server.addr(), folder)?;
+                Contender { entry, stage, first: 0, server: Some(server) }
+            }
+        })
+    }
+
+    fn version(&self) -> Option<String> {
+        self.server.as_ref().map(|server| format!("{}: {}", self.entry.name, server.version()))
+    }
+
+    /// All that is measured, once.
+    fn measure(&mut self, args: &BenchArgs, counts: bool, sheets: &mut [Sheet]) -> Step<()> {
+        for (work, sheet) in WORKS.iter().zip(&mut *sheets) {
+            let mut turns = vec![(self.entry.name, self.first)];
+            if self.server.is_none() && work.clients == 1 {
+                turns.insert(0, (AT_HOME, 0));
+            }
+            for (name, first) in turns {
+                let load = Load::Locks { tasks: work.tasks, names: work.names, timed: true };
+                let loads: Vec<(usize, Load)> = (first..first + work.clients).map(|place| (place, load)).collect();
+                let mut all = Ran::default();
+                self.stage.run(&loads, args.span())?.into_iter().for_each(|ran| all.join(ran));
+                if counts {
+                    sheet.note(work.clients as u32 * work.tasks, Figure::rate(name), all.rate());
+                    sheet.trace(name, percentiles(all.spans));
+                }
+            }
+        }
+        if counts {
+            sheets[WORKS.len()].note_time(1, Figure::time(self.entry.name), self.kill()?);
+        }
+        Ok(())
+    }
+
+    /// Kills a client that holds what another waits for, and lets it come again.
+    fn kill(&mut self) -> Step<Duration> {
+        let (holder, waiter) = (self.first + 1, self.first + 2);
+        self.stage.ask(holder, &Order::HoldQueues(1), Report::done)?;
+        self.stage.order(waiter, &Order::Wait(vec![Place { queue: 0, waiter: 0 }]));
+        self.stage.pause(SETTLE)?;
+        let from = self.stage.kill(holder);
+        let granted = self.stage.any_report("for the next in line to have the lock", |place, report| match report {
+            Report::Served(served) if place == waiter => Some(served[0].at),
+            _ => None,
+        })?;
+        self.stage.enter(holder)?;
+        Ok(between(from, granted))
+    }
+}
