@@ -65,7 +65,16 @@ fn frames(criterion: &mut Criterion) {
     let (service, epoch) = (service(), Epoch(Token::new(ViewNumber(1), 1)));
     let (request, owner, metadata) = (RequestId(7), Owner::default(), Metadata::default());
     let want = Want::Lock(name(1));
-    let ask = Message::Ask { service: service.clone(), epoch, request, want, owner, only_if_free: false, metadata };
+    let ask = Message::Ask {
+        service: service.clone(),
+        epoch,
+        request,
+        want,
+        owner,
+        only_if_free: false,
+        revocable: false,
+        metadata,
+    };
     let grant = Message::Grant { service, epoch, request, token: Token::new(ViewNumber(1), 2) };
     for (what, message) in [("request", ask), ("grant", grant)] {
         let frame = Frame::Packet(Packet::Linked { view: ViewNumber(1), seq: 1, ack: 1, message });
