@@ -83,12 +83,16 @@ fn slow_down(
     sheet: &mut Sheet,
 ) -> Step<Vec<(f64, f64)>> {
     let mut rounds = Vec::new();
+    let names = Names::Scattered { held };
+    let (locks, table) = (Load::Locks { tasks: 1, names, timed: false }, Load::Table { tasks: 1, names });
+    let mut rate = |load| -> Step<f64> { Ok(stage.run(&[(GRANTOR, load)], args.span())?[0].rate()) };
+    rate(table)?; // it fills its table first, which may take longer than a round
     for round in 1..=args.rounds {
         progress.say(&format!("{held} locks held, round {round} of {}", args.rounds));
-        let names = Names::Scattered { held };
-        let locks = Load::Locks { tasks: 1, names, timed: false };
-        let mut rate = |load| -> Step<f64> { Ok(stage.run(&[(GRANTOR, load)], args.span())?[0].rate()) };
-        let (rate, floor) = (rate(locks)?, rate(Load::Table { tasks: 1, names })?);
+        let (rate, floor) = (rate(locks)?, rate(table)?);
+        if rate == 0.0 || floor == 0.0 {
+            return Err(format!("not one lock was taken in a round beside {held} held: give it more --millis"));
+        }
         sheet.note(held, Figure::time("lock and release, each"), 1.0 / rate);
         sheet.note(held, Figure::time("floor L, each"), 1.0 / floor);
         rounds.push((rate, floor));
