@@ -41,7 +41,7 @@ impl NothingLostInTransfer {
         for ((process, request), age) in ages {
             let there = kept.holds.get(&(process, request)).map(|hold| hold.held_for);
             let call = world.history().find(process, request).map(|ask| world.call(ask));
-            // If the table was lost its holder was asked, and that knows when it was told.
+            // Nobody is asked to know more than the holder.
             let Some(call) = call.filter(|call| call.is_granted()) else { continue };
             // The clock that it was measured by may be fast, and the holder's slow.
             let age = shrunk(world, shrunk(world, age.as_nanos() as u64).as_nanos() as u64);
@@ -120,6 +120,12 @@ impl Invariant for NothingLostInTransfer {
                 if *last {
                     self.handed.insert(term);
                 }
+            }
+            // Who asks before it acts has lost the table.
+            Fact::Sent { packet: Packet::Linked { message: Message::Recover { service, epoch }, .. }, .. }
+                if self.latest.of(service) < Some(*epoch) =>
+            {
+                self.ages.remove(&(service.clone(), *epoch));
             }
             Fact::Event { event: Event::BecameGrantor { service, epoch }, .. } => {
                 self.latest.begins(service, *epoch);

@@ -132,6 +132,9 @@ struct Sweep<'a, 'f> {
     epochs: BTreeMap<u64, (&'a str, u64)>,
     /// Holds that were granted on while these had not been told: to be told at that very instant.
     untold: Vec<(u64, usize, usize)>,
+    /// Shares and permits that were served while these, which were asked for before them, were not: the token tells whether
+    /// they were granted then, by an earlier grantor whose word was late.
+    passed: Vec<(u64, usize, usize)>,
     /// Calls that a process told to be lost by its expulsion: a view without it is due at that very instant.
     expelled: Vec<(u64, usize, u64, usize)>,
     /// When a process had a view without itself, or was told to be expelled.
@@ -161,6 +164,7 @@ pub(super) fn check(record: &Record, terms: &Terms, findings: &mut Findings) -> 
         acting: BTreeMap::new(),
         epochs: BTreeMap::new(),
         untold: Vec::new(),
+        passed: Vec::new(),
         expelled: Vec::new(),
         out: BTreeSet::new(),
         stores: BTreeMap::new(),
@@ -379,6 +383,10 @@ impl<'a> Sweep<'a, '_> {
                 }
                 self.findings.premise("fifo_across_failover");
                 if other.number < number && !self.calls[&number].is_try() {
+                    if other.deed.suffers(deed) {
+                        self.passed.push((at, other.number, number));
+                        continue;
+                    }
                     let what = format!("call {number} of m{place} is served before {}, for {locks:?}", other.number);
                     self.findings.flaw("fifo_across_failover", at, what);
                 }
@@ -551,6 +559,17 @@ impl<'a> Sweep<'a, '_> {
         }
     }
 
+    /// Whether `earlier`, of which its member heard after `later` at `at`, was granted in an earlier term; or nobody can tell,
+    /// for it was given up before the answer of that grantor was due.
+    fn was_granted_in_earlier_term(&self, earlier: usize, later: usize, at: u64) -> bool {
+        let (earlier, later) = (&self.calls[&earlier], &self.calls[&later]);
+        let term = |call: &Call<'_>| term_of(&self.epochs, call.service, call.stays().first()?.token);
+        match (term(earlier), term(later)) {
+            (Some(earlier), Some(later)) => earlier < later,
+            _ => earlier.told() < at + self.terms.answer,
+        }
+    }
+
     /// What can be told only when everything is known: the holds of each lock by their tokens.
     fn finish(mut self) {
         for place in self.stage.places().map(|(place, state)| (place, state.belief_end())).collect::<Vec<_>>() {
@@ -560,6 +579,12 @@ impl<'a> Sweep<'a, '_> {
             if self.terms.bounded && self.calls[&holder].told() > at {
                 let what = format!("call {next} has the lock and call {holder} was not told");
                 self.flaw("told_before_regrant", at, what);
+            }
+        }
+        for (at, earlier, later) in std::mem::take(&mut self.passed) {
+            if !self.was_granted_in_earlier_term(earlier, later, at) {
+                let what = format!("call {later} is served before {earlier}, beside which it may be");
+                self.flaw("fifo_across_failover", at, what);
             }
         }
         for (at, place, life, number) in std::mem::take(&mut self.expelled) {
@@ -664,6 +689,11 @@ fn find_excess(lock: &Lock<'_>, holds: &[(Stay, &Call<'_>)], limits: &[(u64, u64
     }
 }
 
+/// The epoch in which a token of a service was dealt.
+fn term_of(epochs: &BTreeMap<u64, (&str, u64)>, service: &str, token: u64) -> Option<u64> {
+    epochs.range(..token).rev().find(|(_, (of, _))| *of == service).map(|(epoch, _)| *epoch)
+}
+
 /// Whatever the clocks do: each token of a lock is of the latest epoch below it, which is of its service and its view and
 /// was told by then; and the holds of one place begin in the order of their tokens.
 fn find_strays(
@@ -684,8 +714,11 @@ fn find_strays(
             let what = format!("{token} of call {} for {lock:?} is of no epoch: {epoch:?} is below it", call.number);
             findings.flaw("tokens_rise", from, what);
         }
+        let term = |token: u64| term_of(epochs, lock.0, token);
+        // What an earlier grantor gave may be told late; beside what may be beside it that is no matter.
         if let Some((lower, before)) = began.insert(call.place, (*token, hold))
             && before.order > hold.order
+            && !(before.deed.suffers(hold.deed) && term(lower) < term(*token))
         {
             let what = format!("m{} has {lock:?} with {lower}, and had it with {token} before", call.place);
             findings.flaw("tokens_rise", before.from, what);
