@@ -8,6 +8,8 @@ pub(super) struct Object {
     pub(super) content: Content,
     /// The members that have it open, and how often.
     pub(super) openers: BTreeMap<ProcessId, usize>,
+    /// Others told of it, and who has it open is not all known yet: see [`drop_unopened`](Table::drop_unopened).
+    pub(super) adopted: bool,
 }
 
 impl Table {
@@ -18,7 +20,9 @@ impl Table {
         }
         let content = Content { value: value.clone(), version, maybe_stale: false, writes: BTreeMap::new() };
         let openers = BTreeMap::from([(process, 1)]);
-        self.reconsider(name, |table| drop(table.objects.insert(name.clone(), Object { content, openers })));
+        self.reconsider(name, |table| {
+            drop(table.objects.insert(name.clone(), Object { content, openers, adopted: false }))
+        });
     }
 
     pub(super) fn shut(&mut self, process: ProcessId, name: &LockName) {
@@ -30,7 +34,7 @@ impl Table {
                 object.content.writes.remove(&process);
             }
         }
-        if object.openers.is_empty() {
+        if object.openers.is_empty() && !object.adopted {
             self.reconsider(name, |table| drop(table.objects.remove(name)));
         }
     }
@@ -55,15 +59,20 @@ impl Table {
         self.objects.get(name).into_iter().flat_map(|object| object.openers.keys().copied())
     }
 
-    /// What another grantor or a member knows of an object: the highest version stays. Those who have it open follow.
+    /// What another grantor or a member knows of an object: the highest version stays. Those who have it open follow, and until
+    /// all of them have it stays, whoever of them leaves.
     pub(crate) fn adopt(&mut self, name: LockName, content: Content) {
-        if self.content(&name).is_some_and(|known| known.version >= content.version) {
-            return;
+        if let Some(object) = self.objects.get_mut(&name) {
+            object.adopted = true;
+            if object.content.version >= content.version {
+                return;
+            }
         }
         self.reconsider(&name, |table| match table.objects.get_mut(&name) {
             Some(object) => object.content = content,
             None => {
-                table.objects.insert(name.clone(), Object { content, openers: BTreeMap::new() });
+                let object = Object { content, openers: BTreeMap::new(), adopted: true };
+                table.objects.insert(name.clone(), object);
             }
         });
     }
@@ -75,15 +84,16 @@ impl Table {
         for name in unopened {
             self.reconsider(&name, |table| drop(table.objects.remove(&name)));
         }
-        for Object { content, openers } in self.objects.values_mut() {
+        for Object { content, openers, adopted } in self.objects.values_mut() {
             content.writes.retain(|process, _| openers.contains_key(process));
+            *adopted = false;
         }
     }
 
     /// Writes into an object that its member has open.
     pub(crate) fn write(&mut self, (process, request): Key, name: &LockName, value: Value, version: Token) {
         self.reconsider(name, |table| {
-            if let Some(Object { content, openers }) = table.objects.get_mut(name)
+            if let Some(Object { content, openers, .. }) = table.objects.get_mut(name)
                 && openers.contains_key(&process)
             {
                 content.writes.insert(process, (request, version));

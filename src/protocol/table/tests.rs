@@ -137,6 +137,7 @@ impl Story {
             table.check();
         }
         assert_eq!(table.export(NOW), self.table.export(NOW));
+        table.drop_unopened();
         self.table = table;
     }
 
@@ -162,6 +163,9 @@ impl Table {
         (bare.arrivals, bare.passes) = (self.arrivals, self.passes);
         for (name, Object { content, .. }) in &self.objects {
             bare.adopt(name.clone(), content.clone());
+        }
+        for (object, own) in bare.objects.values_mut().zip(self.objects.values()) {
+            object.adopted = own.adopted;
         }
         for (key, Request { entry, state }) in self.all() {
             match state {
@@ -860,6 +864,32 @@ fn of_claims_that_exclude_each_other_the_higher_token_wins() {
     assert_eq!(claim(&mut table, permits("x", 3), 10), [], "whatever the limit");
     assert_eq!(claim(&mut table, permits("x", 3), 13), []);
     assert_eq!(table.held().count(), 2);
+}
+
+#[test]
+fn an_object_outlives_who_had_it_open_first_until_all_have_told() {
+    let content = |number, text: &str| Content {
+        value: Value::new(text.as_bytes()).expect("a short value"),
+        version: token(number),
+        maybe_stale: false,
+        writes: BTreeMap::new(),
+    };
+    let open = || Entry {
+        want: Want::Open(name("x"), Value::new(b"first").expect("a short value")),
+        owner: Owner(0),
+        revocable: true,
+        metadata: Metadata::default(),
+    };
+    let [ann, bob] = [ANN, BOB].map(|process| (ProcessId(process), RequestId(1)));
+    let mut table = Table::new(Epoch(token(0)));
+    table.adopt(name("x"), content(9, "last"));
+    table.claim(ann, open(), token(2), NOW);
+    table.end_all(ann.0);
+    table.claim(bob, open(), token(3), NOW);
+    table.drop_unopened();
+    assert_eq!(table.content(&name("x")), Some(&content(9, "last")));
+    table.end_all(bob.0);
+    assert_eq!(table.content(&name("x")), None, "nobody has it open, and nobody is left to tell of it");
 }
 
 /// What several members tell of one object: the highest version stays, and it is there while one of them has it open.
