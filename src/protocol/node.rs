@@ -133,6 +133,10 @@ pub struct Node {
     forced: bool,
     /// It met a lineage that goes on in its place, and gives its own one up.
     defected: bool,
+    /// What it has said to itself in this step, and not heard yet.
+    own_mail: VecDeque<Message>,
+    /// It hears that, one after the other.
+    is_hearing: bool,
     calm: Calm,
 }
 
@@ -216,6 +220,8 @@ impl Node {
             orphaned_at: Time::MAX,
             forced: false,
             defected: false,
+            own_mail: VecDeque::new(),
+            is_hearing: false,
             calm: Calm(None),
         }
     }
@@ -749,18 +755,26 @@ impl Node {
         turn.mail
     }
 
-    /// What was said to others goes on its link; what was said to ourselves is heard at once, in order.
+    /// What was said to others goes on its link; what was said to ourselves is heard in the same step, in the order in which it
+    /// was said: what one word leads to comes after those that were said with it.
     fn deliver(&mut self, now: Time, mail: VecDeque<(ProcessId, Message)>, out: &mut Vec<Output>) {
         let me = self.config.me.process;
         for (to, message) in mail {
             if to == me {
-                self.on_message(now, me, message, out);
+                self.own_mail.push_back(message);
             } else if let Some(view) = &self.view
                 && view.contains(to)
             {
                 self.post.send(now, &self.config.me, view, to, message, out);
             }
         }
+        if std::mem::replace(&mut self.is_hearing, true) {
+            return;
+        }
+        while let Some(message) = self.own_mail.pop_front() {
+            self.on_message(now, me, message, out);
+        }
+        self.is_hearing = false;
     }
 }
 
