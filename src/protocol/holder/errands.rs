@@ -320,7 +320,13 @@ impl Holder {
                 is_bid = true;
             }
             Business::Look(_, asked) | Business::Upgrade(_, asked) | Business::Write(_, _, _, asked) => *asked = None,
-            Business::Revoke(revoking) => revoking.repeat(&service, request, turn),
+            Business::Revoke(revoking) => {
+                revoking.repeat(&service, request, turn);
+                // Who is in no view yet speaks to nobody.
+                if turn.elder.is_none() {
+                    errand.again = turn.now + turn.retry;
+                }
+            }
             Business::Ending(whom) => {
                 if let Some(whom) = *whom {
                     turn.say(whom, Message::Settle { service: service.clone(), request });
