@@ -133,7 +133,7 @@ struct Sweep<'a, 'f> {
     /// Holds that were granted on while these had not been told: to be told at that very instant.
     untold: Vec<(u64, usize, usize)>,
     /// Shares and permits that were served while these, which were asked for before them, were not: the token tells whether
-    /// they were granted then, by an earlier grantor whose word was late.
+    /// they were granted then, by an earlier grantor, and told late.
     passed: Vec<(u64, usize, usize)>,
     /// Calls that a process told to be lost by its expulsion: a view without it is due at that very instant.
     expelled: Vec<(u64, usize, u64, usize)>,
@@ -559,14 +559,13 @@ impl<'a> Sweep<'a, '_> {
         }
     }
 
-    /// Whether `earlier`, of which its member heard after `later` at `at`, was granted in an earlier term; or nobody can tell,
-    /// for it was given up before the answer of that grantor was due.
-    fn was_granted_in_earlier_term(&self, earlier: usize, later: usize, at: u64) -> bool {
-        let (earlier, later) = (&self.calls[&earlier], &self.calls[&later]);
-        let term = |call: &Call<'_>| term_of(&self.epochs, call.service, call.stays().first()?.token);
-        match (term(earlier), term(later)) {
-            (Some(earlier), Some(later)) => earlier < later,
-            _ => earlier.told() < at + self.terms.answer,
+    /// Whether `earlier`, of which its member heard after `later` at `at`, was granted in time and told late; or nobody can
+    /// tell, for it was given up before the answer of its grantor was due.
+    fn was_told_late(&self, earlier: usize, at: u64) -> bool {
+        let call = &self.calls[&earlier];
+        match call.stays().first() {
+            Some(hold) => is_late(&self.epochs, call.service, hold),
+            None => call.told() < at + self.terms.answer,
         }
     }
 
@@ -582,7 +581,7 @@ impl<'a> Sweep<'a, '_> {
             }
         }
         for (at, earlier, later) in std::mem::take(&mut self.passed) {
-            if !self.was_granted_in_earlier_term(earlier, later, at) {
+            if !self.was_told_late(earlier, at) {
                 let what = format!("call {later} is served before {earlier}, beside which it may be");
                 self.flaw("fifo_across_failover", at, what);
             }
@@ -689,9 +688,10 @@ fn find_excess(lock: &Lock<'_>, holds: &[(Stay, &Call<'_>)], limits: &[(u64, u64
     }
 }
 
-/// The epoch in which a token of a service was dealt.
-fn term_of(epochs: &BTreeMap<u64, (&str, u64)>, service: &str, token: u64) -> Option<u64> {
-    epochs.range(..token).rev().find(|(_, (of, _))| *of == service).map(|(epoch, _)| *epoch)
+/// Whether a later term of the service had begun when a hold was told: the order of telling is then that of the links, or of the
+/// answers to who asked the later grantor, and not that of granting.
+fn is_late(epochs: &BTreeMap<u64, (&str, u64)>, service: &str, hold: &Stay) -> bool {
+    epochs.range(hold.token..).any(|(_, (of, told))| *of == service && *told <= hold.from)
 }
 
 /// Whatever the clocks do: each token of a lock is of the latest epoch below it, which is of its service and its view and
@@ -714,11 +714,10 @@ fn find_strays(
             let what = format!("{token} of call {} for {lock:?} is of no epoch: {epoch:?} is below it", call.number);
             findings.flaw("tokens_rise", from, what);
         }
-        let term = |token: u64| term_of(epochs, lock.0, token);
         // What an earlier grantor gave may be told late; beside what may be beside it that is no matter.
         if let Some((lower, before)) = began.insert(call.place, (*token, hold))
             && before.order > hold.order
-            && !(before.deed.suffers(hold.deed) && term(lower) < term(*token))
+            && !(before.deed.suffers(hold.deed) && is_late(epochs, lock.0, before))
         {
             let what = format!("m{} has {lock:?} with {lower}, and had it with {token} before", call.place);
             findings.flaw("tokens_rise", before.from, what);
