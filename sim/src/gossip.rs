@@ -185,6 +185,7 @@ impl World {
                     if let Some(to) = self.place_at(to)
                         && wire::seal(CLUSTER, &data, &mut datagram)
                     {
+                        self.meter_datagram(place, datagram.len());
                         let way = self.network.route_datagram(self.now, place, to);
                         if let Some(luck) = way.damage {
                             damage(&mut datagram, luck);

@@ -21,6 +21,7 @@ pub mod invariants;
 pub mod kind;
 pub mod liveness;
 pub mod log;
+pub mod meter;
 pub mod network;
 pub mod offline;
 pub mod peer;

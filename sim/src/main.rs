@@ -22,6 +22,8 @@ enum Command {
     Chaos(command::chaos::Options),
     /// Searches small Worlds exhaustively.
     Check(command::check::Options),
+    /// Shows what members cost that do nothing, from a few to a thousand.
+    Crowd(command::crowd::Options),
     /// Checks the record of a run, as `chaos --history` writes it, once more.
     Judge(command::judge::Options),
     /// Plants breaks in the core and looks whether chaos finds each. Needs RUSTFLAGS="--cfg elderlock_mutants".
@@ -40,6 +42,7 @@ fn main() -> ExitCode {
     match Cli::parse().command {
         Command::Chaos(options) => command::chaos::run(&options),
         Command::Check(options) => command::check::run(&options),
+        Command::Crowd(options) => command::crowd::run(&options),
         Command::Judge(options) => command::judge::run(&options),
         Command::Mutants(options) => command::mutants::run(&options),
         Command::Recipes(options) => command::recipes::run(&options),

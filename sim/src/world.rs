@@ -17,6 +17,7 @@ use crate::chance::Digest;
 use crate::gossip::Gossip;
 use crate::history::{Ask, Call, History};
 use crate::invariants::{Break, Judge};
+use crate::meter::Metered;
 use crate::network::Network;
 use crate::peer::{Common, Peer, Run};
 use crate::rare::Rare;
@@ -67,6 +68,8 @@ pub struct World {
     pub(crate) core_suffices: bool,
     /// The gossip machines of all places, if they run.
     pub(crate) gossip: Option<Vec<Gossip>>,
+    /// What each place says, if that is counted.
+    pub(crate) meter: Option<Vec<Metered>>,
     /// What steps refer to by name.
     pub(crate) named: Named,
     started: bool,
@@ -130,6 +133,7 @@ impl World {
             core: None,
             core_suffices: true,
             gossip: None,
+            meter: None,
             named: Named::default(),
             started: false,
             manual: false,

@@ -40,6 +40,7 @@ impl World {
     ) {
         self.tell(&Fact::Sent { place: from, process: sender, to: wanted, packet: &packet });
         self.hear_proposal(&packet);
+        self.meter_frame(from, &packet);
         let Some(&to) = self.places.get(&to) else { return };
         let sent = self.now;
         let mut parcel = Parcel {

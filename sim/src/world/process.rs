@@ -53,6 +53,7 @@ impl World {
             self.trace_input(place, &input);
         }
         self.events += 1;
+        self.meter_input(place);
         if !self.scribe.is_silent() {
             (self.now, place, &input).hash(&mut self.digest);
         }

@@ -1,0 +1,97 @@
+//! How much each place says, in bytes on the wire, and how often it has to do something.
+
+use crate::world::World;
+use elderlock::protocol::Packet;
+use elderlock::wire::{self, Frame};
+use std::ops::Sub;
+
+/// What one place said and did since the World began.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Metered {
+    /// Frames of the protocol that it sent.
+    pub frames: u64,
+    /// Their bytes.
+    pub frame_bytes: u64,
+    /// Datagrams of the gossip that it sent.
+    pub datagrams: u64,
+    /// Their bytes, without the headers of the network.
+    pub datagram_bytes: u64,
+    /// Inputs that its core was given.
+    pub inputs: u64,
+}
+
+impl Metered {
+    /// Bytes of all kinds.
+    pub fn bytes(&self) -> u64 {
+        self.frame_bytes + self.datagram_bytes
+    }
+
+    /// What one of them said and did on the average, rounded down.
+    pub fn mean(of: &[Metered]) -> Metered {
+        let mean = |what: fn(&Metered) -> u64| of.iter().map(what).sum::<u64>() / of.len().max(1) as u64;
+        Metered {
+            frames: mean(|one| one.frames),
+            frame_bytes: mean(|one| one.frame_bytes),
+            datagrams: mean(|one| one.datagrams),
+            datagram_bytes: mean(|one| one.datagram_bytes),
+            inputs: mean(|one| one.inputs),
+        }
+    }
+}
+
+impl Sub for Metered {
+    type Output = Metered;
+
+    fn sub(self, before: Metered) -> Metered {
+        Metered {
+            frames: self.frames - before.frames,
+            frame_bytes: self.frame_bytes - before.frame_bytes,
+            datagrams: self.datagrams - before.datagrams,
+            datagram_bytes: self.datagram_bytes - before.datagram_bytes,
+            inputs: self.inputs - before.inputs,
+        }
+    }
+}
+
+impl World {
+    /// Counts what each place says. It costs time: every frame is encoded.
+    pub fn metered(mut self) -> World {
+        self.meter = Some(Vec::new());
+        self
+    }
+
+    /// What the place has said and done; nothing if it is not counted.
+    pub fn meter(&self, place: usize) -> Metered {
+        self.meter.as_ref().and_then(|meter| meter.get(place)).copied().unwrap_or_default()
+    }
+
+    pub(crate) fn meter_frame(&mut self, place: usize, packet: &Packet) {
+        self.meter_at(place, |metered| {
+            let mut bytes = Vec::new();
+            // What is too long for a frame would not be sent either.
+            if wire::encode(&Frame::Packet(packet.clone()), &mut bytes).is_ok() {
+                metered.frames += 1;
+                metered.frame_bytes += bytes.len() as u64;
+            }
+        });
+    }
+
+    pub(crate) fn meter_datagram(&mut self, place: usize, bytes: usize) {
+        self.meter_at(place, |metered| {
+            metered.datagrams += 1;
+            metered.datagram_bytes += bytes as u64;
+        });
+    }
+
+    pub(crate) fn meter_input(&mut self, place: usize) {
+        self.meter_at(place, |metered| metered.inputs += 1);
+    }
+
+    fn meter_at(&mut self, place: usize, note: impl FnOnce(&mut Metered)) {
+        let Some(meter) = &mut self.meter else { return };
+        if meter.len() <= place {
+            meter.resize(place + 1, Metered::default());
+        }
+        note(&mut meter[place]);
+    }
+}
