@@ -171,10 +171,11 @@ async fn holds_survive_a_young_turk() {
     }
     let again = guards[2].reenter().expect("it is held");
     assert_eq!(grantors(&services), [0]);
-    let mut events = local.members[2].events();
+    let (mut events, mut losses) = (local.members[2].events(), local.members[0].events());
     soon(services[2].become_grantor()).await.expect("nobody else asks");
     assert_eq!(grantors(&services), [2]);
     while !matches!(soon(events.next()).await, Some(MemberEvent::BecameGrantor { .. })) {}
+    while !matches!(soon(losses.next()).await, Some(MemberEvent::LostGrantor { .. })) {}
     assert_eq!(guards[2].depth(), 2, "a transfer adds no depth");
     again.release().await.expect("it was held");
     for (index, guard) in guards.into_iter().enumerate() {

@@ -295,6 +295,12 @@ impl History {
         self.calls.iter().filter_map(|call| call.object.clone()).collect()
     }
 
+    /// Whether the same process has asked for something of the same service after `call`.
+    pub fn was_used_since(&self, call: &Call) -> bool {
+        let of_it = |later: &Call| (later.process, &later.service) == (call.process, &call.service);
+        self.calls.iter().rev().any(|later| of_it(later) && later.request > call.request)
+    }
+
     /// Locks with more than one claim.
     pub fn crowded(&self) -> impl Iterator<Item = (&Key, &BTreeSet<Ask>)> {
         self.claims.iter().filter(|(_, claims)| claims.len() > 1)

@@ -1,7 +1,8 @@
 //! After chaos comes healing: the network whole, everybody woken or started again, and then the locks must work.
 
 use crate::invariants::{
-    converges_after_heal, last_young_turk_wins, no_leaked_hold, no_lost_wakeup, values_are_seen_in_order,
+    converges_after_heal, destroyed_is_over, last_young_turk_wins, no_leaked_hold, no_lost_wakeup,
+    values_are_seen_in_order,
 };
 use crate::network::SECOND;
 use crate::peer::{Peer, Run};
@@ -93,6 +94,7 @@ impl World {
             && values_are_seen_in_order::demand(self, &demand)
             && last_young_turk_wins::demand(self, &demand)
             && no_leaked_hold::demand(self, &demand)
+            && destroyed_is_over::demand(self, &demand)
             && self.record_rest()
     }
 

@@ -444,7 +444,11 @@ impl Rare {
                 self.over.insert(process);
             }
             Event::Expelled | Event::Left { .. } => _ = self.over.insert(process),
-            Event::BecameElder(_) | Event::LostGrantor { .. } | Event::Orphaned | Event::Forced => {}
+            Event::BecameElder(_)
+            | Event::LostGrantor { .. }
+            | Event::NeverGranted { .. }
+            | Event::Orphaned
+            | Event::Forced => {}
         }
     }
 

@@ -346,7 +346,7 @@ impl World {
                 self.set_role(place, service, Some((*epoch, GrantorState::Acting)));
                 Entry::Grantor { service: service.as_str().to_string(), epoch: epoch.0.get(), recovering: false }
             }
-            Event::LostGrantor { service, epoch } => {
+            Event::LostGrantor { service, epoch } | Event::NeverGranted { service, epoch } => {
                 self.set_role(place, service, None);
                 Entry::NoGrantor { service: service.as_str().to_string(), epoch: epoch.0.get() }
             }

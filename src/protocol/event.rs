@@ -448,8 +448,15 @@ pub enum Event {
         /// Its term.
         epoch: Epoch,
     },
-    /// This member no longer grants the locks of the service.
+    /// This member no longer grants the locks of the service; for each time that it [began](Event::BecameGrantor) to.
     LostGrantor {
+        /// The service.
+        service: ServiceName,
+        /// The term that ended.
+        epoch: Epoch,
+    },
+    /// This member was named, and the term is over before it granted anything in it.
+    NeverGranted {
         /// The service.
         service: ServiceName,
         /// The term that ended.

@@ -189,6 +189,16 @@ impl Grantor {
         grantor
     }
 
+    /// Tells of the end of this term.
+    pub(crate) fn tell_end(&self, turn: &mut Turn) {
+        let (service, epoch) = (self.service.clone(), self.epoch);
+        let event = match self.setup {
+            None => Event::LostGrantor { service, epoch },
+            Some(_) => Event::NeverGranted { service, epoch },
+        };
+        turn.out.push(Output::Event(event));
+    }
+
     /// Asks everyone, unless somebody younger waits for the table, who then does that.
     fn recover(&mut self, view: &View, turn: &mut Turn) {
         let Some(setup) = &mut self.setup else { return };

@@ -13,7 +13,7 @@
 //! What is asked of others and is no request for a lock is an errand (`errands.rs`); what is open is an object
 //! (`objects.rs`); a hold that is wanted back is in `revocation.rs`.
 
-use super::event::{Event, LostReason, Outcome, Output, RevocationRequest, Revoke, Sizes, Wait};
+use super::event::{LostReason, Outcome, Output, RevocationRequest, Revoke, Sizes, Wait};
 use super::id::{Epoch, LockName, Metadata, Owner, ProcessId, RequestId, ServiceName, Ticket, Token, Value, Want};
 use super::ledger::Ledger;
 use super::message::{Content, Heard, HoldReport, HolderInfo, Look, Message, Refusal, Seen, Told, WaitReport};
@@ -936,9 +936,4 @@ impl Holder {
         let service = self.services.get(&request)?;
         self.sessions.get_mut(service)?.requests.get_mut(&request)
     }
-}
-
-/// What a grantor's end means for the application: told once.
-pub(crate) fn lost_grantor(service: &ServiceName, epoch: Epoch, turn: &mut Turn) {
-    turn.out.push(Output::Event(Event::LostGrantor { service: service.clone(), epoch }));
 }

@@ -330,6 +330,16 @@ impl Post {
         self.links.get(&to).map_or(0, |link| link.kept.len())
     }
 
+    /// The number of the last message to `to`.
+    pub(crate) fn sent(&self, to: ProcessId) -> u64 {
+        self.links.get(&to).map_or(0, |link| link.sent)
+    }
+
+    /// Whether `to` has acknowledged that message.
+    pub(crate) fn is_acknowledged(&self, to: ProcessId, number: u64) -> bool {
+        self.links.get(&to).is_none_or(|link| link.sent - link.kept.len() as u64 >= number)
+    }
+
     /// Adds what is kept here. A detour that is over is forgotten with the next packet, and counts no more.
     pub(crate) fn count(&self, now: Time, sizes: &mut Sizes) {
         sizes.links += self.links.len();

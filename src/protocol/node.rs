@@ -14,7 +14,7 @@ use super::event::{
 use super::founding::{Found, Seeking};
 use super::grantor::{Asked, Grantor};
 use super::heir::{Heir, Heirs, Speaker, StoredVote};
-use super::holder::{Holder, Wish, lost_grantor};
+use super::holder::{Holder, Wish};
 use super::id::{
     Epoch, Lineage, LockName, MemberInfo, ProcessId, RequestId, ServiceName, Ticket, Token, ViewNumber, Want,
 };
@@ -51,7 +51,8 @@ enum Stage {
     Seeking(Box<Seeking>),
     /// In a view.
     Member,
-    /// Said goodbye, or is about to: holds and grants nothing. Still votes, so that its leaving costs no quorum.
+    /// Is about to say goodbye, or has said it: holds nothing, and grants until what it grants is in other hands; goodbye is said
+    /// after that. Still votes, so that its leaving costs no quorum.
     Leaving {
         /// When goodbye is said again.
         again_at: Time,
@@ -108,7 +109,7 @@ pub struct Node {
     /// Services that this member is to grant no longer, and when it asks for a successor again.
     departing: BTreeMap<ServiceName, Time>,
     /// Those who took them over, until they have acknowledged all they were told.
-    handing: BTreeMap<ServiceName, ProcessId>,
+    handing: BTreeMap<ServiceName, Handing>,
     /// Requests for epochs that this member has not heard of yet.
     early: BTreeMap<ServiceName, Vec<(Epoch, Asked)>>,
     /// Processes known to be dead for sure.
@@ -138,6 +139,14 @@ pub struct Node {
     /// It hears that, one after the other.
     is_hearing: bool,
     calm: Calm,
+}
+
+/// A table was given away by one that goes, or destroyed the service: it stays until the last part has arrived.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+struct Handing {
+    to: ProcessId,
+    /// The number of that part on the link, or of a message after it; `None`: it was said in this step.
+    last: Option<u64>,
 }
 
 /// Until when nothing is due, and a command may be done [at once](Node::at_once); `None`: to be found out.
@@ -430,6 +439,15 @@ impl Node {
             (Stage::Member, Some(_)) if self.lease.ever && planted!(self.config.mutant, LeaseWithoutEnd) => Time::MAX,
             (Stage::Member, Some(_)) => self.lease.until,
             _ => Time::ZERO,
+        }
+    }
+
+    /// Before it, and only before it, this member may grant: also while it waits for others to take over what it grants.
+    fn granting_end(&self) -> Time {
+        match (&self.stage, &self.view) {
+            (Stage::Leaving { .. }, Some(_)) if self.is_alone() => Time::MAX,
+            (Stage::Leaving { .. }, Some(_)) => self.lease.until,
+            _ => self.lease_end(),
         }
     }
 
@@ -738,7 +756,7 @@ impl Node {
         let me = self.config.me.process;
         let elder =
             self.view.as_ref().filter(|_| !matches!(self.stage, Stage::Seeking(_))).map(|view| view.elder().process);
-        let leased = self.is_ready(now);
+        let leased = now < self.granting_end();
         let mut turn = Turn {
             now,
             me,

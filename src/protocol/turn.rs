@@ -19,7 +19,7 @@ pub(crate) struct Turn<'a> {
     pub(crate) retry: Duration,
     /// About how many bytes of a table go in one message.
     pub(crate) part_bytes: usize,
-    /// Whether the member's lease runs: may it hold and grant?
+    /// Whether the member's lease runs: may it hold, unless it leaves, and grant?
     pub(crate) leased: bool,
     /// A deliberate break.
     #[cfg(elderlock_mutants)]

@@ -897,6 +897,7 @@ impl Shell {
             Event::Expelled => *over = Some(Over::Reborn { expelled: true }),
             Event::Abandoned | Event::Forced => *over = Some(Over::Reborn { expelled: false }),
             Event::Left { heard } => *over = Some(Over::Left { heard }),
+            Event::NeverGranted { .. } => {} // no gain, so no loss
             event => after.announce(Announcement::Event(event)),
         }
     }

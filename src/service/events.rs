@@ -22,7 +22,7 @@ pub enum MemberEvent {
         /// Its term.
         epoch: Epoch,
     },
-    /// This member no longer grants the locks of a service.
+    /// This member no longer grants the locks of a service: once for each [`BecameGrantor`](MemberEvent::BecameGrantor).
     LostGrantor {
         /// The service.
         service: ServiceName,
@@ -119,7 +119,10 @@ impl From<Announcement> for MemberEvent {
             Event::ViewInstalled(view) => MemberEvent::ViewInstalled(view),
             Event::BecameElder(_) => MemberEvent::BecameElder,
             Event::BecameGrantor { service, epoch } => MemberEvent::BecameGrantor { service, epoch },
-            Event::LostGrantor { service, epoch } => MemberEvent::LostGrantor { service, epoch },
+            // The engine keeps it to itself that a term has ended which never began.
+            Event::LostGrantor { service, epoch } | Event::NeverGranted { service, epoch } => {
+                MemberEvent::LostGrantor { service, epoch }
+            }
             Event::Suspended => MemberEvent::Suspended,
             Event::Resumed => MemberEvent::Resumed,
             Event::Orphaned => MemberEvent::Orphaned,

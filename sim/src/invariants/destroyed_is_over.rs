@@ -1,10 +1,38 @@
 //! `destroyed_is_over`: when a member hears that a service is destroyed there, nothing that it had asked of the service
 //! before is in the table of the grantor any more, and it grants the service no longer. (That no grantor could be heard is another
-//! answer.) Inside the clock bound: a grantor whose clock is too slow goes on while a view is without it.
+//! answer.) Inside the clock bound: a grantor whose clock is too slow goes on while a view is without it. Who has asked for
+//! something of it since may have been named again.
+//!
+//! After the healing every member destroys every service, and hears that it is destroyed.
 
 use super::{Count, Fact, Invariant, Latest, Verdict};
+use crate::liveness::Demand;
 use crate::world::World;
 use elderlock::protocol::{Epoch, Event, GrantorState, Outcome, ServiceName};
+use std::collections::BTreeSet;
+
+/// The name.
+pub const NAME: &str = "destroyed_is_over";
+
+/// Demands that every service can be destroyed at every member, and that somebody confirms it.
+pub fn demand(world: &mut World, demand: &Demand) -> bool {
+    let (locks, objects) = (world.history().keys(), world.history().objects());
+    let services: BTreeSet<ServiceName> = locks.into_iter().chain(objects).map(|(service, _)| service).collect();
+    let places: Vec<usize> = world.demanded().filter(|place| world.is_up(*place)).collect();
+    for service in &services {
+        for &place in &places {
+            let ask = world.destroy(place, service.as_str());
+            world.run_until(|world| world.is_answered(ask), demand.answer);
+            if world.outcome(ask) != Some(&Outcome::Destroyed) {
+                let said = world.outcome(ask);
+                world.fail(NAME, format!("m{place} destroys {service} when all are at rest, and hears {said:?}"));
+                return false;
+            }
+            world.count_premise(NAME);
+        }
+    }
+    true
+}
 
 /// See the module.
 #[derive(Clone, Hash, Debug, Default)]
@@ -15,7 +43,7 @@ pub struct DestroyedIsOver {
 
 impl Invariant for DestroyedIsOver {
     fn name(&self) -> &'static str {
-        "destroyed_is_over"
+        NAME
     }
 
     fn premises(&self) -> u64 {
@@ -33,6 +61,11 @@ impl Invariant for DestroyedIsOver {
                     return Ok(());
                 }
                 self.premises += 1;
+                let own = world.peers[call.member].node.as_ref().filter(|node| node.process() == call.process);
+                let grants = own.is_some_and(|node| node.grantors().any(|(service, ..)| *service == call.service));
+                if grants && !world.history().was_used_since(call) {
+                    return Err(format!("m{} still grants {}, which is destroyed there", call.member, call.service));
+                }
                 for place in world.places().filter(|place| world.is_ready(*place)) {
                     let Some(node) = world.peers[place].node.as_ref() else { continue };
                     let is_latest = |(service, epoch, state): (&ServiceName, Epoch, GrantorState)| {

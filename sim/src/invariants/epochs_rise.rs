@@ -4,14 +4,15 @@
 //! Whatever the clocks do: who is elder of a view deals in that view's numbers and in no other's, each range above all
 //! that it dealt before, and no two ranges have a token in common. So a later epoch has the higher tokens, whoever was
 //! elder when, and of two that act at once (which takes a broken clock) the one named in the later view. And no process
-//! grants a service in an epoch that is not higher than all in which it did.
+//! grants a service in an epoch that is not higher than all in which it did. That it grants no more it says once for each of
+//! these, before it says that it grants again.
 //!
 //! What an elder deals to itself nobody sees but by the epoch that begins.
 
 use super::{Count, Fact, Highest, Invariant, Verdict};
 use crate::world::World;
 use elderlock::protocol::{Epoch, Event, Message, Packet, ProcessId, ServiceName, Token};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// See the module.
 #[derive(Clone, Hash, Debug, Default)]
@@ -19,6 +20,8 @@ pub struct EpochsRise {
     highest: BTreeMap<ServiceName, Epoch>,
     /// The latest epoch in which each process granted each service.
     terms: BTreeMap<(ProcessId, ServiceName), Epoch>,
+    /// Those that have not been said to be over.
+    acting: BTreeSet<(ProcessId, ServiceName, Epoch)>,
     /// The first and the last token of every range that was dealt, and by whom.
     dealt: BTreeMap<Token, (Token, ProcessId)>,
     /// Where the ranges begin that each elder dealt.
@@ -81,6 +84,12 @@ impl Invariant for EpochsRise {
                 if let Some(own) = self.terms.insert((*process, service.clone()), *epoch).filter(|own| own >= epoch) {
                     return Err(format!("m{place} becomes grantor of {service} in {epoch}, and was in {own}"));
                 }
+                if self.acting.iter().any(|(whose, of, _)| (whose, of) == (process, service)) {
+                    return Err(format!(
+                        "m{place} becomes grantor of {service} in {epoch}, and has not said that it lost it"
+                    ));
+                }
+                self.acting.insert((*process, service.clone(), *epoch));
                 if !world.bounded || !world.is_ready(*place) {
                     return Ok(()); // named long ago, and told too late to matter
                 }
@@ -91,6 +100,15 @@ impl Invariant for EpochsRise {
                     }
                 }
                 self.highest.insert(service.clone(), *epoch);
+                Ok(())
+            }
+            Fact::Event { place, process, event: Event::LostGrantor { service, epoch } }
+                if !self.acting.remove(&(*process, service.clone(), *epoch)) =>
+            {
+                Err(format!("m{place} loses what it never had: {service} in {epoch}"))
+            }
+            Fact::Ends { process, .. } => {
+                self.acting.retain(|(whose, ..)| whose != process);
                 Ok(())
             }
             _ => Ok(()),

@@ -296,7 +296,11 @@ impl Invariant for LastYoungTurkWins {
                     return Err(format!("{begins} it was told there that another came after it"));
                 }
             }
-            Fact::Event { process, event: Event::LostGrantor { service, epoch }, .. } => {
+            Fact::Event {
+                process,
+                event: Event::LostGrantor { service, epoch } | Event::NeverGranted { service, epoch },
+                ..
+            } => {
                 self.ended.insert((service.clone(), *process, *epoch));
             }
             // It has heard nothing yet, even if it was the elder before.

@@ -194,12 +194,14 @@ impl Grantor {
 
     /// The same member goes on in a new epoch, with the table that it has.
     pub(crate) fn renew(mut self, range: TokenRange, turn: &mut Turn) -> Grantor {
+        self.tell_end(turn);
         self.epoch = Epoch(range.first);
         self.way = Way(None);
         self.supply = Supply { ranges: VecDeque::from([range]), asked: false };
         self.supply.take(1);
         self.table = self.table.renew(self.epoch);
         self.yielding = None;
+        self.checking.clear(); // what they answer now is for the term before
         let setup = Setup {
             source: None,
             arrived: true,

@@ -67,7 +67,7 @@ impl Node {
             Some(before) if origin == Origin::Predecessor(turn.me) && before.is_acting() => before.renew(range, turn),
             before => {
                 if let Some(before) = before {
-                    lost_grantor(&service, before.epoch(), turn);
+                    before.tell_end(turn);
                     before.close(None, turn);
                 }
                 let origin = if origin == Origin::Predecessor(turn.me) { Origin::Everyone } else { origin };
@@ -117,10 +117,10 @@ impl Node {
             if planted!(turn.mutant, GrantAfterHand) {
                 self.grantors.insert(service.clone(), grantor.clone());
             }
-            self.on_grantor_end(service, grantor.epoch(), turn);
+            self.on_grantor_end(service, &grantor, turn);
             grantor.hand_over(heir, turn);
             if self.departing.remove(service).is_some() {
-                self.handing.insert(service.clone(), heir.0);
+                self.handing.insert(service.clone(), Handing { to: heir.0, last: None });
                 self.holder.bid_again(service, turn);
             }
         }
@@ -185,7 +185,10 @@ impl Node {
     pub(super) fn keep_departing(&mut self, now: Time, out: &mut Vec<Output>) {
         if !self.handing.is_empty() {
             let (post, view) = (&self.post, &self.view);
-            self.handing.retain(|_, to| view.as_ref().is_some_and(|view| view.contains(*to)) && post.backlog(*to) > 0);
+            self.handing.retain(|_, Handing { to, last }| {
+                let last = *last.get_or_insert_with(|| post.sent(*to));
+                view.as_ref().is_some_and(|view| view.contains(*to)) && !post.is_acknowledged(*to, last)
+            });
         }
         let due: Vec<ServiceName> =
             self.departing.iter().filter(|(_, at)| **at <= now).map(|(service, _)| service.clone()).collect();
@@ -252,12 +255,13 @@ impl Node {
     /// the elder can tell.
     pub(super) fn on_settle(&mut self, from: ProcessId, service: &ServiceName, request: RequestId, turn: &mut Turn) {
         let known = self.holder.grantor(service).0.filter(|by| *by != turn.me);
-        let settled = match (self.grantors.get(service), known, &self.elder) {
+        let settled = match (self.grantors.get(service), &self.elder, known) {
             (Some(grantor), ..) => grantor.is_settled(from, request),
             _ if planted!(turn.mutant, SettleElsewhere) => Ok(()),
-            (_, Some(by), _) => Err(Some(by)),
-            (.., Some(elder)) if self.has_authority(turn.now) => elder.registry.is_settled(service),
-            (.., Some(_)) => Err(None),
+            // It knows when nobody grants any more, whoever it believed in as a holder.
+            (_, Some(elder), _) if self.has_authority(turn.now) => elder.registry.is_settled(service),
+            (.., Some(by)) => Err(Some(by)),
+            (_, Some(_), _) => Err(None),
             _ => Err(turn.elder),
         };
         turn.say(
@@ -358,7 +362,7 @@ impl Node {
     /// The grantor here ends. Those who wait at it are sent to the one that follows, or to the elder.
     fn end_grantor(&mut self, service: &ServiceName, next: Option<(ProcessId, Epoch)>, turn: &mut Turn) {
         if let Some(grantor) = self.grantors.remove(service) {
-            self.on_grantor_end(service, grantor.epoch(), turn);
+            self.on_grantor_end(service, &grantor, turn);
             grantor.close(next, turn);
             if self.departing.remove(service).is_some() {
                 self.holder.bid_again(service, turn);
@@ -368,17 +372,18 @@ impl Node {
 
     /// A grantor here ends, and another may follow. The elder may have come after those who know which: it would send
     /// everybody here for ever.
-    fn on_grantor_end(&mut self, service: &ServiceName, epoch: Epoch, turn: &mut Turn) {
+    fn on_grantor_end(&mut self, service: &ServiceName, grantor: &Grantor, turn: &mut Turn) {
+        let epoch = grantor.epoch();
         self.holder.on_ended(service, epoch);
-        lost_grantor(service, epoch, turn);
+        grantor.tell_end(turn);
         turn.say_elder(Message::Decline { service: service.clone(), epoch });
     }
 
     pub(super) fn end_grantors(&mut self, turn: &mut Turn) {
         self.departing.clear();
         self.handing.clear();
-        for (service, grantor) in std::mem::take(&mut self.grantors) {
-            lost_grantor(&service, grantor.epoch(), turn);
+        for grantor in std::mem::take(&mut self.grantors).into_values() {
+            grantor.tell_end(turn);
         }
     }
 }

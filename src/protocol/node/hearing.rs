@@ -336,6 +336,8 @@ impl Node {
             }
             Message::Settled { request, .. } => self.holder.on_settled(from, request),
             Message::Unsettled { request, instead, .. } => {
+                // Who was named may be no more by now: whoever said so knows better in a while.
+                let instead = instead.filter(|by| self.view.as_ref().is_some_and(|view| view.contains(*by)));
                 self.act(now, out, |node, turn| node.holder.on_unsettled(from, request, instead, turn));
             }
             Message::Look { service, epoch, request, at } => self.act(now, out, |node, turn| {

@@ -12,18 +12,23 @@ impl Node {
 
     /// Brings the elder's own lease up to date, and tells when the member's lease began or ended.
     pub(super) fn look_at_lease(&mut self, now: Time, out: &mut Vec<Output>) {
-        if self.stage != Stage::Member {
-            return;
-        }
-        if self.view.is_none() {
+        let leaves = matches!(self.stage, Stage::Leaving { .. });
+        if self.view.is_none() || !(leaves || self.stage == Stage::Member) {
             return;
         }
         self.extend_own(now);
-        let running = self.is_ready(now);
+        let running = now < self.granting_end();
         if running == self.lease.running {
             return;
         }
         self.lease.running = running;
+        if leaves {
+            return self.act(now, out, |node, turn| {
+                for grantor in node.grantors.values_mut() {
+                    grantor.grant(turn);
+                }
+            });
+        }
         if running {
             self.lease.ever = true;
             self.orphaned_at = Time::MAX;
