@@ -294,9 +294,13 @@ impl Holder {
             _ => Outcome::NotHeld,
         };
         if outcome == Outcome::Narrowed
-            && let Some(service) = self.services.get(&request)
+            && let Some(service) = self.services.get(&request).cloned()
         {
-            self.say_narrow(service, request, turn);
+            // The answer to what another guard of the hold has asked before may be on its way, and is of before this.
+            for asked in self.upgrades_of(&service, request) {
+                self.answer_errand(asked, Outcome::Undecided, turn);
+            }
+            self.say_narrow(&service, request, turn);
         }
         turn.out.push(Output::Answer { request, outcome });
     }

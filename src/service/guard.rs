@@ -483,7 +483,8 @@ pub enum UpgradeError {
         /// How many.
         others: u64,
     },
-    /// The grantor did not answer in time, or cannot say at the moment. Try again.
+    /// The grantor did not answer in time, or cannot say at the moment; or another guard of the hold was downgraded meanwhile. Try
+    /// again.
     #[error("nobody can say at the moment whether others have a share of the lock")]
     Undecided,
     /// The share is held no more.

@@ -68,11 +68,16 @@ impl Holder {
     /// Whoever was asked to make a share the lock may do so yet, and nobody waits for it any longer, unless another guard
     /// of the hold has asked for the same.
     pub(super) fn stay_narrow(&self, service: &ServiceName, hold: RequestId, turn: &mut Turn) {
-        let Some(session) = self.sessions.get(service) else { return };
-        let asks = |errand: &Errand| matches!(errand.what, Business::Upgrade(other, _) if other == hold);
-        if !session.errands.values().any(asks) {
+        if self.upgrades_of(service, hold).is_empty() {
             self.say_narrow(service, hold, turn);
         }
+    }
+
+    /// What asks for that share to become the lock.
+    pub(super) fn upgrades_of(&self, service: &ServiceName, hold: RequestId) -> Vec<RequestId> {
+        let errands = self.sessions.get(service).into_iter().flat_map(|session| &session.errands);
+        let asks = |errand: &Errand| matches!(errand.what, Business::Upgrade(other, _) if other == hold);
+        errands.filter(|(_, errand)| asks(errand)).map(|(request, _)| *request).collect()
     }
 
     /// The application wants a share to become the lock.

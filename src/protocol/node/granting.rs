@@ -134,8 +134,11 @@ impl Node {
         self.settle_bids(service, turn);
     }
 
-    /// Whoever asked for this member to become grantor has won, if it acts.
+    /// Whoever asked for this member to become grantor has won, if it acts, and is not about to give the role away.
     pub(super) fn settle_bids(&mut self, service: &ServiceName, turn: &mut Turn) {
+        if self.departing.contains_key(service) {
+            return;
+        }
         if self.grantors.get(service).is_some_and(|grantor| grantor.is_acting() || planted!(turn.mutant, WinWhenNamed))
         {
             self.holder.on_won(service, turn);
