@@ -5,10 +5,10 @@ mod acquire;
 mod barrier;
 mod count_down_latch;
 mod double_barrier;
-mod guards;
 mod leader_latch;
 mod leader_selector;
 mod leadership;
+mod lock_value;
 mod multi_lock;
 mod mutex;
 mod owner;
@@ -16,6 +16,7 @@ mod read_write_lock;
 mod reentrant_mutex;
 mod semaphore;
 mod shared_count;
+mod token_gate;
 
 pub use acquire::Acquire;
 pub use barrier::{Barrier, BarrierError};
@@ -26,13 +27,15 @@ pub use leader_latch::{
 };
 pub use leader_selector::{LeaderSelector, SelectorError};
 pub use leadership::{Participant, Participants, Term, TermEnd};
+pub use lock_value::{LockGuard, LockValue, LockValueError};
 pub use multi_lock::{MultiGuard, MultiLock, MultiLockError};
 pub use mutex::Mutex;
 pub use owner::Owner;
 pub use read_write_lock::{ReadGuard, ReadWriteLock, WriteGuard};
 pub use reentrant_mutex::{EnterError, ReentrantGuard, ReentrantMutex};
-pub use semaphore::{Semaphore, Usage};
+pub use semaphore::{Leases, Semaphore, Usage};
 pub use shared_count::{Count, CountChanges, CountError, SharedCount};
+pub use token_gate::{StaleToken, TokenGate};
 
 #[cfg(test)]
 mod tests;

@@ -1,8 +1,9 @@
 //! `ReadWriteLock`: many readers or one writer.
 
-use super::guards::guards;
 use crate::runtime::planted;
-use crate::service::{Grant, Guard, Hold, LockBuilder, LockService, Lost, TryLockBuilder, UpgradeError, sealed};
+use crate::service::{
+    Grant, Guard, Hold, LockBuilder, LockService, Lost, TryLockBuilder, UpgradeError, held, held_by_token, sealed,
+};
 
 /// A lock that many may have for reading, or one for writing.
 ///
@@ -156,6 +157,14 @@ impl ReadGuard {
         };
         upgraded.map(WriteGuard).map_err(|(error, guard)| (error, guard.map(ReadGuard)))
     }
+
+    fn hold(&self) -> &Hold {
+        self.0.hold()
+    }
+
+    fn into_hold(self) -> Hold {
+        self.0.into_hold()
+    }
 }
 
 impl WriteGuard {
@@ -181,9 +190,18 @@ impl WriteGuard {
     pub fn downgrade(self) -> Result<ReadGuard, Lost> {
         self.0.downgrade().map(ReadGuard)
     }
+
+    pub(super) fn hold(&self) -> &Hold {
+        self.0.hold()
+    }
+
+    fn into_hold(self) -> Hold {
+        self.0.into_hold()
+    }
 }
 
-guards!(ReadGuard, WriteGuard);
+held!(ReadGuard, WriteGuard);
+held_by_token!(ReadGuard, WriteGuard);
 
 impl Grant for ReadGuard {}
 impl Grant for WriteGuard {}

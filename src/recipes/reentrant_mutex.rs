@@ -1,11 +1,10 @@
 //! `ReentrantMutex`: a lock that its owner enters again.
 
 use super::acquire::{Acquire, Terms};
-use super::guards::guards;
 use super::owner::Owner;
 use crate::protocol::{InvalidName, LockName};
 use crate::runtime::planted;
-use crate::service::{ExtendError, Guard, LockError, LockService, Lost};
+use crate::service::{ExtendError, Guard, Hold, LockError, LockService, Lost, held, held_by_token};
 use std::future::IntoFuture;
 
 /// A lock that belongs to an [`Owner`]: whoever acts for the owner that has it enters at once, without asking anybody.
@@ -127,7 +126,18 @@ impl Acquire<ReentrantGuard, EnterError> {
 #[derive(Debug)]
 pub struct ReentrantGuard(Guard);
 
-guards!(ReentrantGuard);
+impl ReentrantGuard {
+    pub(super) fn hold(&self) -> &Hold {
+        self.0.hold()
+    }
+
+    fn into_hold(self) -> Hold {
+        self.0.into_hold()
+    }
+}
+
+held!(ReentrantGuard);
+held_by_token!(ReentrantGuard);
 
 async fn enter(
     service: LockService,

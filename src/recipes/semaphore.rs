@@ -1,6 +1,7 @@
 //! `Semaphore`: so many permits, and no more.
 
 use super::shared_count::SharedCount;
+use crate::protocol::{HolderInfo, Mode};
 use crate::service::{InspectError, LockBuilder, LockError, LockService, PermitGuard, TryLockBuilder};
 
 /// So many permits that the members of a cluster have at once, and no more. How many there are may change at any time.
@@ -100,8 +101,8 @@ impl Semaphore {
         &self.limit
     }
 
-    /// How many permits there are, are in use and are waited for, as the grantor sees it. One round trip. Who has them and who
-    /// waits, with what each said of itself, tells [`LockService::inspect`] of the same name.
+    /// The leases that are in use, with who has each and what was said of it, as the grantor sees it. One round trip. Who waits
+    /// tells [`LockService::inspect`] of the same name.
     ///
     /// # Errors
     /// [`InspectError`]; nothing is changed.
@@ -109,7 +110,32 @@ impl Semaphore {
     /// # Cancel safety
     /// Dropping the future changes nothing.
     ///
-    /// Curator: `InterProcessSemaphoreV2.getParticipantNodes`, which are those that hold and those that wait.
+    /// Curator: `InterProcessSemaphoreV2.getParticipantNodes`, and the data of each node, as `setNodeData` had it when it was made.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use elderlock::Semaphore;
+    /// let member = elderlock::Member::local().await?;
+    /// let shop = member.lock_service("shop").await?;
+    /// let tills = Semaphore::open(&shop, "tills", 5).await?;
+    /// let mine = tills.acquire(2).metadata("till 3").await?;
+    /// for lease in tills.leases().await?.iter() {
+    ///     println!("{:?} has one, in process {}", lease.metadata, lease.process);
+    /// }
+    /// # Ok(()) }
+    /// ```
+    pub async fn leases(&self) -> Result<Leases, InspectError> {
+        let seen = self.limit.service().inspect(self.limit.name()).await?;
+        Ok(Leases { grants: seen.holders, more: seen.more_holders })
+    }
+
+    /// How many permits there are, are in use and are waited for, as the grantor sees it. One round trip.
+    ///
+    /// # Errors
+    /// [`InspectError`]; nothing is changed.
+    ///
+    /// # Cancel safety
+    /// Dropping the future changes nothing.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -132,6 +158,30 @@ impl Semaphore {
             used: seen.permits,
             holders: seen.holders.len() as u64 + seen.more_holders,
             waiting: seen.waiters.len() as u64 + seen.more,
+        })
+    }
+}
+
+/// The leases of a [`Semaphore`] that are in use at an instant, from [`leases`](Semaphore::leases).
+///
+/// What is granted at once has one entry, for as long as one of its leases is in use: its mode says how many are. The grantor
+/// knows their number only, not which were given back, so the token there is that of the first one, in use or not; the others'
+/// follow it.
+#[derive(Clone, PartialEq, Eq, Debug, serde::Serialize)]
+#[non_exhaustive]
+pub struct Leases {
+    /// Up to 256 of those that hold some.
+    pub grants: Vec<HolderInfo>,
+    /// How many more hold some.
+    pub more: u64,
+}
+
+impl Leases {
+    /// One row for each lease of these grants.
+    pub fn iter(&self) -> impl Iterator<Item = &HolderInfo> {
+        self.grants.iter().flat_map(|grant| {
+            let leases = if let Mode::Permits(count) = grant.mode { count } else { 0 };
+            std::iter::repeat_n(grant, leases as usize)
         })
     }
 }

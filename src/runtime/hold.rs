@@ -5,7 +5,7 @@
 use super::clock;
 use super::sync::{AtomicBool, AtomicU8, AtomicU64, Mutex, MutexGuard};
 use super::telemetry::{HoldMeter, Meter};
-use crate::protocol::{Content, LostReason, RequestId, RevocationRequest, Time, Token, ViewNumber};
+use crate::protocol::{Content, LostReason, Metadata, RequestId, RevocationRequest, Time, Token, ViewNumber};
 use std::any::Any;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock, PoisonError};
@@ -45,6 +45,8 @@ struct Extras {
     wanted: Vec<RevocationRequest>,
     /// Of an object: what it has to tell.
     content: Option<Content>,
+    /// What was said of it when it was asked for.
+    metadata: Metadata,
     /// What ends with the last guard.
     belongings: Option<Box<dyn Any + Send + Sync>>,
 }
@@ -115,6 +117,15 @@ impl HoldCell {
     /// How many guards there are.
     pub(crate) fn guards(&self) -> usize {
         self.guards.load(Ordering::Acquire) as usize
+    }
+
+    /// What its guards say of it.
+    pub(crate) fn describe(&self, metadata: Metadata) {
+        self.extras().metadata = metadata;
+    }
+
+    pub(crate) fn metadata(&self) -> Metadata {
+        self.some_extras().map_or_else(Metadata::default, |extras| extras.metadata.clone())
     }
 
     /// This ends with the last guard.

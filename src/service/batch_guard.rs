@@ -1,9 +1,8 @@
 //! `BatchGuard`: several held locks of one service.
 
-use super::guard::{ExtendError, Hold, LossWatch, Lost, ReleaseError};
-use super::revocation::Revocation;
-use crate::protocol::{LostReason, Token};
-use std::time::Duration;
+use super::guard::{Hold, Lost, ReleaseError};
+use super::held::held;
+use crate::protocol::Token;
 
 /// Several locks of one service, held together, from [`lock_all`](crate::LockService::lock_all). They are granted, lost
 /// and given back as one, and each has a fencing token of its own.
@@ -20,6 +19,10 @@ pub struct BatchGuard {
 impl BatchGuard {
     pub(super) fn new(hold: Hold) -> Self {
         BatchGuard { hold }
+    }
+
+    fn hold(&self) -> &Hold {
+        &self.hold
     }
 
     /// The fencing token of one of the locks, if they are held at this instant. Cheap: a clock, three atomics and a
@@ -43,38 +46,6 @@ impl BatchGuard {
         let index = names.binary_search_by(|candidate| candidate.as_bytes().cmp(name.as_ref()));
         let index = index.map_err(|_| FenceError::NotInBatch)?;
         Ok(nth(self.hold.fence()?, index))
-    }
-
-    /// Completes when the locks are lost, with the reason; never while they are held.
-    ///
-    /// # Cancel safety
-    /// Dropping the future changes nothing; a loss in between is told by the next call.
-    pub async fn lost(&self) -> LostReason {
-        self.hold.cell.lost().await
-    }
-
-    /// A look at the hold for those who do not have it: see [`Guard::watch`](crate::Guard::watch).
-    pub fn watch(&self) -> LossWatch {
-        self.hold.watch()
-    }
-
-    /// Runs `future` until it completes or the locks are lost, whichever is first. See [`Guard::protect`](crate::Guard::protect).
-    ///
-    /// # Errors
-    /// [`Lost`]: the locks were lost before `future` completed, and `future` was dropped where it stood.
-    ///
-    /// # Cancel safety
-    /// Dropping this drops `future`; the locks stay held.
-    pub async fn protect<F: Future>(&self, future: F) -> Result<F::Output, Lost> {
-        self.hold.protect(future).await
-    }
-
-    /// Lets the hold end no earlier than `lease` from now: it never becomes shorter.
-    ///
-    /// # Errors
-    /// As of [`Guard::extend`](crate::Guard::extend).
-    pub fn extend(&self, lease: Duration) -> Result<(), ExtendError> {
-        self.hold.extend(lease)
     }
 
     /// Another guard of the same hold, with the same tokens and lease. The hold ends when all its guards are gone.
@@ -102,11 +73,6 @@ impl BatchGuard {
         self.hold.release()
     }
 
-    /// Who wants any of the locks back: see [`Guard::revocation`](crate::Guard::revocation). They are revoked as they are held, together.
-    pub fn revocation(&self) -> Revocation {
-        Revocation::new(self.hold.cell.clone())
-    }
-
     /// The names, ascending, each once, with their tokens as numbers for logs: without a claim that the locks are still
     /// held. The tokens are consecutive.
     ///
@@ -120,15 +86,12 @@ impl BatchGuard {
     /// # Ok(()) }
     /// ```
     pub fn tokens(&self) -> impl Iterator<Item = (&[u8], Token)> {
-        let first = self.hold.cell.token();
+        let first = self.hold.token();
         self.hold.want.names().iter().enumerate().map(move |(index, name)| (name.as_bytes(), nth(first, index)))
     }
-
-    /// The service's name.
-    pub fn service(&self) -> &str {
-        self.hold.service.name.as_str()
-    }
 }
+
+held!(BatchGuard);
 
 /// The grantor takes the tokens of a batch from one range.
 fn nth(first: Token, index: usize) -> Token {

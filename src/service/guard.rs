@@ -76,15 +76,40 @@ impl Hold {
         self.cell.keep(Box::new(claim));
     }
 
-    pub(super) fn watch(&self) -> LossWatch {
+    pub(crate) fn watch(&self) -> LossWatch {
         LossWatch { cell: self.cell.clone() }
     }
 
-    pub(super) fn fence(&self) -> Result<Token, Lost> {
+    pub(crate) fn fence(&self) -> Result<Token, Lost> {
         self.cell.fence().map_err(|reason| Lost { reason })
     }
 
-    pub(super) async fn protect<F: Future>(&self, future: F) -> Result<F::Output, Lost> {
+    pub(crate) fn token(&self) -> Token {
+        self.cell.token()
+    }
+
+    /// Of a batch: the first one's.
+    pub(crate) fn name(&self) -> &[u8] {
+        self.want.names().first().map_or(&[], |name| name.as_bytes())
+    }
+
+    pub(crate) fn is_shared(&self) -> bool {
+        self.cell.is_shared()
+    }
+
+    pub(crate) fn service_name(&self) -> &str {
+        self.service.name.as_str()
+    }
+
+    pub(crate) fn revocation(&self) -> Revocation {
+        Revocation::new(self.cell.clone())
+    }
+
+    pub(crate) async fn lost(&self) -> LostReason {
+        self.cell.lost().await
+    }
+
+    pub(crate) async fn protect<F: Future>(&self, future: F) -> Result<F::Output, Lost> {
         tokio::select! {
             biased;
             reason = self.cell.lost() => Err(Lost { reason }),
@@ -92,7 +117,7 @@ impl Hold {
         }
     }
 
-    pub(super) fn extend(&self, lease: Duration) -> Result<(), ExtendError> {
+    pub(crate) fn extend(&self, lease: Duration) -> Result<(), ExtendError> {
         let lease = InvalidLease::check(lease)?;
         // First by the clock: what a guard was told to be over stays so.
         self.fence()?;
@@ -102,7 +127,7 @@ impl Hold {
     }
 
     /// Ends one of its guards.
-    pub(super) fn release(mut self) -> Result<(), ReleaseError> {
+    pub(crate) fn release(mut self) -> Result<(), ReleaseError> {
         self.released = true;
         let held = if self.cell.leave() { self.end() } else { self.cell.fence() };
         held.map(drop).map_err(ReleaseError::Lost)
@@ -167,7 +192,7 @@ impl Guard {
     /// # Cancel safety
     /// Dropping the future changes nothing; a loss in between is told by the next call.
     pub async fn lost(&self) -> LostReason {
-        self.hold.cell.lost().await
+        self.hold.lost().await
     }
 
     /// A look at the hold for those who do not have it: a cheap handle that does not keep the lock held.
@@ -187,8 +212,12 @@ impl Guard {
         self.hold.watch()
     }
 
-    pub(super) fn hold(&self) -> &Hold {
+    pub(crate) fn hold(&self) -> &Hold {
         &self.hold
+    }
+
+    pub(crate) fn into_hold(self) -> Hold {
+        self.hold
     }
 
     /// Runs `future` until it completes or the lock is lost, whichever is first.
@@ -265,7 +294,7 @@ impl Guard {
 
     /// Whether this is a share of the lock: others may have one, too.
     pub fn is_shared(&self) -> bool {
-        self.hold.cell.is_shared()
+        self.hold.is_shared()
     }
 
     /// Makes a share of the lock, with the same token and lease: nobody gets the lock in between, and shares that wait
@@ -377,22 +406,22 @@ impl Guard {
     /// # Ok(()) }
     /// ```
     pub fn revocation(&self) -> Revocation {
-        Revocation::new(self.hold.cell.clone())
+        self.hold.revocation()
     }
 
     /// The token as a number for logs, without a claim that the lock is still held.
     pub fn token(&self) -> Token {
-        self.hold.cell.token()
+        self.hold.token()
     }
 
     /// The lock's name.
     pub fn name(&self) -> &[u8] {
-        self.hold.want.names().first().map_or(&[], |name| name.as_bytes())
+        self.hold.name()
     }
 
     /// The service's name.
     pub fn service(&self) -> &str {
-        self.hold.service.name.as_str()
+        self.hold.service_name()
     }
 }
 

@@ -1,15 +1,14 @@
 //! `PermitGuard`: permits of an object.
 
-use super::guard::{ExtendError, Hold, Lost, ReleaseError};
-use super::revocation::Revocation;
-use crate::protocol::{LostReason, Permits, Token, Want};
+use super::guard::{Hold, Lost, ReleaseError};
+use super::held::{held, held_by_token};
+use crate::protocol::{LostReason, Metadata, Permits, Token, Want};
 use crate::runtime::planted;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
 
 /// Permits of an object, held together, from [`permits`](crate::LockService::permits). They are granted and lost as one,
-/// and each has a fencing token of its own; they may be given back one by one.
+/// and each has a fencing token of its own, in a row from that of the first; they may be given back one by one.
 ///
 /// Everything said of a [`Guard`](crate::Guard) holds for this one.
 ///
@@ -27,12 +26,12 @@ impl PermitGuard {
         PermitGuard { hold, left }
     }
 
-    /// The fencing token of the first permit, if they are held at this instant. The others follow it, one by one.
-    ///
-    /// # Errors
-    /// [`Lost`] with the reason, for good. Nothing is changed by asking.
-    pub fn fence(&self) -> Result<Token, Lost> {
-        self.hold.fence()
+    fn hold(&self) -> &Hold {
+        &self.hold
+    }
+
+    fn into_hold(self) -> Hold {
+        self.hold
     }
 
     /// How many permits are left: as many as were granted, but for those that were
@@ -86,6 +85,11 @@ impl PermitGuard {
         Ok(())
     }
 
+    /// What was [said](crate::LockBuilder::metadata) of the grant: it counts for each of its permits.
+    pub fn metadata(&self) -> Metadata {
+        self.hold.cell.metadata()
+    }
+
     /// Takes them apart, one [`Lease`] for each permit that is left, in the order of their tokens: to hand to tasks, say, each of
     /// which gives its own back.
     ///
@@ -106,65 +110,10 @@ impl PermitGuard {
         let left = Arc::new(AtomicU32::new(self.left));
         self.tokens().map(|token| Lease { hold: self.hold.clone(), left: left.clone(), token }).collect()
     }
-
-    /// Completes when the permits are lost, with the reason; never while they are held.
-    ///
-    /// # Cancel safety
-    /// Dropping the future changes nothing; a loss in between is told by the next call.
-    pub async fn lost(&self) -> LostReason {
-        self.hold.cell.lost().await
-    }
-
-    /// Runs `future` until it completes or the permits are lost, whichever is first. See [`Guard::protect`](crate::Guard::protect).
-    ///
-    /// # Errors
-    /// [`Lost`]: the permits were lost before `future` completed, and `future` was dropped where it stood.
-    ///
-    /// # Cancel safety
-    /// Dropping this drops `future`; the permits stay held.
-    pub async fn protect<F: Future>(&self, future: F) -> Result<F::Output, Lost> {
-        self.hold.protect(future).await
-    }
-
-    /// Lets the hold end no earlier than `lease` from now: it never becomes shorter.
-    ///
-    /// # Errors
-    /// As of [`Guard::extend`](crate::Guard::extend).
-    pub fn extend(&self, lease: Duration) -> Result<(), ExtendError> {
-        self.hold.extend(lease)
-    }
-
-    /// Gives all permits back and says whether they were held until now. Does not wait for the grantor.
-    ///
-    /// # Errors
-    /// [`ReleaseError::Lost`]: the permits had been lost before. They are given back all the same.
-    ///
-    /// # Cancel safety
-    /// Dropping the future gives the permits back too.
-    pub async fn release(self) -> Result<(), ReleaseError> {
-        self.hold.release()
-    }
-
-    /// Who wants the permits back: see [`Guard::revocation`](crate::Guard::revocation). They are revoked together.
-    pub fn revocation(&self) -> Revocation {
-        Revocation::new(self.hold.cell.clone())
-    }
-
-    /// The token of the first permit as a number for logs, without a claim that it is still held.
-    pub fn token(&self) -> Token {
-        self.hold.cell.token()
-    }
-
-    /// The object's name.
-    pub fn name(&self) -> &[u8] {
-        self.hold.want.names().first().map_or(&[], |name| name.as_bytes())
-    }
-
-    /// The service's name.
-    pub fn service(&self) -> &str {
-        self.hold.service.name.as_str()
-    }
 }
+
+held!(PermitGuard, Lease);
+held_by_token!(PermitGuard);
 
 impl std::fmt::Debug for PermitGuard {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -186,28 +135,16 @@ pub struct Lease {
 }
 
 impl Lease {
+    fn hold(&self) -> &Hold {
+        &self.hold
+    }
+
     /// Its own fencing token, if it is held at this instant.
     ///
     /// # Errors
     /// [`Lost`] with the reason, for good. Nothing is changed by asking.
     pub fn fence(&self) -> Result<Token, Lost> {
         self.hold.fence().map(|_| self.token)
-    }
-
-    /// Completes when it is lost, with the reason; never while it is held.
-    ///
-    /// # Cancel safety
-    /// Dropping the future changes nothing; a loss in between is told by the next call.
-    pub async fn lost(&self) -> LostReason {
-        self.hold.cell.lost().await
-    }
-
-    /// Lets it end no earlier than `lease` from now, and with it all of its grant: they never end sooner than before.
-    ///
-    /// # Errors
-    /// As of [`Guard::extend`](crate::Guard::extend).
-    pub fn extend(&self, lease: Duration) -> Result<(), ExtendError> {
-        self.hold.extend(lease)
     }
 
     /// Gives it back and says whether it was held until now. Does not wait for the grantor.
@@ -223,14 +160,32 @@ impl Lease {
         self.fence().map(drop).map_err(|lost| ReleaseError::Lost(lost.reason))
     }
 
-    /// Who wants it back: see [`Guard::revocation`](crate::Guard::revocation). All of a grant are revoked together.
-    pub fn revocation(&self) -> Revocation {
-        Revocation::new(self.hold.cell.clone())
-    }
-
     /// Its token as a number for logs, without a claim that it is still held.
     pub fn token(&self) -> Token {
         self.token
+    }
+
+    /// What was [said](crate::LockBuilder::metadata) when it was asked for, of it and of those that were granted with it: what others
+    /// read in [`Semaphore::leases`](crate::Semaphore::leases) for as long as it is in use. Asks nobody.
+    ///
+    /// Curator: `Lease.getData`, which asks the server.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let member = elderlock::Member::local().await?;
+    /// let pools = member.lock_service("pools").await?;
+    /// let limit = pools.open("db", 3_u32.to_le_bytes()).await?;
+    /// let leases = pools.permits("db", 2).metadata("report 17").await?.into_leases();
+    /// assert!(leases.iter().all(|lease| lease.metadata().as_bytes() == b"report 17"));
+    /// # Ok(()) }
+    /// ```
+    pub fn metadata(&self) -> Metadata {
+        self.hold.cell.metadata()
+    }
+
+    /// The object's name.
+    pub fn name(&self) -> &[u8] {
+        self.hold.name()
     }
 }
 

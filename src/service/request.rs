@@ -169,6 +169,8 @@ impl Drop for Asking {
 pub(super) struct Request {
     asking: Asking,
     want: Want,
+    /// Of permits: what their guards say of themselves.
+    metadata: Metadata,
     /// Once it was asked.
     acquire: Option<Acquire>,
 }
@@ -177,6 +179,7 @@ impl Request {
     pub(super) fn new(service: Arc<Inner>, wish: Wish) -> Self {
         let Wish { want, owner, wait, lease, revocable, metadata } = wish;
         let (name, wanted) = (service.name.clone(), want.clone());
+        let said = if let Want::Permits(..) = want { metadata.clone() } else { Metadata::default() };
         let command = move |request| Command::Lock {
             request,
             service: name,
@@ -187,7 +190,7 @@ impl Request {
             revocable,
             metadata,
         };
-        Request { asking: Asking::new(service, command), want, acquire: None }
+        Request { asking: Asking::new(service, command), want, metadata: said, acquire: None }
     }
 
     /// Asks, if that has not been done.
@@ -219,6 +222,9 @@ impl Request {
             && !self.want.opens()
         {
             hold.cell.begin(&hold.service.meter);
+            if self.metadata != Metadata::default() {
+                hold.cell.describe(std::mem::take(&mut self.metadata));
+            }
         }
         Poll::Ready(answer)
     }

@@ -1,9 +1,8 @@
 //! `SuspendGuard`: a suspended service.
 
-use super::guard::{ExtendError, Hold, Lost, ReleaseError};
-use super::revocation::Revocation;
-use crate::protocol::{LostReason, Token};
-use std::time::Duration;
+use super::guard::{Hold, Lost, ReleaseError};
+use super::held::held;
+use crate::protocol::Token;
 
 /// A suspended service, from [`suspend`](crate::LockService::suspend): as long as this is held, no other
 /// [owner](crate::LockBuilder::owner) holds anything of the service. Who suspends as an owner has to give it with every lock
@@ -25,6 +24,10 @@ impl SuspendGuard {
         SuspendGuard { hold }
     }
 
+    fn hold(&self) -> &Hold {
+        &self.hold
+    }
+
     /// The fencing token of the suspension, if the service is suspended by this guard at this instant. It is higher than
     /// that of everything that was held before, so a resource that has seen it refuses them all.
     ///
@@ -32,33 +35,6 @@ impl SuspendGuard {
     /// [`Lost`] with the reason, for good. Nothing is changed by asking.
     pub fn fence(&self) -> Result<Token, Lost> {
         self.hold.fence()
-    }
-
-    /// Completes when the suspension is lost, with the reason; never while it is held.
-    ///
-    /// # Cancel safety
-    /// Dropping the future changes nothing; a loss in between is told by the next call.
-    pub async fn lost(&self) -> LostReason {
-        self.hold.cell.lost().await
-    }
-
-    /// Runs `future` until it completes or the suspension is lost, whichever is first. See [`Guard::protect`](crate::Guard::protect).
-    ///
-    /// # Errors
-    /// [`Lost`]: the suspension was lost before `future` completed, and `future` was dropped where it stood.
-    ///
-    /// # Cancel safety
-    /// Dropping this drops `future`; the service stays suspended.
-    pub async fn protect<F: Future>(&self, future: F) -> Result<F::Output, Lost> {
-        self.hold.protect(future).await
-    }
-
-    /// Lets the suspension end no earlier than `lease` from now: it never becomes shorter.
-    ///
-    /// # Errors
-    /// As of [`Guard::extend`](crate::Guard::extend).
-    pub fn extend(&self, lease: Duration) -> Result<(), ExtendError> {
-        self.hold.extend(lease)
     }
 
     /// Ends the suspension and says whether it lasted until now. Does not wait for the grantor: those who waited go on
@@ -86,21 +62,13 @@ impl SuspendGuard {
         self.hold.release()
     }
 
-    /// Who wants the suspension back: see [`Guard::revocation`](crate::Guard::revocation).
-    pub fn revocation(&self) -> Revocation {
-        Revocation::new(self.hold.cell.clone())
-    }
-
     /// The token as a number for logs, without a claim that the service is still suspended.
     pub fn token(&self) -> Token {
-        self.hold.cell.token()
-    }
-
-    /// The service's name.
-    pub fn service(&self) -> &str {
-        self.hold.service.name.as_str()
+        self.hold.token()
     }
 }
+
+held!(SuspendGuard);
 
 impl std::fmt::Debug for SuspendGuard {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

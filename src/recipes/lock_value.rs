@@ -1,0 +1,300 @@
+//! `LockValue`: a small value that travels with a lock, and is changed by whoever holds it.
+
+use super::read_write_lock::WriteGuard;
+use super::reentrant_mutex::ReentrantGuard;
+use crate::protocol::{InvalidValue, LostReason, Token};
+use crate::service::{Guard, Hold, LockError, LockService, Lost, SetError, SharedValue, Versioned};
+
+/// A small value of a lock: all members that have it open see it, and whoever holds the lock of its name changes it. Who has lost
+/// the lock cannot write over what a later holder has read or written, whatever the clocks do.
+///
+/// It is the [`SharedValue`] of the lock's name, up to 1,015 bytes, and lives as that does: while a member has it open. Beside the value
+/// it keeps the token of the last holder that read or wrote it. A holder with a lower one is refused, and writes are made only if nobody has
+/// written meanwhile; so that token never falls.
+///
+/// Begin with [`read`](LockValue::read): it fetches the value from the grantor, and from then on no earlier holder can change it. Before
+/// that one may still, who has lost the lock and does not know it yet.
+///
+/// It holds to this only if nobody writes into the object by [`SharedValue::set`], which asks no lock.
+///
+/// What is lost when members die: see [`SharedValue`]. The value is the one before then, and [marked](Versioned::maybe_stale) until a holder reads
+/// it, who is told.
+///
+/// OpenVMS: the lock value block (`LCK$M_VALBLK`, `SS$_VALNOTVALID`). Linux DLM: `DLM_LKF_VALBLK`, `DLM_SBF_VALNOTVALID`. Curator: none.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use elderlock::LockValue;
+/// let member = elderlock::Member::local().await?;
+/// let stock = member.lock_service("inventory").await?;
+/// let left = LockValue::open(&stock, "sku-42", "100").await?;
+///
+/// let guard = stock.lock("sku-42").await?;
+/// let seen = left.read(&guard).await?;
+/// let count: u32 = std::str::from_utf8(&seen.value)?.parse()?;
+/// left.write(&guard, (count - 1).to_string()).await?;
+/// guard.release().await?;
+///
+/// assert_eq!(&*left.get()?.value, b"99"); // without the lock
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Debug)]
+#[must_use = "the value is gone as soon as nobody has it open"]
+pub struct LockValue {
+    service: LockService,
+    value: SharedValue,
+}
+
+/// Behind the value: the token of the last holder, and a letter that tells this from other objects.
+const TRAILER: usize = 9;
+const TAG: u8 = b'V';
+
+/// A guard of a lock that one has alone: [`Guard`], [`ReentrantGuard`] or [`WriteGuard`].
+pub trait LockGuard: sealed::LockGuard {}
+
+mod sealed {
+    use crate::service::Hold;
+
+    pub trait LockGuard {
+        fn held(&self) -> &Hold;
+    }
+}
+
+impl LockGuard for Guard {}
+impl LockGuard for ReentrantGuard {}
+impl LockGuard for WriteGuard {}
+
+impl sealed::LockGuard for Guard {
+    fn held(&self) -> &Hold {
+        self.hold()
+    }
+}
+
+impl sealed::LockGuard for ReentrantGuard {
+    fn held(&self) -> &Hold {
+        self.hold()
+    }
+}
+
+impl sealed::LockGuard for WriteGuard {
+    fn held(&self) -> &Hold {
+        self.hold()
+    }
+}
+
+impl LockValue {
+    /// Opens the value of the lock `name`, 1 to 4096 bytes. If no member has it open it is `initial`, up to 1,015 bytes, else what it is.
+    /// Waits for a grantor, but for no lock.
+    ///
+    /// # Errors
+    /// [`LockError`]; nothing is open. [`LockError::OtherRecipe`]: a count, say, is open by that name.
+    ///
+    /// # Cancel safety
+    /// Dropped at any time: nothing stays open.
+    pub async fn open(
+        service: &LockService,
+        name: impl AsRef<[u8]>,
+        initial: impl AsRef<[u8]>,
+    ) -> Result<LockValue, LockError> {
+        let value = service.open(name, encode(initial.as_ref(), 0)).await?;
+        // Lost already: whoever asks it is told so.
+        if value.get().is_ok_and(|seen| decode(&seen).is_err()) {
+            return Err(LockError::OtherRecipe);
+        }
+        Ok(LockValue { service: service.clone(), value })
+    }
+
+    /// The value as this member knows it: every change is told to it, so it is late by what the network takes. Asks nobody, and needs no
+    /// lock.
+    ///
+    /// # Errors
+    /// [`LockValueError::Lost`]: it is open no more. [`LockValueError::NotALockValue`].
+    pub fn get(&self) -> Result<Versioned, LockValueError> {
+        decode(&self.value.get()?).map(|(seen, _)| seen)
+    }
+
+    /// The value as the last holder left it. From now on no earlier holder can change it: its writes are refused. Two round trips; no
+    /// message at the grantor's own member.
+    ///
+    /// It counts as a change, to the same value: the version rises, and what was [`maybe_stale`](Versioned::maybe_stale) is told so to this
+    /// holder for the last time.
+    ///
+    /// # Errors
+    /// [`LockValueError`]; the value is what it was. With [`LockValueError::Lost`] nobody can say whether earlier holders are shut out.
+    ///
+    /// # Cancel safety
+    /// Dropped at any time the value is what it was; earlier holders may be shut out or not.
+    pub async fn read(&self, guard: &impl LockGuard) -> Result<Versioned, LockValueError> {
+        let hold = self.check(guard)?;
+        // Opened once more, whoever grants tells what it is, and whether that may be stale: what was heard here may be older than the
+        // recovery that gave us the lock.
+        let known = self.value.get()?;
+        let anew = self.service.open(self.value.name(), &known.value).await?;
+        self.put(&anew, || hold.fence(), None).await
+    }
+
+    /// Writes, if no later holder has read or written before. Returns the new version. One round trip, or a few if others write, too; no
+    /// message at the grantor's own member.
+    ///
+    /// # Errors
+    /// [`LockValueError`]. With [`LockValueError::Lost`] nobody can say whether it was written; else nothing was.
+    ///
+    /// # Cancel safety
+    /// Dropped before the first poll nothing is written. Dropped later it may be written all the same, once.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use elderlock::{LockValue, LockValueError};
+    /// let member = elderlock::Member::local().await?;
+    /// let stock = member.lock_service("inventory").await?;
+    /// let place = LockValue::open(&stock, "sku-42", "shelf 3").await?;
+    /// let guard = stock.lock("sku-42").await?;
+    /// place.write(&guard, "shelf 4").await?;
+    /// let other = stock.lock("sku-43").await?;
+    /// assert_eq!(place.write(&other, "shelf 5").await, Err(LockValueError::OtherLock));
+    /// # Ok(()) }
+    /// ```
+    pub async fn write(&self, guard: &impl LockGuard, value: impl AsRef<[u8]>) -> Result<Token, LockValueError> {
+        let hold = self.check(guard)?;
+        self.put(&self.value, || hold.fence(), Some(value.as_ref())).await.map(|written| written.version)
+    }
+
+    /// Completes when the version that was heard here is another than `since`, with what was heard last: versions in between may be
+    /// missed. Each [`read`](LockValue::read) under the lock is a version, too.
+    ///
+    /// # Errors
+    /// As of [`get`](LockValue::get).
+    ///
+    /// # Cancel safety
+    /// Dropping the future changes nothing; the next call sees what has changed since.
+    pub async fn changed(&self, since: Token) -> Result<Versioned, LockValueError> {
+        decode(&self.value.changed(since).await?).map(|(seen, _)| seen)
+    }
+
+    /// Completes when it is open no more, with the reason. Open it again then.
+    ///
+    /// # Cancel safety
+    /// Dropping the future changes nothing.
+    pub async fn lost(&self) -> LostReason {
+        self.value.lost().await
+    }
+
+    /// The lock's name.
+    pub fn name(&self) -> &[u8] {
+        self.value.name()
+    }
+
+    /// The hold, if it is the one that may write.
+    fn check<'a>(&self, guard: &'a impl LockGuard) -> Result<&'a Hold, LockValueError> {
+        let hold = guard.held();
+        if (hold.service_name(), hold.name()) != (self.service.name(), self.name()) {
+            return Err(LockValueError::OtherLock);
+        }
+        if hold.is_shared() { Err(LockValueError::Shared) } else { Ok(hold) }
+    }
+
+    /// Writes `new`, or what is there, with the holder's token. Returns what is there then, marked as it was before.
+    ///
+    /// Each write has a token no lower than the one that it replaces, so of all who write by this that of the last one never falls: a
+    /// later holder's is there, and stands. The clock decides nothing of it; `fence` only ends the useless sooner.
+    pub(super) async fn put(
+        &self,
+        value: &SharedValue,
+        fence: impl Fn() -> Result<Token, Lost>,
+        new: Option<&[u8]>,
+    ) -> Result<Versioned, LockValueError> {
+        let mut seen = value.get()?;
+        loop {
+            let token = fence().map_err(LockValueError::LockLost)?;
+            let (mut content, by) = decode(&seen)?;
+            if by > token.get() {
+                return Err(LockValueError::Superseded);
+            }
+            let bytes = new.unwrap_or(&content.value);
+            match value.compare_and_set(seen.version, encode(bytes, token.get())).await {
+                Ok(version) => {
+                    if let Some(new) = new {
+                        content.value = new.into();
+                    }
+                    content.version = version;
+                    return Ok(content);
+                }
+                Err(SetError::Changed(now)) => seen = now,
+                Err(SetError::InvalidValue(error)) => return Err(error.into()),
+                Err(SetError::Busy) => return Err(LockValueError::Busy),
+                Err(SetError::Lost(lost)) => return Err(lost.into()),
+            }
+        }
+    }
+}
+
+fn encode(value: &[u8], by: u64) -> Vec<u8> {
+    [value, &by.to_le_bytes(), &[TAG]].concat()
+}
+
+/// What is there, and the token of the last holder.
+fn decode(seen: &Versioned) -> Result<(Versioned, u64), LockValueError> {
+    match seen.value.split_last_chunk::<TRAILER>() {
+        Some((value, [by @ .., TAG])) => {
+            Ok((Versioned { value: value.into(), ..seen.clone() }, u64::from_le_bytes(*by)))
+        }
+        _ => Err(LockValueError::NotALockValue),
+    }
+}
+
+/// Why a [`LockValue`] is not read or written.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum LockValueError {
+    /// The value is too long. Nothing was asked.
+    #[error(transparent)]
+    InvalidValue(#[from] InvalidValue),
+    /// The guard is of another lock, or of another service, than the value. Nothing was asked.
+    #[error("the guard is of another lock than the value")]
+    OtherLock,
+    /// The guard is a [share](LockService::share) of the lock, and others may have one, too. Nothing was asked.
+    #[error("the guard is a share of the lock, by which nobody writes")]
+    Shared,
+    /// The lock is held no more. Nothing was written.
+    #[error(transparent)]
+    LockLost(Lost),
+    /// A later holder has read or written it: the lock is lost, and its guard will know as soon as it can. Nothing was written.
+    #[error("a later holder of the lock has read or written the value")]
+    Superseded,
+    /// Something else was written by that name, by [`SharedValue::set`]. Nothing was changed.
+    #[error("what is open by that name is no value of a lock")]
+    NotALockValue,
+    /// Too many requests of this member wait already. Nothing was written; try again later.
+    #[error("too many requests are waiting already")]
+    Busy,
+    /// It is open no more: the cluster went on without the member, the member has left, or the service was destroyed here. A write
+    /// that was under way may have been made. Open it again.
+    #[error("the value is open here no more: {0}")]
+    Lost(Lost),
+}
+
+impl From<Lost> for LockValueError {
+    fn from(lost: Lost) -> Self {
+        LockValueError::Lost(lost)
+    }
+}
+
+/// Of opening once more what is open: the name is good, and nobody set a limit.
+impl From<LockError> for LockValueError {
+    fn from(error: LockError) -> Self {
+        let reason = match error {
+            LockError::Busy | LockError::TimedOut => return LockValueError::Busy,
+            LockError::Left => LostReason::Left,
+            LockError::Destroyed => LostReason::Destroyed,
+            _ => LostReason::Expelled,
+        };
+        LockValueError::Lost(Lost::new(reason))
+    }
+}
+
+impl LockValueError {
+    /// Whether the lock is held no more.
+    pub fn is_lock_lost(&self) -> bool {
+        matches!(self, LockValueError::LockLost(_) | LockValueError::Superseded)
+    }
+}

@@ -1,0 +1,95 @@
+//! What the guards have of their holds, written once. [`Guard`](crate::Guard) alone says the same in words and examples of its own.
+//!
+//! The guards of recipes do not lend the `Guard` that they are made of: whoever had it could enter the hold by it and make a share of
+//! what the others take for the lock.
+
+/// For types with a `fn hold(&self) -> &Hold`.
+macro_rules! held {
+    ($($guard:ident),+) => {$(
+        impl $guard {
+            /// Completes when it is lost, with the reason; never while it is held.
+            ///
+            /// # Cancel safety
+            /// Dropping the future changes nothing; a loss in between is told by the next call.
+            pub async fn lost(&self) -> $crate::LostReason {
+                self.hold().lost().await
+            }
+
+            /// A look at the hold that does not keep it. See [`Guard::watch`](crate::Guard::watch).
+            pub fn watch(&self) -> $crate::LossWatch {
+                self.hold().watch()
+            }
+
+            /// Runs `future` until it completes or the hold is lost, whichever is first. See
+            /// [`Guard::protect`](crate::Guard::protect).
+            ///
+            /// # Errors
+            /// [`Lost`](crate::Lost): it was lost before `future` completed, and `future` was dropped where it stood.
+            ///
+            /// # Cancel safety
+            /// Dropping this drops `future`; the hold goes on.
+            pub async fn protect<F: Future>(&self, future: F) -> Result<F::Output, $crate::Lost> {
+                self.hold().protect(future).await
+            }
+
+            /// Lets the hold end no earlier than `lease` from now: it never becomes shorter. A hold without a lease stays
+            /// without one. Counts for all that was granted together.
+            ///
+            /// # Errors
+            /// As of [`Guard::extend`](crate::Guard::extend).
+            pub fn extend(&self, lease: std::time::Duration) -> Result<(), $crate::ExtendError> {
+                self.hold().extend(lease)
+            }
+
+            /// Who wants it back. See [`Guard::revocation`](crate::Guard::revocation). What was granted together is
+            /// revoked together.
+            pub fn revocation(&self) -> $crate::Revocation {
+                self.hold().revocation()
+            }
+
+            /// The service's name.
+            pub fn service(&self) -> &str {
+                self.hold().service_name()
+            }
+        }
+    )+};
+}
+
+/// Beside that, for those with a `fn into_hold(self) -> Hold` that have one token, of one name.
+macro_rules! held_by_token {
+    ($($guard:ident),+) => {$(
+        impl $guard {
+            /// The fencing token, of permits that of the first, if it is held at this instant. As
+            /// [`Guard::fence`](crate::Guard::fence): cheap, no message.
+            ///
+            /// # Errors
+            /// [`Lost`](crate::Lost) with the reason, for good. Nothing is changed by asking.
+            pub fn fence(&self) -> Result<$crate::Token, $crate::Lost> {
+                self.hold().fence()
+            }
+
+            /// Gives it back and says whether it was held until now. Does not wait for the grantor.
+            ///
+            /// # Errors
+            /// [`ReleaseError::Lost`](crate::ReleaseError::Lost): it had been lost before. It is given back all the same.
+            ///
+            /// # Cancel safety
+            /// Dropping the future gives it back too.
+            pub async fn release(self) -> Result<(), $crate::ReleaseError> {
+                self.into_hold().release()
+            }
+
+            /// The token as a number for logs, without a claim that it is still held.
+            pub fn token(&self) -> $crate::Token {
+                self.hold().token()
+            }
+
+            /// The name of what is held.
+            pub fn name(&self) -> &[u8] {
+                self.hold().name()
+            }
+        }
+    )+};
+}
+
+pub(crate) use {held, held_by_token};
