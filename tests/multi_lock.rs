@@ -213,14 +213,20 @@ async fn a_multi_lock_survives_the_grantors_of_its_services() {
     assert!(next.fence("orders", "17").expect("held") > before);
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_multi_lock_dropped_at_any_poll_leaves_nothing() {
+/// Two members, the first of which grants the locks of both services; its handles, and a multi lock of the other one.
+async fn far_from_the_grantor() -> (Local, [LockService; 2], MultiLock) {
     let local = Local::start(2).await;
     let (accounts, orders) = two_services(&local.members[0]).await;
     soon(accounts.lock("x")).await.expect("granted").release().await.expect("held");
     soon(orders.lock("x")).await.expect("granted").release().await.expect("held");
     let (of_other, orders_of_other) = two_services(&local.members[1]).await;
     let multi = MultiLock::new().with(&of_other, ["alice", "bob"]).with(&orders_of_other, ["17"]);
+    (local, [accounts, orders], multi)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_multi_lock_dropped_at_any_poll_leaves_nothing() {
+    let (local, [accounts, orders], multi) = far_from_the_grantor().await;
     let nothing = || local.members.iter().all(|member| left_over(member) == (0, 0));
     let mut tries = 0..100;
     while poll_k_then_drop(
@@ -251,12 +257,8 @@ async fn a_multi_lock_dropped_at_any_poll_leaves_nothing() {
 /// Curator issue CURATOR-527: a wake-up that is lost. Here, at every poll, for those who wait in each of the services.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn those_behind_a_multi_lock_dropped_at_any_poll_are_served() {
-    let local = Local::start(2).await;
-    let (accounts, orders) = two_services(&local.members[0]).await;
-    soon(accounts.lock("x")).await.expect("granted").release().await.expect("held");
-    soon(orders.lock("x")).await.expect("granted").release().await.expect("held");
+    let (local, [_, orders], multi) = far_from_the_grantor().await;
     let (of_other, orders_of_other) = two_services(&local.members[1]).await;
-    let multi = MultiLock::new().with(&of_other, ["alice", "bob"]).with(&orders_of_other, ["17"]);
     let behind = std::sync::Mutex::new(Vec::new());
     poll_a_wait_then_drop(
         async || {

@@ -1,44 +1,23 @@
-//! `Semaphore` and `ReadWriteLock` over real members, three or so in one process with sockets on the loopback interface. What
-//! Curator's own tests of `InterProcessSemaphoreV2` and `InterProcessReadWriteLock` show is here, each test with their name.
+//! `Semaphore` over real members, three or so in one process with sockets on the loopback interface. What Curator's own tests of
+//! `InterProcessSemaphoreV2` show is here, each test with their name.
 #![cfg(all(unix, feature = "tokio"))]
 #![allow(clippy::async_yields_async, reason = "futures are made by others, to be dropped at any poll")]
 
 mod support;
 
 use elderlock::{
-    LockError, LockService, LostReason, Mode, PermitGuard, ReadGuard, ReadWriteLock, ReleaseError, Semaphore,
-    SharedCount, Token, TryLockError, UpgradeError, WriteGuard,
+    HolderInfo, LockError, LockService, LostReason, Mode, PermitGuard, ReleaseError, Semaphore, SharedCount, Token,
+    TryLockError,
 };
 use std::future::IntoFuture;
-use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
+use support::gauge::Gauge;
 use support::local::{
-    Local, MS, left_open, left_over, poll_a_wait_then_drop, poll_k_then_drop, poll_once, soon, until,
+    Local, MS, left_open, left_over, nothing_is_left, poll_a_wait_then_drop, poll_k_then_drop, poll_once, soon, until,
 };
 use support::rng::Rng;
-
-/// How many are at something at once, and how many were at most.
-#[derive(Default)]
-struct Gauge {
-    now: AtomicI64,
-    most: AtomicI64,
-}
-
-impl Gauge {
-    fn enter(&self, count: i64) {
-        let now = self.now.fetch_add(count, Ordering::SeqCst) + count;
-        self.most.fetch_max(now, Ordering::SeqCst);
-    }
-
-    fn leave(&self, count: i64) {
-        self.now.fetch_sub(count, Ordering::SeqCst);
-    }
-
-    fn most(&self) -> i64 {
-        self.most.load(Ordering::SeqCst)
-    }
-}
 
 /// The semaphore at each of the members, with this limit if it is new.
 async fn semaphores(services: &[LockService], name: &str, limit: u32) -> Vec<Semaphore> {
@@ -71,10 +50,6 @@ async fn until_used(semaphore: &Semaphore, used: u64) {
         }
     })
     .await;
-}
-
-async fn nothing_is_left(local: &Local) {
-    until(|| local.members.iter().all(|member| left_open(member) == (0, 0, 0))).await;
 }
 
 /// TestInterProcessSemaphore.testSimple.
@@ -186,6 +161,80 @@ async fn participants_and_their_data_are_seen_from_every_member() {
         assert_eq!(seen.waiters[0].mode, Mode::Permits(2));
     }
     drop(waiting);
+}
+
+/// Whoever has a lease, by what was said of it, as this member is told: one row for each.
+async fn leases(semaphore: &Semaphore) -> Vec<HolderInfo> {
+    let seen = soon(semaphore.leases()).await.expect("the grantor answers");
+    assert_eq!(seen.more, 0);
+    seen.iter().cloned().collect()
+}
+
+/// InterProcessSemaphoreV2.acquire(qty), `Lease.getData`, `Lease.getNodeName`: each permit is a lease with a token of its own, and the data
+/// that was said when it was asked for.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_lease_has_a_token_of_its_own_and_its_data() {
+    let local = Local::start(2).await;
+    let semaphores = semaphores(&local.services("s").await, "x", 3).await;
+    for of in &semaphores {
+        let permits = soon(of.acquire(2).metadata("node data")).await.expect("it fits");
+        assert_eq!(permits.metadata().as_bytes(), b"node data");
+        let leases = permits.into_leases();
+        assert!(leases.iter().all(|lease| lease.metadata().as_bytes() == b"node data"));
+        assert!(leases.iter().all(|lease| (lease.name(), lease.service()) == (&b"x"[..], "s")));
+        assert!(leases[0].token() < leases[1].token());
+        assert_eq!(leases[1].fence(), Ok(leases[1].token()));
+        let one = acquire(of, 1).await;
+        assert!(one.metadata().as_bytes().is_empty(), "nothing was said of it");
+        drop((leases, one));
+        until_used(of, 0).await;
+    }
+}
+
+/// TestInterProcessSemaphore.testGetParticipantNodes: a node for each lease, with its data, which goes when it is closed.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_lease_in_use_is_listed_at_every_member_until_it_is_closed() {
+    let local = Local::start(3).await;
+    let semaphores = semaphores(&local.services("s").await, "x", 9).await;
+    let mut three = soon(semaphores[1].acquire(3).metadata("three")).await.expect("it fits").into_leases();
+    let _two = soon(semaphores[2].acquire(2).metadata("two")).await.expect("it fits");
+    let data = async |semaphore: &Semaphore| {
+        let mut data: Vec<_> = leases(semaphore).await.into_iter().map(|lease| lease.metadata).collect();
+        data.sort();
+        data.into_iter().map(|data| String::from_utf8_lossy(data.as_bytes()).into_owned()).collect::<Vec<_>>()
+    };
+    for semaphore in &semaphores {
+        assert_eq!(data(semaphore).await, ["three", "three", "three", "two", "two"]);
+    }
+    let first = three[0].token();
+    let me = local.members[1].status().me.process;
+    assert_eq!(
+        leases(&semaphores[0]).await.iter().filter(|lease| (lease.process, lease.token) == (me, first)).count(),
+        3
+    );
+
+    // Whichever of them it is, and one after the other.
+    three.remove(0).release().await.expect("it is held");
+    until_used(&semaphores[0], 4).await;
+    assert_eq!(data(&semaphores[2]).await, ["three", "three", "two", "two"]);
+    drop(three);
+    until_used(&semaphores[0], 2).await;
+    assert_eq!(data(&semaphores[1]).await, ["two", "two"]);
+}
+
+/// InterProcessSemaphoreV2.setNodeData: it counts for what is acquired from then on, and is not changed for what there is.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn data_that_is_said_later_is_that_of_later_leases() {
+    let local = Local::start(2).await;
+    let semaphores = semaphores(&local.services("s").await, "x", 3).await;
+    let early = soon(semaphores[1].acquire(1).metadata("early")).await.expect("it fits").into_leases().remove(0);
+    let late = soon(semaphores[1].acquire(1).metadata("late")).await.expect("it fits").into_leases().remove(0);
+    assert_eq!((early.metadata().as_bytes(), late.metadata().as_bytes()), (&b"early"[..], &b"late"[..]));
+    for semaphore in &semaphores {
+        let seen = leases(semaphore).await;
+        let of = |token| seen.iter().find(|lease| lease.token == token).map(|lease| lease.metadata.clone());
+        assert_eq!((of(early.token()), of(late.token())), (Some(early.metadata()), Some(late.metadata())));
+    }
 }
 
 /// TestInterProcessSemaphore.testThreads.
@@ -307,7 +356,7 @@ async fn permits_of_many_sizes_never_exceed_the_limit() {
     for task in tasks {
         soon(task).await.expect("no panic");
     }
-    assert_eq!(gauge.now.load(Ordering::SeqCst), 0);
+    assert_eq!(gauge.now(), 0);
     assert!((1..=i64::from(limit)).contains(&gauge.most()), "{} of {limit}", gauge.most());
     until_used(&semaphores[0], 0).await;
     drop(semaphores);
@@ -666,348 +715,4 @@ async fn a_semaphore_lives_while_somebody_has_it_open() {
     };
     soon(gone).await;
     assert_eq!(soon(services[1].permits("x", 1)).await.expect_err("not open here"), LockError::NotOpen);
-}
-
-// Read and write locks.
-
-async fn read(lock: &ReadWriteLock) -> ReadGuard {
-    soon(lock.read()).await.expect("it is granted")
-}
-
-async fn write(lock: &ReadWriteLock) -> WriteGuard {
-    soon(lock.write()).await.expect("it is granted")
-}
-
-fn locks(services: &[LockService], name: &str) -> Vec<ReadWriteLock> {
-    services.iter().map(|service| ReadWriteLock::new(service, name)).collect()
-}
-
-/// How many read, write and wait.
-async fn in_line(service: &LockService, name: &str) -> (usize, usize, usize, usize) {
-    let seen = soon(service.inspect(name)).await.expect("the grantor answers");
-    let holders = |mode| seen.holders.iter().filter(|holder| holder.mode == mode).count();
-    let waiters = |mode| seen.waiters.iter().filter(|waiter| waiter.mode == mode).count();
-    (holders(Mode::Share), holders(Mode::Lock), waiters(Mode::Share), waiters(Mode::Lock))
-}
-
-/// TestInterProcessReadWriteLock.testGetParticipantNodes.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn readers_and_writers_in_line_are_seen_from_every_member() {
-    let local = Local::start(3).await;
-    let services = local.services("s").await;
-    let locks = locks(&services, "x");
-    let mut readers = Vec::new();
-    for number in 0..20 {
-        readers.push(read(&locks[number % 3]).await);
-    }
-    let mut writers = Vec::new();
-    for number in 0..8 {
-        let waiting = locks[number % 3].write().start();
-        soon(waiting.position()).await.expect("the grantor answers");
-        writers.push(waiting);
-    }
-    for service in &services {
-        assert_eq!(in_line(service, "x").await, (20, 0, 0, 8));
-    }
-    drop(readers);
-    for writer in writers {
-        soon(writer).await.expect("its turn comes").release().await.expect("it was held");
-    }
-}
-
-/// TestInterProcessReadWriteLock.testBasic: many read at once, and one writes alone.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn many_read_at_once_and_one_writes_alone() {
-    let local = Local::start(3).await;
-    let locks = locks(&local.services("s").await, "x");
-    let (reading, writing) = (Arc::new(Gauge::default()), Arc::new(Gauge::default()));
-    let mut rng = Rng::new("many_read_at_once_and_one_writes_alone", 1);
-    let tasks: Vec<_> = (0..8)
-        .map(|number| {
-            let (lock, reading, writing) = (locks[number % 3].clone(), reading.clone(), writing.clone());
-            let writes: Vec<bool> = (0..50).map(|_| rng.below(10) == 0).collect();
-            tokio::spawn(async move {
-                for write_it in writes {
-                    if write_it {
-                        let guard = write(&lock).await;
-                        writing.enter(1);
-                        assert_eq!(reading.now.load(Ordering::SeqCst), 0, "a reader beside a writer");
-                        tokio::time::sleep(MS).await;
-                        assert_eq!(reading.now.load(Ordering::SeqCst), 0, "a reader beside a writer");
-                        writing.leave(1);
-                        guard.release().await.expect("it was held");
-                    } else {
-                        let guard = read(&lock).await;
-                        reading.enter(1);
-                        assert_eq!(writing.now.load(Ordering::SeqCst), 0, "a writer beside a reader");
-                        tokio::time::sleep(MS).await;
-                        reading.leave(1);
-                        guard.release().await.expect("it was held");
-                    }
-                }
-            })
-        })
-        .collect();
-    for task in tasks {
-        soon(task).await.expect("no panic");
-    }
-    assert!(reading.most() > 1, "nobody read beside another");
-    assert!(writing.most() <= 1, "{} wrote at once", writing.most());
-    nothing_is_left(&local).await;
-}
-
-/// TestInterProcessReadWriteLock.testThatUpgradingIsDisallowed: there a reader that asks to write waits for ever. Here it is
-/// refused at once beside other readers, and otherwise writes.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_upgrade_succeeds_or_fails_at_once() {
-    let local = Local::start(2).await;
-    let services = local.services("s").await;
-    let locks = locks(&services, "x");
-    for of in [&locks[0], &locks[1]] {
-        let (one, two) = (read(of).await, read(&locks[0]).await);
-        let (error, one) = soon(one.upgrade()).await.expect_err("there is another reader");
-        assert!(matches!(error, UpgradeError::Shared { others: 1 }), "{error:?}");
-        let one = one.expect("it still reads");
-        one.fence().expect("it still reads");
-        two.release().await.expect("it was held");
-        soon(async { while in_line(&services[0], "x").await.0 > 1 {} }).await;
-
-        // A writer that waits already goes on waiting.
-        let waiting = locks[0].write().start();
-        soon(waiting.position()).await.expect("the grantor answers");
-        let before = one.token();
-        let writer = soon(one.upgrade()).await.expect("nobody else reads");
-        assert!(writer.fence().expect("it is held") > before, "a new token");
-        assert_eq!(in_line(&services[1], "x").await, (0, 1, 0, 1));
-        assert!(soon(of.try_read()).await.is_err());
-        writer.release().await.expect("it was held");
-        soon(waiting).await.expect("its turn comes").release().await.expect("it was held");
-    }
-    nothing_is_left(&local).await;
-}
-
-/// As above, two readers that both want to write: neither waits for the other.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn two_readers_that_upgrade_do_not_wait_for_each_other() {
-    let local = Local::start(3).await;
-    let locks = locks(&local.services("s").await, "x");
-    let (one, two) = (read(&locks[1]).await, read(&locks[2]).await);
-    let (one, two) = soon(async { tokio::join!(one.upgrade(), two.upgrade()) }).await;
-    assert!(one.is_err() && two.is_err(), "each of them saw the other");
-}
-
-/// TestInterProcessReadWriteLock.testThatDowngradingRespectsThreads: nobody else reads beside a writer.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nobody_reads_beside_a_writer() {
-    let local = Local::start(2).await;
-    let locks = locks(&local.services("s").await, "x");
-    let writer = write(&locks[0]).await;
-    for lock in &locks {
-        assert!(soon(lock.read().wait(30 * MS)).await.expect_err("it is written").is_timeout());
-        assert!(soon(lock.try_read()).await.is_err());
-        assert!(soon(lock.try_write()).await.is_err());
-    }
-    writer.release().await.expect("it was held");
-    let readers = [read(&locks[0]).await, read(&locks[1]).await];
-    assert!(readers[0].token() < readers[1].token(), "each reader has a token of its own");
-}
-
-/// TestInterProcessReadWriteLock.testDowngrading.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_writer_becomes_a_reader_and_keeps_its_token() {
-    let local = Local::start(2).await;
-    let services = local.services("s").await;
-    for (lock, other) in [(0, 1), (1, 0)].map(|(a, b)| (&services[a], &services[b])) {
-        let (lock, other) = (ReadWriteLock::new(lock, "x"), ReadWriteLock::new(other, "x"));
-        let writer = write(&lock).await;
-        let token = writer.token();
-        let waiting = other.read().start();
-        soon(waiting.position()).await.expect("the grantor answers");
-        let reader = writer.downgrade().expect("it is held");
-        assert_eq!(reader.fence(), Ok(token));
-        let beside = soon(waiting).await.expect("readers may read beside it");
-        assert!(soon(other.try_write()).await.is_err());
-        reader.release().await.expect("it was held");
-        beside.release().await.expect("it was held");
-        write(&other).await.release().await.expect("it was held");
-    }
-}
-
-/// TestInterProcessReadWriteLock.testContendingDowngrading: a writer that waits does not get in between.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nobody_writes_between_a_writer_and_the_reader_that_it_becomes() {
-    let local = Local::start(2).await;
-    let services = local.services("s").await;
-    let locks = locks(&services, "x");
-    let writer = write(&locks[1]).await;
-    let mut waiting = locks[0].write().start();
-    soon(waiting.position()).await.expect("the grantor answers");
-    let reader = writer.downgrade().expect("it is held");
-    soon(async { while in_line(&services[0], "x").await != (1, 0, 0, 1) {} }).await;
-    assert!(poll_once(std::pin::Pin::new(&mut waiting)).is_pending());
-    reader.release().await.expect("it was held");
-    drop(soon(waiting).await.expect("its turn comes"));
-}
-
-/// TestInterProcessReadWriteLock.testSetNodeData.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_data_of_a_writer_is_seen() {
-    let local = Local::start(2).await;
-    let services = local.services("s").await;
-    let locks = locks(&services, "x");
-    let mut data = vec![1, 2, 3, 4];
-    let asking = locks[1].write().metadata(&data);
-    data[0] = 5;
-    let _writer = soon(asking).await.expect("it is free");
-    let seen = soon(services[0].inspect("x")).await.expect("the grantor answers");
-    assert_eq!(seen.holders[0].metadata.as_bytes(), [1, 2, 3, 4]);
-}
-
-/// TestInterProcessReadWriteLock.testLockPath: a writer whose session is killed makes way.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_writer_that_dies_makes_way_for_readers() {
-    let mut local = Local::start(3).await;
-    let locks = locks(&local.services("s").await, "x");
-    read(&locks[0]).await.release().await.expect("it was held");
-    let writer = write(&locks[2]).await;
-    local.kill(2);
-    let readers = [read(&locks[0]).await, read(&locks[1]).await];
-    assert!(writer.fence().is_err(), "told before it is given on");
-    assert!(readers.iter().all(|reader| reader.token() > writer.token()));
-}
-
-/// Fair, unlike readers that overtake: a reader that asks after a writer waits behind it.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_reader_does_not_overtake_a_writer_that_waits() {
-    let local = Local::start(2).await;
-    let services = local.services("s").await;
-    let locks = locks(&services, "x");
-    let first = read(&locks[0]).await;
-    let writer = locks[1].write().start();
-    soon(writer.position()).await.expect("the grantor answers");
-    let late = [locks[0].read().start(), locks[1].read().start()];
-    for reader in &late {
-        soon(reader.position()).await.expect("the grantor answers");
-    }
-    assert!(soon(locks[0].try_read()).await.is_err(), "a writer was there first");
-    first.release().await.expect("it was held");
-    let writer = soon(writer).await.expect("its turn comes");
-    assert_eq!(in_line(&services[0], "x").await, (0, 1, 2, 0));
-    writer.release().await.expect("it was held");
-    for reader in late {
-        drop(soon(reader).await.expect("its turn comes"));
-    }
-}
-
-/// A writer that gives up wakes the readers behind it.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn readers_behind_a_writer_that_gives_up_read_beside_the_first() {
-    let local = Local::start(2).await;
-    let locks = locks(&local.services("s").await, "x");
-    let first = read(&locks[0]).await;
-    let writer = locks[1].write().start();
-    soon(writer.position()).await.expect("the grantor answers").expect("somebody reads");
-    let late = [locks[0].read().start(), locks[1].read().start()];
-    for reader in &late {
-        soon(reader.position()).await.expect("the grantor answers").expect("a writer was first");
-    }
-    drop(writer);
-    for reader in late {
-        drop(soon(reader).await.expect("nobody writes"));
-    }
-    first.fence().expect("it reads all the time");
-}
-
-/// Readers, writers and their order survive the death of the grantor.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn readers_and_writers_survive_a_killed_grantor() {
-    let mut local = Local::start(3).await;
-    let services = local.services("s").await;
-    let locks = locks(&services, "x");
-    read(&locks[0]).await.release().await.expect("it was held");
-    until(|| services[0].is_grantor()).await;
-    let of_dead = read(&locks[0]).await;
-    let readers = [read(&locks[1]).await, read(&locks[2]).await];
-    let writer = locks[1].write().start();
-    soon(writer.position()).await.expect("the grantor answers");
-    let late = locks[2].read().start();
-    soon(late.position()).await.expect("the grantor answers");
-    local.kill(0);
-    local.agree(2).await;
-    soon(async { while in_line_or_none(&services[1], "x").await != Some((2, 0, 1, 1)) {} }).await;
-    assert!(of_dead.fence().is_err());
-    for reader in readers {
-        reader.release().await.expect("it was held all the time");
-    }
-    let writer = soon(writer).await.expect("its turn comes");
-    // What was downgraded stays so.
-    let reader = writer.downgrade().expect("it is held");
-    drop(soon(late).await.expect("beside the reader"));
-    reader.release().await.expect("it was held");
-}
-
-async fn in_line_or_none(service: &LockService, name: &str) -> Option<(usize, usize, usize, usize)> {
-    tokio::time::sleep(MS).await;
-    soon(service.inspect(name)).await.ok()?;
-    Some(in_line(service, name).await)
-}
-
-/// Nobody who reads, writes or waits notices a transfer.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn readers_and_writers_survive_a_transfer() {
-    let local = Local::start(3).await;
-    let services = local.services("s").await;
-    let locks = locks(&services, "x");
-    let one = read(&locks[0]).await;
-    let two = read(&locks[1]).await;
-    let writer = locks[2].write().start();
-    soon(writer.position()).await.expect("the grantor answers");
-    soon(services[2].become_grantor()).await.expect("nobody else asks");
-    assert_eq!(in_line(&services[0], "x").await, (2, 0, 0, 1));
-    one.release().await.expect("it was held");
-    soon(async { while in_line(&services[0], "x").await.0 > 1 {} }).await;
-    let two = soon(two.upgrade()).await.expect("it is the only reader");
-    soon(services[1].become_grantor()).await.expect("nobody else asks");
-    assert_eq!(in_line(&services[0], "x").await, (0, 1, 0, 1));
-    two.release().await.expect("it was held");
-    drop(soon(writer).await.expect("its turn comes"));
-}
-
-/// Interrupted anywhere, nothing stays held or queued.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn reading_writing_and_upgrading_dropped_at_any_poll_leave_nothing() {
-    let local = Local::start(2).await;
-    let locks = locks(&local.services("s").await, "x");
-    let nothing = async |_| nothing_is_left(&local).await;
-    for of in [&locks[0], &locks[1]] {
-        poll_k_then_drop(async || of.read().into_future(), nothing).await;
-        poll_k_then_drop(async || of.write().into_future(), nothing).await;
-        poll_k_then_drop(async || of.try_read().into_future(), nothing).await;
-        poll_k_then_drop(async || of.try_write().into_future(), nothing).await;
-        poll_k_then_drop(
-            async || {
-                let guard = read(of).await;
-                async move { guard.upgrade().await.map(drop) }
-            },
-            nothing,
-        )
-        .await;
-        poll_a_wait_then_drop(
-            async || {
-                let held = soon(locks[0].write().lease(10 * MS)).await.expect("it is free");
-                let waiting = of.read().into_future();
-                async move {
-                    let guard = waiting.await;
-                    drop(held);
-                    guard
-                }
-            },
-            nothing,
-        )
-        .await;
-        poll_k_then_drop(async || read(of).await.release(), nothing).await;
-        poll_k_then_drop(async || write(of).await.release(), nothing).await;
-        write(of).await.release().await.expect("it is free");
-        nothing(0).await;
-    }
 }

@@ -193,6 +193,11 @@ impl LockValue {
         if hold.is_shared() { Err(LockValueError::Shared) } else { Ok(hold) }
     }
 
+    #[cfg(test)]
+    pub(super) fn shared(&self) -> SharedValue {
+        self.value.clone()
+    }
+
     /// Writes `new`, or what is there, with the holder's token. Returns what is there then, marked as it was before.
     ///
     /// Each write has a token no lower than the one that it replaces, so of all who write by this that of the last one never falls: a

@@ -147,3 +147,60 @@ async fn a_name_that_nobody_holds_or_asks_for_is_forgotten() {
     drop(waiting.await.unwrap().unwrap());
     assert_eq!((stock.claims_kept(), left_over(&member)), (0, (0, 0, 0)));
 }
+
+/// OpenVMS, Linux DLM: the value block of a lock. Whatever its clock says, and so whatever `fence` says: a holder is refused as soon as a
+/// later one has read or written, and one whose write was under way then, too.
+#[tokio::test]
+async fn a_lock_value_refuses_stale_tokens_whatever_the_clock_says() {
+    let member = crate::Member::local().await.unwrap();
+    let stock = member.lock_service("inventory").await.unwrap();
+    let value = LockValue::open(&stock, "a", "first").await.unwrap();
+    let stale = stock.lock("a").await.unwrap().fence().unwrap();
+    let write = async |token, new: Option<&'static [u8]>| value.put(&value.shared(), || Ok(token), new).await;
+    write(stale, Some(b"second")).await.unwrap();
+
+    // Reading under the lock is enough.
+    let next = stock.lock("a").await.unwrap();
+    assert_eq!(*value.read(&next).await.unwrap().value, b"second"[..]);
+    for new in [None, Some(&b"stale"[..])] {
+        assert_eq!(write(stale, new).await, Err(LockValueError::Superseded));
+    }
+    assert_eq!(*value.get().unwrap().value, b"second"[..]);
+
+    // The later one comes between the look and the write.
+    let late = next.fence().unwrap();
+    drop(next);
+    let latest = stock.lock("a").await.unwrap();
+    let wakes = StdMutex::new(Some(value.write(&latest, "latest")));
+    let slept = || {
+        if let Some(write) = wakes.lock().unwrap().take() {
+            let mut write = Box::pin(write);
+            let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+            assert!(write.as_mut().poll(&mut context).is_ready(), "the grantor's own member writes at once");
+        }
+        Ok(late)
+    };
+    let written = value.put(&value.shared(), slept, Some(b"late")).await;
+    assert_eq!(written, Err(LockValueError::Superseded));
+    assert_eq!(*value.get().unwrap().value, b"latest"[..]);
+}
+
+/// redisson#5044: "users do not know what to do with the token". The resource asks its gate.
+#[test]
+fn a_gate_refuses_every_token_that_is_lower_than_one_before() {
+    use crate::{Token, ViewNumber};
+    let token = |view, sequence| Token::new(ViewNumber(view), sequence);
+    let mut gate = TokenGate::new();
+    assert_eq!(gate.highest(), None);
+    for (token, highest) in [(token(1, 7), token(1, 7)), (token(1, 7), token(1, 7)), (token(2, 1), token(2, 1))] {
+        assert_eq!((gate.admit(token), gate.highest()), (Ok(()), Some(highest)));
+    }
+    for stale in [token(1, 7), token(1, 9), token(2, 0)] {
+        assert_eq!(gate.admit(stale), Err(StaleToken { token: stale, highest: token(2, 1) }));
+        assert_eq!(gate.highest(), Some(token(2, 1)), "nothing is changed");
+    }
+    // Written down by what it guards, and begun again.
+    let mut again = TokenGate::with_highest(gate.highest().unwrap());
+    assert_eq!(again, gate);
+    assert!(again.admit(token(1, 9)).is_err());
+}

@@ -143,3 +143,8 @@ pub(crate) fn left_open(member: &Member) -> (usize, usize, usize) {
     let (held, waiting) = left_over(member);
     (held, waiting, member.status().services.iter().map(|service| service.open_here).sum())
 }
+
+/// Waits until no member holds, wants or has open anything.
+pub(crate) async fn nothing_is_left(local: &Local) {
+    until(|| local.members.iter().all(|member| left_open(member) == (0, 0, 0))).await;
+}

@@ -3,6 +3,8 @@
 
 pub(crate) mod child;
 pub(crate) mod cluster;
+pub(crate) mod gauge;
+pub(crate) mod leaders;
 pub(crate) mod local;
 pub(crate) mod network;
 pub(crate) mod ports;

@@ -1,5 +1,5 @@
 //! What needs members that can be cut off, and a log that can be filled: the rest is tested over sockets, in
-//! `tests/leaders.rs`.
+//! `tests/latches.rs`.
 
 use super::super::{LeaderSelector, SelectorError};
 use super::*;

@@ -1,6 +1,5 @@
-//! Leader latches and selectors over real members, with sockets on the loopback interface: what Curator's users know of
-//! `LeaderLatch` and `LeaderSelector`, and what happens to a leadership when somebody dies. Each test says for which of them
-//! it stands.
+//! Leader latches over real members, with sockets on the loopback interface: what Curator's users know of `LeaderLatch`, and what
+//! happens to a leadership when somebody dies. Each test says for which of them it stands.
 
 #![cfg(all(unix, feature = "tokio"))]
 #![allow(clippy::async_yields_async, reason = "futures are made by others, to be dropped at any poll")]
@@ -18,6 +17,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use support::child;
 use support::cluster::Cluster;
+use support::leaders::{latch, nobody_stands, participants, term};
 use support::local::{HANG, Local, MS, left_over, poll_a_wait_then_drop, poll_k_then_drop, poll_once, soon, until};
 use support::process::Peer;
 use support::rng::Rng;
@@ -27,32 +27,6 @@ use support::wait;
 #[test]
 fn child_member() {
     child::serve();
-}
-
-/// A latch of "leader" at a member.
-async fn latch(member: &Member, id: &str) -> LeaderLatch {
-    let service = soon(member.lock_service("latches")).await.expect("a good name");
-    LeaderLatch::new(&service, "leader", id).expect("good names")
-}
-
-async fn selector(member: &Member, id: &str) -> LeaderSelector {
-    let service = soon(member.lock_service("latches")).await.expect("a good name");
-    LeaderSelector::new(&service, "leader", id).expect("good names")
-}
-
-/// Those who lead or wait, as this latch is told: once so many do.
-async fn participants(latch: &LeaderLatch, count: usize) -> Vec<String> {
-    let wait = async {
-        loop {
-            if let Ok(seen) = latch.participants().await
-                && seen.first.len() == count
-            {
-                return seen.first.into_iter().map(|one| one.id).collect();
-            }
-            tokio::time::sleep(MS).await;
-        }
-    };
-    soon(wait).await
 }
 
 /// Latches at these members, in turn, whose places in line are in the order of their numbers.
@@ -65,10 +39,6 @@ async fn in_line(members: &[Member], count: usize) -> Vec<LeaderLatch> {
         latches.push(latch);
     }
     latches
-}
-
-async fn term(latch: &LeaderLatch) -> Term {
-    soon(latch.await_leadership()).await.expect("its turn comes")
 }
 
 async fn next(events: &mut LatchEvents) -> LatchEvent {
@@ -89,17 +59,6 @@ fn ready(events: &mut LatchEvents) -> Option<Option<LatchEvent>> {
         std::task::Poll::Ready(event) => Some(event),
         std::task::Poll::Pending => None,
     }
-}
-
-async fn nothing_left(members: &[Member]) {
-    until(|| members.iter().all(|member| left_over(member) == (0, 0))).await;
-    let free = async {
-        let service = members[0].lock_service("latches").await.expect("a good name");
-        while service.inspect("leader").await.is_ok_and(|seen| seen.holder.is_some() || !seen.waiters.is_empty()) {
-            tokio::time::sleep(MS).await;
-        }
-    };
-    soon(free).await;
 }
 
 /// Curator: `LeaderLatch`, testCuratorLeaderLatch: ten latches, started at once; one has leadership; it closes, another
@@ -136,7 +95,7 @@ async fn ten_latches_have_one_leader_and_another_one_when_it_closes() {
         assert_eq!(participants(&latches[0], left).await.len(), left);
         soon(leaders[0].close()).await.expect("it is started");
     }
-    nothing_left(&local.members).await;
+    nobody_stands(&local.members).await;
 }
 
 /// Curator: `LeaderLatch.start`: it can be started once. `LeaderLatch.close`: what has not been started, or is closed, cannot
@@ -177,7 +136,8 @@ async fn a_latch_with_a_bad_name_lease_or_runtime_is_refused() {
     let outside = std::thread::spawn(move || (outside.start(), outside)).join().expect("no panic");
     assert_eq!(outside.0, Err(StartError::NoRuntime));
     outside.1.start().expect("nothing was changed");
-    let selector = selector(&member, "id").await.lease(Duration::ZERO);
+    let service = member.lock_service("latches").await.expect("a good name");
+    let selector = LeaderSelector::new(&service, "leader", "id").expect("good names").lease(Duration::ZERO);
     assert!(matches!(selector.run_once(async |_| ()).await, Err(SelectorError::InvalidLease(_))));
 }
 
@@ -200,7 +160,7 @@ async fn latches_lead_in_the_order_of_their_places() {
         soon(latches[at].close()).await.expect("it leads");
     }
     assert!(tokens.is_sorted_by(|one, next| one < next), "{tokens:?}");
-    nothing_left(&local.members).await;
+    nobody_stands(&local.members).await;
 }
 
 /// Curator: `LeaderLatch.start` asks in the background, so that the order is anybody's guess. Here it takes the place itself.
@@ -255,7 +215,7 @@ async fn a_latch_that_is_closed_at_once_leaves_no_place() {
     }
     assert_eq!(participants(&leader, 1).await, ["leader"]);
     drop(leader);
-    nothing_left(&local.members).await;
+    nobody_stands(&local.members).await;
 }
 
 /// Curator: `LeaderLatch.close`: all must be closed; dropping one does so, and the next one leads.
@@ -475,7 +435,7 @@ async fn no_two_latches_ever_lead_at_once() {
     for task in tasks {
         soon(task).await.expect("no panic");
     }
-    nothing_left(&local.members).await;
+    nobody_stands(&local.members).await;
 }
 
 /// Curator: `LeaderLatch` cannot say that its client is gone for good. Here it is closed, and says so.
@@ -560,7 +520,7 @@ async fn every_await_of_a_latch_can_be_dropped_at_any_poll() {
             drop(held);
             async move { waits.await_leadership().await.map(drop) }
         },
-        async |_| nothing_left(&local.members).await,
+        async |_| nobody_stands(&local.members).await,
     )
     .await;
     assert!(k > 0);
@@ -582,7 +542,7 @@ async fn every_await_of_a_latch_can_be_dropped_at_any_poll() {
                     result
                 }
             },
-            async |_| nothing_left(&local.members).await,
+            async |_| nobody_stands(&local.members).await,
         )
         .await;
     }
@@ -612,7 +572,7 @@ async fn every_await_of_a_latch_can_be_dropped_at_any_poll() {
             term(&one).await;
             async move { one.close().await }
         },
-        async |_| nothing_left(&local.members).await,
+        async |_| nobody_stands(&local.members).await,
     )
     .await;
 
@@ -628,7 +588,7 @@ async fn every_await_of_a_latch_can_be_dropped_at_any_poll() {
     .await;
     drop(leads);
     poll_k_then_drop(async || its_term.ended(), async |_| ()).await;
-    nothing_left(&local.members).await;
+    nobody_stands(&local.members).await;
 
     // Reading events.
     let turning = latch(there, "turning").await.lease(50 * MS);
@@ -654,245 +614,6 @@ async fn every_await_of_a_latch_can_be_dropped_at_any_poll() {
     assert_eq!(heard.len(), rounds);
     for (at, event) in heard.iter().enumerate() {
         assert_eq!(matches!(event, LatchEvent::IsLeader(_)), at % 2 == 0, "{heard:?}");
-    }
-}
-
-/// Curator: `LeaderSelector`, `takeLeadership`: whoever has the lead has it until its work is done, and then another one.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_selector_leads_while_its_work_runs() {
-    let local = Local::start(3).await;
-    let running = Arc::new(AtomicUsize::new(0));
-    let mut tasks = Vec::new();
-    for number in 0..9 {
-        let (selector, running) = (selector(&local.members[number % 3], "one of nine").await, running.clone());
-        tasks.push(tokio::spawn(async move {
-            let term = selector
-                .run_once(|term| {
-                    let (running, selector) = (running.clone(), &selector);
-                    async move {
-                        assert_eq!(running.fetch_add(1, Ordering::SeqCst), 0);
-                        assert!(selector.has_leadership());
-                        assert_eq!(
-                            selector.leader().await.expect("the grantor answers").and_then(|one| one.token),
-                            term.fence().ok()
-                        );
-                        tokio::time::sleep(2 * MS).await;
-                        running.fetch_sub(1, Ordering::SeqCst);
-                        term
-                    }
-                })
-                .await
-                .expect("nobody is cut off");
-            assert!(!selector.has_leadership());
-            assert_eq!(term.fence(), Err(TermEnd::GivenUp));
-            term.token()
-        }));
-    }
-    let mut tokens = BTreeSet::new();
-    for task in tasks {
-        assert!(tokens.insert(soon(task).await.expect("no panic")), "a term of its own");
-    }
-    nothing_left(&local.members).await;
-}
-
-/// Curator: `LeaderSelector.interruptLeadership`, `requeue`: the work is stopped, another one leads, and whoever asks again
-/// waits behind it.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_interrupted_selector_gives_the_lead_to_the_next() {
-    let local = Local::start(2).await;
-    let one = Arc::new(selector(&local.members[0], "one").await);
-    let next = latch(&local.members[1], "next").await;
-    let dropped = Arc::new(AtomicUsize::new(0));
-    assert!(!one.interrupt(), "it does not lead");
-    let running = tokio::spawn({
-        let (one, dropped) = (one.clone(), dropped.clone());
-        async move {
-            one.run_once(|_| async move {
-                let _counts = Counts(dropped);
-                std::future::pending::<()>().await
-            })
-            .await
-        }
-    });
-    until(|| one.has_leadership()).await;
-    next.start().expect("it is new");
-    participants(&next, 2).await;
-    assert!(one.interrupt());
-    assert!(!one.has_leadership(), "from that instant on");
-    assert!(!one.interrupt());
-    assert_eq!(soon(running).await.expect("no panic"), Err(SelectorError::Ended(TermEnd::GivenUp)));
-    assert_eq!(dropped.load(Ordering::SeqCst), 1, "the work was dropped");
-    term(&next).await;
-    let again = tokio::spawn({
-        let one = one.clone();
-        async move { one.run_once(async |term| term.fence().is_ok()).await }
-    });
-    assert_eq!(participants(&next, 2).await, ["next", "one"]);
-    drop(next);
-    assert_eq!(soon(again).await.expect("no panic"), Ok(true));
-}
-
-struct Counts(Arc<AtomicUsize>);
-
-impl Drop for Counts {
-    fn drop(&mut self) {
-        self.0.fetch_add(1, Ordering::SeqCst);
-    }
-}
-
-/// Curator: `LeaderSelector.autoRequeue`: two that requeue take turns, also when their terms end by lease.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn selectors_that_run_again_and_again_take_turns() {
-    let local = Local::start(2).await;
-    let turns: Arc<Mutex<Vec<usize>>> = Arc::default();
-    // Both are in line before either leads.
-    let gate = latch(&local.members[0], "gate").await;
-    gate.start().expect("it is new");
-    term(&gate).await;
-    let mut tasks = Vec::new();
-    for (at, member) in local.members.iter().enumerate() {
-        let selector = Arc::new(selector(member, "turning").await.lease(1000 * MS));
-        let turns = turns.clone();
-        tasks.push(tokio::spawn(async move {
-            let work = |_| {
-                let mut turns = turns.lock().expect("no panic");
-                turns.push(at);
-                let (selector, hangs) = (selector.clone(), turns.len().is_multiple_of(5));
-                async move {
-                    // Not before the other one is in line again.
-                    while !selector.participants().await.is_ok_and(|seen| seen.first.len() == 2) {
-                        tokio::time::sleep(MS).await;
-                    }
-                    if hangs {
-                        std::future::pending::<()>().await;
-                    }
-                }
-            };
-            selector.run(work).await
-        }));
-        participants(&gate, at + 2).await;
-    }
-    drop(gate);
-    until(|| turns.lock().expect("no panic").len() >= 20).await;
-    for member in &local.members {
-        soon(member.leave()).await.expect("it leaves");
-    }
-    for task in tasks {
-        assert_eq!(soon(task).await.expect("no panic"), SelectorError::Left);
-    }
-    let turns = turns.lock().expect("no panic");
-    assert!(turns[..20].windows(2).all(|pair| pair[0] != pair[1]), "{turns:?}");
-}
-
-/// One that is alone leads again as soon as its work is done.
-#[tokio::test]
-async fn work_without_an_await_leaves_the_thread_to_others() {
-    let member = Member::local().await.expect("a runtime is there");
-    let alone = selector(&member, "alone").await;
-    let count = Arc::new(AtomicUsize::new(0));
-    let runs = tokio::spawn({
-        let count = count.clone();
-        async move {
-            let work = |_| {
-                count.fetch_add(1, Ordering::SeqCst);
-                std::future::ready(())
-            };
-            alone.run(work).await
-        }
-    });
-    until(|| count.load(Ordering::SeqCst) >= 1000).await;
-    runs.abort();
-}
-
-/// Curator: an exception in `takeLeadership` gives the lead back. Here the panic is the caller's, and the lead is free.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn work_that_panics_gives_the_lead_back() {
-    let local = Local::start(2).await;
-    let one = selector(&local.members[0], "one").await;
-    let panics = tokio::spawn(async move { one.run(async |_| panic!("on purpose")).await });
-    assert!(soon(panics).await.is_err());
-    nothing_left(&local.members).await;
-    let other = latch(&local.members[1], "other").await;
-    other.start().expect("it is new");
-    term(&other).await;
-}
-
-/// Curator: `LeaderSelector.close`, and the interrupts that leave a node behind (CURATOR-79, CURATOR-62, CURATOR-205): running
-/// is dropped after k polls, for every k, and leaves nothing.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_selector_can_be_dropped_at_any_poll() {
-    let local = Local::start(2).await;
-    let [here, there] = &local.members[..] else { unreachable!() };
-    let gate = latch(here, "gate").await;
-    gate.start().expect("it is new");
-    term(&gate).await;
-    drop(gate);
-    let dropped = Arc::new(AtomicUsize::new(0));
-    let begun = Arc::new(AtomicUsize::new(0));
-    let selector = selector(there, "dropped").await;
-    poll_a_wait_then_drop(
-        async || {
-            let (begun, dropped) = (begun.clone(), dropped.clone());
-            selector.run_once(|term| async move {
-                begun.fetch_add(1, Ordering::SeqCst);
-                let _counts = Counts(dropped);
-                tokio::time::sleep(3 * MS).await;
-                term.fence()
-            })
-        },
-        async |_| {
-            assert_eq!(begun.load(Ordering::SeqCst), dropped.load(Ordering::SeqCst));
-            assert!(!selector.has_leadership());
-            nothing_left(&local.members).await;
-        },
-    )
-    .await;
-    assert!(begun.load(Ordering::SeqCst) > 0);
-
-    // Whoever stands behind one that is dropped leads.
-    let next = Mutex::new(None);
-    poll_a_wait_then_drop(
-        async || {
-            let gate = latch(here, "gate").await;
-            gate.start().expect("it is new");
-            term(&gate).await;
-            let mut running = Box::pin(selector.run_once(async |_| ()));
-            assert!(poll_once(running.as_mut()).is_pending());
-            participants(&gate, 2).await;
-            let behind = latch(there, "behind").await;
-            behind.start().expect("it is new");
-            participants(&gate, 3).await;
-            *next.lock().expect("no panic") = Some(behind);
-            tokio::spawn(async move {
-                tokio::time::sleep(3 * MS).await;
-                drop(gate);
-            });
-            running
-        },
-        async |_| {
-            let behind = next.lock().expect("no panic").take().expect("one in each round");
-            term(&behind).await;
-            drop(behind);
-            nothing_left(&local.members).await;
-        },
-    )
-    .await;
-    poll_k_then_drop(async || selector.participants(), async |_| ()).await;
-    poll_k_then_drop(async || selector.leader(), async |_| ()).await;
-
-    for k in 0..20 {
-        let mut terms = 0;
-        {
-            let mut running = pin!(selector.run(|_| {
-                terms += 1;
-                tokio::time::sleep(MS)
-            }));
-            for _ in 0..k {
-                assert!(poll_once(running.as_mut()).is_pending(), "it runs for ever");
-                tokio::time::sleep(MS).await;
-            }
-        }
-        nothing_left(&local.members).await;
     }
 }
 

@@ -1,0 +1,259 @@
+//! Leader selectors over real members, with sockets on the loopback interface: what Curator's users know of `LeaderSelector`. What happens
+//! when somebody dies stands in `latches.rs`: a leadership is the same in both.
+
+#![cfg(all(unix, feature = "tokio"))]
+#![allow(clippy::async_yields_async, reason = "futures are made by others, to be dropped at any poll")]
+
+mod support;
+
+use elderlock::{LeaderSelector, Member, SelectorError, TermEnd};
+use std::collections::BTreeSet;
+use std::pin::pin;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use support::leaders::{latch, nobody_stands, participants, term};
+use support::local::{Local, MS, poll_a_wait_then_drop, poll_k_then_drop, poll_once, soon, until};
+
+async fn selector(member: &Member, id: &str) -> LeaderSelector {
+    let service = soon(member.lock_service("latches")).await.expect("a good name");
+    LeaderSelector::new(&service, "leader", id).expect("good names")
+}
+
+/// Curator: `LeaderSelector`, `takeLeadership`: whoever has the lead has it until its work is done, and then another one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_selector_leads_while_its_work_runs() {
+    let local = Local::start(3).await;
+    let running = Arc::new(AtomicUsize::new(0));
+    let mut tasks = Vec::new();
+    for number in 0..9 {
+        let (selector, running) = (selector(&local.members[number % 3], "one of nine").await, running.clone());
+        tasks.push(tokio::spawn(async move {
+            let term = selector
+                .run_once(|term| {
+                    let (running, selector) = (running.clone(), &selector);
+                    async move {
+                        assert_eq!(running.fetch_add(1, Ordering::SeqCst), 0);
+                        assert!(selector.has_leadership());
+                        assert_eq!(
+                            selector.leader().await.expect("the grantor answers").and_then(|one| one.token),
+                            term.fence().ok()
+                        );
+                        tokio::time::sleep(2 * MS).await;
+                        running.fetch_sub(1, Ordering::SeqCst);
+                        term
+                    }
+                })
+                .await
+                .expect("nobody is cut off");
+            assert!(!selector.has_leadership());
+            assert_eq!(term.fence(), Err(TermEnd::GivenUp));
+            term.token()
+        }));
+    }
+    let mut tokens = BTreeSet::new();
+    for task in tasks {
+        assert!(tokens.insert(soon(task).await.expect("no panic")), "a term of its own");
+    }
+    nobody_stands(&local.members).await;
+}
+
+/// Curator: `LeaderSelector.interruptLeadership`, `requeue`: the work is stopped, another one leads, and whoever asks again
+/// waits behind it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_interrupted_selector_gives_the_lead_to_the_next() {
+    let local = Local::start(2).await;
+    let one = Arc::new(selector(&local.members[0], "one").await);
+    let next = latch(&local.members[1], "next").await;
+    let dropped = Arc::new(AtomicUsize::new(0));
+    assert!(!one.interrupt(), "it does not lead");
+    let running = tokio::spawn({
+        let (one, dropped) = (one.clone(), dropped.clone());
+        async move {
+            one.run_once(|_| async move {
+                let _counts = Counts(dropped);
+                std::future::pending::<()>().await
+            })
+            .await
+        }
+    });
+    until(|| one.has_leadership()).await;
+    next.start().expect("it is new");
+    participants(&next, 2).await;
+    assert!(one.interrupt());
+    assert!(!one.has_leadership(), "from that instant on");
+    assert!(!one.interrupt());
+    assert_eq!(soon(running).await.expect("no panic"), Err(SelectorError::Ended(TermEnd::GivenUp)));
+    assert_eq!(dropped.load(Ordering::SeqCst), 1, "the work was dropped");
+    term(&next).await;
+    let again = tokio::spawn({
+        let one = one.clone();
+        async move { one.run_once(async |term| term.fence().is_ok()).await }
+    });
+    assert_eq!(participants(&next, 2).await, ["next", "one"]);
+    drop(next);
+    assert_eq!(soon(again).await.expect("no panic"), Ok(true));
+}
+
+struct Counts(Arc<AtomicUsize>);
+
+impl Drop for Counts {
+    fn drop(&mut self) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+/// Curator: `LeaderSelector.autoRequeue`: two that requeue take turns, also when their terms end by lease.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn selectors_that_run_again_and_again_take_turns() {
+    let local = Local::start(2).await;
+    let turns: Arc<Mutex<Vec<usize>>> = Arc::default();
+    // Both are in line before either leads.
+    let gate = latch(&local.members[0], "gate").await;
+    gate.start().expect("it is new");
+    term(&gate).await;
+    let mut tasks = Vec::new();
+    for (at, member) in local.members.iter().enumerate() {
+        let selector = Arc::new(selector(member, "turning").await.lease(1000 * MS));
+        let turns = turns.clone();
+        tasks.push(tokio::spawn(async move {
+            let work = |_| {
+                let mut turns = turns.lock().expect("no panic");
+                turns.push(at);
+                let (selector, hangs) = (selector.clone(), turns.len().is_multiple_of(5));
+                async move {
+                    // Not before the other one is in line again.
+                    while !selector.participants().await.is_ok_and(|seen| seen.first.len() == 2) {
+                        tokio::time::sleep(MS).await;
+                    }
+                    if hangs {
+                        std::future::pending::<()>().await;
+                    }
+                }
+            };
+            selector.run(work).await
+        }));
+        participants(&gate, at + 2).await;
+    }
+    drop(gate);
+    until(|| turns.lock().expect("no panic").len() >= 20).await;
+    for member in &local.members {
+        soon(member.leave()).await.expect("it leaves");
+    }
+    for task in tasks {
+        assert_eq!(soon(task).await.expect("no panic"), SelectorError::Left);
+    }
+    let turns = turns.lock().expect("no panic");
+    assert!(turns[..20].windows(2).all(|pair| pair[0] != pair[1]), "{turns:?}");
+}
+
+/// One that is alone leads again as soon as its work is done.
+#[tokio::test]
+async fn work_without_an_await_leaves_the_thread_to_others() {
+    let member = Member::local().await.expect("a runtime is there");
+    let alone = selector(&member, "alone").await;
+    let count = Arc::new(AtomicUsize::new(0));
+    let runs = tokio::spawn({
+        let count = count.clone();
+        async move {
+            let work = |_| {
+                count.fetch_add(1, Ordering::SeqCst);
+                std::future::ready(())
+            };
+            alone.run(work).await
+        }
+    });
+    until(|| count.load(Ordering::SeqCst) >= 1000).await;
+    runs.abort();
+}
+
+/// Curator: an exception in `takeLeadership` gives the lead back. Here the panic is the caller's, and the lead is free.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn work_that_panics_gives_the_lead_back() {
+    let local = Local::start(2).await;
+    let one = selector(&local.members[0], "one").await;
+    let panics = tokio::spawn(async move { one.run(async |_| panic!("on purpose")).await });
+    assert!(soon(panics).await.is_err());
+    nobody_stands(&local.members).await;
+    let other = latch(&local.members[1], "other").await;
+    other.start().expect("it is new");
+    term(&other).await;
+}
+
+/// Curator: `LeaderSelector.close`, and the interrupts that leave a node behind (CURATOR-79, CURATOR-62, CURATOR-205): running
+/// is dropped after k polls, for every k, and leaves nothing.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_selector_can_be_dropped_at_any_poll() {
+    let local = Local::start(2).await;
+    let [here, there] = &local.members[..] else { unreachable!() };
+    let gate = latch(here, "gate").await;
+    gate.start().expect("it is new");
+    term(&gate).await;
+    drop(gate);
+    let dropped = Arc::new(AtomicUsize::new(0));
+    let begun = Arc::new(AtomicUsize::new(0));
+    let selector = selector(there, "dropped").await;
+    poll_a_wait_then_drop(
+        async || {
+            let (begun, dropped) = (begun.clone(), dropped.clone());
+            selector.run_once(|term| async move {
+                begun.fetch_add(1, Ordering::SeqCst);
+                let _counts = Counts(dropped);
+                tokio::time::sleep(3 * MS).await;
+                term.fence()
+            })
+        },
+        async |_| {
+            assert_eq!(begun.load(Ordering::SeqCst), dropped.load(Ordering::SeqCst));
+            assert!(!selector.has_leadership());
+            nobody_stands(&local.members).await;
+        },
+    )
+    .await;
+    assert!(begun.load(Ordering::SeqCst) > 0);
+
+    // Whoever stands behind one that is dropped leads.
+    let next = Mutex::new(None);
+    poll_a_wait_then_drop(
+        async || {
+            let gate = latch(here, "gate").await;
+            gate.start().expect("it is new");
+            term(&gate).await;
+            let mut running = Box::pin(selector.run_once(async |_| ()));
+            assert!(poll_once(running.as_mut()).is_pending());
+            participants(&gate, 2).await;
+            let behind = latch(there, "behind").await;
+            behind.start().expect("it is new");
+            participants(&gate, 3).await;
+            *next.lock().expect("no panic") = Some(behind);
+            tokio::spawn(async move {
+                tokio::time::sleep(3 * MS).await;
+                drop(gate);
+            });
+            running
+        },
+        async |_| {
+            let behind = next.lock().expect("no panic").take().expect("one in each round");
+            term(&behind).await;
+            drop(behind);
+            nobody_stands(&local.members).await;
+        },
+    )
+    .await;
+    poll_k_then_drop(async || selector.participants(), async |_| ()).await;
+    poll_k_then_drop(async || selector.leader(), async |_| ()).await;
+
+    for k in 0..20 {
+        let mut terms = 0;
+        {
+            let mut running = pin!(selector.run(|_| {
+                terms += 1;
+                tokio::time::sleep(MS)
+            }));
+            for _ in 0..k {
+                assert!(poll_once(running.as_mut()).is_pending(), "it runs for ever");
+                tokio::time::sleep(MS).await;
+            }
+        }
+        nobody_stands(&local.members).await;
+    }
+}

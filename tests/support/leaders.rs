@@ -1,0 +1,42 @@
+//! What tests of latches and of selectors share: all stand for the lead of "leader" in the service "latches".
+
+use super::local::{MS, left_over, soon, until};
+use elderlock::{LeaderLatch, Member, Term};
+
+/// A latch of "leader" at a member.
+pub(crate) async fn latch(member: &Member, id: &str) -> LeaderLatch {
+    let service = soon(member.lock_service("latches")).await.expect("a good name");
+    LeaderLatch::new(&service, "leader", id).expect("good names")
+}
+
+/// Those who lead or wait, as this latch is told: once so many do.
+pub(crate) async fn participants(latch: &LeaderLatch, count: usize) -> Vec<String> {
+    let wait = async {
+        loop {
+            if let Ok(seen) = latch.participants().await
+                && seen.first.len() == count
+            {
+                return seen.first.into_iter().map(|one| one.id).collect();
+            }
+            tokio::time::sleep(MS).await;
+        }
+    };
+    soon(wait).await
+}
+
+/// Its term, as soon as it leads.
+pub(crate) async fn term(latch: &LeaderLatch) -> Term {
+    soon(latch.await_leadership()).await.expect("its turn comes")
+}
+
+/// Waits until nobody leads or waits to, and the grantor knows it.
+pub(crate) async fn nobody_stands(members: &[Member]) {
+    until(|| members.iter().all(|member| left_over(member) == (0, 0))).await;
+    let free = async {
+        let service = members[0].lock_service("latches").await.expect("a good name");
+        while service.inspect("leader").await.is_ok_and(|seen| seen.holder.is_some() || !seen.waiters.is_empty()) {
+            tokio::time::sleep(MS).await;
+        }
+    };
+    soon(free).await;
+}
