@@ -1,9 +1,10 @@
-//! The `elderlock` command: the demo, the bench, a member to run by hand, and what a running member sees.
+//! The `elderlock` command: the demo, the bench, a member to run by hand, what a running member sees, and a lock that is wanted back.
 
 mod bench;
 mod demo;
 mod node;
 mod processes;
+mod revoke;
 mod status;
 
 use clap::{Parser, Subcommand};
@@ -25,6 +26,8 @@ enum Command {
     Node(node::NodeArgs),
     /// Show what a running member sees.
     Status(status::StatusArgs),
+    /// Ask who holds a lock to give it back, and take it away if it does not.
+    Revoke(revoke::RevokeArgs),
     /// Measure what locks cost, each beside a floor, and how long fail-over takes, with real processes.
     Bench(bench::BenchArgs),
     /// One of the bench's processes.
@@ -50,6 +53,7 @@ fn main() -> ExitCode {
         Command::Worker(args) => with_runtime(demo::work(args)),
         Command::Node(args) => with_runtime(node::run(args)),
         Command::Status(args) => with_runtime(status::run(args)),
+        Command::Revoke(args) => with_runtime(revoke::run(args)),
     };
     done.unwrap_or_else(|error| {
         eprintln!("elderlock: {error}");

@@ -1,0 +1,214 @@
+//! `elderlock revoke`: asks who holds a lock to give it back, and takes it away if that is wanted.
+//!
+//! It joins as a member for as long as that takes: only members are told who holds, and only a holder's own member ends a hold.
+
+use crate::Done;
+use clap::Args;
+use elderlock::{HolderInfo, InspectError, Inspection, LockService, Member, ProcessId, RevokeError};
+use std::collections::BTreeMap;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+use tokio::signal::unix::{SignalKind, signal};
+
+/// What to ask for, and where.
+#[derive(Args)]
+pub(crate) struct RevokeArgs {
+    /// Name of the lock service.
+    service: String,
+    /// Name of the lock, of the semaphore or of the leadership. Without it: the suspension of the service.
+    name: Option<String>,
+    /// Take it away from whoever was told and has not given it back when the wait is over.
+    #[arg(long)]
+    force: bool,
+    /// What the holder is told.
+    #[arg(long, default_value = "elderlock revoke")]
+    why: String,
+    /// How long whoever is told has to give it back: 500ms, 5s, 2m.
+    #[arg(long, default_value = "5s", value_parser = duration)]
+    wait: Duration,
+    /// Address of a running member (host:port); may be given several times, or with commas.
+    #[arg(long = "seed", alias = "seeds", env = "ELDERLOCK_SEEDS", value_delimiter = ',', required = true)]
+    seeds: Vec<String>,
+    /// Name of their cluster.
+    #[arg(long, env = "ELDERLOCK_CLUSTER", default_value = "elderlock")]
+    cluster: String,
+    /// Address at which the members reach this command, TCP and UDP (host:port).
+    #[arg(long, default_value = "127.0.0.1:0")]
+    bind: String,
+    /// Listen outside the loopback although there is no secret.
+    #[arg(long, env = "ELDERLOCK_INSECURE")]
+    insecure: bool,
+    /// Give up joining after so many seconds.
+    #[arg(long, env = "ELDERLOCK_JOIN_SECONDS", default_value = "30")]
+    join_seconds: u64,
+}
+
+/// How often it is looked whether it was given back.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// Nobody has it any more of whom it was wanted back: 0. Else 1.
+pub(crate) async fn run(args: RevokeArgs) -> Done {
+    let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    let interrupted = async {
+        tokio::select! {
+            _ = terminate.recv() => (),
+            _ = interrupt.recv() => (),
+        }
+    };
+    let mut interrupted = std::pin::pin!(interrupted);
+    let mut builder = Member::builder(&args.cluster)
+        .bind(&args.bind)
+        .seeds(&args.seeds)
+        .join_limit(Duration::from_secs(args.join_seconds));
+    if args.insecure {
+        builder = builder.insecure();
+    }
+    let member = tokio::select! {
+        joined = builder.join() => joined?,
+        () = &mut interrupted => return Ok(ExitCode::FAILURE),
+    };
+    let done = tokio::select! {
+        done = revoke(&member, &args) => done,
+        () = interrupted => Ok(ExitCode::FAILURE),
+    };
+    // Whatever came of it: else the others would wait for its lease to end.
+    member.leave().await?;
+    done
+}
+
+async fn revoke(member: &Member, args: &RevokeArgs) -> Done {
+    let service = member.lock_service(&args.service).await?;
+    let what = match &args.name {
+        Some(name) => format!("{name} of {}", args.service),
+        None => format!("the suspension of {}", args.service),
+    };
+    let ask = match &args.name {
+        Some(name) => service.revoke(name),
+        None => service.revoke_suspension(),
+    };
+    let asked = match ask.metadata(&args.why).await {
+        Ok(asked) => asked,
+        Err(RevokeError::NotHeld) => {
+            println!("nobody holds {what}");
+            return Ok(ExitCode::FAILURE);
+        }
+        Err(RevokeError::NotRevocable(holder)) => {
+            println!("{} has not made it revocable; nobody was told", who(member, &holder));
+            return Ok(ExitCode::FAILURE);
+        }
+        Err(error) => return Err(error.into()),
+    };
+    for holder in &asked.told {
+        println!("{} was told that {what} is wanted back: {}", who(member, holder), args.why.escape_debug());
+    }
+    for holder in &asked.firm {
+        println!("{} has not made it revocable, and was not told", who(member, holder));
+    }
+    if asked.more > 0 {
+        println!("{} more hold it, and were not asked: do it again", asked.more);
+    }
+
+    let mut is_over = asked.firm.is_empty() && asked.more == 0;
+    let keep = watch(member, args, &service, asked.told).await?;
+    for holder in keep.into_values() {
+        let whose = who(member, &holder);
+        if !args.force {
+            println!("{whose} still has it after {:?}; --force takes it away", args.wait);
+            is_over = false;
+            continue;
+        }
+        match service.force_revoke(&holder).await {
+            Ok(()) => println!("{whose} has lost it: it was taken away"),
+            Err(RevokeError::NotHeld) => println!("{whose} gave it back"),
+            Err(error) => {
+                println!("{whose} may still have it: {error}");
+                is_over = false;
+            }
+        }
+    }
+    Ok(if is_over { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Watches those that were told until all have given it back, or the time is over; those that have not, by process and token.
+async fn watch(
+    member: &Member,
+    args: &RevokeArgs,
+    service: &LockService,
+    told: Vec<HolderInfo>,
+) -> Result<BTreeMap<(ProcessId, u64), HolderInfo>, InspectError> {
+    let started = Instant::now();
+    let mut left: BTreeMap<_, _> = told.into_iter().map(|holder| (key(&holder), holder)).collect();
+    loop {
+        let seen = match look(args, service).await {
+            Ok(seen) => seen.holders.iter().map(key).collect(),
+            // The grantor may be replaced meanwhile. Until somebody knows better, they have it.
+            Err(InspectError::Undecided | InspectError::Busy) => left.keys().copied().collect::<Vec<_>>(),
+            Err(error) => return Err(error),
+        };
+        left.retain(|key, holder| {
+            let has = seen.contains(key);
+            if !has {
+                println!("{} gave it back", who(member, holder));
+            }
+            has
+        });
+        if left.is_empty() || started.elapsed() >= args.wait {
+            return Ok(left);
+        }
+        tokio::time::sleep(LOOK.min(args.wait.saturating_sub(started.elapsed()))).await;
+    }
+}
+
+async fn look(args: &RevokeArgs, service: &LockService) -> Result<Inspection, InspectError> {
+    match &args.name {
+        Some(name) => service.inspect(name).await,
+        None => service.inspect_suspension().await,
+    }
+}
+
+fn key(holder: &HolderInfo) -> (ProcessId, u64) {
+    (holder.process, holder.token.get())
+}
+
+/// A holder as people know it: its process, where that is, its token, and what it says of itself.
+fn who(member: &Member, holder: &HolderInfo) -> String {
+    let mut text = format!("process {}", holder.process);
+    if let Some(view) = member.status().view
+        && let Some(found) = view.members.iter().find(|member| member.info.process == holder.process)
+    {
+        text += &format!(" at {}", found.info.addr);
+    }
+    text += &format!(" with token {}", holder.token);
+    if !holder.metadata.as_bytes().is_empty() {
+        text += &format!(" ({})", String::from_utf8_lossy(holder.metadata.as_bytes()).escape_debug());
+    }
+    text
+}
+
+/// A number with its unit; seconds without one.
+fn duration(text: &str) -> Result<Duration, String> {
+    let number = text.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
+    let millis = match &text[number.len()..] {
+        "ms" => 1,
+        "s" | "" => 1_000,
+        "m" => 60_000,
+        _ => return Err("wants ms, s or m behind the number".to_owned()),
+    };
+    let number: u64 = number.parse().map_err(|_| "wants a whole number, and ms, s or m behind it".to_owned())?;
+    number.checked_mul(millis).map(Duration::from_millis).ok_or_else(|| "is too long".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wait_is_a_number_with_its_unit() {
+        for (text, millis) in [("500ms", 500), ("5s", 5_000), ("2m", 120_000), ("7", 7_000), ("0s", 0)] {
+            assert_eq!(duration(text), Ok(Duration::from_millis(millis)));
+        }
+        for wrong in ["", "s", "5h", "-1s", "1.5s", "5 s", "99999999999999999999s", "9999999999999999999m"] {
+            assert!(duration(wrong).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! `elderlock revoke` as an operator runs it: a process of its own beside the members, which are reached through sockets.
+
+use elderlock::{Guard, LockService, LostReason, Member, ReleaseError, Timing};
+use std::process::Command;
+use std::time::Duration;
+
+/// A guard against hanging, far above what anything takes here.
+const HANG: Duration = Duration::from_secs(120);
+
+/// On a busy machine whoever is asked may take long to answer.
+const TIMING: Timing = Timing { answer: Timing::fast().member_lease, ..Timing::fast() };
+
+/// The cluster: one member, that holds, grants, and is asked.
+async fn founded() -> (Member, LockService) {
+    let member = Member::builder("shop").bind("127.0.0.1:0").timing(TIMING).found().join().await.expect("it founds");
+    let service = member.lock_service("inventory").await.expect("a good name");
+    (member, service)
+}
+
+/// What the command says, and its exit code.
+async fn revoke(member: &Member, args: &[&str]) -> (String, Option<i32>) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_elderlock"));
+    let addr = member.addr().to_string();
+    command.env_clear().args(["revoke", "--cluster", "shop", "--seeds", &addr]).args(args);
+    run(command).await
+}
+
+async fn run(mut command: Command) -> (String, Option<i32>) {
+    let run = tokio::task::spawn_blocking(move || command.output().expect("it can be started"));
+    let output = tokio::time::timeout(HANG, run).await.expect("it ends").expect("no panic");
+    let text = [output.stdout, output.stderr].concat();
+    (String::from_utf8(text).expect("text"), output.status.code())
+}
+
+async fn held(service: &LockService) -> Guard {
+    service.lock("sku-42").revocable().metadata("till 3").await.expect("it is free")
+}
+
+/// Curator: `Revoker.attemptRevoke`, of which nothing is heard. Here the operator is told who was asked, and what became of it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_holder_that_is_asked_gives_the_lock_back() {
+    let (member, service) = founded().await;
+    let guard = held(&service).await;
+    let (process, token) = (member.process(), guard.token());
+    let holder = tokio::spawn(async move {
+        let request = guard.revocation().requested().await.expect("it is held");
+        guard.release().await.expect("it was held until now");
+        request.metadata
+    });
+    let (said, code) = revoke(&member, &["inventory", "sku-42", "--why", "stock-taking", "--wait", "2m"]).await;
+    let me = format!("process {process} at {} with token {token} (till 3)", member.addr());
+    let expected = format!("{me} was told that sku-42 of inventory is wanted back: stock-taking\n{me} gave it back\n");
+    assert_eq!((said.as_str(), code), (expected.as_str(), Some(0)));
+    let told = tokio::time::timeout(HANG, holder).await.expect("it was told").expect("no panic");
+    assert_eq!(told.as_bytes(), b"stock-taking");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_holder_that_keeps_the_lock_loses_it_by_force_only() {
+    let (member, service) = founded().await;
+    let guard = held(&service).await;
+    let (said, code) = revoke(&member, &["inventory", "sku-42", "--wait", "100ms"]).await;
+    assert!(said.contains("was told") && said.contains("still has it after 100ms; --force takes it away"), "{said}");
+    assert_eq!((code, guard.fence()), (Some(1), Ok(guard.token())));
+
+    let (said, code) = revoke(&member, &["inventory", "sku-42", "--wait", "0s", "--force"]).await;
+    assert!(said.contains("was told") && said.contains("has lost it: it was taken away"), "{said}");
+    assert_eq!(code, Some(0), "{said}");
+    assert_eq!(guard.release().await, Err(ReleaseError::Lost(LostReason::Revoked)));
+    held(&service).await.release().await.expect("it was free");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_suspension_is_wanted_back_by_leaving_out_the_name() {
+    let (member, service) = founded().await;
+    let suspended = service.suspend().revocable().reason("stock-taking").await.expect("nobody holds");
+    let (said, code) = revoke(&member, &["inventory", "--wait", "0s", "--force"]).await;
+    assert!(said.contains("(stock-taking) was told that the suspension of inventory is wanted back"), "{said}");
+    assert_eq!((code, suspended.fence().map_err(|lost| lost.reason)), (Some(0), Err(LostReason::Revoked)), "{said}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_cannot_be_revoked_is_told_with_its_reason() {
+    let (member, service) = founded().await;
+    assert_eq!(
+        revoke(&member, &["inventory", "sku-42"]).await,
+        ("nobody holds sku-42 of inventory\n".to_owned(), Some(1))
+    );
+    let firm = service.lock("sku-42").await.expect("it is free");
+    let (said, code) = revoke(&member, &["inventory", "sku-42", "--force"]).await;
+    assert!(said.contains("has not made it revocable; nobody was told"), "{said}");
+    assert_eq!((code, firm.fence()), (Some(1), Ok(firm.token())));
+
+    // Somebody else's port, where no member answers.
+    let nobody = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let addr = nobody.local_addr().expect("it is bound").to_string();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_elderlock"));
+    command.env_clear().args(["revoke", "--seed", &addr, "--join-seconds", "1", "inventory", "sku-42"]);
+    let (said, code) = run(command).await;
+    assert!(said.starts_with("elderlock: "), "{said}");
+    assert_eq!(code, Some(2));
+}
