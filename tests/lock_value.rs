@@ -196,9 +196,14 @@ async fn reading_and_writing_dropped_at_any_poll_leave_nothing() {
     poll_a_wait_then_drop(
         async || {
             let since = values[0].get().expect("it is open").version;
-            let writing = values[1].write(&guard, "third");
-            soon(writing).await.expect("it is held");
-            values[0].changed(since)
+            let (values, guard) = (&values, &guard);
+            async move {
+                let writing = async {
+                    tokio::time::sleep(3 * MS).await;
+                    values[1].write(guard, "third").await
+                };
+                tokio::join!(values[0].changed(since), writing)
+            }
         },
         nothing,
     )

@@ -204,3 +204,25 @@ fn a_gate_refuses_every_token_that_is_lower_than_one_before() {
     assert_eq!(again, gate);
     assert!(again.admit(token(1, 9)).is_err());
 }
+
+/// Curator `InterProcessMutex`: `threadData` is of one lock. A hold that was over before its task ran is put into the claim after a later
+/// one, and hides it not: of that one, which is lost too, a guard is left, and the owner enters when it is gone.
+#[tokio::test]
+async fn a_hold_that_is_over_before_it_is_noticed_opens_no_later_one_that_is_lost() {
+    let lease = std::time::Duration::from_millis(5);
+    let member = crate::Member::local().await.unwrap();
+    let (mutex, owner) = (ReentrantMutex::new(&member.lock_service("inventory").await.unwrap(), "a"), Owner::new());
+    let first = mutex.acquire(Owner::new()).await.unwrap();
+    let mut late = mutex.acquire(owner).lease(lease).into_future();
+    assert!(late.as_mut().poll(&mut std::task::Context::from_waker(std::task::Waker::noop())).is_pending());
+    // Granted now, and over when the next one is.
+    drop(first);
+    let later = mutex.acquire(owner).lease(lease).await.unwrap();
+    later.lost().await;
+    let over = late.await.unwrap();
+    assert!(over.fence().is_err() && over.token() < later.token());
+    drop(over);
+    assert!(mutex.acquire(owner).await.unwrap_err().is_lost(), "a guard of the later one is left");
+    drop(later);
+    mutex.acquire(owner).await.unwrap().release().await.unwrap();
+}
