@@ -236,9 +236,10 @@ impl Guard {
     /// # use std::time::Duration;
     /// let member = elderlock::Member::local().await?;
     /// let stock = member.lock_service("inventory").await?;
-    /// let guard = stock.lock("sku-42").lease(Duration::from_millis(20)).await?;
+    /// let guard = stock.lock("sku-42").await?;
     /// assert_eq!(guard.protect(async { 7 }).await?, 7);
-    /// assert!(guard.protect(std::future::pending::<()>()).await.is_err());
+    /// let short = stock.lock("sku-43").lease(Duration::from_millis(20)).await?;
+    /// assert!(short.protect(std::future::pending::<()>()).await.is_err());
     /// # Ok(()) }
     /// ```
     pub async fn protect<F: Future>(&self, future: F) -> Result<F::Output, Lost> {
