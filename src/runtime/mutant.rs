@@ -21,6 +21,10 @@ pub enum Mutant {
     EnterForOthers,
     /// A reentrant mutex that its owner has is asked for anew.
     AskAgain,
+    /// Whoever is granted a reentrant mutex does not tell the other tasks of the same owner.
+    LetNoSiblingIn,
+    /// The first guard of a hold that is dropped gives it back, and the others believe on.
+    GiveBackWithFirst,
     /// A multi lock takes its services in the order in which they were named.
     MultiWithoutOrder,
     /// A multi lock whose wait ends keeps the locks that it had.
@@ -39,6 +43,12 @@ pub enum Mutant {
     CountOneMore,
     /// Permits that were given back early are still there for whoever had them.
     GivenBackAndKept,
+    /// A lease of one permit that ends gives two back.
+    LeaseGivesTwo,
+    /// A lease of one permit that ends gives nothing back, until the last of its hold ends.
+    KeepDroppedLease,
+    /// The leases of permits that were granted together have one token.
+    LeasesAlike,
     /// A conditional change of a count is made whatever the count is.
     SetWithoutLook,
     /// Who waits at a barrier looks at nothing.
@@ -57,12 +67,14 @@ pub enum Mutant {
 
 impl Mutant {
     /// All of them.
-    pub const ALL: [Mutant; 21] = [
+    pub const ALL: [Mutant; 26] = [
         Mutant::FenceWithoutMember,
         Mutant::KeepDroppedRequest,
         Mutant::KeepDroppedHold,
         Mutant::EnterForOthers,
         Mutant::AskAgain,
+        Mutant::LetNoSiblingIn,
+        Mutant::GiveBackWithFirst,
         Mutant::MultiWithoutOrder,
         Mutant::MultiKeepsFirst,
         Mutant::LeadOn,
@@ -72,6 +84,9 @@ impl Mutant {
         Mutant::ReadForWrite,
         Mutant::CountOneMore,
         Mutant::GivenBackAndKept,
+        Mutant::LeaseGivesTwo,
+        Mutant::KeepDroppedLease,
+        Mutant::LeasesAlike,
         Mutant::SetWithoutLook,
         Mutant::GateAlwaysOpen,
         Mutant::GateForgets,

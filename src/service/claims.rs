@@ -4,6 +4,7 @@ use super::guard::{Guard, Hold, Lost};
 use super::lock_service::Inner;
 use crate::protocol::{LockName, Want};
 use crate::runtime::hold::HoldCell;
+use crate::runtime::planted;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
@@ -105,7 +106,9 @@ impl Claim {
         }
         drop(last);
         guard.hold().belongs_to(self);
-        slot.granted.notify_waiters();
+        if !planted!(LetNoSiblingIn) {
+            slot.granted.notify_waiters();
+        }
     }
 
     /// Another guard of the hold that the owner has, as soon as it has one that is good.

@@ -33,8 +33,13 @@ impl Clone for Hold {
 
 impl Drop for Hold {
     fn drop(&mut self) {
-        if !self.released && self.cell.leave() {
+        if self.released {
+            return;
+        }
+        if self.cell.leave() {
             let _ = self.end();
+        } else if planted!(GiveBackWithFirst) {
+            self.service.engine.give_back(self.cell.request, self.cell.fence_now().1);
         }
     }
 }

@@ -108,7 +108,8 @@ impl PermitGuard {
     /// ```
     pub fn into_leases(self) -> Vec<Lease> {
         let left = Arc::new(AtomicU32::new(self.left));
-        self.tokens().map(|token| Lease { hold: self.hold.clone(), left: left.clone(), token }).collect()
+        let tokens = self.tokens().map(|token| if planted!(LeasesAlike) { self.token() } else { token });
+        tokens.map(|token| Lease { hold: self.hold.clone(), left: left.clone(), token }).collect()
     }
 }
 
@@ -194,7 +195,10 @@ impl Drop for Lease {
         let left = self.left.fetch_sub(1, Ordering::AcqRel) - 1;
         // The last one gives back what is left by ending the hold. Of two that come the wrong way round the core takes the one that
         // leaves less.
-        if let ([name], Ok(left)) = (self.hold.want.names(), Permits::new(left)) {
+        let left = if planted!(LeaseGivesTwo) { left.saturating_sub(1) } else { left };
+        if let ([name], Ok(left)) = (self.hold.want.names(), Permits::new(left))
+            && !planted!(KeepDroppedLease)
+        {
             let want = Want::Permits(name.clone(), left);
             self.hold.service.engine.narrow_unheard(self.hold.cell.request, want);
         }

@@ -222,6 +222,7 @@ impl Board {
         claims.retain(|claim| (claim.belief)().is_some());
         for other in claims.iter().filter(|other| other.service == service && other.who != who) {
             let is_same = other.name == name;
+            let there = (other.belief)();
             let invariant = match (&mode, &other.mode) {
                 (Mode::Suspension, _) | (_, Mode::Suspension) => "suspension_is_exclusive",
                 (Mode::Lock, Mode::Lock) if is_same => "exclusive_by_lease",
@@ -229,8 +230,7 @@ impl Board {
                 (Mode::Lock, Mode::Share) | (Mode::Share, Mode::Lock) if is_same => "no_writer_with_reader",
                 _ => continue,
             };
-            let (has, token_there) = (&other.mode, (other.belief)());
-            let there = format!("player {} has {has} of {} by {token_there:?}", other.who, other.name);
+            let there = format!("player {} has {} of {} by {there:?}", other.who, other.mode, other.name);
             self.fail(invariant, format!("player {who} has {mode} of {service}/{name} by {token:?} while {there}"));
         }
         let mut highest = self.highest.borrow_mut();
@@ -262,6 +262,20 @@ impl Board {
             if let Mode::Permits { many, asked } = &claim.mode {
                 sum += u64::from(many());
                 since = since.max(*asked);
+            }
+        }
+        let tokens = |claim: &Claim| match &claim.mode {
+            Mode::Permits { many, .. } => (claim.belief)().map(|token| (token.view(), token.sequence(), many())),
+            _ => None,
+        };
+        let one = claims.last().and_then(tokens);
+        for other in claims.iter().rev().skip(1).filter(|claim| claim.service == service && claim.name == name) {
+            if let (Some(one), Some(other)) = (one, tokens(other))
+                && (one.0 == other.0 && one.1 < other.1 + other.2 && other.1 < one.1 + one.2)
+            {
+                let what =
+                    format!("of the permits of {service}/{name} some have the tokens of others: {one:?} and {other:?}");
+                self.fail("token_belongs_to_one_hold", what);
             }
         }
         let limits = self.limits.borrow();
@@ -318,7 +332,7 @@ impl Board {
     }
 
     /// Nothing goes wrong, and what did has had its consequences.
-    fn is_calm(&self) -> bool {
+    pub fn is_calm(&self) -> bool {
         self.troubles.get() == 0 && self.now() >= self.calm_from.get()
     }
 

@@ -70,10 +70,12 @@ impl Cast {
     pub fn deeds(self) -> &'static [&'static str] {
         match self {
             Cast::Locks => &["locks held", "batches held", "suspensions held", "transfers asked for", "destructions"],
-            Cast::Mutexes => &["locks entered again", "multi locks held"],
+            Cast::Mutexes => &["locks entered again", "locks held by two tasks", "multi locks held"],
             Cast::Leaders => &["terms led", "works led", "terms heard from beginning to end"],
             Cast::ReadWrite => &["shares held", "upgrades", "upgrades refused", "downgrades"],
-            Cast::Semaphore => &["permits held", "limits set", "permits given back early"],
+            Cast::Semaphore => {
+                &["permits held", "limits set", "permits given back early", "permits handed on", "leases looked up"]
+            }
             Cast::Count => &["counts added to", "counts set", "counts changed meanwhile"],
             Cast::Barriers => {
                 &["gates passed", "rounds entered", "rounds left", "latches counted down", "latches passed"]
@@ -138,13 +140,27 @@ pub struct Player {
     pub(super) seat: usize,
     pub(super) member: Member,
     pub(super) number: u64,
+    /// In whose name it believes: its own number, or that of another task of the same owner.
+    name: u64,
     dice: RefCell<Dice>,
 }
 
 impl Player {
     pub(super) fn new(stage: Rc<Stage>, seat: usize, member: Member, number: u64) -> Player {
         let dice = RefCell::new(Dice::new(stage.plan.seed, 1_000 + number));
-        Player { stage, seat, member, number, dice }
+        Player { stage, seat, member, number, name: number, dice }
+    }
+
+    /// Begins a task of the same process that acts in this one's name. What both believe is believed by one.
+    fn begin<F: Future<Output = ()> + 'static>(&self, plays: &str, act: impl FnOnce(Rc<Player>) -> F) {
+        let mut other = self.stage.player(self.seat, &self.member, plays);
+        other.name = self.name;
+        let other = Rc::new(other);
+        let (stage, number, acts) = (self.stage.clone(), other.number, act(other));
+        self.stage.tasks.begin(Some(self.seat), async move {
+            acts.await;
+            stage.done(number);
+        });
     }
 
     fn below(&self, limit: u64) -> u64 {
@@ -174,7 +190,7 @@ impl Player {
 
     /// From now on it believes in this.
     fn claim(&self, service: &'static str, name: &str, mode: Mode, belief: Belief) {
-        self.stage.board.claim(self.number, service, name, mode, belief);
+        self.stage.board.claim(self.name, service, name, mode, belief);
     }
 
     /// Does nothing for a while.

@@ -2,8 +2,12 @@
 
 use super::{Player, goes_on, have};
 use crate::recipes::board::Mode;
-use elderlock::{EnterError, LockError, LockService, Lost, Member, MultiLock, Mutex, Owner, ReentrantMutex, Token};
-use std::rc::Rc;
+use elderlock::{
+    EnterError, LockError, LockService, Lost, Member, MultiLock, Mutex, Owner, ReentrantGuard, ReentrantMutex, Token,
+};
+use std::cell::{Cell, RefCell};
+use std::rc::{Rc, Weak};
+use std::time::Duration;
 
 /// Two services, so that a multi lock has something to put in order.
 const SERVICES: [&str; 2] = ["goods", "orders"];
@@ -16,8 +20,9 @@ pub(super) async fn play(player: &Player) {
         let service = *player.pick(&SERVICES);
         let Ok(locks) = player.member.lock_service(service).await else { return };
         match player.below(100) {
-            0..=44 => reentrant(player, service, &locks, owner).await,
-            45..=69 => plain(player, service, &locks).await,
+            0..=34 => reentrant(player, service, &locks, owner).await,
+            35..=49 => pair(player, service, &locks).await,
+            50..=69 => plain(player, service, &locks).await,
             70..=94 => several(player).await,
             _ => player.turk(&locks).await,
         }
@@ -64,6 +69,93 @@ async fn reentrant(player: &Player, service: &'static str, locks: &LockService, 
         let next = player.below(guards.len() as u64) as usize;
         drop(guards.swap_remove(next));
         player.rest(1, 20).await;
+    }
+}
+
+/// Two tasks of one owner, as they see each other.
+#[derive(Default)]
+struct Pair {
+    /// Which of them waits to enter.
+    asks: [Cell<bool>; 2],
+    /// What they have.
+    guards: [RefCell<Weak<ReentrantGuard>>; 2],
+    /// The other one has come to its end.
+    is_over: Cell<bool>,
+}
+
+/// A task asks beside another one of the same owner.
+async fn pair(player: &Player, service: &'static str, locks: &LockService) {
+    let name = *player.pick(&NAMES);
+    let (mutex, owner, pair) = (ReentrantMutex::new(locks, name), Owner::new(), Rc::new(Pair::default()));
+    let (same, both) = (mutex.clone(), pair.clone());
+    player.begin("a second task", move |other| async move {
+        one_of_two(&other, (service, name), &same, owner, (&both, 1)).await;
+        both.is_over.set(true);
+    });
+    one_of_two(player, (service, name), &mutex, owner, (&pair, 0)).await;
+    while !pair.is_over.get() {
+        player.rest(5, 5).await;
+    }
+}
+
+/// `owners_enter_together`: while one of the two has the lock the other does not wait for it, and what both have is one
+/// hold.
+async fn one_of_two(
+    player: &Player,
+    (service, name): (&'static str, &'static str),
+    mutex: &ReentrantMutex,
+    owner: Owner,
+    (pair, me): (&Pair, usize),
+) {
+    let other = 1 - me;
+    let fail = |invariant, what: &str| {
+        player.stage.board.fail(invariant, format!("player {} of {service}/{name}: {what}", player.number));
+    };
+    for _ in 0..1 + player.below(3) {
+        player.rest(1, 60).await;
+        let mut wish = mutex.acquire(owner);
+        if player.below(3) == 0 {
+            wish = wish.wait(player.millis(1, 1_500));
+        }
+        if player.below(6) == 0 {
+            wish = wish.lease(player.millis(20, 400));
+        }
+        pair.asks[me].set(true);
+        let entered = player.fickle("enter beside another task", wish.into_future()).await;
+        pair.asks[me].set(false);
+        let guard = match entered {
+            Some(Ok(guard)) => Rc::new(guard),
+            Some(Err(EnterError::Lock(LockError::TimedOut))) | None => continue,
+            Some(Err(error)) => {
+                goes_on(player, name, &error);
+                continue;
+            }
+        };
+        player.note(|| format!("has {service}/{name} by {:?}, as one of two", guard.token()));
+        held(player, service, name, &guard, |guard| guard.fence());
+        *pair.guards[me].borrow_mut() = Rc::downgrade(&guard);
+        player.rest(1, 60).await;
+        let theirs = pair.guards[other].borrow().upgrade();
+        let beside = theirs.as_ref().and_then(|guard| guard.fence().ok());
+        if let (Ok(mine), Some(beside)) = (guard.fence(), beside) {
+            player.count("locks held by two tasks");
+            if mine != beside {
+                fail("owners_enter_together", &format!("has {mine:?}, and the other task {beside:?}"));
+            }
+        }
+        if (guard.fence().is_ok() || beside.is_some()) != mutex.is_held_by(owner) {
+            fail("owners_know_what_they_hold", "its mutex disagrees whether its owner has it");
+        }
+        drop(theirs);
+        // It is woken at the same instant, and is there at the next look, also if the process was stopped in between.
+        let mut looks = 0;
+        while pair.asks[other].get() && guard.fence().is_ok() && looks < 3 {
+            looks += 1;
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        if looks == 3 {
+            fail("owners_enter_together", "has the lock while the other task of its owner waits for it");
+        }
     }
 }
 

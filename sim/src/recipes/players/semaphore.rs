@@ -2,8 +2,8 @@
 
 use super::{Player, goes_on};
 use crate::recipes::board::Mode;
-use elderlock::{LockError, Member, PermitGuard, Semaphore};
-use std::cell::RefCell;
+use elderlock::{Lease, LockError, LockService, Member, Mode as Held, PermitGuard, Semaphore, Token};
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -32,7 +32,7 @@ pub(super) async fn play(player: &Player) {
                     let began = player.stage.board.now();
                     let wish = semaphore.acquire(asked).wait(player.millis(20, 3_000));
                     match player.fickle("permits", wish.into_future()).await {
-                        Some(Ok(guard)) => hold(player, guard, began).await,
+                        Some(Ok(guard)) => hold(player, &service, guard, began).await,
                         Some(Err(LockError::TimedOut)) | None => {}
                         Some(Err(error)) => {
                             goes_on(player, "permits", &error);
@@ -44,7 +44,7 @@ pub(super) async fn play(player: &Player) {
                     let began = player.stage.board.now();
                     let attempt = semaphore.try_acquire(asked).into_future();
                     if let Some(Ok(guard)) = player.fickle("try permits", attempt).await {
-                        hold(player, guard, began).await;
+                        hold(player, &service, guard, began).await;
                     }
                 }
                 83..=94 => {
@@ -69,7 +69,7 @@ pub(super) async fn play(player: &Player) {
     }
 }
 
-async fn hold(player: &Player, guard: PermitGuard, began: u64) {
+async fn hold(player: &Player, service: &LockService, guard: PermitGuard, began: u64) {
     player.note(|| format!("has {} permits by {:?}", guard.permits(), guard.token()));
     let guard = Rc::new(RefCell::new(guard));
     let seen = Rc::downgrade(&guard);
@@ -89,6 +89,74 @@ async fn hold(player: &Player, guard: PermitGuard, began: u64) {
         let given = guard.borrow_mut().give_back(1);
         player.note(|| format!("gave one back: {given:?}"));
         player.rest(1, 100).await;
+    }
+    if player.below(3) == 0
+        && let Some(guard) = Rc::into_inner(guard)
+    {
+        apart(player, service, guard.into_inner(), began).await;
+    }
+}
+
+/// Permits taken apart: each goes from task to task, and ends by itself.
+async fn apart(player: &Player, service: &LockService, guard: PermitGuard, began: u64) {
+    let (hold, many) = (guard.token(), guard.permits());
+    player.count("permits taken apart");
+    player.note(|| format!("takes {many} permits of {hold:?} apart"));
+    let left = Rc::new(Cell::new(many));
+    let mut leases: Vec<Rc<Lease>> = guard.into_leases().into_iter().map(Rc::new).collect();
+    for lease in &leases {
+        let seen = Rc::downgrade(lease);
+        let belief = Box::new(move || seen.upgrade()?.fence().ok());
+        let believed = Rc::downgrade(lease);
+        let many = Box::new(move || believed.upgrade().map_or(0, |_| 1));
+        player.claim(SERVICE, NAME, Mode::Permits { many, asked: began }, belief);
+    }
+    let kept = leases.pop();
+    for lease in leases {
+        hand_on(player, lease, left.clone());
+    }
+    player.rest(1, 100).await;
+    while let Some(lease) = kept.as_ref().filter(|_| left.get() > 1 || player.below(2) > 0) {
+        if lease.fence().is_err() || player.is_ending() || !player.stage.board.is_calm() {
+            break;
+        }
+        look(player, service, hold, &left).await;
+    }
+    left.set(left.get() - 1);
+}
+
+/// Another task of the process takes the lease, and may hand it on.
+fn hand_on(player: &Player, lease: Rc<Lease>, left: Rc<Cell<u32>>) {
+    player.begin("a lease", move |next| async move {
+        next.rest(1, 150).await;
+        if next.below(3) == 0 {
+            next.count("permits handed on");
+            return hand_on(&next, lease, left);
+        }
+        next.note(|| format!("ends the lease {:?}", lease.token()));
+        if next.below(2) == 0
+            && let Some(lease) = Rc::into_inner(lease)
+        {
+            let _ = lease.release().await;
+        }
+        left.set(left.get() - 1);
+    });
+}
+
+/// `leases_end_one_by_one`: while all is calm the grantor knows within a second how many of the leases are left.
+async fn look(player: &Player, service: &LockService, hold: Token, left: &Cell<u32>) {
+    let before = left.get();
+    player.rest(1_000, 1_000).await;
+    let Ok(seen) = service.inspect(NAME).await else { return };
+    if left.get() != before || !player.stage.board.is_calm() {
+        return;
+    }
+    for holder in seen.holders.iter().filter(|holder| holder.token == hold) {
+        player.count("leases looked up");
+        if holder.mode != Held::Permits(before) {
+            let what = format!("{before} leases of {hold:?} are left, and the grantor has {:?}", holder.mode);
+            player.stage.board.fail("leases_end_one_by_one", what);
+        }
     }
 }
 
