@@ -2,6 +2,7 @@
 
 use super::leadership::{Candidacy, Hopeless, Participant, Participants, Term, TermEnd};
 use crate::protocol::InvalidName;
+use crate::runtime::planted;
 use crate::service::{InspectError, InvalidLease, LockService};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -74,6 +75,9 @@ impl LeaderSelector {
         let tenure = self.candidacy.win(self.candidacy.queue()).await?;
         let term = tenure.term().clone();
         *self.current.lock().unwrap_or_else(PoisonError::into_inner) = Some(term.clone());
+        if planted!(WorkOn) {
+            return Ok(work(term.clone()).await);
+        }
         // Whatever ends this, the work is dropped before the tenure, which stands above it.
         Ok(term.protect(work(term.clone())).await?)
     }
@@ -116,6 +120,8 @@ impl LeaderSelector {
     {
         loop {
             match self.run_once(&mut work).await {
+                Ok(()) if planted!(StandOnce) => std::future::pending().await,
+                Err(error) if planted!(EndWithTerm) => return error,
                 Ok(()) | Err(SelectorError::Ended(_)) => {}
                 Err(error) => return error,
             }

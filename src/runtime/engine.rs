@@ -792,7 +792,12 @@ impl Shell {
                     Output::Lost { request, reason } => self.on_lost(request, reason, after),
                     Output::Wanted { request, by } => {
                         if let Some(hold) = self.holds.get(&request) {
-                            hold.want(by);
+                            if planted!(WantTwice) {
+                                hold.want(by.clone());
+                            }
+                            if !planted!(WantInSilence) {
+                                hold.want(by);
+                            }
                             after.news.push(hold.clone());
                         }
                     }
@@ -882,6 +887,14 @@ impl Shell {
     }
 
     fn on_lost(&mut self, request: RequestId, reason: LostReason, after: &mut After) {
+        let stays = match reason {
+            LostReason::Revoked => planted!(TakenAndKept),
+            LostReason::Suspended | LostReason::Expelled | LostReason::Left => planted!(GuardsOutliveMember),
+            _ => false,
+        };
+        if stays {
+            return;
+        }
         if let Some(hold) = self.holds.remove(&request) {
             hold.mark_lost(reason);
             after.lost.push(hold);
@@ -953,6 +966,9 @@ impl Shell {
     fn end_all(&mut self, reason: LostReason, after: &mut After) {
         self.watch.over(&mut after.notes);
         for (_, hold) in self.holds.drain() {
+            if planted!(GuardsOutliveMember) {
+                continue;
+            }
             hold.mark_lost(reason);
             after.lost.push(hold);
         }
@@ -979,7 +995,9 @@ impl Shell {
     }
 
     fn note_standing(&mut self, standing: Standing, after: &mut After) {
-        if std::mem::replace(&mut self.standing, standing) != standing {
+        if std::mem::replace(&mut self.standing, standing) != standing
+            && !(planted!(SuspendInSilence) && standing == Standing::Suspended)
+        {
             after.announcements.push(News::Stands(standing));
         }
     }

@@ -213,6 +213,7 @@ impl HoldCell {
         if let Some(reason) = self.lost_reason() {
             return Err(reason);
         }
+        let member_until = if planted!(GuardsOutliveMember) { u64::MAX } else { member_until };
         let reason = if now >= until {
             LostReason::LeaseEnded
         } else if now >= member_until && !planted!(FenceWithoutMember) {

@@ -31,6 +31,12 @@ pub enum Mutant {
     MultiKeepsFirst,
     /// A term of leadership goes on though its lock is lost.
     LeadOn,
+    /// The work of a selector goes on when its term is over.
+    WorkOn,
+    /// A selector that runs ends with a term that it loses.
+    EndWithTerm,
+    /// A selector whose work is done does not stand in line again.
+    StandOnce,
     /// A leader latch tells twice that it leads.
     TellTwice,
     /// A leader latch that loses its lock does not tell that it leads no more.
@@ -63,11 +69,25 @@ pub enum Mutant {
     LatchOneEarly,
     /// A count-down writes what it has seen, less one, whatever the count is.
     CountDownBlindly,
+    /// Nobody is told that a member is suspended.
+    SuspendInSilence,
+    /// Whoever is connected again is told as if it had never been otherwise.
+    ConnectAgain,
+    /// The guards of a member stay good though it is suspended, or lost.
+    GuardsOutliveMember,
+    /// A holder is told twice that its lock is wanted back.
+    WantTwice,
+    /// A holder is not told that its lock is wanted back, and is said to have been.
+    WantInSilence,
+    /// The guards of a lock that was taken away stay good.
+    TakenAndKept,
+    /// A lock whose holder has not been told is said to be taken away.
+    CallItTaken,
 }
 
 impl Mutant {
     /// All of them.
-    pub const ALL: [Mutant; 26] = [
+    pub const ALL: [Mutant; 36] = [
         Mutant::FenceWithoutMember,
         Mutant::KeepDroppedRequest,
         Mutant::KeepDroppedHold,
@@ -78,6 +98,9 @@ impl Mutant {
         Mutant::MultiWithoutOrder,
         Mutant::MultiKeepsFirst,
         Mutant::LeadOn,
+        Mutant::WorkOn,
+        Mutant::EndWithTerm,
+        Mutant::StandOnce,
         Mutant::TellTwice,
         Mutant::LoseInSilence,
         Mutant::UpgradeBlindly,
@@ -94,6 +117,13 @@ impl Mutant {
         Mutant::LeaveAlone,
         Mutant::LatchOneEarly,
         Mutant::CountDownBlindly,
+        Mutant::SuspendInSilence,
+        Mutant::ConnectAgain,
+        Mutant::GuardsOutliveMember,
+        Mutant::WantTwice,
+        Mutant::WantInSilence,
+        Mutant::TakenAndKept,
+        Mutant::CallItTaken,
     ];
 }
 

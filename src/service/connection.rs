@@ -1,6 +1,7 @@
 //! `Connection`: how a member stands with its cluster, as a stream.
 
 use crate::runtime::engine::{Engine, Standing};
+use crate::runtime::planted;
 use serde::Serialize;
 use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::{RecvError, TryRecvError};
@@ -103,7 +104,7 @@ impl Connection {
             return Some(first.into());
         }
         match self.changes.recv().await {
-            Ok(Standing::Connected) => Some(ConnectionState::Reconnected),
+            Ok(Standing::Connected) if !planted!(ConnectAgain) => Some(ConnectionState::Reconnected),
             Ok(standing) => Some(standing.into()),
             Err(RecvError::Closed) => None,
             Err(RecvError::Lagged(count)) => Some(self.skip(count)),

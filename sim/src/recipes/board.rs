@@ -3,11 +3,13 @@
 //! A claim is checked at the instant at which it is made, against every other one that is still believed at that
 //! instant: belief is what `fence()` answers then, of this claim and of the others.
 
+use super::players::revocations::Wanted;
 use crate::chance::Digest;
 use elderlock::Token;
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
 use std::hash::{Hash as _, Hasher as _};
+use std::rc::Rc;
 
 /// After something went wrong whoever is to be taken for dead is, and its grantor's successor grants.
 const AFTERMATH: u64 = 8_000_000_000;
@@ -128,6 +130,8 @@ pub struct Board {
     calm_from: Cell<u64>,
     count_downs: RefCell<BTreeMap<String, u64>>,
     counted: RefCell<Vec<Counted>>,
+    /// By their tokens: holds that may be wanted back.
+    pub wanted: RefCell<BTreeMap<Token, Rc<Wanted>>>,
     now: Box<dyn Fn() -> u64>,
     /// The faults are over and players come to their end.
     pub ending: Cell<bool>,
@@ -153,6 +157,7 @@ impl Board {
             calm_from: Cell::new(0),
             count_downs: RefCell::default(),
             counted: RefCell::default(),
+            wanted: RefCell::default(),
             now: Box::new(now),
             ending: Cell::new(false),
         }

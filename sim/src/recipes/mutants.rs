@@ -22,7 +22,8 @@ pub fn found_by(mutant: Mutant) -> (Cast, &'static [&'static str]) {
         Mutant::LetNoSiblingIn => (Cast::Mutexes, &["owners_enter_together"]),
         Mutant::GiveBackWithFirst => (Cast::Mutexes, &["exclusive_by_lease"]),
         Mutant::MultiWithoutOrder | Mutant::MultiKeepsFirst => (Cast::Mutexes, STUCK),
-        Mutant::LeadOn => (Cast::Leaders, &["one_leader_per_term"]),
+        Mutant::LeadOn | Mutant::WorkOn => (Cast::Leaders, &["one_leader_per_term"]),
+        Mutant::EndWithTerm | Mutant::StandOnce => (Cast::Leaders, &["selectors_stand_again"]),
         Mutant::TellTwice | Mutant::LoseInSilence => (Cast::Leaders, &["listeners_see_every_change_once"]),
         Mutant::UpgradeBlindly | Mutant::ReadForWrite => (Cast::ReadWrite, &["no_writer_with_reader"]),
         Mutant::CountOneMore | Mutant::GivenBackAndKept => (Cast::Semaphore, &["permits_never_exceed_limit"]),
@@ -33,7 +34,16 @@ pub fn found_by(mutant: Mutant) -> (Cast, &'static [&'static str]) {
         Mutant::GateAlwaysOpen | Mutant::RoundOfOneLess | Mutant::LeaveAlone => (Cast::Barriers, BARRIER),
         Mutant::GateForgets => (Cast::Barriers, &["barrier_opens_for_all", "no_lost_wakeup"]),
         Mutant::LatchOneEarly | Mutant::CountDownBlindly => (Cast::Barriers, BARRIER),
+        Mutant::SuspendInSilence | Mutant::ConnectAgain => (Cast::Connections, STATES),
+        Mutant::GuardsOutliveMember => (Cast::Connections, &["guards_fail_before_it_is_told"]),
+        Mutant::WantTwice => (Cast::Revocations, &["asked_back_once"]),
+        Mutant::WantInSilence | Mutant::CallItTaken => (Cast::Revocations, TAKEN),
+        Mutant::TakenAndKept => (Cast::Revocations, &["told_before_taken", "exclusive_by_lease"]),
     }
 }
 
 const BARRIER: &[&str] = &["barrier_opens_once"];
+
+const STATES: &[&str] = &["states_come_in_order"];
+
+const TAKEN: &[&str] = &["told_before_taken"];

@@ -2,7 +2,13 @@
 
 use super::{Player, goes_on};
 use crate::recipes::board::Mode;
-use elderlock::{CloseMode, LatchEvent, LatchEvents, LeaderLatch, LeaderSelector, LockService, Member, Term, Token};
+use elderlock::{
+    CloseMode, LatchEvent, LatchEvents, LeaderLatch, LeaderSelector, LockService, Member, SelectorError, Term, Token,
+};
+use std::cell::Cell;
+use std::future::poll_fn;
+use std::pin::pin;
+use std::task::Poll;
 use std::time::Duration;
 
 const SERVICE: &str = "jobs";
@@ -13,8 +19,9 @@ pub(super) async fn play(player: &Player) {
         player.rest(1, 200).await;
         let Ok(service) = player.member.lock_service(SERVICE).await else { return };
         match player.below(100) {
-            0..=59 => latch(player, &service).await,
-            60..=94 => selector(player, &service).await,
+            0..=54 => latch(player, &service).await,
+            55..=74 => run(player, &service).await,
+            75..=94 => selector(player, &service).await,
             _ => player.turk(&service).await,
         }
     }
@@ -145,6 +152,95 @@ async fn selector(player: &Player, service: &LockService) {
         };
         if let Some(Err(error)) = player.fickle("selector", selector.run_once(work)).await {
             player.note(|| format!("led no more: {error:?}"));
+        }
+    }
+}
+
+/// A selector that runs on: one work at a time, each no longer than its term, and a place in line after each.
+async fn run(player: &Player, service: &LockService) {
+    let Ok(mut selector) = LeaderSelector::new(service, NAME, player.number.to_string()) else { return };
+    if player.below(3) == 0 {
+        selector = selector.lease(player.millis(50, 600));
+    }
+    let (works, is_working) = (Cell::new(0), Cell::new(false));
+    let runs = selector.run(|term| {
+        works.set(works.get() + 1);
+        work(player, term, &is_working)
+    });
+    let watches = watch(player, &selector, &works, &is_working);
+    let either = async {
+        let (mut runs, mut watches) = (pin!(runs), pin!(watches));
+        poll_fn(|context| match runs.as_mut().poll(context) {
+            Poll::Ready(error) => Poll::Ready(Some(error)),
+            Poll::Pending => watches.as_mut().poll(context).map(|()| None),
+        })
+        .await
+    };
+    match player.fickle("to run on", either).await {
+        Some(Some(error @ (SelectorError::Left | SelectorError::Destroyed))) => goes_on(player, "run", &error),
+        Some(Some(error)) => {
+            let what = format!("player {} runs no more: {error:?}", player.number);
+            player.stage.board.fail("selectors_stand_again", what);
+        }
+        Some(None) | None => {}
+    }
+}
+
+/// What is done in a term.
+async fn work(player: &Player, term: Term, is_working: &Cell<bool>) {
+    /// However it ends.
+    struct Working<'a>(&'a Cell<bool>);
+    impl Drop for Working<'_> {
+        fn drop(&mut self) {
+            self.0.set(false);
+        }
+    }
+    let fail = |what: &str| {
+        player.stage.board.fail("one_leader_per_term", format!("player {} {what}", player.number));
+    };
+    if is_working.replace(true) {
+        fail("is at work twice");
+    }
+    let _working = Working(is_working);
+    leads(player, &term);
+    player.count("works run");
+    for _ in 0..1 + player.below(8) {
+        player.rest(1, 60).await;
+        // It is dropped at the instant at which its term ends, though it may be polled first if it had rested enough just then.
+        let mut looks = 0;
+        while term.fence().is_err() {
+            looks += 1;
+            if looks == 3 {
+                return fail("works on though its term is over");
+            }
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    }
+}
+
+/// `selectors_stand_again`: who runs leads, or stands in line.
+async fn watch(player: &Player, selector: &LeaderSelector, works: &Cell<u64>, is_working: &Cell<bool>) {
+    let (mut misses, mut last) = (0, 0);
+    for _ in 0..5 + player.below(20) {
+        player.rest(200, 300).await;
+        if player.is_ending() {
+            return;
+        }
+        if player.below(6) == 0 && selector.interrupt() {
+            player.count("works interrupted");
+        }
+        let Ok(seen) = selector.participants().await else { continue };
+        let stands = seen.more > 0 || seen.first.iter().any(|one| one.id == selector.id());
+        // What is asked when a term is over is still on its way for a while.
+        if stands || is_working.get() || works.get() != last || !player.stage.board.is_calm() {
+            player.count(if stands { "selectors seen in line" } else { "selectors between two terms" });
+            (misses, last) = (0, works.get());
+            continue;
+        }
+        misses += 1;
+        if misses == 3 {
+            let what = format!("player {} runs, and does not stand in line: {seen:?}", player.number);
+            return player.stage.board.fail("selectors_stand_again", what);
         }
     }
 }

@@ -1,11 +1,13 @@
 //! Who plays: for each recipe, tasks that use it as a program would, at random.
 
 mod barriers;
+mod connections;
 mod count;
 mod leaders;
 mod locks;
 mod mutexes;
 mod read_write;
+pub mod revocations;
 mod semaphore;
 
 use super::board::{Belief, Mode};
@@ -37,12 +39,25 @@ pub enum Cast {
     Count,
     /// Barriers, double barriers and latches.
     Barriers,
+    /// Connections, and what their states mean for guards.
+    Connections,
+    /// Locks that are wanted back, and taken away.
+    Revocations,
 }
 
 impl Cast {
     /// All of them.
-    pub const ALL: [Cast; 7] =
-        [Cast::Locks, Cast::Mutexes, Cast::Leaders, Cast::ReadWrite, Cast::Semaphore, Cast::Count, Cast::Barriers];
+    pub const ALL: [Cast; 9] = [
+        Cast::Locks,
+        Cast::Mutexes,
+        Cast::Leaders,
+        Cast::ReadWrite,
+        Cast::Semaphore,
+        Cast::Count,
+        Cast::Barriers,
+        Cast::Connections,
+        Cast::Revocations,
+    ];
 
     /// As on the command line.
     pub fn name(self) -> &'static str {
@@ -54,6 +69,8 @@ impl Cast {
             Cast::Semaphore => "semaphore",
             Cast::Count => "count",
             Cast::Barriers => "barriers",
+            Cast::Connections => "connections",
+            Cast::Revocations => "revocations",
         }
     }
 
@@ -71,7 +88,9 @@ impl Cast {
         match self {
             Cast::Locks => &["locks held", "batches held", "suspensions held", "transfers asked for", "destructions"],
             Cast::Mutexes => &["locks entered again", "locks held by two tasks", "multi locks held"],
-            Cast::Leaders => &["terms led", "works led", "terms heard from beginning to end"],
+            Cast::Leaders => {
+                &["terms led", "works led", "works run", "works interrupted", "terms heard from beginning to end"]
+            }
             Cast::ReadWrite => &["shares held", "upgrades", "upgrades refused", "downgrades"],
             Cast::Semaphore => {
                 &["permits held", "limits set", "permits given back early", "permits handed on", "leases looked up"]
@@ -80,13 +99,17 @@ impl Cast {
             Cast::Barriers => {
                 &["gates passed", "rounds entered", "rounds left", "latches counted down", "latches passed"]
             }
+            Cast::Connections => {
+                &["suspensions heard of", "reconnections heard of", "losses heard of", "guards that failed"]
+            }
+            Cast::Revocations => &["locks wanted back", "holders told", "holds taken away", "untold not taken away"],
         }
     }
 
     /// How many there are at each member.
     fn players(self) -> u64 {
         match self {
-            Cast::Count | Cast::Leaders => 2,
+            Cast::Connections | Cast::Count | Cast::Leaders => 2,
             _ => 3,
         }
     }
@@ -101,6 +124,8 @@ async fn play(cast: Cast, player: &Player) {
         Cast::Semaphore => semaphore::play(player).await,
         Cast::Count => count::play(player).await,
         Cast::Barriers => barriers::play(player).await,
+        Cast::Connections => connections::play(player).await,
+        Cast::Revocations => revocations::play(player).await,
     }
 }
 
@@ -129,6 +154,8 @@ pub async fn have_all(stage: &Rc<Stage>, member: &Member) -> Result<(), String> 
             Cast::Semaphore => semaphore::have_all(member).await?,
             Cast::Count => count::have_all(member).await?,
             Cast::Barriers => barriers::have_all(member).await?,
+            Cast::Connections => connections::have_all(member).await?,
+            Cast::Revocations => revocations::have_all(member).await?,
         }
     }
     Ok(())
@@ -237,6 +264,17 @@ impl Player {
         }
         output
     }
+}
+
+/// What the future comes to at this instant; `None`: it still waits.
+async fn at_once<F: Future>(future: F) -> Option<F::Output> {
+    // tokio would say "later" to whoever has done much since it was polled.
+    let mut future = pin!(tokio::task::unconstrained(future));
+    poll_fn(|context| match future.as_mut().poll(context) {
+        Poll::Ready(output) => Poll::Ready(Some(output)),
+        Poll::Pending => Poll::Ready(None),
+    })
+    .await
 }
 
 /// Notes an error.

@@ -1,0 +1,180 @@
+//! `Connection`: states come in the order that is written down, none is lost, and guards fail before it is told.
+
+use super::{Player, at_once, goes_on, have_read_and_write};
+use crate::recipes::board::Mode;
+use elderlock::{Connection, ConnectionState, Guard, LockError, LockService, LostReason, Member, Standing};
+use std::rc::Rc;
+
+const SERVICE: &str = "sessions";
+const NAMES: [&str; 3] = ["a", "b", "c"];
+
+pub(super) async fn play(player: &Player) {
+    while !player.is_ending() {
+        player.rest(1, 100).await;
+        let Ok(service) = player.member.lock_service(SERVICE).await else { return };
+        match player.below(100) {
+            0..=89 => listen(player, &service).await,
+            _ => player.turk(&service).await,
+        }
+    }
+}
+
+/// A guard that was good when so many had been told that the member is not connected.
+struct Kept {
+    guard: Rc<Guard>,
+    breaks: usize,
+}
+
+/// What a reader has heard, and the guards that hang on it.
+struct Listener<'a> {
+    player: &'a Player,
+    connection: Connection,
+    heard: Vec<ConnectionState>,
+    kept: Vec<Kept>,
+    /// The member has left, and everything was read.
+    is_over: bool,
+}
+
+async fn listen(player: &Player, service: &LockService) {
+    let (connection, mut lazy) = (player.member.connection(), player.member.connection());
+    let mut listener = Listener { player, connection, heard: Vec::new(), kept: Vec::new(), is_over: false };
+    for _ in 0..5 + player.below(40) {
+        if player.is_ending() || listener.is_over {
+            break;
+        }
+        match player.below(6) {
+            0 | 1 => listener.take(service, false).await,
+            2 => listener.take(service, true).await,
+            3 if !listener.kept.is_empty() => {
+                let one = player.below(listener.kept.len() as u64) as usize;
+                drop(listener.kept.swap_remove(one));
+            }
+            4 => {
+                let limit = player.millis(1, 1_000);
+                let next = tokio::time::timeout(limit, listener.connection.next());
+                match player.fickle("a state", next).await {
+                    Some(Ok(Some(state))) => listener.on_state(state),
+                    Some(Ok(None)) => listener.on_end(),
+                    Some(Err(_)) | None => {}
+                }
+            }
+            _ => player.rest(1, 300).await,
+        }
+        listener.hear().await;
+    }
+    listener.hear().await;
+    let mut other = Vec::new();
+    while let Some(Some(state)) = at_once(lazy.next()).await {
+        other.push(state);
+    }
+    if other != listener.heard {
+        listener.fail("states_come_in_order", format!("another reader heard {other:?}"));
+    }
+}
+
+impl Listener<'_> {
+    fn fail(&self, invariant: &'static str, what: String) {
+        let (player, heard) = (self.player, &self.heard);
+        player.stage.board.fail(invariant, format!("player {} heard {heard:?}: {what}", player.number));
+    }
+
+    fn breaks(&self) -> usize {
+        self.heard.iter().filter(|state| !state.is_connected()).count()
+    }
+
+    async fn take(&mut self, service: &LockService, is_share: bool) {
+        let player = self.player;
+        let name = *player.pick(&NAMES);
+        let wish = if is_share { service.share(name) } else { service.lock(name) };
+        let wish = wish.wait(player.millis(1, 600)).owner(player.number);
+        match player.fickle(name, wish.into_future()).await {
+            Some(Ok(guard)) => {
+                // First what was told before: this guard has survived it.
+                self.hear().await;
+                let guard = Rc::new(guard);
+                let seen = Rc::downgrade(&guard);
+                let mode = if is_share { Mode::Share } else { Mode::Lock };
+                player.claim(SERVICE, name, mode, Box::new(move || seen.upgrade()?.fence().ok()));
+                self.kept.push(Kept { guard, breaks: self.breaks() });
+            }
+            Some(Err(LockError::TimedOut)) | None => {}
+            Some(Err(error)) => goes_on(player, name, &error),
+        }
+    }
+
+    /// Hears all that there is to hear. Whoever asks how the member stands makes it look at its clock.
+    async fn hear(&mut self) {
+        let standing = self.player.member.standing();
+        while !self.is_over {
+            match at_once(self.connection.next()).await {
+                Some(Some(state)) => self.on_state(state),
+                Some(None) => self.on_end(),
+                None => break,
+            }
+        }
+        let last = self.heard.last().map(|state| match state {
+            ConnectionState::Connected | ConnectionState::Reconnected => Standing::Connected,
+            ConnectionState::Suspended => Standing::Suspended,
+            ConnectionState::Missed { standing, .. } => *standing,
+            _ => Standing::Lost,
+        });
+        if last != Some(standing) {
+            self.fail("states_come_in_order", format!("the member is {standing:?}"));
+        }
+        let breaks = self.breaks();
+        for kept in &self.kept {
+            let Err(lost) = kept.guard.fence() else { continue };
+            self.player.count("guards that failed");
+            let by_member = [LostReason::Suspended, LostReason::Expelled, LostReason::Left].contains(&lost.reason);
+            if by_member && breaks == kept.breaks {
+                self.fail("states_come_in_order", format!("that a guard is {lost:?} was not told"));
+            }
+        }
+        self.kept.retain(|kept| kept.guard.fence().is_ok());
+    }
+
+    fn on_state(&mut self, state: ConnectionState) {
+        use ConnectionState::{Connected, Lost, Missed, Reconnected, Suspended};
+        let player = self.player;
+        player.note(|| format!("hears {state:?}"));
+        player.count(match state {
+            Connected => "connections heard of",
+            Suspended => "suspensions heard of",
+            Reconnected => "reconnections heard of",
+            Missed { .. } => "states missed",
+            _ => "losses heard of",
+        });
+        let before = self.heard.last().copied();
+        let follows = match before {
+            None => matches!(state, Connected | Suspended | Lost),
+            Some(Connected | Reconnected) => matches!(state, Suspended | Lost),
+            Some(Suspended) => matches!(state, Reconnected | Lost),
+            Some(Lost) => state == Reconnected,
+            // After what was missed anything may follow.
+            Some(_) => true,
+        };
+        let is_next = follows || matches!(state, Missed { .. });
+        self.heard.push(state);
+        if !is_next {
+            self.fail("states_come_in_order", "that does not follow".to_owned());
+        }
+        // `guards_fail_before_it_is_told`
+        if !state.is_connected() && self.kept.iter().any(|kept| kept.guard.fence().is_ok()) {
+            self.fail("guards_fail_before_it_is_told", "a guard from before is still good".to_owned());
+        }
+    }
+
+    fn on_end(&mut self) {
+        self.is_over = true;
+        if self.heard.last() != Some(&ConnectionState::Lost) {
+            self.fail("states_come_in_order", "that is all".to_owned());
+        }
+    }
+}
+
+pub(super) async fn have_all(member: &Member) -> Result<(), String> {
+    for name in NAMES {
+        have_read_and_write(member, SERVICE, name).await?;
+    }
+    Ok(())
+}

@@ -1,0 +1,215 @@
+//! Revocation: a holder is told once that its lock is wanted back; only then it is taken away, and the next one gets it.
+
+use super::{Player, at_once, goes_on, have};
+use crate::recipes::board::Mode;
+use elderlock::{
+    Guard, HolderInfo, LockError, LockService, LossWatch, LostReason, Member, Revocation, RevokeError, Token,
+};
+use std::collections::BTreeSet;
+use std::rc::Rc;
+
+const SERVICE: &str = "till";
+const NAMES: [&str; 2] = ["a", "b"];
+
+pub(super) async fn play(player: &Player) {
+    while !player.is_ending() {
+        player.rest(1, 150).await;
+        let Ok(service) = player.member.lock_service(SERVICE).await else { return };
+        match player.below(100) {
+            0..=59 => take(player, &service).await,
+            60..=89 => ask(player, &service).await,
+            90..=95 => force_untold(player, &service).await,
+            _ => player.turk(&service).await,
+        }
+    }
+}
+
+/// What can be seen of a hold without keeping it.
+pub struct Wanted {
+    watch: LossWatch,
+    revocation: Revocation,
+    is_revocable: bool,
+}
+
+async fn take(player: &Player, service: &LockService) {
+    let name = *player.pick(&NAMES);
+    let is_revocable = player.below(5) > 0;
+    let mut wish = if player.below(4) == 0 { service.share(name) } else { service.lock(name) };
+    if is_revocable {
+        wish = wish.revocable();
+    }
+    if player.below(3) == 0 {
+        wish = wish.wait(player.millis(1, 2_000));
+    }
+    if player.below(6) == 0 {
+        wish = wish.lease(player.millis(20, 400));
+    }
+    match player.fickle(name, wish.owner(player.number).into_future()).await {
+        Some(Ok(guard)) => hold(player, name, guard, is_revocable).await,
+        Some(Err(LockError::TimedOut)) | None => {}
+        Some(Err(error)) => goes_on(player, name, &error),
+    }
+}
+
+async fn hold(player: &Player, name: &'static str, guard: Guard, is_revocable: bool) {
+    let board = &player.stage.board;
+    let (token, watch) = (guard.token(), guard.watch());
+    player.note(|| format!("has {name} by {token:?}, revocable: {is_revocable}"));
+    let wanted = Wanted { watch: watch.clone(), revocation: guard.revocation(), is_revocable };
+    board.wanted.borrow_mut().insert(token, Rc::new(wanted));
+    let mut revocation = guard.revocation();
+    let guard = Rc::new(guard);
+    let seen = Rc::downgrade(&guard);
+    let mode = if guard.is_shared() { Mode::Share } else { Mode::Lock };
+    player.claim(SERVICE, name, mode, Box::new(move || seen.upgrade()?.fence().ok()));
+    let mut heard = BTreeSet::new();
+    // One in three gives it back when it is wanted, another one works on, the third is deaf.
+    let (does, span) = (player.below(3), player.millis(1, 1_500));
+    let listens = async {
+        while let Some(request) = revocation.requested().await {
+            player.count("requests heard");
+            if !heard.insert(request.metadata.clone()) {
+                let what = format!("player {} was told twice that {name} is wanted back: {request:?}", player.number);
+                board.fail("asked_back_once", what);
+            }
+            if does == 0 {
+                return;
+            }
+        }
+    };
+    if does == 2 {
+        tokio::time::sleep(span).await;
+    } else {
+        let _ = player.fickle("somebody to want it back", tokio::time::timeout(span, listens)).await;
+    }
+    if watch.reason() == Some(LostReason::Revoked) {
+        judge_taken(player, token);
+    }
+}
+
+/// `told_before_taken`: what is taken away was revocable, its holder has been told, and has it no more.
+fn judge_taken(player: &Player, token: Token) {
+    let board = &player.stage.board;
+    // Granted, and its player has not come to put it there.
+    let Some(wanted) = board.wanted.borrow().get(&token).cloned() else { return };
+    let fail = |what: &str| board.fail("told_before_taken", format!("{token:?} {what}"));
+    if !wanted.is_revocable {
+        fail("was taken away, and is not revocable");
+    }
+    if !wanted.revocation.is_requested() {
+        fail("was taken away, and nobody had been told");
+    }
+    if wanted.watch.reason().is_none() {
+        fail("was taken away, and is still good");
+    }
+}
+
+async fn ask(player: &Player, service: &LockService) {
+    let name = *player.pick(&NAMES);
+    let board = &player.stage.board;
+    let word = format!("{}-{}", player.number, board.now());
+    player.count("locks wanted back");
+    let mut wish = service.revoke(name).metadata(&word);
+    if player.below(3) == 0 {
+        wish = wish.wait(player.millis(1, 2_000));
+    }
+    let told = match player.fickle("to be told of holders", wish.into_future()).await {
+        Some(Ok(outcome)) => {
+            player.note(|| format!("told of {word}: {:?}", outcome.told));
+            for firm in &outcome.firm {
+                judge_firm(player, firm);
+            }
+            outcome.told
+        }
+        Some(Err(RevokeError::NotRevocable(firm))) => return judge_firm(player, &firm),
+        Some(Err(RevokeError::NotHeld)) | None => return,
+        Some(Err(error)) => return goes_on(player, "revoke", &error),
+    };
+    for holder in &told {
+        player.count("holders told");
+        judge_told(player, holder, &word).await;
+    }
+    if player.below(2) == 0 {
+        return;
+    }
+    player.rest(1, 300).await;
+    for holder in &told {
+        match player.fickle("to take it away", service.force_revoke(holder)).await {
+            Some(Ok(())) => taken(player, service, name, holder).await,
+            Some(Err(RevokeError::NotHeld | RevokeError::Undecided)) | None => {}
+            Some(Err(error @ (RevokeError::Untold | RevokeError::NotRevocable(_)))) => {
+                board.fail("told_before_taken", format!("{:?} was told, and is {error:?}", holder.token));
+            }
+            Some(Err(error)) => goes_on(player, "force", &error),
+        }
+    }
+}
+
+/// Who is said not to have made it revocable has not.
+fn judge_firm(player: &Player, firm: &HolderInfo) {
+    let board = &player.stage.board;
+    if board.wanted.borrow().get(&firm.token).is_some_and(|wanted| wanted.is_revocable) {
+        board.fail("told_before_taken", format!("{:?} is revocable, and was not told", firm.token));
+    }
+}
+
+/// Who is said to have been told has been: whoever has a guard of it can hear it.
+async fn judge_told(player: &Player, holder: &HolderInfo, word: &str) {
+    let board = &player.stage.board;
+    let Some(wanted) = board.wanted.borrow().get(&holder.token).cloned() else { return };
+    let mut revocation = wanted.revocation.clone();
+    let is_told = async {
+        while let Some(Some(request)) = at_once(revocation.requested()).await {
+            if request.metadata.as_bytes() == word.as_bytes() {
+                return true;
+            }
+        }
+        // Nobody is told the requests of a hold that is over.
+        wanted.watch.reason().is_some() && revocation.is_requested()
+    };
+    if !wanted.is_revocable || !is_told.await {
+        board.fail("told_before_taken", format!("{:?} is said to have been told of {word}, and was not", holder.token));
+    }
+}
+
+/// An operator who has asked nobody.
+async fn force_untold(player: &Player, service: &LockService) {
+    let name = *player.pick(&NAMES);
+    let Ok(seen) = service.inspect(name).await else { return };
+    let Some(holder) = seen.holder else { return };
+    match player.fickle("to take what nobody asked for", service.force_revoke(&holder)).await {
+        // Somebody else has asked for it.
+        Some(Ok(())) => taken(player, service, name, &holder).await,
+        Some(Err(RevokeError::Untold | RevokeError::NotRevocable(_))) => player.count("untold not taken away"),
+        Some(Err(RevokeError::NotHeld | RevokeError::Undecided)) | None => {}
+        Some(Err(error)) => goes_on(player, "force", &error),
+    }
+}
+
+/// It is over, and while all is calm whoever waits has it within a second.
+async fn taken(player: &Player, service: &LockService, name: &str, holder: &HolderInfo) {
+    player.count("holds taken away");
+    player.note(|| format!("has taken {name} by {:?} away", holder.token));
+    judge_taken(player, holder.token);
+    if player.below(3) > 0 {
+        return;
+    }
+    player.rest(1_000, 1_000).await;
+    let Ok(seen) = service.inspect(name).await else { return };
+    if !player.stage.board.is_calm() {
+        return;
+    }
+    player.count("locks looked up after they were taken away");
+    let stays = seen.holders.iter().any(|one| one.token == holder.token);
+    if stays || seen.holder.is_none() && !seen.waiters.is_empty() {
+        let what = format!("{:?} of {name} was taken away a second ago: {seen:?}", holder.token);
+        player.stage.board.fail("taken_goes_to_the_next", what);
+    }
+}
+
+pub(super) async fn have_all(member: &Member) -> Result<(), String> {
+    for name in NAMES {
+        have(member, SERVICE, name).await?;
+    }
+    Ok(())
+}
