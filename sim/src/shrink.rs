@@ -24,7 +24,7 @@ fn is_same(found: Option<&Break>, as_this: &Break) -> bool {
 }
 
 /// Leaves some out, first many and then single ones, as long as it `breaks` with the rest.
-fn reduce<T: Clone>(all: &[T], runs: &mut usize, mut breaks: impl FnMut(&[T]) -> bool) -> Vec<T> {
+pub(crate) fn reduce<T: Clone>(all: &[T], runs: &mut usize, mut breaks: impl FnMut(&[T]) -> bool) -> Vec<T> {
     let mut kept = all.to_vec();
     let mut chunk = kept.len();
     while chunk > 0 {

@@ -1,15 +1,16 @@
 //! A share of what `elderlock-sim recipes` runs, small enough for every test run: `--features recipes`.
 
-use elderlock_sim::recipes::{Cast, Plan, run};
+use elderlock_sim::recipes::shrink::shrink;
+use elderlock_sim::recipes::{Break, Cast, Cut, Plan, run};
 
 /// The same seed is the same run, to the last packet and to the order in which tasks go on.
 #[test]
 fn the_same_seed_of_whole_members_is_the_same_run() {
     for seed in 1..=6 {
-        let plan = Plan::draw(seed, None);
+        let plan = Plan::draw(seed, &Cut::default());
         let (first, again) = (run(&plan, 0, None), run(&plan, 0, None));
         assert_eq!(first.digest, again.digest, "{}", plan.describe());
-        assert_ne!(first.digest, run(&Plan::draw(seed + 100, None), 0, None).digest);
+        assert_ne!(first.digest, run(&Plan::draw(seed + 100, &Cut::default()), 0, None).digest);
     }
 }
 
@@ -18,9 +19,37 @@ fn the_same_seed_of_whole_members_is_the_same_run() {
 fn a_few_seeds_of_each_recipe_break_nothing() {
     for cast in Cast::ALL {
         for seed in 1..=6 {
-            let plan = Plan::draw(seed, Some(cast));
+            let plan = Plan::draw(seed, &Cut::only(cast));
             let run = run(&plan, 60, None);
             assert_eq!(run.broken, None, "{}\n{}", plan.describe(), run.story);
         }
     }
+}
+
+/// Of a plan that breaks what the break does not take is left out, and what is left is the plan that its options draw.
+#[test]
+fn a_break_is_shrunk_to_what_it_takes() {
+    let breaks = |plan: &Plan| {
+        let is_fault_there = plan.faults.iter().any(|fault| fault.number == 2);
+        let is_enough = plan.seats >= 2 && plan.players >= 2 && plan.span >= 4_000 && plan.casts.contains(&Cast::Locks);
+        let what = String::new();
+        // Only whole plans break with the luck of the seed.
+        let other = Plan::draw(plan.seed, &Cut { luck: 2, ..Cut::default() }).luck;
+        let is_unlucky = plan.luck == other || plan.luck == plan.seed && plan.players > 2;
+        (is_fault_there && is_enough && is_unlucky).then_some(Break { invariant: "no_panic", what, at: 9_000_000_000 })
+    };
+    let is_broken = |seed: &u64| breaks(&Plan::draw(*seed, &Cut::default())).is_some();
+    let mut shrunk = 0;
+    for seed in (1..2_000).filter(is_broken).take(20) {
+        let found = breaks(&Plan::draw(seed, &Cut::default())).expect("it was there");
+        let cut = shrink(seed, &Cut::default(), &found, breaks);
+        let small = Plan::draw(seed, &cut);
+        assert!(breaks(&small).is_some(), "{cut:?}");
+        let kept: Vec<usize> = small.faults.iter().map(|fault| fault.number).collect();
+        assert_eq!((kept, small.casts.as_slice(), small.players), (vec![2], [Cast::Locks].as_slice(), 2), "{cut:?}");
+        let lasts = small.faults[0].at + small.faults[0].span;
+        assert!(small.span <= lasts.max(9_000), "{cut:?}");
+        shrunk += 1;
+    }
+    assert_eq!(shrunk, 20);
 }

@@ -16,10 +16,25 @@ pub(crate) struct Options {
     /// Only this is played.
     #[arg(long, value_name = "CAST")]
     only: Option<String>,
+    /// No more members than so many.
+    #[arg(long)]
+    members: Option<usize>,
+    /// Of what is played at each member no more players than so many.
+    #[arg(long)]
+    players: Option<u64>,
+    /// Only these faults of each plan, by their numbers; or "none".
+    #[arg(long, value_parser = faults)]
+    faults: Option<Faults>,
+    /// Things go wrong for so many milliseconds at most.
+    #[arg(long)]
+    span: Option<u64>,
+    /// Another luck of packets, tasks and players.
+    #[arg(long, default_value_t = 0)]
+    luck: u64,
     /// How many lines of its story are told of a break.
     #[arg(long, default_value_t = 60)]
     trace: usize,
-    /// Go on after a break and name each.
+    /// Go on after a break and name each; shrinks none.
     #[arg(long)]
     keep_going: bool,
     /// Plant breaks and look whether each is found. Needs RUSTFLAGS="--cfg elderlock_mutants".
@@ -28,6 +43,16 @@ pub(crate) struct Options {
     /// With this break planted; with `--mutants`: hunt these only.
     #[arg(long, value_name = "BREAK", value_delimiter = ',')]
     mutant: Vec<String>,
+}
+
+/// Numbers of faults.
+#[derive(Clone, Debug)]
+#[cfg_attr(not(feature = "recipes"), allow(dead_code, reason = "the same command line in every build"))]
+struct Faults(Vec<usize>);
+
+fn faults(text: &str) -> Result<Faults, std::num::ParseIntError> {
+    let numbers = text.split(',').filter(|number| *number != "none").map(str::parse);
+    Ok(Faults(numbers.collect::<Result<_, _>>()?))
 }
 
 #[cfg(not(feature = "recipes"))]
@@ -44,7 +69,7 @@ mod driver {
     use super::Options;
     use crate::command::lock;
     use elderlock::simulated::Mutant;
-    use elderlock_sim::recipes::{self, Break, Cast, Plan, Run, mutants};
+    use elderlock_sim::recipes::{self, Break, Cast, Cut, Plan, Run, mutants};
     use std::collections::BTreeMap;
     use std::process::ExitCode;
     use std::sync::Mutex;
@@ -69,7 +94,14 @@ mod driver {
         match options.mutant.iter().map(|name| mutants::find(name)).collect::<Result<Vec<_>, _>>() {
             Err(error) => wrong(&error),
             Ok(mutants) if options.mutants => hunt_all(options, &mutants),
-            Ok(mutants) => batch(options, only, mutants.first().copied()),
+            Ok(mutants) => batch(options, &options.cut(only), mutants.first().copied()),
+        }
+    }
+
+    impl Options {
+        fn cut(&self, only: Option<Cast>) -> Cut {
+            let faults = self.faults.clone().map(|faults| faults.0);
+            Cut { only, members: self.members, players: self.players, faults, span: self.span, luck: self.luck }
         }
     }
 
@@ -96,13 +128,13 @@ mod driver {
         });
     }
 
-    fn batch(options: &Options, only: Option<Cast>, mutant: Option<Mutant>) -> ExitCode {
+    fn batch(options: &Options, cut: &Cut, mutant: Option<Mutant>) -> ExitCode {
         let started = Instant::now();
         let counts: Mutex<BTreeMap<&'static str, u64>> = Mutex::default();
-        let breaks: Mutex<BTreeMap<u64, (Plan, Run)>> = Mutex::default();
+        let breaks: Mutex<BTreeMap<u64, Run>> = Mutex::default();
         let (runs, simulated) = (AtomicU64::new(0), AtomicU64::new(0));
         on_all_cores(options.from, options.seeds, |seed| {
-            let plan = Plan::draw(seed, only);
+            let plan = Plan::draw(seed, cut);
             let mut run = recipes::run(&plan, options.trace, mutant);
             if seed.is_multiple_of(TWICE_EVERY) && recipes::run(&plan, 0, mutant).digest != run.digest {
                 let what = "the same seed went another way".to_owned();
@@ -114,7 +146,7 @@ mod driver {
                 *lock(&counts).entry(what).or_default() += count;
             }
             if run.broken.is_some() {
-                lock(&breaks).insert(seed, (plan, run));
+                lock(&breaks).insert(seed, run);
             }
             !options.keep_going && !lock(&breaks).is_empty()
         });
@@ -125,16 +157,16 @@ mod driver {
         for (what, count) in counts.iter() {
             println!("  {what:<32} {count:>8}");
         }
-        for (seed, (plan, run)) in breaks.iter() {
+        for (seed, run) in breaks.iter() {
             let Some(found) = &run.broken else { continue };
             if breaks.first_key_value().is_some_and(|(first, _)| first == seed) {
-                println!("{}\n{}", run.story, plan.describe());
+                tell(*seed, cut, found, options, mutant);
             }
             println!("seed {seed} breaks {}: {}", found.invariant, found.what);
-            let only = options.only.as_ref().map(|cast| format!(" --only {cast}")).unwrap_or_default();
-            println!("  again: elderlock-sim recipes --seeds 1 --from {seed}{only} --trace 400");
+            println!("  again: {}", again(*seed, cut, mutant));
         }
-        let undone: Vec<&str> = recipes::deeds(only).into_iter().filter(|deed| !counts.contains_key(deed)).collect();
+        let undone: Vec<&str> =
+            recipes::deeds(cut.only).into_iter().filter(|deed| !counts.contains_key(deed)).collect();
         let is_mute = runs >= TELLING_SEEDS && !undone.is_empty();
         if is_mute {
             println!("what never happened: {}", undone.join(", "));
@@ -147,13 +179,44 @@ mod driver {
         if breaks.is_empty() && !is_mute && !are_lost { ExitCode::SUCCESS } else { ExitCode::FAILURE }
     }
 
+    /// The command that runs it again.
+    fn again(seed: u64, cut: &Cut, mutant: Option<Mutant>) -> String {
+        let mutant = mutant.map(|mutant| format!(" --mutant {mutant:?}")).unwrap_or_default();
+        format!("elderlock-sim recipes --seeds 1 --from {seed}{}{mutant} --trace 400", cut.args())
+    }
+
+    /// Tells the story of a break, shrunk first.
+    fn tell(seed: u64, cut: &Cut, found: &Break, options: &Options, mutant: Option<Mutant>) {
+        let is_same = |run: &Run| run.broken.as_ref().is_some_and(|broken| broken.invariant == found.invariant);
+        let small = match options.keep_going {
+            true => cut.clone(),
+            false => shrunk(seed, cut, found, mutant),
+        };
+        let plan = Plan::draw(seed, &small);
+        let run = recipes::run(&plan, options.trace, mutant);
+        println!("{}\n{}", run.story, plan.describe());
+        if small != *cut && is_same(&run) {
+            println!("shrunk: {}", again(seed, &small, mutant));
+        }
+    }
+
+    fn shrunk(seed: u64, cut: &Cut, found: &Break, mutant: Option<Mutant>) -> Cut {
+        let mut runs = 0;
+        let small = recipes::shrink::shrink(seed, cut, found, |plan| {
+            runs += 1;
+            recipes::run(plan, 0, mutant).broken
+        });
+        eprintln!("shrunk in {runs} runs");
+        small
+    }
+
     fn hunt_all(options: &Options, wanted: &[Mutant]) -> ExitCode {
         if !cfg!(elderlock_mutants) {
             return wrong("planted breaks exist only in a build of their own: RUSTFLAGS='--cfg elderlock_mutants'");
         }
         std::panic::set_hook(Box::new(|_| {}));
         let started = Instant::now();
-        let mut missed = Vec::new();
+        let (mut missed, mut first) = (Vec::new(), None);
         println!("{:<24} {:>5} {:>6}  found by", "break", "seeds", "s");
         let is_wanted = |mutant: &Mutant| wanted.is_empty() || wanted.contains(mutant);
         let hunted: Vec<Mutant> = Mutant::ALL.into_iter().filter(is_wanted).collect();
@@ -163,7 +226,7 @@ mod driver {
             let found: Mutex<BTreeMap<u64, Break>> = Mutex::default();
             let counts = |found: &Break| invariants.contains(&found.invariant);
             on_all_cores(options.from, HUNT, |seed| {
-                let plan = Plan::draw(seed, Some(cast));
+                let plan = Plan::draw(seed, &Cut::only(cast));
                 if let Some(broken) = recipes::run(&plan, 0, Some(*mutant)).broken
                     // A seed that breaks without it proves nothing about it.
                     && recipes::run(&plan, 0, None).broken.is_none()
@@ -177,6 +240,7 @@ mod driver {
             match found.iter().find(|(_, found)| counts(found)) {
                 Some((seed, found)) => {
                     println!("{name:<24} {:>5} {took:>6.1}  {}", seed - options.from + 1, found.invariant);
+                    first.get_or_insert_with(|| (*seed, Cut::only(cast), found.clone(), *mutant));
                 }
                 None => {
                     let others: Vec<&str> = found.values().map(|found| found.invariant).collect();
@@ -185,10 +249,23 @@ mod driver {
                 }
             }
         }
+        // One of them is shrunk, to see that what is left breaks as the whole does.
+        if let Some((seed, cut, found, mutant)) = first {
+            let small = shrunk(seed, &cut, &found, Some(mutant));
+            println!("shrunk: {}", again(seed, &small, Some(mutant)));
+            let broken = recipes::run(&Plan::draw(seed, &small), 0, Some(mutant)).broken;
+            if small == cut || broken.is_none_or(|broken| broken.invariant != found.invariant) {
+                missed.push("what a shrunk run breaks".to_owned());
+            }
+        }
         let took = started.elapsed().as_secs_f64();
         let rest =
             if missed.is_empty() { "none is left".to_owned() } else { format!("NOT FOUND: {}", missed.join(", ")) };
-        println!("{} found from seed {} on in {took:.0} s: {rest}", hunted.len() - missed.len(), options.from);
+        println!(
+            "{} found from seed {} on in {took:.0} s: {rest}",
+            hunted.len().saturating_sub(missed.len()),
+            options.from
+        );
         if missed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
     }
 }

@@ -6,17 +6,19 @@
 //!
 //! - [`Plan`] is drawn before the run; [`stage`] has the members, the network and the faults;
 //! - [`players`] play a recipe each; what they believe they put on the [`board`], which judges it;
-//! - [`tasks`] polls all of them in an order of the seed's.
+//! - [`tasks`] polls all of them in an order of the seed's;
+//! - [`shrink`](mod@shrink) leaves out of a plan that breaks what the break does not take.
 
 pub mod board;
 pub mod mutants;
 pub mod plan;
 pub mod players;
+pub mod shrink;
 pub mod stage;
 pub mod tasks;
 
 pub use board::Break;
-pub use plan::Plan;
+pub use plan::{Cut, Plan};
 pub use players::Cast;
 
 use board::Board;
@@ -72,11 +74,11 @@ fn tell(plan: &Plan, lines: usize) -> Run {
         .expect("a runtime without sockets needs nothing of the system");
     runtime.block_on(async {
         // Outlives everything that could ask for the time.
-        let simulation = Rc::new(Simulation::new(plan.seed));
+        let simulation = Rc::new(Simulation::new(plan.luck));
         let clock = simulation.clone();
         let began = simulation.now();
-        let board = Rc::new(Board::new(plan.seed, move || clock.now()));
-        let (tasks, driver) = Tasks::new(plan.seed);
+        let board = Rc::new(Board::new(plan.luck, move || clock.now()));
+        let (tasks, driver) = Tasks::new(plan.luck);
         let stage = Stage::new(plan.clone(), board.clone(), tasks.clone());
         tasks.begin(None, stage.clone().tell());
         tasks.begin(None, stage.watch());

@@ -1,7 +1,7 @@
 //! What is drawn before a run: who is there, who plays what, and what goes wrong when.
 
 use super::players::Cast;
-use crate::chance::Dice;
+use crate::chance::{Dice, mix};
 use crate::network::{MS, Weather};
 
 /// Something that goes wrong, for a while.
@@ -28,17 +28,70 @@ pub enum Trouble {
 pub struct Fault {
     /// From the end of the founding on.
     pub at: u64,
+    /// Its place among all that were drawn.
+    pub number: usize,
     /// What.
     pub trouble: Trouble,
     /// For how long.
     pub span: u64,
 }
 
+/// What is left of a plan, and how its luck is drawn: what a break does not take is left out. As on the command line.
+#[derive(Clone, PartialEq, Default, Debug)]
+pub struct Cut {
+    /// This cast and no other.
+    pub only: Option<Cast>,
+    /// Seats for members, no more than were drawn.
+    pub members: Option<usize>,
+    /// Of each cast at each member at most so many players.
+    pub players: Option<u64>,
+    /// Faults, by their numbers.
+    pub faults: Option<Vec<usize>>,
+    /// For how long things go wrong, in milliseconds.
+    pub span: Option<u64>,
+    /// The luck of packets, tasks and players, if not that of the seed.
+    pub luck: u64,
+}
+
+impl Cut {
+    /// This cast and no other.
+    pub fn only(cast: Cast) -> Cut {
+        Cut { only: Some(cast), ..Cut::default() }
+    }
+
+    /// Options of `elderlock-sim recipes`.
+    pub fn args(&self) -> String {
+        let mut args = String::new();
+        let mut arg = |name, value: Option<String>| {
+            if let Some(value) = value {
+                args += &format!(" --{name} {value}");
+            }
+        };
+        arg("only", self.only.map(|cast| cast.name().to_owned()));
+        arg("members", self.members.map(|members| members.to_string()));
+        arg("players", self.players.map(|players| players.to_string()));
+        arg("faults", self.faults.as_ref().map(|faults| numbers(faults)));
+        arg("span", self.span.map(|span| span.to_string()));
+        arg("luck", (self.luck > 0).then(|| self.luck.to_string()));
+        args
+    }
+}
+
+/// As on the command line, where no number at all is a word.
+fn numbers(numbers: &[usize]) -> String {
+    if numbers.is_empty() {
+        return "none".to_owned();
+    }
+    numbers.iter().map(usize::to_string).collect::<Vec<_>>().join(",")
+}
+
 /// A run, before it is run.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Plan {
-    /// Everything else follows from it, and the luck of packets and players too.
+    /// Everything else follows from it.
     pub seed: u64,
+    /// What the luck of packets, tasks and players follows from.
+    pub luck: u64,
     /// Seats for members.
     pub seats: usize,
     /// For how long things go wrong, in milliseconds.
@@ -47,13 +100,15 @@ pub struct Plan {
     pub vouched: bool,
     /// What the players play.
     pub casts: Vec<Cast>,
+    /// Of each cast at each member at most so many players.
+    pub players: u64,
     /// In the order of their beginnings.
     pub faults: Vec<Fault>,
 }
 
 impl Plan {
-    /// The run of this seed; `only`: with this cast and no other.
-    pub fn draw(seed: u64, only: Option<Cast>) -> Plan {
+    /// The run of this seed, or what is left of it.
+    pub fn draw(seed: u64, cut: &Cut) -> Plan {
         let dice = &mut Dice::new(seed, 1);
         let seats = dice.between(3, 5) as usize;
         let span = dice.between(8_000, 20_000);
@@ -64,12 +119,21 @@ impl Plan {
                 casts.push(cast);
             }
         }
-        if let Some(only) = only {
+        if let Some(only) = cut.only {
             casts = vec![only];
         }
         let mut faults: Vec<Fault> = (0..dice.between(3, 9)).map(|_| Fault::draw(dice, seats, span)).collect();
         faults.sort_by_key(|fault| fault.at);
-        Plan { seed, seats, span, vouched: dice.chance(500_000), casts, faults }
+        let vouched = dice.chance(500_000);
+        for (number, fault) in faults.iter_mut().enumerate() {
+            fault.number = number;
+        }
+        let seats = cut.members.map_or(seats, |members| members.clamp(1, seats));
+        let span = cut.span.map_or(span, |cut| cut.min(span));
+        let is_left = |number| cut.faults.as_ref().is_none_or(|faults| faults.contains(&number));
+        faults.retain(|fault| is_left(fault.number) && fault.at < span && fault.trouble.is_among(seats));
+        let luck = if cut.luck == 0 { seed } else { mix(&[seed, cut.luck]) };
+        Plan { seed, luck, seats, span, vouched, casts, players: cut.players.unwrap_or(u64::MAX), faults }
     }
 
     /// One line each.
@@ -83,9 +147,22 @@ impl Plan {
             if self.vouched { "seen" } else { "found out" }
         );
         for fault in &self.faults {
-            text += &format!("  at {} ms for {} ms: {:?}\n", fault.at, fault.span, fault.trouble);
+            text +=
+                &format!("  fault {} at {} ms for {} ms: {:?}\n", fault.number, fault.at, fault.span, fault.trouble);
         }
         text
+    }
+}
+
+impl Trouble {
+    /// Whether it can go wrong so with so many seats.
+    fn is_among(self, seats: usize) -> bool {
+        match self {
+            Trouble::Crash(seat) | Trouble::Leave(seat) | Trouble::Pause(seat) | Trouble::Isolate(seat) => seat < seats,
+            Trouble::OneWay(from, to) => from < seats && to < seats,
+            Trouble::Split(mask) => ![0, (1 << seats) - 1].contains(&(mask & ((1 << seats) - 1))),
+            Trouble::Storm(_) => true,
+        }
     }
 }
 
@@ -102,7 +179,7 @@ impl Fault {
             77..=86 => (Trouble::Split(dice.between(1, (1 << seats) - 2) as u32), 100, 5_000),
             _ => (Trouble::Storm(storm(dice)), 500, 5_000),
         };
-        Fault { at: dice.below(span), trouble, span: dice.between(low, high) }
+        Fault { at: dice.below(span), number: 0, trouble, span: dice.between(low, high) }
     }
 }
 

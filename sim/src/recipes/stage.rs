@@ -90,7 +90,7 @@ impl Stage {
                 joined: false,
             })
             .collect();
-        let mut network = Network::new(mix(&[plan.seed, 2]));
+        let mut network = Network::new(mix(&[plan.luck, 2]));
         network.set_weather(CALM);
         Rc::new(Stage {
             plan,

@@ -132,7 +132,7 @@ async fn play(cast: Cast, player: &Player) {
 /// The players of a member that has joined.
 pub fn enter(stage: &Rc<Stage>, seat: usize, member: &Member) {
     for cast in stage.plan.casts.clone() {
-        for _ in 0..cast.players() {
+        for _ in 0..cast.players().min(stage.plan.players) {
             let player = Rc::new(stage.player(seat, member, cast.name()));
             let task = async move {
                 play(cast, &player).await;
@@ -174,7 +174,7 @@ pub struct Player {
 
 impl Player {
     pub(super) fn new(stage: Rc<Stage>, seat: usize, member: Member, number: u64) -> Player {
-        let dice = RefCell::new(Dice::new(stage.plan.seed, 1_000 + number));
+        let dice = RefCell::new(Dice::new(stage.plan.luck, 1_000 + number));
         Player { stage, seat, member, number, name: number, dice }
     }
 
