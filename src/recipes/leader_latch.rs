@@ -302,7 +302,10 @@ impl LeaderLatch {
         let (running, candidacy) = (Running(self.state.clone()), self.candidacy.clone());
         // Asked here and not in the task: latches that are started in turn lead in turn.
         let place = candidacy.queue();
-        *task = Some(runtime.spawn(running.stand(candidacy, place)));
+        let stands = running.stand(candidacy, place);
+        #[cfg(feature = "simulated")]
+        let stands = crate::runtime::simulated::kept(stands);
+        *task = Some(runtime.spawn(stands));
         Ok(())
     }
 

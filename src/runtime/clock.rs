@@ -37,7 +37,10 @@ fn read(clock: rustix::time::ClockId) -> Time {
 /// Sleeps from `now` until `until`; later, if the machine sleeps too.
 #[cfg(not(elderlock_shuttle))]
 pub(crate) async fn sleep(now: Time, until: Time) {
-    tokio::time::sleep(until.since(now)).await;
+    let span = until.since(now);
+    #[cfg(feature = "simulated")]
+    let span = super::simulated::span(span);
+    tokio::time::sleep(span).await;
 }
 
 #[cfg(elderlock_shuttle)]

@@ -1,8 +1,11 @@
-//! What a simulation puts in place of the machine: time, and where process ids come from. Only with the feature
+//! What a simulation puts in place of the machine: time, by clocks of different rates, and where process ids come from. Only with the feature
 //! `simulated`, and only on a thread that has begun one; every other thread has the machine's own.
 
 use crate::protocol::{ProcessId, Time, ViewNumber};
 use std::cell::Cell;
+use std::future::poll_fn;
+use std::pin::pin;
+use std::time::Duration;
 use tokio::time::Instant;
 
 /// The first instant: any but zero, which the engine takes for "never".
@@ -13,6 +16,8 @@ const FIRST_FOUNDING: u32 = 1_000;
 
 thread_local! {
     static PRESENT: Cell<Option<Present>> = const { Cell::new(None) };
+    /// By so many millionths the clock that is read now is too fast: that of whoever acts.
+    static RATE: Cell<i32> = const { Cell::new(0) };
 }
 
 #[derive(Clone, Copy)]
@@ -25,6 +30,7 @@ struct Present {
 /// Begins a simulation on this thread, which is in a tokio runtime of its own whose clock is paused.
 pub(crate) fn begin(seed: u64) {
     PRESENT.set(Some(Present { began: Instant::now(), seed, drawn: 0 }));
+    RATE.set(0);
 }
 
 /// Ends it.
@@ -32,9 +38,45 @@ pub(crate) fn end() {
     PRESENT.set(None);
 }
 
+/// This instant by the clock of whoever acts.
 pub(crate) fn now() -> Option<Time> {
     let present = PRESENT.get()?;
-    Some(FIRST + present.began.elapsed())
+    let ran = scale(present.began.elapsed(), rate(), MILLION);
+    Some(FIRST + ran)
+}
+
+/// How long such a span of that clock takes.
+pub(crate) fn span(span: Duration) -> Duration {
+    scale(span, MILLION, rate())
+}
+
+const MILLION: u128 = 1_000_000;
+
+fn rate() -> u128 {
+    (1_000_000 + i64::from(RATE.get())).max(1) as u128
+}
+
+fn scale(span: Duration, by: u128, of: u128) -> Duration {
+    Duration::from_nanos(u64::try_from((span.as_nanos() * by).div_ceil(of)).unwrap_or(u64::MAX))
+}
+
+/// Acts by a clock that is too fast by so many millionths.
+pub(crate) fn by_clock<T>(ppm: i32, act: impl FnOnce() -> T) -> T {
+    let before = RATE.replace(ppm);
+    let came = act();
+    RATE.set(before);
+    came
+}
+
+/// The same for a future, whoever polls it.
+pub(crate) async fn paced<F: Future>(ppm: i32, future: F) -> F::Output {
+    let mut future = pin!(future);
+    poll_fn(|context| by_clock(ppm, || future.as_mut().poll(context))).await
+}
+
+/// A future that keeps the clock of whoever begins it.
+pub(crate) fn kept<F: Future>(future: F) -> impl Future<Output = F::Output> {
+    paced(RATE.get(), future)
 }
 
 pub(crate) fn founding_number() -> Option<ViewNumber> {

@@ -14,6 +14,16 @@ use std::time::Duration;
 
 pub use crate::runtime::mutant::{Mutant, plant};
 
+/// Acts by a clock that is too fast by so many millionths: that of the member that is asked.
+pub fn by_clock<T>(ppm: i32, act: impl FnOnce() -> T) -> T {
+    simulated::by_clock(ppm, act)
+}
+
+/// The same for a future, whoever polls it.
+pub async fn paced<F: Future>(ppm: i32, future: F) -> F::Output {
+    simulated::paced(ppm, future).await
+}
+
 /// While it lives, this thread has simulated time and simulated chance. To be made in a tokio runtime of this thread
 /// whose clock is paused.
 #[derive(Debug)]
@@ -26,9 +36,9 @@ impl Simulation {
         Simulation(())
     }
 
-    /// Nanoseconds by the clock that all members read.
+    /// Nanoseconds by a clock that is neither fast nor slow.
     pub fn now(&self) -> u64 {
-        clock::now().as_nanos()
+        simulated::by_clock(0, clock::now).as_nanos()
     }
 }
 
@@ -67,6 +77,8 @@ pub struct Simulated {
 /// A member's ears. They do not keep it alive.
 #[derive(Clone)]
 pub struct Ears {
+    /// By so many millionths its clock is too fast.
+    ppm: i32,
     engine: Weak<Engine>,
 }
 
@@ -80,7 +92,7 @@ impl Ears {
     /// Something arrives.
     pub fn input(&self, input: Input) {
         if let Some(engine) = self.engine.upgrade() {
-            crate::runtime::Inbox::input(&*engine, input);
+            simulated::by_clock(self.ppm, || crate::runtime::Inbox::input(&*engine, input));
         }
     }
 
@@ -95,23 +107,25 @@ impl Ears {
     /// The process ends, without a word to anybody.
     pub fn kill(&self) {
         if let Some(engine) = self.engine.upgrade() {
-            engine.close(Closed::Broken);
+            simulated::by_clock(self.ppm, || engine.close(Closed::Broken));
         }
     }
 }
 
 impl MemberBuilder {
-    /// Sets the member up at `addr`, in a [`Simulation`]. Its seeds are addresses.
-    pub fn simulate(&self, addr: SocketAddr, post: Post) -> Simulated {
+    /// Sets the member up at `addr`, in a [`Simulation`], with a clock that is too fast by so many millionths: who asks the
+    /// member or polls its timer does so [by that clock](by_clock). Its seeds are addresses.
+    pub fn simulate(&self, addr: SocketAddr, ppm: i32, post: Post) -> Simulated {
         // On a thread without a simulation the system draws it; it has always given bytes so far.
         let process = draw_process().unwrap_or(ProcessId(u128::from(addr.port())));
         let me = MemberInfo { process, addr, host: None };
         let seeds: BTreeSet<SocketAddr> = self.seeds_given().iter().filter_map(|seed| seed.parse().ok()).collect();
         let config = self.config(me.clone(), seeds);
         let network = Arc::new(Wire { me: Mutex::new(me), post });
-        let engine = Engine::new(EngineOptions { config, network, disk: None });
+        let options = EngineOptions { config, network, disk: None };
+        let engine = simulated::by_clock(ppm, || Engine::new(options));
         let timer = Box::pin(engine.run(async {}));
-        let ears = Ears { engine: Arc::downgrade(&engine) };
+        let ears = Ears { ppm, engine: Arc::downgrade(&engine) };
         Simulated { member: Member::new(self.cluster().to_owned(), engine, None), timer, ears }
     }
 }

@@ -78,7 +78,7 @@ fn tell(plan: &Plan, lines: usize) -> Run {
         let clock = simulation.clone();
         let began = simulation.now();
         let board = Rc::new(Board::new(plan.luck, move || clock.now()));
-        let (tasks, driver) = Tasks::new(plan.luck);
+        let (tasks, driver) = Tasks::new(plan.luck, plan.clocks.clone());
         let stage = Stage::new(plan.clone(), board.clone(), tasks.clone());
         tasks.begin(None, stage.clone().tell());
         tasks.begin(None, stage.watch());

@@ -3,6 +3,7 @@
 use super::players::Cast;
 use crate::chance::{Dice, mix};
 use crate::network::{MS, Weather};
+use elderlock::Timing;
 
 /// Something that goes wrong, for a while.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -96,6 +97,8 @@ pub struct Plan {
     pub seats: usize,
     /// For how long things go wrong, in milliseconds.
     pub span: u64,
+    /// By how many millionths each seat's clock is too fast: inside the bound that members trust in.
+    pub clocks: Vec<i32>,
     /// Whether others see a process end for sure.
     pub vouched: bool,
     /// What the players play.
@@ -125,6 +128,10 @@ impl Plan {
         let mut faults: Vec<Fault> = (0..dice.between(3, 9)).map(|_| Fault::draw(dice, seats, span)).collect();
         faults.sort_by_key(|fault| fault.at);
         let vouched = dice.chance(500_000);
+        let mut clocks = vec![0; seats];
+        if dice.chance(500_000) {
+            clocks.fill_with(|| dice.between(0, 2 * CLOCK_ERROR) as i32 - CLOCK_ERROR as i32);
+        }
         for (number, fault) in faults.iter_mut().enumerate() {
             fault.number = number;
         }
@@ -133,18 +140,20 @@ impl Plan {
         let is_left = |number| cut.faults.as_ref().is_none_or(|faults| faults.contains(&number));
         faults.retain(|fault| is_left(fault.number) && fault.at < span && fault.trouble.is_among(seats));
         let luck = if cut.luck == 0 { seed } else { mix(&[seed, cut.luck]) };
-        Plan { seed, luck, seats, span, vouched, casts, players: cut.players.unwrap_or(u64::MAX), faults }
+        clocks.truncate(seats);
+        Plan { seed, luck, seats, span, clocks, vouched, casts, players: cut.players.unwrap_or(u64::MAX), faults }
     }
 
     /// One line each.
     pub fn describe(&self) -> String {
         let mut text = format!(
-            "seed {}: {} members, {} ms, {}, deaths are {}\n",
+            "seed {}: {} members, {} ms, {}, deaths are {}, clocks too fast by {:?} millionths\n",
             self.seed,
             self.seats,
             self.span,
             self.casts.iter().map(|cast| cast.name()).collect::<Vec<_>>().join(" and "),
-            if self.vouched { "seen" } else { "found out" }
+            if self.vouched { "seen" } else { "found out" },
+            self.clocks,
         );
         for fault in &self.faults {
             text +=
@@ -182,6 +191,9 @@ impl Fault {
         Fault { at: dice.below(span), number: 0, trouble, span: dice.between(low, high) }
     }
 }
+
+/// Clocks are at most so far from the true time, in millionths: a little less than members take for possible.
+const CLOCK_ERROR: u64 = Timing::fast().clock_error_ppm as u64 - 500;
 
 /// What a network of one building does: late by some milliseconds, and nothing lost.
 pub const CALM: Weather = Weather {

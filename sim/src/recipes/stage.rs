@@ -7,8 +7,8 @@ use super::tasks::Tasks;
 use crate::chance::mix;
 use crate::network::{MS, Network};
 use elderlock::protocol::event::{Hint, Input};
-use elderlock::simulated::{Ears, Parcel, Simulated};
-use elderlock::{Member, ProcessId, ServiceStatus, Timing};
+use elderlock::simulated::{Ears, Parcel, Simulated, by_clock, paced};
+use elderlock::{Member, ProcessId, ServiceStatus, Status, Timing};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
 use std::future::poll_fn;
@@ -160,7 +160,7 @@ impl Stage {
             }
         });
         let builder = Member::builder(CLUSTER).timing(Timing::fast()).seeds(addrs);
-        let Simulated { member, timer, ears } = builder.simulate(addr, post);
+        let Simulated { member, timer, ears } = builder.simulate(addr, self.plan.clocks[seat], post);
         self.board.note(|| format!("member {seat} starts as {}", member.process()));
         {
             let mut seats = self.seats.borrow_mut();
@@ -214,11 +214,23 @@ impl Stage {
         self.seats.borrow().iter().filter(|seat| !seat.joined).count()
     }
 
+    /// Those that run, with their seats.
+    fn members(&self) -> Vec<(usize, Member)> {
+        let seats = self.seats.borrow();
+        let members = seats.iter().enumerate().filter_map(|(at, seat)| Some((at, seat.member.clone()?)));
+        members.collect()
+    }
+
+    /// By its own clock.
+    fn status(&self, seat: usize, member: &Member) -> Status {
+        by_clock(self.plan.clocks[seat], || member.status())
+    }
+
     /// Whether too many voters of the last view that anybody knows have died: then nobody can be let in, and that is right.
     fn is_quorum_lost(&self) -> bool {
-        let members: Vec<Member> = self.seats.borrow().iter().filter_map(|seat| seat.member.clone()).collect();
-        let alive: Vec<ProcessId> = members.iter().map(Member::process).collect();
-        let views = members.iter().filter_map(|member| member.status().view);
+        let members = self.members();
+        let alive: Vec<ProcessId> = members.iter().map(|(_, member)| member.process()).collect();
+        let views = members.iter().filter_map(|(seat, member)| self.status(*seat, member).view);
         let Some(view) = views.max_by_key(|view| view.number) else { return true };
         let weigh = |is_counted: &dyn Fn(ProcessId) -> bool| {
             let voters = view.members.iter().filter(|member| !member.ghost).enumerate();
@@ -293,7 +305,7 @@ impl Stage {
                 self.board.count("leaves");
                 self.board.note(|| format!("member {seat} leaves"));
                 self.seats.borrow_mut()[seat].joined = false;
-                let left = member.leave().await;
+                let left = paced(self.plan.clocks[seat], member.leave()).await;
                 drop(member);
                 self.board.note(|| format!("member {seat} has left: {left:?}"));
                 // Whoever has killed it meanwhile starts the next one.
@@ -391,20 +403,20 @@ impl Stage {
             let playing = self.playing.borrow().clone();
             return self.board.fail("no_lost_wakeup", format!("still unanswered: {playing:?}"));
         }
-        let members: Vec<Member> = self.seats.borrow().iter().filter_map(|seat| seat.member.clone()).collect();
-        for member in &members {
-            if let Err(why) = tokio::time::timeout(LOCK_LIMIT, players::have_all(self, member))
-                .await
-                .unwrap_or_else(|_| Err("no answer".to_owned()))
+        let members = self.members();
+        for (seat, member) in &members {
+            let all = paced(self.plan.clocks[*seat], players::have_all(self, member));
+            if let Err(why) =
+                tokio::time::timeout(LOCK_LIMIT, all).await.unwrap_or_else(|_| Err("no answer".to_owned()))
             {
                 return self.board.fail("no_lost_wakeup", format!("at {} after the healing: {why}", member.process()));
             }
         }
         // What was given back last is still on its way.
         let kept = || {
-            let services = members.iter().flat_map(|member| {
+            let services = members.iter().flat_map(|(seat, member)| {
                 let process = member.process();
-                member.status().services.into_iter().map(move |service| (process, service))
+                self.status(*seat, member).services.into_iter().map(move |service| (process, service))
             });
             let is_kept = |service: &ServiceStatus| {
                 service.held_here + service.open_here + service.waiting_here + service.locks.len() > 0

@@ -6,6 +6,7 @@
 //! frozen, as a stopped process, and ended, as a killed one.
 
 use crate::chance::mix;
+use elderlock::simulated::by_clock;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::pin::Pin;
@@ -63,8 +64,8 @@ impl Wake for Ringer {
 }
 
 impl Tasks {
-    /// No tasks yet, and the driver that moves them.
-    pub fn new(seed: u64) -> (Tasks, Driver) {
+    /// No tasks yet, and the driver that moves them. `clocks`: by how many millionths each place's clock is too fast.
+    pub fn new(seed: u64, clocks: Vec<i32>) -> (Tasks, Driver) {
         let tasks = Tasks { orders: Rc::default(), bell: Arc::default() };
         let driver = Driver {
             orders: tasks.orders.clone(),
@@ -73,6 +74,7 @@ impl Tasks {
             frozen: BTreeMap::new(),
             next: 0,
             seed,
+            clocks,
             rounds: 0,
             closed: false,
         };
@@ -119,11 +121,17 @@ pub struct Driver {
     frozen: BTreeMap<usize, BTreeSet<u64>>,
     next: u64,
     seed: u64,
+    clocks: Vec<i32>,
     rounds: u64,
     closed: bool,
 }
 
 impl Driver {
+    /// By so much the clock of a task's place is too fast.
+    fn clock(&self, place: Option<usize>) -> i32 {
+        place.and_then(|place| self.clocks.get(place)).copied().unwrap_or_default()
+    }
+
     fn obey(&mut self) {
         loop {
             let orders = std::mem::take(&mut *self.orders.borrow_mut());
@@ -142,7 +150,8 @@ impl Driver {
                         let ended: Vec<u64> =
                             self.tasks.iter().filter(|(_, (at, _))| *at == Some(place)).map(|(id, _)| *id).collect();
                         for task in ended {
-                            self.tasks.remove(&task);
+                            let task = self.tasks.remove(&task);
+                            by_clock(self.clock(Some(place)), || drop(task));
                         }
                     }
                     Order::Freeze(place) => {
@@ -178,7 +187,8 @@ impl Future for Driver {
                 continue;
             }
             let waker = Waker::from(Arc::new(Ringer { task: id, bell: this.bell.clone() }));
-            if task.as_mut().poll(&mut Context::from_waker(&waker)).is_pending() {
+            let clock = this.clock(place);
+            if by_clock(clock, || task.as_mut().poll(&mut Context::from_waker(&waker)).is_pending()) {
                 this.tasks.insert(id, (place, task));
             }
             this.obey();

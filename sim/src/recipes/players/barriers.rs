@@ -96,7 +96,8 @@ async fn round(player: &Player, service: &LockService) {
     player.note(|| "has entered the round".to_owned());
     let inside = Rc::new(inside);
     let seen = Rc::downgrade(&inside);
-    board.entered(stay, began, TOGETHER, Box::new(move || seen.upgrade()?.fence().ok()));
+    let belief = player.by_own_clock(Box::new(move || seen.upgrade()?.fence().ok()));
+    board.entered(stay, began, TOGETHER, belief);
     player.rest(1, 150).await;
     let Some(inside) = Rc::into_inner(inside) else { return };
     let was_inside = inside.fence().is_ok();

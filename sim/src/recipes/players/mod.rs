@@ -13,6 +13,7 @@ mod semaphore;
 use super::board::{Belief, Mode};
 use super::stage::Stage;
 use crate::chance::Dice;
+use elderlock::simulated::by_clock;
 use elderlock::{LockError, LockService, Member};
 use std::cell::RefCell;
 use std::fmt::Debug;
@@ -217,7 +218,18 @@ impl Player {
 
     /// From now on it believes in this.
     fn claim(&self, service: &'static str, name: &str, mode: Mode, belief: Belief) {
-        self.stage.board.claim(self.name, service, name, mode, belief);
+        self.stage.board.claim(self.name, service, name, mode, self.by_own_clock(belief));
+    }
+
+    /// Others ask what it believes, too.
+    fn by_own_clock(&self, belief: Belief) -> Belief {
+        let clock = self.clock();
+        Box::new(move || by_clock(clock, &belief))
+    }
+
+    /// By so many millionths its member's clock is too fast.
+    fn clock(&self) -> i32 {
+        self.stage.plan.clocks[self.seat]
     }
 
     /// Does nothing for a while.

@@ -2,6 +2,7 @@
 
 use super::{Player, at_once, goes_on, have};
 use crate::recipes::board::Mode;
+use elderlock::simulated::{by_clock, paced};
 use elderlock::{
     Guard, HolderInfo, LockError, LockService, LossWatch, LostReason, Member, Revocation, RevokeError, Token,
 };
@@ -29,6 +30,14 @@ pub struct Wanted {
     watch: LossWatch,
     revocation: Revocation,
     is_revocable: bool,
+    /// By so many millionths its member's clock is too fast.
+    clock: i32,
+}
+
+impl Wanted {
+    fn is_over(&self) -> bool {
+        by_clock(self.clock, || self.watch.reason().is_some())
+    }
 }
 
 async fn take(player: &Player, service: &LockService) {
@@ -55,7 +64,7 @@ async fn hold(player: &Player, name: &'static str, guard: Guard, is_revocable: b
     let board = &player.stage.board;
     let (token, watch) = (guard.token(), guard.watch());
     player.note(|| format!("has {name} by {token:?}, revocable: {is_revocable}"));
-    let wanted = Wanted { watch: watch.clone(), revocation: guard.revocation(), is_revocable };
+    let wanted = Wanted { watch: watch.clone(), revocation: guard.revocation(), is_revocable, clock: player.clock() };
     board.wanted.borrow_mut().insert(token, Rc::new(wanted));
     let mut revocation = guard.revocation();
     let guard = Rc::new(guard);
@@ -99,7 +108,7 @@ fn judge_taken(player: &Player, token: Token) {
     if !wanted.revocation.is_requested() {
         fail("was taken away, and nobody had been told");
     }
-    if wanted.watch.reason().is_none() {
+    if !wanted.is_over() {
         fail("was taken away, and is still good");
     }
 }
@@ -159,13 +168,13 @@ async fn judge_told(player: &Player, holder: &HolderInfo, word: &str) {
     let Some(wanted) = board.wanted.borrow().get(&holder.token).cloned() else { return };
     let mut revocation = wanted.revocation.clone();
     let is_told = async {
-        while let Some(Some(request)) = at_once(revocation.requested()).await {
+        while let Some(Some(request)) = paced(wanted.clock, at_once(revocation.requested())).await {
             if request.metadata.as_bytes() == word.as_bytes() {
                 return true;
             }
         }
         // Nobody is told the requests of a hold that is over.
-        wanted.watch.reason().is_some() && revocation.is_requested()
+        wanted.is_over() && revocation.is_requested()
     };
     if !wanted.is_revocable || !is_told.await {
         board.fail("told_before_taken", format!("{:?} is said to have been told of {word}, and was not", holder.token));
