@@ -101,6 +101,8 @@ pub(crate) struct EngineOptions {
 /// The core behind a mutex. See the head of the module.
 pub(crate) struct Engine {
     shell: Mutex<Shell>,
+    /// The shell's, to be flushed without its lock.
+    network: Arc<dyn Network>,
     /// Commands from `Drop`, which must not wait for the shell. Holds no more than there are guards and futures.
     side: Side,
     /// Events on their way to the readers, in order; put in under the shell's lock.
@@ -240,9 +242,13 @@ struct After {
     notes: Vec<Note>,
     rearm: bool,
     phase: bool,
+    /// Packets were queued.
+    sent: bool,
+    /// Somebody waits for what comes of them, and has nothing else to do.
+    hurry: bool,
     /// The core was stepped.
     stepped: bool,
-    /// Something was done at once: nothing but a hold has changed.
+    /// Something was done at once, or asked: nothing but a hold has changed.
     at_once: bool,
 }
 
@@ -266,7 +272,7 @@ impl Engine {
         let shell = Shell {
             node: Node::new(config.clone(), clock::now()),
             config,
-            network,
+            network: network.clone(),
             disk,
             outputs: Vec::new(),
             slots: Map::default(),
@@ -283,6 +289,7 @@ impl Engine {
         };
         Arc::new(Engine {
             shell: Mutex::new(shell),
+            network,
             side: Side::default(),
             announcements: Mutex::default(),
             readers: Mutex::new(Some(Readers {
@@ -414,6 +421,8 @@ impl Engine {
             let answer = shell.step(Input::Command(command.clone()), Some(request), after);
             if answer.is_none() {
                 shell.slots.insert(request, Slot::Waiting(None));
+                // If others wait as well, more of them are about to ask, and that goes in one write.
+                after.hurry = shell.slots.len() == 1;
             }
             answer
         })
@@ -432,7 +441,7 @@ impl Engine {
     pub(crate) fn poll(&self, request: RequestId, waker: &Waker) -> Option<Answer> {
         // Cloned before locking: a waker is user code.
         let waker = waker.clone();
-        self.turn(|shell, after| match shell.slots.get_mut(&request) {
+        let look = |shell: &mut Shell, after: &mut After| match shell.slots.get_mut(&request) {
             Some(Slot::Waiting(Some(_))) if is_planted(Planted::OldWaker) => None,
             Some(Slot::Waiting(kept)) => {
                 after.trash.push(Slot::Waiting(kept.replace(waker)));
@@ -444,6 +453,10 @@ impl Engine {
             },
             // Asked for and not given back, so there is a slot; were there none, nobody would ever answer.
             None => Some(closed(LostReason::Left)),
+        };
+        self.turn(|shell, after| {
+            after.at_once = true;
+            look(shell, after)
         })
     }
 
@@ -586,6 +599,9 @@ impl Engine {
         let phase = shell.phase;
         drop(shell);
 
+        if after.sent {
+            self.network.flush(after.hurry);
+        }
         seam();
         if after.phase {
             self.phase.send_modify(|seen| {
@@ -691,6 +707,24 @@ impl Inbox for Engine {
             shell.step(input, None, after);
         });
     }
+
+    fn hear(&self, packets: &mut Vec<Input>) {
+        if packets.is_empty() {
+            return;
+        }
+        self.turn(|shell, after| {
+            let process = shell.node.process();
+            // Those who are reborn by one of them do not hear the others: these were meant for who was there before.
+            for packet in packets.drain(..) {
+                if shell.phase.closed.is_some() || shell.node.process() != process {
+                    break;
+                }
+                shell.step(packet, None, after);
+            }
+            // Nothing else is about to be sent by this thread, and somebody may wait for the answers.
+            after.hurry = true;
+        });
+    }
 }
 
 impl Shell {
@@ -774,6 +808,7 @@ impl Shell {
             for output in outputs.drain(..) {
                 match output {
                     Output::Send { to, process, packet } => {
+                        after.sent = true;
                         self.mail.sent(&packet);
                         self.watch.sent(&packet, &self.node, now, &mut after.notes);
                         self.network.send(to, process, packet);

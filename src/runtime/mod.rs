@@ -42,11 +42,13 @@ use std::net::SocketAddr;
 /// Where the engine pushes packets. Must not block and must not call back into the engine: it is called under the
 /// engine's lock, so that packets leave in the order in which the core said them.
 pub(crate) trait Outbox: Send + Sync {
-    /// Queues `packet` for `to`, to be dropped if another process than `process` answers there.
+    /// Queues `packet` for `to`, to be dropped if another process than `process` answers there. It leaves at
+    /// [`Network::flush`] at the latest.
     fn send(&self, to: SocketAddr, process: Option<ProcessId>, packet: Packet);
 }
 
-/// A network as the engine knows it. Everything here is called under the engine's lock, as [`Outbox::send`].
+/// A network as the engine knows it. All but [`flush`](Network::flush) is called under the engine's lock, as
+/// [`Outbox::send`].
 pub(crate) trait Network: Outbox {
     /// This process is somebody new. Called before the first packet of the new incarnation.
     fn reborn(&self, me: MemberInfo) {
@@ -55,12 +57,21 @@ pub(crate) trait Network: Outbox {
 
     /// The incarnation is in a view, with a running lease.
     fn joined(&self) {}
+
+    /// What was sent before leaves now, if somebody is in a `hurry`, and else with what else comes soon. Never blocks. Called
+    /// after each turn that sent something, without the engine's lock.
+    fn flush(&self, hurry: bool) {
+        let _ = hurry;
+    }
 }
 
 /// Where the network puts what it heard. Implemented by the engine.
 pub(crate) trait Inbox: Send + Sync {
     /// From any thread, at any time; never blocks but for a short mutex.
     fn input(&self, input: Input);
+
+    /// The same with packets that came together, in their order. Leaves none behind.
+    fn hear(&self, packets: &mut Vec<Input>);
 
     /// What the member sees, for somebody who asks from outside; `None` once it is gone.
     fn status(&self) -> Option<Status>;

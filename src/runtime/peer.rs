@@ -10,8 +10,13 @@
 //!
 //! Dropping is right, since whatever still matters is sent again by the core, and nothing stale floods a peer that comes
 //! back. Two connections that cross are both kept; each side sends on the newest.
+//!
+//! Mostly it is not the task that writes. Who has queued what somebody waits for writes it himself, with all that was
+//! queued before, as far as the connection takes it at once: a task that must be woken first is a detour. The **pen**
+//! keeps the frames in order. There is one, whoever writes has it, and when it is put back nothing is left to be written,
+//! or the task is woken.
 
-use super::counters::add;
+use super::counters::{Tally, add};
 use super::shared::{Life, Shared};
 use super::tcp::{self, DialError};
 use crate::protocol::{Hint, Input, Packet, ProcessId};
@@ -61,7 +66,6 @@ pub(super) struct Peer {
     wake: Notify,
 }
 
-#[derive(Default)]
 struct Queue {
     /// By the process they are meant for; `None`: whoever is there.
     wants: BTreeMap<Option<ProcessId>, Lanes>,
@@ -71,6 +75,33 @@ struct Queue {
     offered: Vec<Link>,
     /// How the dial that was under way has ended.
     dialled: Option<Result<ProcessId, DialError>>,
+    /// Connections have come or gone, or a dial has ended.
+    changed: bool,
+    /// `None`: somebody writes.
+    pen: Option<Pen>,
+    /// The task has found no pen, and waits for it.
+    wanted: bool,
+    /// The task is woken and has not looked yet.
+    woken: bool,
+}
+
+/// The right to write, and what it takes.
+#[derive(Default)]
+struct Pen {
+    links: Vec<Link>,
+    /// What is written, reused from one to the next.
+    batch: Vec<u8>,
+    /// What comes before all else: the batch was not taken whole.
+    begun: Option<Begun>,
+}
+
+/// A batch on its way.
+struct Begun {
+    /// Index of its link.
+    link: usize,
+    /// How many of its bytes are written.
+    written: usize,
+    frames: usize,
 }
 
 #[derive(Default)]
@@ -149,6 +180,30 @@ struct Plan {
 }
 
 impl Queue {
+    fn new() -> Self {
+        Queue {
+            wants: BTreeMap::new(),
+            notices: Load::default(),
+            bulk: Load::default(),
+            offered: Vec::new(),
+            dialled: None,
+            changed: false,
+            pen: Some(Pen::default()),
+            wanted: false,
+            woken: false,
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.wants.values().all(Lanes::is_empty)
+    }
+
+    /// The pen, for the task. `None`: it is woken when the pen is back.
+    fn take_pen(&mut self) -> Option<Pen> {
+        self.wanted = self.pen.is_none();
+        self.pen.take()
+    }
+
     fn plan(&mut self, links: &[Link], batch: &mut Vec<u8>) -> Plan {
         let mut plan = Plan { write: None, frames: 0, dial: false };
         // What nothing leads to and nothing waits for is not kept.
@@ -191,26 +246,51 @@ fn route(links: &[Link], want: Option<ProcessId>) -> Option<usize> {
 
 impl Peer {
     pub(super) fn new(addr: SocketAddr) -> Self {
-        Peer { addr, queue: Mutex::default(), wake: Notify::new() }
+        Peer { addr, queue: Mutex::new(Queue::new()), wake: Notify::new() }
     }
 
     fn queue(&self) -> MutexGuard<'_, Queue> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Queues a frame; `false`: dropped.
+    /// Queues a frame; `false`: dropped. Nothing leaves before [`write`](Self::write) or [`wake`](Self::wake).
     pub(super) fn push(&self, want: Option<ProcessId>, frame: &Frame) -> bool {
         let mut queue = self.queue();
         let Queue { wants, notices, bulk, .. } = &mut *queue;
         let lanes = wants.entry(want).or_default();
-        let pushed = if is_notice(frame) {
+        if is_notice(frame) {
             notices.push(&mut lanes.notices, frame, &NOTICES)
         } else {
             bulk.push(&mut lanes.bulk, frame, &BULK)
-        };
-        drop(queue);
-        self.wake.notify_one();
-        pushed
+        }
+    }
+
+    /// Writes what is queued, as much as a connection takes at once. The rest is left to the task, and so is all but writing.
+    pub(super) fn write(&self, tally: &Tally) {
+        let mut queue = self.queue();
+        // Whoever has it looks again before it is back.
+        let Some(mut pen) = queue.pen.take() else { return };
+        if pen.begun.is_none() {
+            pen.batch.clear();
+            let Plan { write, frames, .. } = queue.plan(&pen.links, &mut pen.batch);
+            if let Some(link) = write {
+                drop(queue);
+                // What is wrong with the connection the task finds out with the rest.
+                let written = pen.links[link].writer.try_write(&pen.batch).unwrap_or(0);
+                if written == pen.batch.len() {
+                    add(&tally.frames_out, frames);
+                    add(&tally.bytes_out, written);
+                } else {
+                    pen.begun = Some(Begun { link, written, frames });
+                }
+                queue = self.queue();
+            }
+        }
+        queue.changed |= std::mem::take(&mut queue.wanted) || pen.begun.is_some();
+        queue.pen = Some(pen);
+        if queue.changed || !queue.is_empty() {
+            self.wake_from(queue);
+        }
     }
 
     /// A connection that may carry frames to this peer.
@@ -220,25 +300,62 @@ impl Peer {
             queue.dialled = Some(Ok(link.process));
         }
         queue.offered.push(link);
-        drop(queue);
-        self.wake.notify_one();
+        queue.changed = true;
+        self.wake_from(queue);
     }
 
     /// The dial that was under way has failed.
     pub(super) fn dial_failed(&self, error: DialError) {
-        self.queue().dialled = Some(Err(error));
-        self.wake.notify_one();
+        let mut queue = self.queue();
+        queue.dialled = Some(Err(error));
+        queue.changed = true;
+        self.wake_from(queue);
     }
 
     /// Lets the task look at its links again.
+    pub(super) fn link_closed(&self) {
+        let mut queue = self.queue();
+        queue.changed = true;
+        self.wake_from(queue);
+    }
+
+    /// Lets the task write what is queued, with what else comes until it has its turn.
     pub(super) fn wake(&self) {
-        self.wake.notify_one();
+        self.wake_from(self.queue());
+    }
+
+    fn wake_from(&self, mut queue: MutexGuard<'_, Queue>) {
+        let was_woken = std::mem::replace(&mut queue.woken, true);
+        drop(queue);
+        if !was_woken {
+            self.wake.notify_one();
+        }
+    }
+
+    /// Completes when there is something for the task to do.
+    async fn stirred(&self) {
+        loop {
+            self.wake.notified().await;
+            let is_written = {
+                let mut queue = self.queue();
+                queue.woken = false;
+                if queue.changed {
+                    return;
+                }
+                queue.is_empty()
+            };
+            // Mostly somebody else has written it meanwhile. If not, those who are about to queue more come first, and all of
+            // it goes in one write.
+            if !is_written {
+                return tokio::task::yield_now().await;
+            }
+        }
     }
 
     /// Whether nothing waits here.
     pub(super) fn is_idle(&self) -> bool {
         let queue = self.queue();
-        queue.offered.is_empty() && queue.dialled.is_none() && queue.wants.values().all(Lanes::is_empty)
+        queue.offered.is_empty() && queue.dialled.is_none() && queue.is_empty()
     }
 }
 
@@ -259,17 +376,25 @@ struct Dialling {
 
 /// Brings to its address what is queued at `peer`, until the peer has long been unused or all ends.
 pub(super) async fn drive(shared: Arc<Shared>, life: Arc<Life>, peer: Arc<Peer>) {
-    let mut links: Vec<Link> = Vec::new();
-    let mut batch = Vec::new();
     let mut dialling: Option<Dialling> = None;
     let mut backoff = Duration::ZERO;
     let mut not_before = Instant::now();
     loop {
-        let (offered, dialled) = {
+        let (pen, offered, dialled) = {
             let mut queue = peer.queue();
-            (std::mem::take(&mut queue.offered), queue.dialled.take())
+            queue.changed = false;
+            match queue.take_pen() {
+                Some(pen) => (Some(pen), std::mem::take(&mut queue.offered), queue.dialled.take()),
+                None => (None, Vec::new(), None),
+            }
         };
-        links.retain(|link| !link.closed.is_cancelled());
+        let Some(mut pen) = pen else {
+            peer.stirred().await;
+            continue;
+        };
+        if let Some(begun) = pen.begun.take() {
+            pen.finish(begun, &shared.tally).await;
+        }
         for link in offered {
             // Dialled to reach another process, and the same one as before answered: one link is enough. Connections
             // that merely crossed are kept, or both sides might close the other's.
@@ -277,12 +402,14 @@ pub(super) async fn drive(shared: Arc<Shared>, life: Arc<Life>, peer: Arc<Peer>)
             if link.dialled && known {
                 link.redundant.cancel();
             } else {
-                links.push(link);
+                pen.links.push(link);
             }
         }
+        // Those who were offered, too: a connection may end before anybody has looked at it.
+        pen.links.retain(|link| !link.closed.is_cancelled());
         if let Some(result) = dialled {
             dialling = None;
-            let (given_up, frames) = peer.queue().give_up(&links);
+            let (given_up, frames) = peer.queue().give_up(&pen.links);
             add(&shared.tally.undelivered, frames);
             if result.is_ok() && given_up.is_empty() {
                 backoff = Duration::ZERO;
@@ -296,36 +423,41 @@ pub(super) async fn drive(shared: Arc<Shared>, life: Arc<Life>, peer: Arc<Peer>)
             }
         }
 
-        batch.clear();
-        let plan = peer.queue().plan(&links, &mut batch);
         let now = Instant::now();
-        if plan.dial && dialling.is_none() && now >= not_before {
-            dialling = Some(Dialling { known: links.iter().map(|link| link.process).collect() });
+        let is_unused = pen.links.is_empty();
+        let (plan, known, pen) = {
+            let mut queue = peer.queue();
+            pen.batch.clear();
+            let plan = queue.plan(&pen.links, &mut pen.batch);
+            let dials = plan.dial && dialling.is_none() && now >= not_before;
+            let known = dials.then(|| pen.links.iter().map(|link| link.process).collect());
+            let pen = if plan.write.is_some() {
+                Some(pen)
+            } else {
+                // Under the same lock as the look: whoever queued something and found no pen was seen.
+                queue.pen = Some(pen);
+                None
+            };
+            (plan, known, pen)
+        };
+        if let Some(known) = known {
+            dialling = Some(Dialling { known });
             // A connection that ends as soon as it begins is not opened again at once.
             not_before = now + FIRST_BACKOFF;
             let dial = tcp::dial(shared.clone(), life.clone(), peer.clone());
             shared.spawn(&life, dial);
         }
-        if let Some(index) = plan.write {
-            let link = &mut links[index];
-            let written = tokio::select! {
-                written = link.writer.write_all(&batch) => written.is_ok(),
-                () = link.closed.cancelled() => false,
-            };
-            if written {
-                add(&shared.tally.frames_out, plan.frames);
-                add(&shared.tally.bytes_out, batch.len());
-            } else {
-                add(&shared.tally.undelivered, plan.frames);
-                links.remove(index).closed.cancel();
-            }
-            batch.shrink_to(BATCH);
+        if let (Some(mut pen), Some(link)) = (pen, plan.write) {
+            pen.finish(Begun { link, written: 0, frames: plan.frames }, &shared.tally).await;
+            peer.queue().pen = Some(pen);
             continue;
         }
 
         let closing = shared.closing.is_cancelled();
-        if closing && !plan.dial && dialling.is_none() && peer.is_idle() {
-            for mut link in links {
+        let is_over = closing && !plan.dial && dialling.is_none() && peer.is_idle();
+        let last = if is_over { peer.queue().take_pen() } else { None };
+        if let Some(pen) = last {
+            for mut link in pen.links {
                 // The reading half goes on until the other side has seen the end, so that nothing written is lost.
                 let _ = link.writer.shutdown().await;
             }
@@ -333,14 +465,35 @@ pub(super) async fn drive(shared: Arc<Shared>, life: Arc<Life>, peer: Arc<Peer>)
         }
         let due = if plan.dial && dialling.is_none() { not_before } else { now + IDLE };
         tokio::select! {
-            () = peer.wake.notified() => {}
+            () = peer.stirred() => {}
             () = shared.closing.cancelled(), if !closing => {}
             () = tokio::time::sleep_until(due) => {
-                if links.is_empty() && dialling.is_none() && shared.retire(&life, &peer) {
+                if is_unused && dialling.is_none() && shared.retire(&life, &peer) {
                     return;
                 }
             }
         }
+    }
+}
+
+impl Pen {
+    /// Writes the rest of the batch. A link that does not take it is closed.
+    async fn finish(&mut self, begun: Begun, tally: &Tally) {
+        let Begun { link: index, written, frames } = begun;
+        let link = &mut self.links[index];
+        let is_written = tokio::select! {
+            written = link.writer.write_all(&self.batch[written..]) => written.is_ok(),
+            () = link.closed.cancelled() => false,
+        };
+        if is_written {
+            add(&tally.frames_out, frames);
+            add(&tally.bytes_out, self.batch.len());
+        } else {
+            add(&tally.undelivered, frames);
+            self.links.remove(index).closed.cancel();
+        }
+        self.batch.clear();
+        self.batch.shrink_to(BATCH);
     }
 }
 

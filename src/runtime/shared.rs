@@ -21,6 +21,8 @@ use tokio_util::task::TaskTracker;
 
 /// Addresses that may be sent to at one time: many times the largest cluster.
 const MAX_PEERS: usize = 4096;
+/// Connections that are written to by whoever flushes; what goes to more of them is their tasks' work.
+const AT_ONCE: usize = 8;
 /// Addresses whose last dial error is remembered.
 const MAX_ERRORS: usize = 1024;
 
@@ -37,6 +39,8 @@ struct Living {
     peers: BTreeMap<SocketAddr, Arc<Peer>>,
     /// Connections of each process.
     open: BTreeMap<ProcessId, usize>,
+    /// Peers for whom something was queued that has not been flushed.
+    fresh: Vec<Arc<Peer>>,
 }
 
 pub(super) struct Shared {
@@ -115,7 +119,8 @@ impl Shared {
         let token = self.ended.child_token();
         let watch = Watch::new(me.host);
         let life = Arc::new(Life { me: me.clone(), inbox, token, watch });
-        let before = self.living().replace(Living { life, peers: BTreeMap::new(), open: BTreeMap::new() });
+        let living = Living { life, peers: BTreeMap::new(), open: BTreeMap::new(), fresh: Vec::new() };
+        let before = self.living().replace(living);
         if let Some(before) = before {
             before.life.token.cancel();
         }
@@ -147,18 +152,52 @@ impl Shared {
         Handshake { cluster: self.cluster.clone(), me: life.me.clone(), reserved: Vec::new() }
     }
 
+    /// Queues a packet. It leaves with [`flush`](Self::flush).
     pub(super) fn send(self: &Arc<Self>, to: SocketAddr, process: Option<ProcessId>, packet: Packet) {
-        self.send_frame(to, process, &Frame::Packet(packet));
-    }
-
-    pub(super) fn send_frame(self: &Arc<Self>, to: SocketAddr, process: Option<ProcessId>, frame: &Frame) {
-        // Held while the frame is queued, so that the peer is not retired in between.
         let mut living = self.living();
         let Some(living) = living.as_mut() else { return };
-        let pushed = self.peer_in(living, to).is_some_and(|peer| peer.push(process, frame));
-        if !pushed {
+        if let Some(peer) = self.push(living, to, process, &Frame::Packet(packet))
+            && living.fresh.last().is_none_or(|last| !Arc::ptr_eq(last, &peer))
+        {
+            living.fresh.push(peer);
+        }
+    }
+
+    /// What was queued by [`send`](Self::send) leaves: in a hurry here and now, else with what else comes.
+    pub(super) fn flush(&self, hurry: bool) {
+        let fresh = self.living().as_mut().map(|living| std::mem::take(&mut living.fresh)).unwrap_or_default();
+        for (place, peer) in fresh.iter().enumerate() {
+            if hurry && place < AT_ONCE {
+                peer.write(&self.tally);
+            } else {
+                peer.wake();
+            }
+        }
+    }
+
+    /// Sends what is no packet.
+    pub(super) fn send_frame(self: &Arc<Self>, to: SocketAddr, process: Option<ProcessId>, frame: &Frame) {
+        let mut living = self.living();
+        if let Some(living) = living.as_mut()
+            && let Some(peer) = self.push(living, to, process, frame)
+        {
+            peer.wake();
+        }
+    }
+
+    /// Queues a frame, with the living held, so that the peer is not retired in between. `None`: dropped.
+    fn push(
+        self: &Arc<Self>,
+        living: &mut Living,
+        to: SocketAddr,
+        process: Option<ProcessId>,
+        frame: &Frame,
+    ) -> Option<Arc<Peer>> {
+        let peer = self.peer_in(living, to).filter(|peer| peer.push(process, frame));
+        if peer.is_none() {
             add(&self.tally.overflowed, 1);
         }
+        peer
     }
 
     /// The peer at `addr`, with its task running; `None` if there are too many.

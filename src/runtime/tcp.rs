@@ -28,6 +28,8 @@ const MAX_STRANGERS: usize = 1024;
 const MAX_ACCEPTED: usize = 4096;
 /// Read at once; what an idle connection costs.
 const READ: usize = 8 * 1024;
+/// Packets handed to the engine in one go. It keeps its lock for so long.
+const MAX_HEARD: usize = 64;
 /// Locks told to somebody who asks from outside, in all: with names and metadata of any length they fit one frame.
 const MAX_LOCKS_TOLD: usize = 256;
 /// After an error of the listener, which is mostly "too many open files".
@@ -173,6 +175,7 @@ pub(super) async fn dial(shared: Arc<Shared>, life: Arc<Life>, peer: Arc<Peer>) 
             let is_seed = shared.seeds.borrow().contains(&peer.addr) && opened.info.process != life.me.process;
             if is_seed {
                 peer.push(Some(opened.info.process), &Frame::GossipWanted);
+                peer.wake();
             }
             converse(&shared, &life, peer.addr, opened, true).await;
         }
@@ -290,7 +293,7 @@ async fn converse(shared: &Arc<Shared>, life: &Arc<Life>, addr: SocketAddr, open
     };
     let left = shared.closed(life, info.process);
     closed.cancel();
-    peer.wake();
+    peer.link_closed();
     let silent = match ending {
         Ending::Ours => true,
         // One of two: whoever closed it still speaks on the other.
@@ -317,16 +320,26 @@ async fn read(
 ) -> Ending {
     // By when the frame must end whose beginning waits in the decoder.
     let mut due: Option<Instant> = None;
+    let mut heard = Vec::new();
     loop {
         loop {
-            match decoder.next() {
+            let next = decoder.next();
+            if heard.len() == MAX_HEARD || !matches!(next, Ok(Some(Frame::Packet(_)))) {
+                if life.token.is_cancelled() {
+                    return Ending::Ours;
+                }
+                life.inbox.hear(&mut heard);
+            }
+            match next {
                 Ok(Some(frame)) => {
                     due = None;
-                    if life.token.is_cancelled() {
-                        return Ending::Ours;
-                    }
                     add(&shared.tally.frames_in, 1);
-                    take(shared, life, info, peer, frame);
+                    match frame {
+                        Frame::Packet(packet) => {
+                            heard.push(Input::Received { from: info.process, addr: info.addr, packet });
+                        }
+                        frame => take(shared, info, peer, frame),
+                    }
                 }
                 Ok(None) => break,
                 Err(error) => {
@@ -360,15 +373,12 @@ async fn read(
     }
 }
 
-fn take(shared: &Shared, life: &Life, info: &MemberInfo, peer: &Peer, frame: Frame) {
+fn take(shared: &Shared, info: &MemberInfo, peer: &Peer, frame: Frame) {
     let news = match frame {
-        Frame::Packet(packet) => {
-            return life.inbox.input(Input::Received { from: info.process, addr: info.addr, packet });
-        }
         Frame::GossipWanted => News::Wanted(peer.addr, info.process),
         Frame::Gossip(state) => News::State(state),
-        // The decoder lets no handshake through.
-        Frame::Hello(_) | Frame::Welcome(_) | Frame::Refused(_) | Frame::Question(_) | Frame::StatusIs(_) => return,
+        // The decoder lets no handshake through, and packets are the engine's.
+        _ => return,
     };
     // Gossip says everything again: what finds the queue full is dropped.
     let _ = shared.news.try_send(news);

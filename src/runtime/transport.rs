@@ -276,6 +276,10 @@ impl Network for Transport {
     fn joined(&self) {
         self.set_seeking(false);
     }
+
+    fn flush(&self, hurry: bool) {
+        self.shared.flush(hurry);
+    }
 }
 
 impl Drop for Transport {

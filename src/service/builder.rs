@@ -288,6 +288,13 @@ impl Inbox for Ears {
         });
     }
 
+    fn hear(&self, packets: &mut Vec<Input>) {
+        match self.engine.upgrade() {
+            Some(engine) => engine.hear(packets),
+            None => packets.clear(),
+        }
+    }
+
     fn status(&self) -> Option<Status> {
         Some(self.engine.upgrade()?.status())
     }

@@ -24,6 +24,10 @@ impl Inbox for Letters {
         self.arrived.notify_waiters();
     }
 
+    fn hear(&self, packets: &mut Vec<Input>) {
+        packets.drain(..).for_each(|packet| self.input(packet));
+    }
+
     fn status(&self) -> Option<Status> {
         Some(Status {
             me: MemberInfo { process: ProcessId(7), addr: ([127, 0, 0, 1], 7).into(), host: None },
@@ -93,7 +97,10 @@ impl Peer {
     }
 
     fn send(&self, to: &Peer, packet: Packet) {
+        // Some are written here and now, others by the task.
+        let hurry = matches!(packet, Packet::Linked { seq, .. } if seq % 3 == 0);
         self.transport.send(to.me.addr, Some(to.me.process), packet);
+        self.transport.flush(hurry);
     }
 
     /// Both have heard of each other.
@@ -162,6 +169,67 @@ async fn packets_pass_both_ways_in_order_on_several_threads() {
     thousands_both_ways().await;
 }
 
+#[tokio::test]
+async fn what_somebody_waits_for_leaves_at_once_with_all_that_was_queued_before() {
+    let (a, b) = (Peer::new(1).await, Peer::new(2).await);
+    a.meet(&b).await;
+    let send = |number, hurry| {
+        a.transport.send(b.me.addr, Some(b.me.process), numbered(number));
+        a.transport.flush(hurry);
+        a.transport.counters().frames_out
+    };
+    let before = a.transport.counters().frames_out;
+    assert_eq!([send(1, false), send(2, false), send(3, true)], [before, before, before + 3]);
+    b.letters.until(|inputs| numbers(inputs, a.me.process).ends_with(&[1, 2, 3]).then_some(())).await;
+    // And what nobody waits for leaves a little later.
+    assert_eq!(send(4, false), before + 3);
+    b.letters.until(|inputs| numbers(inputs, a.me.process).ends_with(&[4]).then_some(())).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_connection_that_takes_no_more_gets_the_rest_in_order() {
+    let a = Peer::new(1).await;
+    // A member that greets and then reads nothing for a while.
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let addr = listener.local_addr().unwrap();
+    let slow = MemberInfo { process: ProcessId(7), addr, host: None };
+    let send = |number| {
+        let message = Message::WhoGrants { service: ServiceName::new(&"x".repeat(200)).unwrap() };
+        let packet = Packet::Linked { view: ViewNumber(1), seq: number, ack: 0, message };
+        a.transport.send(addr, Some(slow.process), packet);
+        a.transport.flush(number % 3 != 0);
+    };
+    send(0);
+    let (mut stream, _) = listener.accept().await.unwrap();
+    let mut decoder = Decoder::new();
+    while decoder.next().expect("a hello").is_none() {
+        assert!(stream.read_buf(decoder.back()).await.unwrap() > 0);
+    }
+    decoder.open();
+    let welcome = Frame::Welcome(Handshake { cluster: "shop".into(), me: slow.clone(), reserved: vec![] });
+    let mut bytes = Vec::new();
+    wire::encode(&welcome, &mut bytes).unwrap();
+    stream.write_all(&bytes).await.unwrap();
+    a.letters.hint(Hint::Connected(slow.process)).await;
+    // Half of what may be queued, and more than the system keeps for one connection.
+    let many = 32_000;
+    (1..many).for_each(&send);
+    assert!(a.transport.counters().frames_out < many, "some of it is not written yet");
+    let mut next = 0;
+    while next < many {
+        match decoder.next().expect("whole frames") {
+            Some(Frame::Packet(Packet::Linked { seq, .. })) => {
+                assert_eq!(seq, next);
+                next += 1;
+            }
+            Some(_) => {}
+            None => assert!(stream.read_buf(decoder.back()).await.unwrap() > 0),
+        }
+    }
+    assert_eq!(a.transport.counters().overflowed, 0);
+    until("all of it is counted", || a.transport.counters().frames_out == many).await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn connections_that_cross_lose_nothing() {
     for _ in 0..20 {
@@ -203,6 +271,7 @@ async fn an_accepted_connection_carries_answers_to_a_member_that_cannot_be_diall
 async fn a_packet_for_whoever_is_there_arrives() {
     let (a, b) = (Peer::new(1).await, Peer::new(2).await);
     a.transport.send(b.me.addr, None, Packet::Notice(Notice::Leave));
+    a.transport.flush(false);
     let received = Input::Received { from: a.me.process, addr: a.me.addr, packet: Packet::Notice(Notice::Leave) };
     b.letters.until(|inputs| inputs.contains(&received).then_some(())).await;
     a.letters.hint(Hint::Connected(b.me.process)).await;
