@@ -493,10 +493,10 @@ impl Watch {
             Event::LostGrantor { service, epoch } => {
                 notes.push(Note::GrantsNoMore { service: service.clone(), epoch: *epoch });
             }
-            Event::NeverGranted { service, epoch } => {
-                if self.terms.get(service).is_some_and(|begun| begun.is_of(*epoch)) {
-                    notes.extend(self.terms.remove(service).map(|begun| begun.ends(How::Lost, now)));
-                }
+            Event::NeverGranted { service, epoch }
+                if self.terms.get(service).is_some_and(|begun| begun.is_of(*epoch)) =>
+            {
+                notes.extend(self.terms.remove(service).map(|begun| begun.ends(How::Lost, now)));
             }
             _ => {}
         }
