@@ -275,9 +275,10 @@ impl Holder {
         if let Some(session) = self.sessions.get(service)
             && let Some(Request { want, state: State::Held { token, .. }, .. }) = session.requests.get(&request)
             && let Some(grantor) = session.grantor.map(|(process, _)| process).or(session.last)
+            && let Some(epoch) = session.newest
         {
             let (service, want, token) = (service.clone(), want.clone(), *token);
-            turn.say(grantor, Message::Narrow { service, request, want, token });
+            turn.say(grantor, Message::Narrow { service, epoch, request, want, token });
         }
     }
 

@@ -736,6 +736,9 @@ pub enum Message {
     Narrow {
         /// The service.
         service: ServiceName,
+        /// The newest epoch of which the holder has heard. A grantor of a later one asks what is held when it begins, and may have made
+        /// more of it since.
+        epoch: Epoch,
         /// The request.
         request: RequestId,
         /// What it has from now on.

@@ -403,8 +403,9 @@ impl Node {
                     grantor.on_done(from, request, turn);
                 }
             }),
-            Message::Narrow { service, request, want, token } => self.act(now, out, |node, turn| {
-                if let Some(grantor) = node.grantors.get_mut(&service) {
+            Message::Narrow { service, epoch, request, want, token } => self.act(now, out, |node, turn| {
+                // What was said to an earlier term here has been reported since.
+                if let Some(grantor) = node.grantors.get_mut(&service).filter(|grantor| grantor.epoch() <= epoch) {
                     grantor.on_narrow((from, request), &want, token, turn);
                 }
             }),

@@ -142,7 +142,7 @@ fn messages() -> Vec<Message> {
             last: false,
         },
         Message::Revoke { service: service.clone(), epoch, request },
-        Message::Narrow { service: service.clone(), request, want: Want::Share(name.clone()), token },
+        Message::Narrow { service: service.clone(), epoch, request, want: Want::Share(name.clone()), token },
         Message::Upgrade { service: service.clone(), epoch, request, hold: RequestId(7) },
         Message::Upgraded { service: service.clone(), epoch, request, token },
         Message::Settle { service: service.clone(), request },
