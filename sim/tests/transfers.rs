@@ -401,11 +401,15 @@ fn of_those_who_hold_and_wait_for_as_much_the_successor_is_the_oldest() {
 fn assert_is_followed_by(successor: usize, shares: &[(usize, usize, usize)]) {
     let (mut w, order) = with_grantor(5, 4);
     let grantor = order[1];
-    let own = w.hold_lock(grantor, "s", "wanted");
+    let own = w.hold_lock(grantor, "s", "own");
     let (mut holds, mut waits) = (Vec::new(), Vec::new());
-    for &(age, held, waited) in shares {
+    for &(age, held, _) in shares {
         holds.extend((0..held).map(|number| w.hold_lock(order[age], "s", &format!("{age} {number}"))));
-        waits.extend((0..waited).map(|_| w.lock(order[age], "s", "wanted")));
+    }
+    // All wait for what the first of them holds: what the grantor holds itself is granted before it goes.
+    let (first, ..) = shares.iter().find(|(_, held, _)| *held > 0).expect("somebody holds something");
+    for &(age, _, waited) in shares {
+        waits.extend((0..waited).map(|_| w.lock(order[age], "s", &format!("{first} 0"))));
     }
     w.run_for(ms(20));
     let recovers = w.hold(|flight| elderlock_sim::kind::kind(flight.packet) == "Report");
@@ -416,7 +420,8 @@ fn assert_is_followed_by(successor: usize, shares: &[(usize, usize, usize)]) {
     assert_eq!(w.grantor("s"), order[successor]);
     assert!(holds.iter().all(|ask| w.fence(*ask).is_some()));
     assert!(w.fence(own).is_none());
-    // What it held itself goes to those who wait, one after the other.
+    // And the lines go on, one after the other.
+    w.release(holds[0]);
     for served in 0..waits.len() {
         w.expect("the next is served", |w| waits.iter().filter(|ask| w.is_granted(**ask)).count() == served + 1);
         let holder = waits.iter().copied().find(|ask| w.fence(*ask).is_some()).expect("somebody has it");

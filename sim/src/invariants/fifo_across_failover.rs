@@ -130,7 +130,8 @@ impl Invariant for FifoAcrossFailover {
                     !self.places.iter().any(|(one, before)| before < ticket && world.call(*one).shares(world.call(*of)))
                 };
                 self.served.retain(|of, (ticket, ..)| !is_first(of, ticket));
-                if served.mode != Mode::Alone {
+                // When its own member granted it, without a packet, nobody can tell: others may have asked since.
+                if served.mode != Mode::Alone && granted != u64::MAX {
                     self.served.insert(*ask, (place, *token, granted));
                 }
                 for (earlier, ticket) in &self.places {
