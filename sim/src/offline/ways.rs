@@ -5,7 +5,8 @@
 //! so it is known over which ways anything can have come within the last so many seconds, and from whom to whom.
 
 use super::{Findings, Terms};
-use crate::record::{Entry, Line, Record};
+use crate::record::{Deed, Entry, Line, Record};
+use std::collections::BTreeSet;
 
 const SILENT: &str = "minority_is_silent";
 const COST: &str = "cost_is_bounded";
@@ -95,6 +96,8 @@ pub(super) fn check(record: &Record, terms: &Terms, findings: &mut Findings) {
     let mut map = Map::new(terms.places);
     let mut reigns: Vec<Reign> = Vec::new();
     let mut slow = 0;
+    // To have an object open takes no lease: what comes of it may wait for a process that sleeps.
+    let mut opens = BTreeSet::new();
     for line in &record.lines {
         let at = line.at;
         match (&line.entry, line.place) {
@@ -111,6 +114,8 @@ pub(super) fn check(record: &Record, terms: &Terms, findings: &mut Findings) {
                 }
                 reigns.push(Reign { number: *number, votes: votes(line, terms.council), until: u64::MAX });
             }
+            (Entry::Invoke { call, deed: Deed::Open, .. }, _) => _ = opens.insert(*call),
+            (Entry::Ok { call, .. }, _) if opens.contains(call) => {}
             (entry @ (Entry::Ok { .. } | Entry::Fail { .. }), Some(place)) if terms.bounded && terms.council > 0 => {
                 // A lease may come from an elder whose own stands on answers as old as a lease; and that elder may have
                 // been heard an elder lease after its own last word to others.

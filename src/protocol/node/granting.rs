@@ -296,8 +296,8 @@ impl Node {
         }
     }
 
-    /// The grantor here that somebody asked something of, in that term or a later one; or else he is told where to ask, or
-    /// that it cannot be said yet.
+    /// The grantor here that somebody asked something of, in that term; or else he is told where to ask, or that it cannot be said
+    /// yet. What was asked of an earlier term here may have been done elsewhere since: who still wants it asks again.
     pub(super) fn asked_of(
         &mut self,
         from: ProcessId,
@@ -320,7 +320,14 @@ impl Node {
             );
             return None;
         }
-        self.grantors.get_mut(service)
+        let grantor = self.grantors.get_mut(service)?;
+        let own = grantor.epoch();
+        if own > epoch {
+            let (service, instead) = (service.clone(), Some((turn.me, own)));
+            turn.say(from, Message::NotGrantor { service, epoch, request, instead });
+            return None;
+        }
+        Some(grantor)
     }
 
     /// The elder says who grants: those who asked us in vain are told to ask there.
