@@ -434,12 +434,10 @@ impl Node {
         }
         let next = view.next(change);
         let me = self.config.me.process;
-        // Those who go on must know of it before the one who goes may forget it; an heir forgets nothing, and an only voter has
-        // nobody to ask and tells them before it goes.
-        let is_sole = view.has_sole_voter();
-        if !next.contains(me) && self.heir.is_none() && !next.is_quorum(accepted.iter()) && !is_sole {
-            return;
-        }
+        // Those who go on must have accepted it before the one who goes may forget it; an heir forgets nothing, and an only voter
+        // has nobody to ask and tells them before it goes. Whoever must wait tells them all the same: it may be the only one left
+        // who can decide.
+        let may_forget = self.heir.is_some() || next.is_quorum(accepted.iter()) || view.has_sole_voter();
         let change = change.clone();
         let install = Notice::Install { lineage: view.lineage, instance: next.number, change: change.clone() };
         for member in view.members.iter().filter(|member| member.info.process != me) {
@@ -456,6 +454,9 @@ impl Node {
         }
         for info in &change.join {
             send(info.addr, info.process, Notice::ViewIs(next.clone()), out);
+        }
+        if !next.contains(me) && !may_forget {
+            return;
         }
         self.last_change = Some((next.number, change));
         if next.contains(me) {
