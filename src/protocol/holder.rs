@@ -53,6 +53,17 @@ struct Request {
     want: Want,
     owner: Owner,
     metadata: Metadata,
+    /// `None`: it does not wait any more. Apart, for there are as many of these as held locks.
+    waiting: Option<Box<Waiting>>,
+    /// Who has asked for it back; `None`: it is not revocable.
+    #[allow(clippy::box_collection)] // one word where there is none
+    revocable: Option<Box<BTreeSet<(ProcessId, RequestId)>>>,
+    state: State,
+}
+
+/// What matters until a request holds.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+struct Waiting {
     lease: Option<Duration>,
     only_if_free: bool,
     /// A try hears that nobody can say when the limit is reached before an answer, others that it is reached.
@@ -60,39 +71,56 @@ struct Request {
     /// The wait limit.
     limit: Time,
     /// Where a queued place was acknowledged, kept while the request is homeless.
-    ticket: Option<Box<Ticket>>,
-    /// Who has asked for it back; `None`: it is not revocable.
-    #[allow(clippy::box_collection)] // one word where there is none: there are as many of these as held locks
-    revocable: Option<Box<BTreeSet<(ProcessId, RequestId)>>>,
-    state: State,
+    ticket: Option<Ticket>,
 }
 
 impl Wish {
-    /// As it is kept. `answer`: how long a try may take.
-    fn split(self, answer: Duration, now: Time) -> (RequestId, ServiceName, Request) {
-        let Wish { request, service, want, owner, wait, lease, revocable, metadata } = self;
-        let (only_if_free, limit) = match wait {
+    /// How it waits. `answer`: how long a try may take.
+    fn waiting(&self, answer: Duration, now: Time) -> Waiting {
+        let (only_if_free, limit) = match self.wait {
             Wait::Try | Wait::AtMost(Duration::ZERO) => (true, now + answer),
             Wait::AtMost(span) => (false, now + span),
             Wait::Forever => (false, Time::MAX),
         };
-        let revocable = revocable.then(Box::default);
-        let (is_try, ticket, state) = (wait == Wait::Try, None, State::Unsent);
-        let asked = Request { want, owner, metadata, lease, only_if_free, is_try, limit, ticket, revocable, state };
-        (request, service, asked)
+        Waiting { lease: self.lease, only_if_free, is_try: self.wait == Wait::Try, limit, ticket: None }
+    }
+
+    /// As it is kept.
+    fn split(self, waiting: Option<Waiting>, state: State) -> (RequestId, ServiceName, Request) {
+        let Wish { request, service, want, owner, revocable, metadata, .. } = self;
+        let (waiting, revocable) = (waiting.map(Box::new), revocable.then(Box::default));
+        (request, service, Request { want, owner, metadata, waiting, revocable, state })
     }
 }
 
 impl Request {
     /// What the caller hears when the limit is reached before an answer.
     fn at_limit(&self) -> Outcome {
-        if self.is_try { Outcome::Undecided } else { Outcome::TimedOut }
+        if self.is_try() { Outcome::Undecided } else { Outcome::TimedOut }
+    }
+
+    fn is_try(&self) -> bool {
+        self.waiting.as_ref().is_some_and(|waiting| waiting.is_try)
+    }
+
+    fn is_only_if_free(&self) -> bool {
+        self.waiting.as_ref().is_some_and(|waiting| waiting.only_if_free)
+    }
+
+    /// The wait limit.
+    fn limit(&self) -> Time {
+        self.waiting.as_ref().map_or(Time::MAX, |waiting| waiting.limit)
+    }
+
+    /// Where it was told to stand.
+    fn ticket(&self) -> Option<Ticket> {
+        self.waiting.as_ref().and_then(|waiting| waiting.ticket)
     }
 
     fn due(&self) -> Time {
         match self.state {
             State::Held { until, .. } => until,
-            _ => self.limit,
+            _ => self.limit(),
         }
     }
 }
@@ -198,10 +226,11 @@ impl Holder {
             }
             _ => {}
         }
-        let (_, _, asked) = wish.split(answer, turn.now);
-        if asked.limit != Time::MAX {
-            self.agenda.insert((asked.limit, request));
+        let waiting = wish.waiting(answer, turn.now);
+        if waiting.limit != Time::MAX {
+            self.agenda.insert((waiting.limit, request));
         }
+        let (_, _, asked) = wish.split(Some(waiting), State::Unsent);
         session.requests.insert(request, asked);
         self.services.insert(request, service.clone());
         self.pursue(&service, Some(request), turn);
@@ -213,7 +242,7 @@ impl Holder {
         &mut self,
         wish: Wish,
         (me, epoch): (ProcessId, Epoch),
-        (answer, now): (Duration, Time),
+        now: Time,
         grant: impl FnOnce(&Wish) -> Option<Token>,
     ) -> Option<(Token, Time)> {
         let session = self.sessions.get_mut(&wish.service)?;
@@ -223,8 +252,7 @@ impl Holder {
         }
         let token = grant(&wish)?;
         let until = wish.lease.map_or(Time::MAX, |lease| now + lease);
-        let (request, service, mut held) = wish.split(answer, now);
-        held.state = State::Held { token, until, since: now };
+        let (request, service, held) = wish.split(None, State::Held { token, until, since: now });
         session.destroyed = false;
         session.requests.insert(request, held);
         self.services.insert(request, service);
@@ -421,7 +449,7 @@ impl Holder {
         let request = self.sessions.get(service)?.requests.get(&request)?;
         match request.state {
             State::Queued(_, ticket) => Some(ticket),
-            State::Unsent | State::Asked(_) => request.ticket.as_deref().copied(),
+            State::Unsent | State::Asked(_) => request.ticket(),
             State::Won(..) | State::Held { .. } => None,
         }
     }
@@ -467,12 +495,13 @@ impl Holder {
             return;
         };
         if let State::Unsent | State::Asked(_) | State::Queued(..) = entry.state {
+            let Some(waiting) = &mut entry.waiting else { return };
             if !outdated {
                 entry.state = State::Queued(epoch, place);
-                entry.ticket = Some(Box::new(place));
+                waiting.ticket = Some(place);
             } else if reported.is_none_or(|reported| reported <= epoch) {
                 // A young turk is named, and this one acts until it is asked for its table: the place is good.
-                entry.ticket.get_or_insert_with(|| Box::new(place));
+                waiting.ticket.get_or_insert(place);
             }
         }
     }
@@ -516,16 +545,16 @@ impl Holder {
             return self.on_errand_refused(request, &refusal, turn);
         }
         let Some(entry) = self.request_mut(request) else { return };
-        let is_final = entry.only_if_free || matches!(refusal, Refusal::Deadlock | Refusal::NotOpen);
+        let is_final = entry.is_only_if_free() || matches!(refusal, Refusal::Deadlock | Refusal::NotOpen);
         if !matches!(entry.state, State::Asked(_)) || !is_final {
             return;
         }
         let outcome = match refusal {
             Refusal::Deadlock => Outcome::Deadlock,
             Refusal::NotOpen => Outcome::NotOpen,
-            Refusal::Limit(limit) if entry.is_try => Outcome::Limit(limit),
-            Refusal::Held(holder) if entry.is_try => Outcome::Held(holder),
-            Refusal::Waited(name) if entry.is_try => Outcome::Waited(name),
+            Refusal::Limit(limit) if entry.is_try() => Outcome::Limit(limit),
+            Refusal::Held(holder) if entry.is_try() => Outcome::Held(holder),
+            Refusal::Waited(name) if entry.is_try() => Outcome::Waited(name),
             _ => entry.at_limit(),
         };
         if let Some((service, entry)) = self.forget(request) {
@@ -639,7 +668,7 @@ impl Holder {
                 turn.say(from, Message::Report { service, epoch, objects, holds, waits, last: false });
             }
         }
-        for (&request, entry) in session.requests.iter_mut() {
+        for (request, entry) in session.requests.iter_mut() {
             let (want, mut owner, metadata) = (entry.want.clone(), entry.owner, entry.metadata.clone());
             if planted!(turn.mutant, ReportNoOwners) {
                 owner = Owner::default();
@@ -654,11 +683,11 @@ impl Holder {
                     holds.push(HoldReport { request, want, owner, token, held_for, revocable, metadata });
                 }
                 // A try does not wait, so it is asked again instead.
-                _ if entry.only_if_free => entry.state = State::Unsent,
+                _ if entry.is_only_if_free() => entry.state = State::Unsent,
                 _ if planted!(turn.mutant, ReportNoWaits) => entry.state = State::Asked(epoch),
                 _ => {
                     entry.state = State::Asked(epoch);
-                    let ticket = entry.ticket.as_deref().copied();
+                    let ticket = entry.ticket();
                     waits.push(WaitReport { request, want, owner, ticket, revocable, metadata });
                 }
             }
@@ -721,8 +750,8 @@ impl Holder {
 
     /// The member's lease runs (again): what was won meanwhile begins to be held, in the order in which it was granted.
     pub(crate) fn on_resumed(&mut self, turn: &mut Turn) {
-        let won = |(request, entry): (&RequestId, &Request)| match entry.state {
-            State::Won(_, token, _) => Some((token, *request)),
+        let won = |(request, entry): (RequestId, &Request)| match entry.state {
+            State::Won(_, token, _) => Some((token, request)),
             _ => None,
         };
         let won: BTreeSet<(Token, RequestId)> =
@@ -746,7 +775,7 @@ impl Holder {
 
     /// The member is out: everything ends.
     pub(crate) fn close(&mut self, reason: LostReason, turn: &mut Turn) {
-        let requests = self.services.keys().copied().collect::<Vec<_>>();
+        let requests = self.services.keys().collect::<Vec<_>>();
         self.close_all(requests.clone(), requests, reason, turn);
     }
 
@@ -792,7 +821,7 @@ impl Holder {
     fn held(&self) -> Vec<RequestId> {
         let requests = self.sessions.values().flat_map(|session| session.requests.iter());
         let holds = |entry: &Request| matches!(entry.state, State::Held { .. }) && !entry.want.opens();
-        requests.filter(|(_, entry)| holds(entry)).map(|(request, _)| *request).collect()
+        requests.filter(|(_, entry)| holds(entry)).map(|(request, _)| request).collect()
     }
 
     /// Brings unsent requests of the service on their way: `only` this one, or all.
@@ -816,7 +845,7 @@ impl Holder {
             }
             entry.state = State::Asked(epoch);
             let (want, owner, metadata) = (entry.want.clone(), entry.owner, entry.metadata.clone());
-            let (service, only_if_free) = (service.clone(), entry.only_if_free);
+            let (service, only_if_free) = (service.clone(), entry.is_only_if_free());
             let revocable = entry.revocable.is_some();
             turn.say(grantor, Message::Ask { service, epoch, request, want, owner, only_if_free, revocable, metadata });
         };
@@ -826,7 +855,7 @@ impl Holder {
                     ask(request, entry);
                 }
             }
-            None => session.requests.iter_mut().for_each(|(request, entry)| ask(*request, entry)),
+            None => session.requests.iter_mut().for_each(|(request, entry)| ask(request, entry)),
         }
         // After the requests: they may be about one.
         let objects = &session.objects;
@@ -876,8 +905,10 @@ impl Holder {
             return;
         }
         let State::Won(_, token, since) = entry.state else { return };
-        let until = entry.lease.map_or(Time::MAX, |lease| turn.now + lease);
-        let limit = entry.limit;
+        let waiting = entry.waiting.take();
+        let lease = waiting.as_ref().and_then(|waiting| waiting.lease);
+        let until = lease.map_or(Time::MAX, |lease| turn.now + lease);
+        let limit = waiting.map_or(Time::MAX, |waiting| waiting.limit);
         entry.state = State::Held { token, until, since };
         let want = entry.want.clone();
         self.agenda.remove(&(limit, request));

@@ -610,7 +610,7 @@ pub struct Owner(pub u64);
 
 /// What a holder says of itself: up to [`MAX_METADATA`] bytes that others can read. Empty costs nothing.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-pub struct Metadata(Option<Arc<[u8]>>);
+pub struct Metadata(Option<Arc<Box<[u8]>>>); // one word, for most have none
 
 impl Metadata {
     /// Checks the length; empty is allowed.
@@ -619,12 +619,12 @@ impl Metadata {
             return Ok(Metadata(None));
         }
         check("metadata", bytes.len(), MAX_METADATA)?;
-        Ok(Metadata(Some(bytes.into())))
+        Ok(Metadata(Some(Arc::new(bytes.into()))))
     }
 
     /// The bytes.
     pub fn as_bytes(&self) -> &[u8] {
-        self.0.as_deref().unwrap_or_default()
+        self.0.as_ref().map_or(&[], |bytes| bytes)
     }
 }
 

@@ -1,26 +1,58 @@
 //! `Ledger`: what is kept of requests, by their numbers.
 //!
 //! Members number their requests as they make them, so most come in order and stand beside each other. A page has those
-//! whose numbers begin the same, in order and without gaps in memory; a tree would leave its nodes half empty, which many
-//! small ones do not matter for and a million held locks do.
+//! whose numbers begin the same, in order and without gaps in memory, and a bit for each that is there instead of its
+//! number. A tree would leave its nodes half empty, which many small ones do not matter for and a million held locks do.
 
 use super::id::RequestId;
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// Numbers of one page: few enough that moving them costs nothing, enough that what a page costs itself does not matter.
-const PAGE: u64 = 64;
+/// Numbers of one page: as many as a word has bits.
+const PAGE: u64 = u64::BITS as u64;
 
-type Page<T> = Vec<(RequestId, T)>;
+/// Some entries whose numbers begin the same.
+#[derive(Clone, PartialEq, Eq, Hash)]
+struct Page<T> {
+    /// A bit for each number, the lowest for the first.
+    present: u64,
+    /// In the order of their numbers.
+    values: Vec<T>,
+}
 
-/// An ordered map of requests.
+impl<T> Page<T> {
+    /// How many are there with a lower number.
+    fn below(&self, bit: u64) -> usize {
+        (self.present & (bit - 1)).count_ones() as usize
+    }
+
+    fn find(&self, bit: u64) -> Option<usize> {
+        (self.present & bit != 0).then(|| self.below(bit))
+    }
+
+    fn requests(&self, number: u64) -> impl Iterator<Item = RequestId> + use<T> {
+        let mut left = self.present;
+        std::iter::from_fn(move || {
+            let place = (left != 0).then(|| left.trailing_zeros())?;
+            left &= left - 1;
+            Some(RequestId(number * PAGE + u64::from(place)))
+        })
+    }
+}
+
+impl<T> Default for Page<T> {
+    fn default() -> Self {
+        Page { present: 0, values: Vec::new() }
+    }
+}
+
+/// Entries by the number of their request, in its order.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Ledger<T> {
-    /// None of them empty.
+    /// None of them is empty.
     pages: BTreeMap<u64, Page<T>>,
     len: usize,
-    /// Always empty: the memory of a page that is gone, for the next one. Or who makes one request after the other would ask
-    /// for some each time.
+    /// Always empty: the memory of a page that is gone, for the next one.
     spare: Page<T>,
 }
 
@@ -34,66 +66,72 @@ impl<T> Ledger<T> {
     }
 
     pub(crate) fn get(&self, request: &RequestId) -> Option<&T> {
-        let page = self.pages.get(&number(request))?;
-        find(page, request).ok().map(|at| &page[at].1)
+        let (number, bit) = place(request);
+        let page = self.pages.get(&number)?;
+        page.find(bit).map(|at| &page.values[at])
     }
 
     pub(crate) fn get_mut(&mut self, request: &RequestId) -> Option<&mut T> {
-        let page = self.pages.get_mut(&number(request))?;
-        find(page, request).ok().map(|at| &mut page[at].1)
+        let (number, bit) = place(request);
+        let page = self.pages.get_mut(&number)?;
+        page.find(bit).map(|at| &mut page.values[at])
     }
 
-    /// Puts it in the place of what was there.
     pub(crate) fn insert(&mut self, request: RequestId, value: T) {
+        let (number, bit) = place(&request);
         let spare = &mut self.spare;
-        let page = self.pages.entry(number(&request)).or_insert_with(|| std::mem::take(spare));
-        match find(page, &request) {
-            Ok(at) => page[at].1 = value,
-            Err(at) => {
-                page.insert(at, (request, value));
+        let page = self.pages.entry(number).or_insert_with(|| std::mem::take(spare));
+        match page.find(bit) {
+            Some(at) => page.values[at] = value,
+            None => {
+                page.values.insert(page.below(bit), value);
+                page.present |= bit;
                 self.len += 1;
             }
         }
     }
 
     pub(crate) fn remove(&mut self, request: &RequestId) -> Option<T> {
-        let number = number(request);
+        let (number, bit) = place(request);
         let page = self.pages.get_mut(&number)?;
-        let at = find(page, request).ok()?;
-        let (_, value) = page.remove(at);
+        let at = page.find(bit)?;
+        let value = page.values.remove(at);
+        page.present &= !bit;
         self.len -= 1;
-        if page.is_empty() {
+        let (left, room) = (page.values.len(), page.values.capacity());
+        if left == 0 {
             self.spare = self.pages.remove(&number).unwrap_or_default();
-        } else if page.len() <= page.capacity() / 4 {
-            page.shrink_to(page.len() * 2);
+        } else if left <= room / 4 {
+            // Twice what is there, so that the next ones cost nothing.
+            page.values.shrink_to(left * 2);
         }
         Some(value)
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (&RequestId, &T)> {
-        self.pages.values().flatten().map(|(request, value)| (request, value))
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (RequestId, &T)> {
+        self.pages.iter().flat_map(|(number, page)| page.requests(*number).zip(&page.values))
     }
 
-    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (&RequestId, &mut T)> {
-        self.pages.values_mut().flatten().map(|(request, value)| (&*request, value))
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (RequestId, &mut T)> {
+        self.pages.iter_mut().flat_map(|(number, page)| page.requests(*number).zip(&mut page.values))
     }
 
-    pub(crate) fn keys(&self) -> impl Iterator<Item = &RequestId> {
+    pub(crate) fn keys(&self) -> impl Iterator<Item = RequestId> {
         self.iter().map(|(request, _)| request)
     }
 
     pub(crate) fn values(&self) -> impl Iterator<Item = &T> {
-        self.iter().map(|(_, value)| value)
+        self.pages.values().flat_map(|page| &page.values)
     }
 
     pub(crate) fn values_mut(&mut self) -> impl Iterator<Item = &mut T> {
-        self.iter_mut().map(|(_, value)| value)
+        self.pages.values_mut().flat_map(|page| &mut page.values)
     }
 }
 
 impl<T> Default for Ledger<T> {
     fn default() -> Self {
-        Ledger { pages: BTreeMap::new(), len: 0, spare: Vec::new() }
+        Ledger { pages: BTreeMap::new(), len: 0, spare: Page::default() }
     }
 }
 
@@ -103,16 +141,9 @@ impl<T: fmt::Debug> fmt::Debug for Ledger<T> {
     }
 }
 
-fn number(request: &RequestId) -> u64 {
-    request.0 / PAGE
-}
-
-/// Where it is, or where it belongs.
-fn find<T>(page: &Page<T>, request: &RequestId) -> Result<usize, usize> {
-    match page.last() {
-        Some((last, _)) if last < request => Err(page.len()),
-        _ => page.binary_search_by_key(request, |(other, _)| *other),
-    }
+/// The page of a request, and its bit there.
+fn place(request: &RequestId) -> (u64, u64) {
+    (request.0 / PAGE, 1 << (request.0 % PAGE))
 }
 
 #[cfg(test)]
@@ -138,13 +169,10 @@ mod tests {
             assert_eq!(ledger.get(&request), tree.get(&request));
             assert_eq!(ledger.get_mut(&request).copied(), tree.get(&request).copied());
         }
-        assert!(ledger.iter().eq(tree.iter()) && ledger.keys().eq(tree.keys()) && ledger.values().eq(tree.values()));
-        assert!(
-            ledger
-                .iter_mut()
-                .map(|(request, value)| (request, *value))
-                .eq(tree.iter().map(|(request, value)| (request, *value)))
-        );
+        assert!(ledger.keys().eq(tree.keys().copied()) && ledger.values().eq(tree.values()));
+        let all: Vec<(RequestId, u64)> = tree.into_iter().collect();
+        assert!(ledger.iter().map(|(request, value)| (request, *value)).eq(all.iter().copied()));
+        assert!(ledger.iter_mut().map(|(request, value)| (request, *value)).eq(all));
     }
 
     #[test]
@@ -157,6 +185,6 @@ mod tests {
         (0..10).rev().for_each(|number| other.insert(RequestId(number * 100 + 7), number * 100 + 7));
         assert_eq!(one, other);
         // Nor does it keep the memory of those that are gone.
-        assert!(one.pages.values().all(|page| page.capacity() <= 4));
+        assert!(one.pages.values().all(|page| page.values.capacity() <= 4));
     }
 }

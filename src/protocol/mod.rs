@@ -21,7 +21,7 @@ mod heir;
 mod holder;
 pub mod id;
 mod lease;
-mod ledger;
+pub(crate) mod ledger;
 mod link;
 pub mod message;
 #[cfg(elderlock_mutants)]

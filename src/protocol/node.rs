@@ -331,12 +331,11 @@ impl Node {
         let done = match command {
             Command::Lock { request, service, want, owner, wait, lease, revocable, metadata } => {
                 let (request, owner, lease, revocable) = (*request, *owner, *lease, *revocable);
-                let answer = self.timing().answer;
                 let grantor = self.grantors.get_mut(service)?;
                 let (service, want, metadata) = (service.clone(), want.clone(), metadata.clone());
                 let wish = Wish { request, service, want, owner, wait: *wait, lease, revocable, metadata };
                 let home = (me, grantor.epoch());
-                let (token, until) = self.holder.hold_at_once(wish, home, (answer, now), |wish| {
+                let (token, until) = self.holder.hold_at_once(wish, home, now, |wish| {
                     let (want, metadata) = (&wish.want, &wish.metadata);
                     let entry = || Entry { want: want.clone(), owner, revocable, metadata: metadata.clone() };
                     grantor.grant_at_once((me, request), entry, now)

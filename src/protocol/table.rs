@@ -514,7 +514,7 @@ impl Table {
 
     /// The requests of a process.
     pub(crate) fn requests_of(&self, process: ProcessId) -> impl Iterator<Item = RequestId> {
-        self.parts.get(&process).into_iter().flat_map(|part| part.requests.keys().copied())
+        self.parts.get(&process).into_iter().flat_map(|part| part.requests.keys())
     }
 
     /// Everything, for another grantor: holds, and waits in the order of the line.
@@ -841,7 +841,7 @@ impl Table {
     fn all(&self) -> impl Iterator<Item = (Key, &Request)> {
         self.parts
             .iter()
-            .flat_map(|(&process, part)| part.requests.iter().map(move |(&id, request)| ((process, id), request)))
+            .flat_map(|(&process, part)| part.requests.iter().map(move |(id, request)| ((process, id), request)))
     }
 
     fn part(&mut self, process: ProcessId) -> &mut Part {

@@ -13,6 +13,7 @@ use super::hold::HoldCell;
 use super::sync::{AtomicBool, AtomicU64, Map, Mutex, MutexGuard, Planted, is_planted, is_poisoned, seam};
 use super::telemetry::{Mail, Note, Sampler, Watch};
 use super::{Inbox, Network, clock};
+use crate::protocol::ledger::Ledger;
 use crate::protocol::{
     AtOnce, Command, Config, Event, GrantorState, Input, LostReason, MemberInfo, Node, Outcome, Output, ProcessId,
     RequestId, ServiceName, Status, Time, Token, Want,
@@ -202,7 +203,8 @@ struct Shell {
     /// Reused from turn to turn.
     outputs: Vec<Output>,
     slots: Map<RequestId, Slot>,
-    holds: Map<RequestId, Arc<HoldCell>>,
+    /// As many as held locks.
+    holds: Ledger<Arc<HoldCell>>,
     /// Cells of holds that are over, for those that come next as soon as nobody else has them: who takes one lock after the
     /// other would ask for memory each time. At most [`SPARE`].
     spare: VecDeque<Arc<HoldCell>>,
@@ -276,7 +278,7 @@ impl Engine {
             disk,
             outputs: Vec::new(),
             slots: Map::default(),
-            holds: Map::default(),
+            holds: Ledger::default(),
             spare: VecDeque::new(),
             lease_end: Arc::new(AtomicU64::new(0)),
             armed: Time::ZERO,
@@ -1000,12 +1002,12 @@ impl Shell {
     /// Ends every hold and every wait that the core has not ended already, and whatever else is under way.
     fn end_all(&mut self, reason: LostReason, after: &mut After) {
         self.watch.over(&mut after.notes);
-        for (_, hold) in self.holds.drain() {
+        for hold in std::mem::take(&mut self.holds).values() {
             if planted!(GuardsOutliveMember) {
                 continue;
             }
             hold.mark_lost(reason);
-            after.lost.push(hold);
+            after.lost.push(hold.clone());
         }
         // After the marks: a guard that sees no lease any more must find its reason.
         self.lease_end.store(0, Ordering::Release);

@@ -3,7 +3,7 @@
 //! Also of an object that is open, which is no hold: its cell has what it has to tell, and hangs on no lease.
 
 use super::clock;
-use super::sync::{AtomicBool, AtomicU8, AtomicU64, Mutex, MutexGuard};
+use super::sync::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Mutex, MutexGuard};
 use super::telemetry::{HoldMeter, Meter};
 use crate::protocol::{Content, LostReason, Metadata, RequestId, RevocationRequest, Time, Token, ViewNumber};
 use std::any::Any;
@@ -30,13 +30,19 @@ pub(crate) struct HoldCell {
     /// 0 while held, else the code of the reason.
     lost: AtomicU8,
     /// How many guards there are. Never rises from zero.
-    guards: AtomicU64,
+    guards: AtomicU32,
     /// Somebody has waited to be told something. Most holds end without, and cost nothing to tell.
     awaited: AtomicBool,
-    told: Notify,
     meter: HoldMeter,
     /// What most holds have not.
-    extras: OnceLock<Box<Mutex<Extras>>>,
+    rare: OnceLock<Box<Rare>>,
+}
+
+#[derive(Default)]
+struct Rare {
+    /// Wakes those who wait to be told something.
+    told: Notify,
+    extras: Mutex<Extras>,
 }
 
 #[derive(Default)]
@@ -60,11 +66,10 @@ impl HoldCell {
             until: AtomicU64::new(until.as_nanos()),
             member_until,
             lost: AtomicU8::new(0),
-            guards: AtomicU64::new(1),
+            guards: AtomicU32::new(1),
             awaited: AtomicBool::new(false),
-            told: Notify::new(),
             meter: HoldMeter::new(),
-            extras: OnceLock::new(),
+            rare: OnceLock::new(),
         }
     }
 
@@ -78,11 +83,11 @@ impl HoldCell {
             self.member_until = member_until.clone();
         }
         self.lost = AtomicU8::new(0);
-        self.guards = AtomicU64::new(1);
+        self.guards = AtomicU32::new(1);
         self.awaited = AtomicBool::new(false);
         self.meter = HoldMeter::new();
-        if self.extras.get().is_some() {
-            self.extras = OnceLock::new();
+        if self.rare.get().is_some() {
+            self.rare = OnceLock::new();
         }
     }
 
@@ -94,13 +99,17 @@ impl HoldCell {
         cell
     }
 
+    fn rare(&self) -> &Rare {
+        self.rare.get_or_init(Box::default)
+    }
+
     fn extras(&self) -> MutexGuard<'_, Extras> {
-        self.extras.get_or_init(Box::default).lock().unwrap_or_else(PoisonError::into_inner)
+        self.rare().extras.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// As `extras`, where there are any.
     fn some_extras(&self) -> Option<MutexGuard<'_, Extras>> {
-        self.extras.get().map(|extras| extras.lock().unwrap_or_else(PoisonError::into_inner))
+        self.rare.get().map(|rare| rare.extras.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// One more guard. Returns `false`, and there is none, if the last one is gone.
@@ -147,8 +156,8 @@ impl HoldCell {
 
     /// Completes when the object has another version than that, or is lost.
     pub(crate) async fn changed(&self, since: Token) -> Result<Content, LostReason> {
-        self.await_news();
-        let mut told = std::pin::pin!(self.told.notified());
+        let news = self.await_news();
+        let mut told = std::pin::pin!(news.notified());
         loop {
             told.as_mut().enable();
             self.fence()?;
@@ -156,21 +165,26 @@ impl HoldCell {
                 return Ok(content);
             }
             told.as_mut().await;
-            told.set(self.told.notified());
+            told.set(news.notified());
         }
     }
 
     /// Wakes those who wait for a change, or for somebody to want it back.
     pub(crate) fn tell_news(&self) {
-        if self.awaited.load(Ordering::SeqCst) {
-            self.told.notify_waiters();
+        if self.awaited.load(Ordering::SeqCst)
+            && let Some(rare) = self.rare.get()
+        {
+            rare.told.notify_waiters();
         }
     }
 
     /// What is told from now on wakes who waits. First of all, in the one order of all such steps: so either whoever tells
     /// sees it, or the question that follows sees what was told.
-    fn await_news(&self) {
+    fn await_news(&self) -> &Notify {
+        // Before the flag: whoever sees that finds this.
+        let told = &self.rare().told;
         self.awaited.store(true, Ordering::SeqCst);
+        told
     }
 
     /// The token, whether or not the hold is good.
@@ -273,8 +287,8 @@ impl HoldCell {
     /// Completes when `look` finds something, asked again whenever something has happened to the hold; `None`: it is
     /// given back or lost.
     pub(crate) async fn until<T>(&self, look: impl Fn(&Self) -> Option<T>) -> Option<T> {
-        self.await_news();
-        let mut told = std::pin::pin!(self.told.notified());
+        let news = self.await_news();
+        let mut told = std::pin::pin!(news.notified());
         loop {
             // Enabled before the question, or what happens between question and wait would be missed.
             told.as_mut().enable();
@@ -285,7 +299,7 @@ impl HoldCell {
                 return Some(found);
             }
             told.as_mut().await;
-            told.set(self.told.notified());
+            told.set(news.notified());
         }
     }
 
@@ -302,8 +316,8 @@ impl HoldCell {
 
     /// Completes when it is lost.
     pub(crate) async fn lost(&self) -> LostReason {
-        self.await_news();
-        let mut told = std::pin::pin!(self.told.notified());
+        let news = self.await_news();
+        let mut told = std::pin::pin!(news.notified());
         loop {
             // Enabled before the question, or a loss between question and wait would be missed.
             told.as_mut().enable();
@@ -311,7 +325,7 @@ impl HoldCell {
                 return reason;
             }
             told.as_mut().await;
-            told.set(self.told.notified());
+            told.set(news.notified());
         }
     }
 }

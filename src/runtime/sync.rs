@@ -10,7 +10,7 @@ use std::hash::{BuildHasherDefault, Hasher};
 
 #[cfg(not(elderlock_shuttle))]
 mod real {
-    pub(crate) use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64};
+    pub(crate) use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64};
     pub(crate) use std::sync::{Mutex, MutexGuard};
 
     /// Whether somebody panicked while holding it.
@@ -34,7 +34,7 @@ mod real {
     use std::cell::Cell;
     use std::sync::atomic::Ordering;
 
-    pub(crate) use shuttle::sync::atomic::{AtomicBool, AtomicU8, AtomicU64};
+    pub(crate) use shuttle::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64};
     pub(crate) use shuttle::sync::{Mutex, MutexGuard};
 
     /// Never: a panic ends the whole test.

@@ -179,7 +179,7 @@ impl Holder {
         let whom = session.grantor.map(|(process, _)| process).or(session.last).or(elder);
         let errands = session.errands.iter().filter(|(_, errand)| !errand.is_ending()).map(|(request, _)| *request);
         let errands: Vec<RequestId> = errands.collect();
-        let requests: Vec<RequestId> = session.requests.keys().copied().collect();
+        let requests: Vec<RequestId> = session.requests.keys().collect();
         self.close_all(errands, requests, reason, turn);
         if let Some(whom) = whom {
             turn.say(whom, Message::Settle { service: service.clone(), request });

@@ -243,7 +243,7 @@ impl Holder {
         turn: &mut Turn,
     ) -> Heard {
         let Some(session) = self.sessions.get_mut(service) else { return Heard::Over };
-        let Some((&request, entry)) = session.requests.iter_mut().find(|(_, entry)| entry.holds_with(token)) else {
+        let Some((request, entry)) = session.requests.iter_mut().find(|(_, entry)| entry.holds_with(token)) else {
             // A grant, or that a share became the lock, may be on its way. What has a higher token may be what is meant.
             let may_be_meant = |entry: &Request| match entry.state {
                 State::Held { token: own, .. } if own > token => says.is_some(),
