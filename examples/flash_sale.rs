@@ -95,7 +95,7 @@ async fn purchase_unlocked(State(shop): State<Arc<Shop>>, Path(goods): Path<i64>
 
 impl Shop {
     async fn sell(&self, goods: i64, token: i64) -> Answer {
-        let stock = match self.stock(goods) {
+        let stock = match self.stock(goods, token) {
             Ok(stock) => stock,
             Err(error) => return (StatusCode::NOT_FOUND, error.to_string()),
         };
@@ -112,9 +112,11 @@ impl Shop {
         }
     }
 
-    fn stock(&self, goods: i64) -> rusqlite::Result<i64> {
+    /// What there is. From now on nobody with a lower token changes it.
+    fn stock(&self, goods: i64, token: i64) -> rusqlite::Result<i64> {
         let table = self.table.lock().unwrap_or_else(PoisonError::into_inner);
-        table.query_row("SELECT stock FROM goods WHERE id = ?", [goods], |row| row.get(0))
+        let look = "UPDATE goods SET fence = max(fence, ?2) WHERE id = ?1 RETURNING stock";
+        table.query_row(look, params![goods, token], |row| row.get(0))
     }
 
     /// What is left now, and the sale; false: a higher token was there before.

@@ -3,9 +3,10 @@
 //!
 //! One leader is killed (SIGKILL), and another takes over. The next one is stopped in the middle of the job (SIGSTOP), as a
 //! long pause would do it; the one after that runs the job for the tick that was left undone; then the stopped one wakes and
-//! writes what it was about to write. The table refuses that, because its token is lower than one that it has seen. So no
-//! tick runs twice, and none is missed. If one did, this exits with 1: see it with `-- --no-fence`, where the table does not
-//! look at tokens.
+//! writes what it was about to write. The table refuses that, because its token is lower than one that it has seen: a leader
+//! shows its token when it reads which tick is next, and not only when it writes, or the one before might still write in
+//! between. So no tick is written twice, and none is missed. If one was, this exits with 1: see it with `-- --no-fence`,
+//! where the table does not look at tokens.
 //!
 //! Quartz behind Curator's `LeaderLatch`: there each process asks whether it leads and runs the job, and nothing stops the
 //! one that wakes too late.
@@ -68,7 +69,8 @@ async fn node(number: usize, table: &Path, fenced: bool, addrs: &[&str]) -> Done
 async fn run_each_tick(number: usize, term: &Term, books: &mut Books, stops: &AtomicBool) -> Done {
     loop {
         // Ticks that nobody has run are made up for, so what counts is what the table says and not the clock.
-        let tick = books.last_tick()?.map_or_else(this_tick, |last| last + 1);
+        let token = term.token().as_i64();
+        let tick = books.last_tick(token)?.map_or_else(this_tick, |last| last + 1);
         while this_tick() < tick {
             tokio::time::sleep(TICK / 20).await;
         }
@@ -78,7 +80,6 @@ async fn run_each_tick(number: usize, term: &Term, books: &mut Books, stops: &At
             kill_process(getpid(), Signal::STOP)?;
             println!("node {number} wakes, and writes for tick {tick}");
         }
-        let token = term.token().as_i64();
         match books.write(tick, token, number)? {
             true => println!("node {number} ran tick {tick}, token {token}"),
             false => println!("node {number} was refused: tick {tick}, token {token} is too low"),
@@ -124,9 +125,10 @@ impl Books {
         Ok(Books { file, fenced })
     }
 
-    /// The last tick for which the job has run.
-    fn last_tick(&self) -> Done<Option<i64>> {
-        Ok(self.file.query_row("SELECT last FROM job", [], |row| row.get(0))?)
+    /// The last tick for which the job has run. From now on nobody with a lower token changes it.
+    fn last_tick(&self, token: i64) -> Done<Option<i64>> {
+        let look = "UPDATE job SET fence = max(fence, ?) RETURNING last";
+        Ok(self.file.query_row(look, [token], |row| row.get(0))?)
     }
 
     /// Writes what the job has done for a tick; false: refused.

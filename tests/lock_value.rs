@@ -92,6 +92,11 @@ async fn guards_of_other_locks_and_shares_write_nothing() {
         assert_eq!(soon(value.write(&other, "other")).await, Err(LockValueError::OtherLock));
         assert_eq!(soon(value.read(&other)).await, Err(LockValueError::OtherLock));
     }
+    // Tokens of another cluster may be far above this one's: its holder would shut the rightful ones out.
+    let stranger = elderlock::Member::local().await.expect("it founds a cluster of its own");
+    let other = stranger.lock_service("s").await.expect("a good name").lock("x").await.expect("it is free there");
+    assert_eq!(soon(value.write(&other, "stranger")).await, Err(LockValueError::OtherLock));
+    assert_eq!(soon(value.read(&other)).await, Err(LockValueError::OtherLock));
     let writer = lock(&services[0]).await;
     let long = soon(value.write(&writer, [7; 1016])).await;
     assert!(matches!(long, Err(LockValueError::InvalidValue(_))));

@@ -5,7 +5,7 @@
 use crate::Done;
 use clap::Args;
 use elderlock::{HolderInfo, InspectError, Inspection, LockService, Member, ProcessId, RevokeError};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 use tokio::signal::unix::{SignalKind, signal};
@@ -46,7 +46,7 @@ pub(crate) struct RevokeArgs {
 /// How often it is looked whether it was given back.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// Nobody has it any more of whom it was wanted back: 0. Else 1.
+/// None of those has it any more of whom it was wanted back: 0. Else 1.
 pub(crate) async fn run(args: RevokeArgs) -> Done {
     let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     let interrupted = async {
@@ -109,6 +109,7 @@ async fn revoke(member: &Member, args: &RevokeArgs) -> Done {
     }
 
     let mut is_over = asked.firm.is_empty() && asked.more == 0;
+    let told: BTreeSet<_> = asked.told.iter().map(key).collect();
     let keep = watch(member, args, &service, asked.told).await?;
     for holder in keep.into_values() {
         let whose = who(member, &holder);
@@ -126,6 +127,20 @@ async fn revoke(member: &Member, args: &RevokeArgs) -> Done {
             }
         }
     }
+    // A share that became the lock has another token, and so has who took it once more.
+    match look(args, &service).await {
+        Ok(seen) => {
+            let is_later = |holder: &HolderInfo| told.range(..key(holder)).any(|(process, _)| *process == holder.process);
+            for holder in seen.holders.iter().filter(|holder| is_later(holder) && !told.contains(&key(holder))) {
+                println!("{} has it by now, and was not asked for that: do it again", who(member, holder));
+                is_over = false;
+            }
+        }
+        Err(error) => {
+            println!("who has it now is not known: {error}");
+            is_over = false;
+        }
+    }
     Ok(if is_over { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
@@ -140,14 +155,17 @@ async fn watch(
     let mut left: BTreeMap<_, _> = told.into_iter().map(|holder| (key(&holder), holder)).collect();
     loop {
         let seen = match look(args, service).await {
+            // Of very many only the first are told: who is not among them may have it.
+            Ok(seen) if seen.more_holders > 0 => left.keys().copied().collect(),
             Ok(seen) => seen.holders.iter().map(key).collect(),
             // The grantor may be replaced meanwhile. Until somebody knows better, they have it.
-            Err(InspectError::Undecided | InspectError::Busy) => left.keys().copied().collect::<Vec<_>>(),
+            Err(InspectError::Undecided | InspectError::Busy) => left.keys().copied().collect::<BTreeSet<_>>(),
             Err(error) => return Err(error),
         };
         left.retain(|key, holder| {
             let has = seen.contains(key);
-            if !has {
+            let has_another = seen.range(*key..).any(|(process, _)| *process == key.0);
+            if !has && !has_another {
                 println!("{} gave it back", who(member, holder));
             }
             has

@@ -70,6 +70,22 @@ async fn a_holder_that_keeps_the_lock_loses_it_by_force_only() {
     held(&service).await.release().await.expect("it was free");
 }
 
+/// The lock that was a share has another token, and is held for all that.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_share_that_became_the_lock_was_not_given_back() {
+    let (member, service) = founded().await;
+    let share = service.share("sku-42").revocable().await.expect("it is free");
+    let holder = tokio::spawn(async move {
+        share.revocation().requested().await.expect("it is held");
+        share.upgrade().await.expect("there is no other share")
+    });
+    let (said, code) = revoke(&member, &["inventory", "sku-42", "--wait", "2m"]).await;
+    let lock = tokio::time::timeout(HANG, holder).await.expect("it was told").expect("no panic");
+    let expected = format!("with token {} has it by now, and was not asked for that: do it again", lock.token());
+    assert!(said.contains(&expected), "{said}");
+    assert_eq!((code, lock.fence()), (Some(1), Ok(lock.token())), "{said}");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_suspension_is_wanted_back_by_leaving_out_the_name() {
     let (member, service) = founded().await;

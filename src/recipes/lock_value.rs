@@ -130,7 +130,7 @@ impl LockValue {
         // recovery that gave us the lock.
         let known = self.value.get()?;
         let anew = self.service.open(self.value.name(), &known.value).await?;
-        self.put(&anew, || hold.fence(), None).await
+        self.put(&anew, || may_write(hold), None).await
     }
 
     /// Writes, if no later holder has read or written before. Returns the new version. One round trip, or a few if others write, too; no
@@ -156,7 +156,7 @@ impl LockValue {
     /// ```
     pub async fn write(&self, guard: &impl LockGuard, value: impl AsRef<[u8]>) -> Result<Token, LockValueError> {
         let hold = self.check(guard)?;
-        self.put(&self.value, || hold.fence(), Some(value.as_ref())).await.map(|written| written.version)
+        self.put(&self.value, || may_write(hold), Some(value.as_ref())).await.map(|written| written.version)
     }
 
     /// Completes when the version that was heard here is another than `since`, with what was heard last: versions in between may be
@@ -187,10 +187,8 @@ impl LockValue {
     /// The hold, if it is the one that may write.
     fn check<'a>(&self, guard: &'a impl LockGuard) -> Result<&'a Hold, LockValueError> {
         let hold = guard.held();
-        if (hold.service_name(), hold.name()) != (self.service.name(), self.name()) {
-            return Err(LockValueError::OtherLock);
-        }
-        if hold.is_shared() { Err(LockValueError::Shared) } else { Ok(hold) }
+        // Of this member: another cluster in the same process may have the same names, and its tokens say nothing here.
+        if hold.is_of(&self.service) && hold.name() == self.name() { Ok(hold) } else { Err(LockValueError::OtherLock) }
     }
 
     #[cfg(test)]
@@ -205,12 +203,12 @@ impl LockValue {
     pub(super) async fn put(
         &self,
         value: &SharedValue,
-        fence: impl Fn() -> Result<Token, Lost>,
+        fence: impl Fn() -> Result<Token, LockValueError>,
         new: Option<&[u8]>,
     ) -> Result<Versioned, LockValueError> {
         let mut seen = value.get()?;
         loop {
-            let token = fence().map_err(LockValueError::LockLost)?;
+            let token = fence()?;
             let (mut content, by) = decode(&seen)?;
             if by > token.get() {
                 return Err(LockValueError::Superseded);
@@ -231,6 +229,12 @@ impl LockValue {
             }
         }
     }
+}
+
+/// The token, as long as the lock is held and by nobody else. Asked anew before each try: another guard of the hold may have made a share
+/// of it.
+fn may_write(hold: &Hold) -> Result<Token, LockValueError> {
+    if hold.is_shared() { Err(LockValueError::Shared) } else { hold.fence().map_err(LockValueError::LockLost) }
 }
 
 fn encode(value: &[u8], by: u64) -> Vec<u8> {
@@ -254,10 +258,11 @@ pub enum LockValueError {
     /// The value is too long. Nothing was asked.
     #[error(transparent)]
     InvalidValue(#[from] InvalidValue),
-    /// The guard is of another lock, or of another service, than the value. Nothing was asked.
-    #[error("the guard is of another lock than the value")]
+    /// The guard is of another lock, of another service or of another member than the value. Nothing was asked. A program with several
+    /// members opens the value at each.
+    #[error("the guard is of another lock, or of another member, than the value")]
     OtherLock,
-    /// The guard is a [share](LockService::share) of the lock, and others may have one, too. Nothing was asked.
+    /// The guard is a [share](LockService::share) of the lock, and others may have one, too. Nothing was written.
     #[error("the guard is a share of the lock, by which nobody writes")]
     Shared,
     /// The lock is held no more. Nothing was written.

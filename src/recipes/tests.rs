@@ -185,6 +185,32 @@ async fn a_lock_value_refuses_stale_tokens_whatever_the_clock_says() {
     assert_eq!(*value.get().unwrap().value, b"latest"[..]);
 }
 
+/// Whoever made a share of the hold by another guard writes no more, even if the write was under way: others may have shares now.
+#[tokio::test]
+async fn a_lock_value_looks_before_each_try_whether_the_hold_is_a_share() {
+    let member = crate::Member::local().await.unwrap();
+    let stock = member.lock_service("inventory").await.unwrap();
+    let value = LockValue::open(&stock, "a", "first").await.unwrap();
+    let guard = stock.lock("a").await.unwrap();
+    let token = guard.token();
+    let tries = StdMutex::new(0);
+    let shared_at_the_second = || {
+        let mut tries = tries.lock().unwrap();
+        *tries += 1;
+        if *tries > 1 {
+            return Err(LockValueError::Shared);
+        }
+        // Somebody else's write comes first, so that this one is tried again.
+        let mut write = Box::pin(value.write(&guard, "second"));
+        let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+        assert!(write.as_mut().poll(&mut context).is_ready(), "the grantor's own member writes at once");
+        Ok(token)
+    };
+    let written = value.put(&value.shared(), shared_at_the_second, Some(b"third")).await;
+    assert_eq!((written, *tries.lock().unwrap()), (Err(LockValueError::Shared), 2));
+    assert_eq!(*value.get().unwrap().value, b"second"[..]);
+}
+
 /// redisson#5044: "users do not know what to do with the token". The resource asks its gate.
 #[test]
 fn a_gate_refuses_every_token_that_is_lower_than_one_before() {

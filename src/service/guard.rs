@@ -2,7 +2,7 @@
 
 use super::claims::Claim;
 use super::lock_error::InvalidLease;
-use super::lock_service::Inner;
+use super::lock_service::{Inner, LockService};
 use super::request::Asking;
 use super::revocation::Revocation;
 use crate::protocol::{Command, LostReason, Outcome, Token, Want};
@@ -100,6 +100,11 @@ impl Hold {
 
     pub(crate) fn is_shared(&self) -> bool {
         self.cell.is_shared()
+    }
+
+    /// Whether it is of that service at that member.
+    pub(crate) fn is_of(&self, service: &LockService) -> bool {
+        service.is_of(&self.service.engine) && self.service_name() == service.name()
     }
 
     pub(crate) fn service_name(&self) -> &str {

@@ -78,6 +78,11 @@ impl LockService {
         Arc::ptr_eq(&self.inner, &other.inner)
     }
 
+    /// Whether it is a service of the member that the engine runs.
+    pub(super) fn is_of(&self, engine: &Arc<Engine>) -> bool {
+        Arc::ptr_eq(&self.inner.engine, engine)
+    }
+
     /// The claim of somebody who asks for the lock in the owner's name.
     pub(crate) fn claim(&self, name: &LockName, owner: u64) -> Claim {
         Claim::new(self.inner.clone(), name.clone(), owner)
