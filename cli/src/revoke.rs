@@ -130,7 +130,8 @@ async fn revoke(member: &Member, args: &RevokeArgs) -> Done {
     // A share that became the lock has another token, and so has who took it once more.
     match look(args, &service).await {
         Ok(seen) => {
-            let is_later = |holder: &HolderInfo| told.range(..key(holder)).any(|(process, _)| *process == holder.process);
+            let is_later =
+                |holder: &HolderInfo| told.range(..key(holder)).any(|(process, _)| *process == holder.process);
             for holder in seen.holders.iter().filter(|holder| is_later(holder) && !told.contains(&key(holder))) {
                 println!("{} has it by now, and was not asked for that: do it again", who(member, holder));
                 is_over = false;

@@ -146,7 +146,8 @@ mod tests {
         let lines = |names: [&str; 2]| {
             let text = table(&member.status());
             // With what parts columns: a member's name is a number in hexadecimal, and may begin like a lock's.
-            let row = |name: &str| text.lines().find(|line| line.starts_with(&format!("  {name}  "))).map(str::to_owned);
+            let row =
+                |name: &str| text.lines().find(|line| line.starts_with(&format!("  {name}  "))).map(str::to_owned);
             names.map(|name| row(name).unwrap_or_default())
         };
         let first = readers[0].token();

@@ -3,6 +3,7 @@
 use super::read_write_lock::WriteGuard;
 use super::reentrant_mutex::ReentrantGuard;
 use crate::protocol::{InvalidValue, LostReason, Token};
+use crate::runtime::planted;
 use crate::service::{Guard, Hold, LockError, LockService, Lost, SetError, SharedValue, Versioned};
 
 /// A small value of a lock: all members that have it open see it, and whoever holds the lock of its name changes it. Who has lost
@@ -130,6 +131,9 @@ impl LockValue {
         // recovery that gave us the lock.
         let known = self.value.get()?;
         let anew = self.service.open(self.value.name(), &known.value).await?;
+        if planted!(ReadInSilence) {
+            return Ok(decode(&anew.get()?)?.0);
+        }
         self.put(&anew, || may_write(hold), None).await
     }
 
@@ -207,10 +211,10 @@ impl LockValue {
         new: Option<&[u8]>,
     ) -> Result<Versioned, LockValueError> {
         let mut seen = value.get()?;
+        let mut token = fence()?;
         loop {
-            let token = fence()?;
             let (mut content, by) = decode(&seen)?;
-            if by > token.get() {
+            if by > token.get() && !planted!(WriteOverLater) {
                 return Err(LockValueError::Superseded);
             }
             let bytes = new.unwrap_or(&content.value);
@@ -222,7 +226,12 @@ impl LockValue {
                     content.version = version;
                     return Ok(content);
                 }
-                Err(SetError::Changed(now)) => seen = now,
+                Err(SetError::Changed(now)) => {
+                    seen = now;
+                    if !planted!(WriteOverLater) {
+                        token = fence()?;
+                    }
+                }
                 Err(SetError::InvalidValue(error)) => return Err(error.into()),
                 Err(SetError::Busy) => return Err(LockValueError::Busy),
                 Err(SetError::Lost(lost)) => return Err(lost.into()),

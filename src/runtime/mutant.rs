@@ -57,6 +57,10 @@ pub enum Mutant {
     LeasesAlike,
     /// A conditional change of a count is made whatever the count is.
     SetWithoutLook,
+    /// Whoever reads the value of its lock says nothing of it to the grantor.
+    ReadInSilence,
+    /// A write into the value of a lock that met another one is made over that, whoever wrote it.
+    WriteOverLater,
     /// Who waits at a barrier looks at nothing.
     GateAlwaysOpen,
     /// Who waits at a barrier wants to see it without being set, and not only to hear that it was removed.
@@ -87,7 +91,7 @@ pub enum Mutant {
 
 impl Mutant {
     /// All of them.
-    pub const ALL: [Mutant; 36] = [
+    pub const ALL: [Mutant; 38] = [
         Mutant::FenceWithoutMember,
         Mutant::KeepDroppedRequest,
         Mutant::KeepDroppedHold,
@@ -111,6 +115,8 @@ impl Mutant {
         Mutant::KeepDroppedLease,
         Mutant::LeasesAlike,
         Mutant::SetWithoutLook,
+        Mutant::ReadInSilence,
+        Mutant::WriteOverLater,
         Mutant::GateAlwaysOpen,
         Mutant::GateForgets,
         Mutant::RoundOfOneLess,

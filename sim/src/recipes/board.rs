@@ -120,6 +120,8 @@ pub struct Board {
     limits: RefCell<Vec<Limit>>,
     /// The number of each version, and whether all was calm when it was first seen.
     values: RefCell<BTreeMap<Version, (i32, bool)>>,
+    /// By object: the token of a holder, the version that it read and the one that it wrote then, or read.
+    touched: RefCell<BTreeMap<(&'static str, &'static str), Vec<(Token, Token, Token)>>>,
     removals: Cell<u64>,
     /// When the last removal that was answered began and ended.
     removed: Cell<(u64, u64)>,
@@ -149,6 +151,7 @@ impl Board {
             counts: RefCell::default(),
             limits: RefCell::default(),
             values: RefCell::default(),
+            touched: RefCell::default(),
             removals: Cell::new(0),
             removed: Cell::default(),
             removing: RefCell::default(),
@@ -376,6 +379,28 @@ impl Board {
                 format!("{service}/{name} of {before:?} was replaced by {version:?} though it was {one:?} by then");
             self.fail("values_are_seen_in_order", what);
         }
+    }
+
+    /// Whoever held the lock with this token read the one version of its value, and wrote the other: nobody else who held it read or wrote
+    /// one in between. In other views something may have been lost with its grantor.
+    pub fn value_touched(&self, service: &'static str, name: &'static str, token: Token, (from, to): (Token, Token)) {
+        if from.view() != to.view() {
+            return;
+        }
+        let mut touched = self.touched.borrow_mut();
+        let all = touched.entry((service, name)).or_default();
+        let is_between = |one: Token, (from, to)| from < one && one < to;
+        let meets = |(other, first, last): &&(Token, Token, Token)| {
+            *other != token
+                && (is_between(*first, (from, to)) || is_between(*last, (from, to)) || is_between(to, (*first, *last)))
+        };
+        if let Some((other, first, last)) = all.iter().find(meets) {
+            let what = format!(
+                "{service}/{name}: {token:?} read {from:?} and wrote {to:?}, and {other:?} read {first:?} and wrote {last:?}"
+            );
+            self.fail("holders_write_alone", what);
+        }
+        all.push((token, from, to));
     }
 
     // Barriers: `barrier_opens_once`, `barrier_opens_for_all`.

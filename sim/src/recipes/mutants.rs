@@ -31,6 +31,7 @@ pub fn found_by(mutant: Mutant) -> (Cast, &'static [&'static str]) {
         Mutant::KeepDroppedLease => (Cast::Semaphore, &["leases_end_one_by_one"]),
         Mutant::LeasesAlike => (Cast::Semaphore, &["token_belongs_to_one_hold"]),
         Mutant::SetWithoutLook => (Cast::Count, &["values_are_seen_in_order"]),
+        Mutant::ReadInSilence | Mutant::WriteOverLater => (Cast::LockValue, &["holders_write_alone"]),
         Mutant::GateAlwaysOpen | Mutant::RoundOfOneLess | Mutant::LeaveAlone => (Cast::Barriers, BARRIER),
         Mutant::GateForgets => (Cast::Barriers, &["barrier_opens_for_all", "no_lost_wakeup"]),
         Mutant::LatchOneEarly | Mutant::CountDownBlindly => (Cast::Barriers, BARRIER),

@@ -4,6 +4,7 @@ mod barriers;
 mod connections;
 mod count;
 mod leaders;
+mod lock_value;
 mod locks;
 mod mutexes;
 mod read_write;
@@ -38,6 +39,8 @@ pub enum Cast {
     Semaphore,
     /// Shared counts.
     Count,
+    /// Values of locks.
+    LockValue,
     /// Barriers, double barriers and latches.
     Barriers,
     /// Connections, and what their states mean for guards.
@@ -48,13 +51,14 @@ pub enum Cast {
 
 impl Cast {
     /// All of them.
-    pub const ALL: [Cast; 9] = [
+    pub const ALL: [Cast; 10] = [
         Cast::Locks,
         Cast::Mutexes,
         Cast::Leaders,
         Cast::ReadWrite,
         Cast::Semaphore,
         Cast::Count,
+        Cast::LockValue,
         Cast::Barriers,
         Cast::Connections,
         Cast::Revocations,
@@ -69,6 +73,7 @@ impl Cast {
             Cast::ReadWrite => "read-write",
             Cast::Semaphore => "semaphore",
             Cast::Count => "count",
+            Cast::LockValue => "lock-value",
             Cast::Barriers => "barriers",
             Cast::Connections => "connections",
             Cast::Revocations => "revocations",
@@ -97,6 +102,7 @@ impl Cast {
                 &["permits held", "limits set", "permits given back early", "permits handed on", "leases looked up"]
             }
             Cast::Count => &["counts added to", "counts set", "counts changed meanwhile"],
+            Cast::LockValue => &["values read under the lock", "values written under the lock"],
             Cast::Barriers => {
                 &["gates passed", "rounds entered", "rounds left", "latches counted down", "latches passed"]
             }
@@ -124,6 +130,7 @@ async fn play(cast: Cast, player: &Player) {
         Cast::ReadWrite => read_write::play(player).await,
         Cast::Semaphore => semaphore::play(player).await,
         Cast::Count => count::play(player).await,
+        Cast::LockValue => lock_value::play(player).await,
         Cast::Barriers => barriers::play(player).await,
         Cast::Connections => connections::play(player).await,
         Cast::Revocations => revocations::play(player).await,
@@ -154,6 +161,7 @@ pub async fn have_all(stage: &Rc<Stage>, member: &Member) -> Result<(), String> 
             Cast::ReadWrite => read_write::have_all(member).await?,
             Cast::Semaphore => semaphore::have_all(member).await?,
             Cast::Count => count::have_all(member).await?,
+            Cast::LockValue => lock_value::have_all(member).await?,
             Cast::Barriers => barriers::have_all(member).await?,
             Cast::Connections => connections::have_all(member).await?,
             Cast::Revocations => revocations::have_all(member).await?,
