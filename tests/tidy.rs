@@ -28,6 +28,18 @@ const IMPURE: [&str; 8] = [
     "std::thread",
 ];
 
+/// With what a row begins that gives a reason, beside tests or in their place.
+const VERDICTS: [&str; 3] = ["does not apply: ", "applies: ", "applies in part: "];
+
+/// The heading of the table of complaints in `tests/README.md`.
+const COMPLAINTS: &str = "\n## What the users of other lock services complain of";
+
+/// As many were collected.
+const COMPLAINTS_COLLECTED: usize = 67;
+
+/// A reason of fewer words says nothing.
+const FEWEST_WORDS: usize = 5;
+
 /// The only file that names the codec's crate.
 const CODEC: &str = "wire/codec.rs";
 
@@ -155,6 +167,43 @@ fn a_row_without_a_test_or_a_reason_is_found() {
     assert_eq!(article_rows(table), [("004".to_owned(), "what".to_owned(), "here".to_owned())]);
 }
 
+/// Of each complaint the table of `tests/README.md` has a row, and each says where the test is that shows that it does not apply, or the
+/// reason, or that it does.
+#[test]
+fn every_complaint_has_a_row_with_a_test_of_the_file_that_it_names_or_a_reason() {
+    let (files, text) = (test_files(), read(&root().join("tests/README.md")));
+    let rows = complaint_rows(&text);
+    assert_eq!(rows.len(), COMPLAINTS_COLLECTED);
+    let lacks = |(row, number): (&Vec<&str>, usize)| complaint_lacks(number, row, &files).map(|lacks| (number, lacks));
+    assert_eq!(rows.iter().zip(1..).filter_map(lacks).collect::<Vec<_>>(), Vec::new());
+}
+
+#[test]
+fn a_complaint_without_a_row_a_test_or_a_reason_is_found() {
+    let files = [(PathBuf::from("tests/leaders.rs"), vec!["one_leads".to_owned()])];
+    let lacks = |here| complaint_lacks(7, &["7", "curator#1", "two lead", here], &files);
+    assert_eq!(lacks("leaders `one_leads`: at once"), None);
+    assert_eq!(lacks("does not apply: there is nothing that could lead"), None);
+    assert_eq!(lacks("applies in part: two may lead for a while; leaders `one_leads`"), None);
+    for wrong in ["", "leaders, surely", "leaders `one_lead`", "mutexes `one_leads`", "does not apply: never"] {
+        assert!(lacks(wrong).is_some(), "{wrong}");
+    }
+    assert!(lacks("applies: now and then; leaders `one_lead`").is_some());
+    assert!(lacks("applies in part: sometimes").is_some() && lacks("it applies to all who lead here").is_some());
+    let row = |row: &[&str]| complaint_lacks(8, row, &files);
+    let here = "leaders `one_leads`";
+    assert_eq!(row(&["8", "curator#1", "two lead", here]), None);
+    assert!(
+        row(&["7", "curator#1", "two lead", here]).is_some() && row(&["9", "curator#1", "two lead", here]).is_some()
+    );
+    assert!(row(&["8", "", "two lead", here]).is_some() && row(&["8", "curator#1", "", here]).is_some());
+    assert!(row(&["8", "curator#1", here]).is_some());
+    let table = format!(
+        "| 1 | a | b |\n{COMPLAINTS}\n\n| # | x | y | z |\n|---|\n| 1 | a | b | c |\n| 3 | d |\n\n## Next\n| 4 |\n"
+    );
+    assert_eq!(complaint_rows(&table), [vec!["1", "a", "b", "c"], vec!["3", "d"]]);
+}
+
 /// The rows of tables that begin with the number of an article: that, what it shows, and where it is here.
 fn article_rows(text: &str) -> Vec<(String, String, String)> {
     let rows = text.lines().filter_map(|line| {
@@ -183,8 +232,36 @@ fn row_lacks(here: &str, files: &[(PathBuf, Vec<String>)]) -> Option<String> {
             }
         }
     }
-    let reason = here.strip_prefix("does not apply: ").is_some_and(|reason| !reason.is_empty());
-    (tests == 0 && !reason).then(|| "neither a test nor a reason".to_owned())
+    let is_reason = reason(here).is_some_and(|reason| !reason.is_empty());
+    (tests == 0 && !is_reason).then(|| "neither a test nor a reason".to_owned())
+}
+
+/// What follows the verdict of a cell, if it has one.
+fn reason(here: &str) -> Option<&str> {
+    VERDICTS.iter().find_map(|verdict| here.strip_prefix(*verdict))
+}
+
+/// The cells of each row of the table of complaints, without its head.
+fn complaint_rows(text: &str) -> Vec<Vec<&str>> {
+    let (_, rest) = text.split_once(COMPLAINTS).expect("the table of complaints is there");
+    let section = rest.split_once("\n## ").map_or(rest, |(section, _)| section);
+    let rows = section.lines().filter(|line| line.starts_with('|')).skip(2);
+    rows.map(|row| row.trim_matches('|').split(" | ").map(str::trim).collect()).collect()
+}
+
+/// What is wrong with the row of a complaint that is to have this number.
+fn complaint_lacks(number: usize, row: &[&str], files: &[(PathBuf, Vec<String>)]) -> Option<String> {
+    let [first, place, what, here] = row[..] else { return Some("not four cells".to_owned()) };
+    if first != number.to_string() {
+        return Some(format!("number {first} in the place of {number}"));
+    }
+    if place.is_empty() || what.is_empty() {
+        return Some("no complaint".to_owned());
+    }
+    if reason(here).is_some_and(|reason| reason.split_whitespace().count() < FEWEST_WORDS) {
+        return Some("a reason of few words".to_owned());
+    }
+    row_lacks(here, files)
 }
 
 /// Words with an underscore in backticks, outside of code blocks: in the tables of tests those are their names.
