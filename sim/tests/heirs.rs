@@ -82,6 +82,29 @@ fn without_directories_a_restart_of_everybody_founds_anew() {
     assert!(w.token(again) > w.token(held));
 }
 
+/// hazelcast#17436: all seeds restart without their disks, and a member that lives on goes on with them. (If it is a seed itself the others
+/// wait for it, and it for an operator: `an_orphan_says_so_and_goes_on_when_forced`.)
+#[test]
+fn who_lives_on_joins_the_others_when_they_have_founded_anew_without_directories() {
+    let mut w = World::new(67).members(3).joiners(1).two_lineages_may_meet();
+    w.settle();
+    let alone = 3;
+    w.start(alone);
+    w.settle();
+    let held = w.hold_lock(alone, "s", "x");
+    let process = w.process(alone);
+    for seed in 0..3 {
+        w.crash(seed);
+    }
+    for seed in 0..3 {
+        w.start(seed);
+    }
+    w.settle();
+    assert!(w.lost(held).is_some() && w.process(alone) != process);
+    let again = w.hold_lock(alone, "s", "x");
+    assert!(w.token(again) > w.token(held));
+}
+
 /// Brief 3.10 number 11: everybody restarts within a second while a cut-off member still holds under its old lease.
 #[test]
 fn everybody_restarts_while_one_that_is_cut_off_still_holds() {

@@ -256,6 +256,30 @@ fn an_expelled_process_comes_back_as_a_new_one_with_its_old_guards_lost() {
     assert!(w.fence(c).is_some());
 }
 
+/// redisson#3194: whoever is connected again is renewed for as long as it holds, also as a new process.
+#[test]
+fn who_is_connected_again_is_renewed_for_as_long_as_it_holds() {
+    let lease = Timing::fast().member_lease;
+    let mut w = World::new(28).members(3);
+    w.settle();
+    let [elder, _, youngest] = w.in_view()[..] else { panic!("three members") };
+    let (held, wanted) = (w.hold_lock(youngest, "s", "x"), w.lock(elder, "s", "x"));
+    w.isolate(youngest);
+    w.run_for(lease / 3);
+    w.heal();
+    w.run_for(lease * 10);
+    assert!(w.fence(held).is_some() && !w.is_granted(wanted));
+
+    w.isolate(youngest);
+    w.granted(wanted);
+    w.heal();
+    w.settle();
+    let held = w.hold_lock(youngest, "s", "y");
+    let wanted = w.lock(elder, "s", "y");
+    w.run_for(lease * 10);
+    assert!(w.fence(held).is_some() && !w.is_granted(wanted));
+}
+
 /// Geode 6 number 25, brief P7: a minority grants nothing once its leases have run out.
 #[test]
 fn a_minority_grants_nothing_and_its_grantor_neither() {

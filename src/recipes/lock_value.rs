@@ -298,16 +298,10 @@ impl From<Lost> for LockValueError {
     }
 }
 
-/// Of opening once more what is open: the name is good, and nobody set a limit.
+/// Of opening once more what is open.
 impl From<LockError> for LockValueError {
     fn from(error: LockError) -> Self {
-        let reason = match error {
-            LockError::Busy | LockError::TimedOut => return LockValueError::Busy,
-            LockError::Left => LostReason::Left,
-            LockError::Destroyed => LostReason::Destroyed,
-            _ => LostReason::Expelled,
-        };
-        LockValueError::Lost(Lost::new(reason))
+        error.when_opened_again().map_or(LockValueError::Busy, LockValueError::Lost)
     }
 }
 

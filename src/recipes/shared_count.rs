@@ -349,15 +349,9 @@ impl CountError {
     }
 }
 
-/// Of opening once more what is open: the name is good, and nobody set a limit.
+/// Of opening once more what is open.
 impl From<LockError> for CountError {
     fn from(error: LockError) -> Self {
-        let reason = match error {
-            LockError::Busy | LockError::TimedOut => return CountError::Busy,
-            LockError::Left => LostReason::Left,
-            LockError::Destroyed => LostReason::Destroyed,
-            _ => LostReason::Expelled,
-        };
-        CountError::Lost(Lost { reason })
+        error.when_opened_again().map_or(CountError::Busy, CountError::Lost)
     }
 }

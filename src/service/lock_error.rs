@@ -1,5 +1,6 @@
 //! Why a lock was not given.
 
+use super::guard::Lost;
 use super::lock_builder::Unwanted;
 use crate::protocol::id::InvalidBatch;
 use crate::protocol::{HolderInfo, InvalidName, InvalidPermits, InvalidValue, LockName, LostReason, Outcome};
@@ -71,6 +72,17 @@ pub enum LockError {
 }
 
 impl LockError {
+    /// What it means of an object that is open and was opened once more, so its name is good and nobody set a limit: it is lost, or
+    /// `None`, and it may be tried again.
+    pub(crate) fn when_opened_again(&self) -> Option<Lost> {
+        Some(Lost::new(match self {
+            LockError::Busy | LockError::TimedOut => return None,
+            LockError::Left => LostReason::Left,
+            LockError::Destroyed => LostReason::Destroyed,
+            _ => LostReason::Expelled,
+        }))
+    }
+
     /// Whether the wait limit was reached.
     pub fn is_timeout(&self) -> bool {
         matches!(self, LockError::TimedOut)
