@@ -1,0 +1,143 @@
+//! What the benches of the core have in common: a member that grants, names, and the frames of a lock from another member.
+
+use elderlock::protocol::{
+    Command, Config, Epoch, Input, LockName, MemberInfo, Message, Metadata, Node, Output, Owner, Packet, ProcessId,
+    RequestId, ServiceName, Time, Timing, Token, ViewNumber, Wait, Want,
+};
+use elderlock::wire::Frame;
+use std::collections::VecDeque;
+use std::hint::black_box;
+
+/// When everything happens.
+const NOW: Time = Time::from_nanos(10_000_000_000);
+/// Locks that are held beside, and requests that wait.
+pub(crate) const MANY: u32 = 100_000;
+
+/// A member that has founded a cluster of its own, and grants.
+pub(crate) struct Grantor {
+    node: Node,
+    service: ServiceName,
+    requests: u64,
+    out: Vec<Output>,
+}
+
+impl Grantor {
+    pub(crate) fn new() -> Grantor {
+        let me = MemberInfo { process: ProcessId(7), addr: ([127, 0, 0, 1], 7400).into(), host: None };
+        let config = Config { found_alone: true, ..Config::new(me, Timing::fast()) };
+        let mut node = Node::new(config, Time::from_nanos(1));
+        while let Some(due) = node.deadline().filter(|due| *due < NOW) {
+            node.step(due, Input::Timer, &mut Vec::new());
+        }
+        assert!(node.is_ready(NOW), "it founds at once");
+        let mut grantor = Grantor { node, service: service(), requests: 0, out: Vec::new() };
+        // The first request makes it the grantor.
+        let first = grantor.lock(&name(0));
+        assert!(grantor.node.granted(first).is_some(), "it grants");
+        grantor.release(first);
+        grantor
+    }
+
+    /// With so many locks held, of which none is [free](free_names).
+    pub(crate) fn beside(held: u32) -> Grantor {
+        let mut grantor = Grantor::new();
+        for number in 0..held {
+            grantor.lock(&name(2 * number));
+        }
+        grantor
+    }
+
+    pub(crate) fn lock(&mut self, name: &LockName) -> RequestId {
+        self.requests += 1;
+        let request = RequestId(self.requests);
+        self.command(Command::Lock {
+            request,
+            service: self.service.clone(),
+            want: Want::Lock(name.clone()),
+            owner: Owner::default(),
+            wait: Wait::Forever,
+            lease: None,
+            revocable: false,
+            metadata: Metadata::default(),
+        });
+        request
+    }
+
+    pub(crate) fn release(&mut self, request: RequestId) {
+        self.command(Command::Release { request });
+    }
+
+    fn command(&mut self, command: Command) {
+        self.out.clear();
+        self.node.step(NOW, Input::Command(command), &mut self.out);
+        black_box(&self.out);
+    }
+}
+
+/// One lock, its holder, and those who wait for it.
+pub(crate) struct Line {
+    grantor: Grantor,
+    wanted: LockName,
+    line: VecDeque<RequestId>,
+}
+
+impl Line {
+    pub(crate) fn new(waiting: u32) -> Line {
+        let (mut grantor, wanted) = (Grantor::new(), name(0));
+        let line = (0..=waiting).map(|_| grantor.lock(&wanted)).collect();
+        Line { grantor, wanted, line }
+    }
+
+    /// The holder releases, the next one is granted, and whoever had it stands at the end again.
+    pub(crate) fn turn(&mut self) {
+        let holder = self.line.pop_front().expect("the one who had the lock stands at the end again");
+        self.grantor.release(holder);
+        self.line.push_back(self.grantor.lock(&self.wanted));
+    }
+
+    pub(crate) fn check(&self) {
+        assert!(self.grantor.node.granted(self.line[0]).is_some(), "whoever is first holds the lock");
+    }
+}
+
+/// Names that lie among those that are held, as if by chance, and the same each time: Knuth's multiplier.
+pub(crate) fn free_names(count: u32) -> Vec<LockName> {
+    (1..=count).map(|turn| name(2 * (turn.wrapping_mul(2_654_435_761) % MANY) + 1)).collect()
+}
+
+/// The request for a lock, as another member sends it.
+pub(crate) fn request() -> Frame {
+    linked(Message::Ask {
+        service: service(),
+        epoch: epoch(),
+        request: RequestId(7),
+        want: Want::Lock(name(1)),
+        owner: Owner::default(),
+        only_if_free: false,
+        revocable: false,
+        metadata: Metadata::default(),
+    })
+}
+
+/// What is answered.
+pub(crate) fn grant() -> Frame {
+    let token = Token::new(ViewNumber(1), 2);
+    linked(Message::Grant { service: service(), epoch: epoch(), request: RequestId(7), token })
+}
+
+fn linked(message: Message) -> Frame {
+    Frame::Packet(Packet::Linked { view: ViewNumber(1), seq: 1, ack: 1, message })
+}
+
+fn epoch() -> Epoch {
+    Epoch(Token::new(ViewNumber(1), 1))
+}
+
+fn service() -> ServiceName {
+    ServiceName::new("bench").expect("a good name")
+}
+
+/// 16 bytes, in the order of the numbers.
+fn name(number: u32) -> LockName {
+    LockName::new(format!("name-{number:011}").as_bytes()).expect("a good name")
+}

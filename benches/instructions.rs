@@ -1,0 +1,122 @@
+//! Counts what the pure core takes on the way of every lock, in instructions and allocations, and fails if that is too much:
+//!
+//! - a free lock and its release at its grantor, alone and beside many that are held: the local path, without its task and clock;
+//! - a release that grants the lock to the next of some who wait, and of many;
+//! - the request for a lock, and its grant, to bytes and back.
+//!
+//! ```text
+//! cargo install --locked gungraun-runner --version 0.20.0     the version in Cargo.lock; and valgrind
+//! cargo bench -p elderlock --no-default-features --bench instructions
+//! ```
+//!
+//! Each limit stands here, so a clean checkout is enough: what was counted with rustc 1.95, on x86-64, and [`MARGIN`].
+//! A count is the same however busy the machine is, but not with every compiler. **If one shifts it:** count the last commit that
+//! was good with the new compiler and with the one before. What differs there is the compiler's: write the new counts here, with
+//! its version, in a commit of their own. What remains is ours. Whoever makes something cheaper writes the new count as well,
+//! or the guard lets it be lost again.
+
+// What the macros write is public and without a word.
+#![allow(missing_docs)]
+
+mod grantor;
+
+use elderlock::protocol::LockName;
+use elderlock::wire::{Decoder, Frame, encode};
+use grantor::{Grantor, Line, MANY, free_names};
+use gungraun::{
+    Callgrind, Dhat, DhatMetric, EventKind, LibraryBenchmarkConfig, library_benchmark, library_benchmark_group,
+};
+use std::hint::black_box;
+
+/// How often each is done, so that what happens once is lost in it.
+const TURNS: u32 = 1000;
+
+/// What may come on top, in percent. No allocation stays none.
+const MARGIN: u64 = 10;
+
+/// What one turn took.
+fn took(instructions: u64, allocations: u64) -> LibraryBenchmarkConfig {
+    let limit = |count| u64::from(TURNS) * count * (100 + MARGIN) / 100;
+    let mut config = LibraryBenchmarkConfig::default();
+    config
+        // What a cache would make of it is a guess, and takes as long again.
+        .tool(Callgrind::with_args(["cache-sim=no"]).hard_limits([(EventKind::Ir, limit(instructions))]))
+        // An allocation is counted if this file is among its callers, which may be far away.
+        .tool(Dhat::with_args(["num-callers=200"]).hard_limits([(DhatMetric::TotalBlocks, limit(allocations))]));
+    config
+}
+
+fn free_beside(held: u32) -> (Grantor, Vec<LockName>) {
+    lock_all((Grantor::beside(held), free_names(TURNS)))
+}
+
+fn lock_all((mut grantor, names): (Grantor, Vec<LockName>)) -> (Grantor, Vec<LockName>) {
+    for name in &names {
+        let request = grantor.lock(name);
+        grantor.release(request);
+    }
+    (grantor, names)
+}
+
+fn line_of(waiting: u32) -> Line {
+    let line = take_turns(Line::new(waiting));
+    line.check();
+    line
+}
+
+fn take_turns(mut line: Line) -> Line {
+    for _ in 0..TURNS {
+        line.turn();
+    }
+    line
+}
+
+/// Both frames, and room that was used before.
+fn wire() -> Wire {
+    let mut decoder = Decoder::new();
+    decoder.open();
+    there_and_back(Wire { frames: [grantor::request(), grantor::grant()], bytes: Vec::new(), decoder })
+}
+
+struct Wire {
+    frames: [Frame; 2],
+    bytes: Vec<u8>,
+    decoder: Decoder,
+}
+
+fn there_and_back(mut wire: Wire) -> Wire {
+    for _ in 0..TURNS {
+        for frame in &wire.frames {
+            wire.bytes.clear();
+            encode(black_box(frame), &mut wire.bytes).expect("a short frame");
+            wire.decoder.back().extend_from_slice(&wire.bytes);
+            black_box(wire.decoder.next().expect("what was encoded")).expect("all of it");
+        }
+    }
+    wire
+}
+
+// Each gets what it works on and gives it back: neither making nor dropping it is counted.
+
+#[library_benchmark]
+#[bench::alone(args = (0), setup = free_beside, config = took(5_130, 0))]
+#[bench::beside_many(args = (MANY), setup = free_beside, config = took(10_244, 0))]
+fn lock_and_release(at: (Grantor, Vec<LockName>)) -> (Grantor, Vec<LockName>) {
+    lock_all(at)
+}
+
+#[library_benchmark]
+#[bench::of_100(args = (100), setup = line_of, config = took(20_744, 5))]
+#[bench::of_many(args = (MANY), setup = line_of, config = took(24_895, 5))]
+fn release_to_the_next(line: Line) -> Line {
+    take_turns(line)
+}
+
+#[library_benchmark]
+#[bench::there_and_back(args = (), setup = wire, config = took(6_289, 2))]
+fn frames(wire: Wire) -> Wire {
+    there_and_back(wire)
+}
+
+library_benchmark_group!(name = core, benchmarks = [lock_and_release, release_to_the_next, frames]);
+gungraun::main!(library_benchmark_groups = core);
