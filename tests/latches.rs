@@ -8,7 +8,7 @@ mod support;
 
 use elderlock::{
     AwaitLeadershipError, CloseError, CloseMode, LatchEvent, LatchEvents, LatchState, LeaderLatch, LeaderSelector,
-    LostReason, Member, SelectorError, StartError, Term, TermEnd, Token,
+    LostReason, Member, Mode, SelectorError, StartError, Term, TermEnd, Token,
 };
 use std::collections::BTreeSet;
 use std::pin::pin;
@@ -351,6 +351,52 @@ async fn participants_are_seen_from_every_member() {
     until(|| latches[1].state() == LatchState::Closed).await;
     assert_eq!(participants(&looks_on, 1).await, ["client0"]);
     assert!(soon(latches[1].participants()).await.is_err(), "a member that has left is told nothing");
+}
+
+/// Curator: `LeaderLatch.getParticipants`, whose path is of participants only. Here the name is a lock, which others may read,
+/// and a suspension of the service waits in the same line: neither stands for the lead.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn readers_and_suspensions_are_no_participants() {
+    let local = Local::start(2).await;
+    let services = local.services("latches").await;
+    let reader = soon(services[0].share("leader").metadata("a reader")).await.expect("it is free");
+    let looks_on = latch(&local.members[1], "looks on").await;
+    let seen = soon(looks_on.participants()).await.expect("the grantor answers");
+    assert_eq!((seen.first, seen.more), (Vec::new(), 0), "a reader does not stand");
+    assert_eq!(soon(looks_on.leader()).await.expect("the grantor answers"), None);
+
+    let one = latch(&local.members[0], "one").await;
+    one.start().expect("it is new");
+    assert_eq!(participants(&looks_on, 1).await, ["one"], "it waits for the reader");
+    assert_eq!(soon(looks_on.leader()).await.expect("the grantor answers"), None);
+    assert!(!one.has_leadership());
+    let suspending = services[1].suspend().reason("stock-taking").start();
+    soon(suspending.position()).await.expect("the grantor answers").expect("the reader is in its way");
+    let other = latch(&local.members[1], "other").await;
+    other.start().expect("it is new");
+    let seen = async {
+        loop {
+            let seen = services[0].inspect("leader").await.expect("the grantor answers");
+            if seen.waiters.len() == 3 {
+                return seen;
+            }
+            tokio::time::sleep(MS).await;
+        }
+    };
+    let modes: Vec<_> = soon(seen).await.waiters.into_iter().map(|waiter| waiter.mode).collect();
+    assert_eq!(modes, [Mode::Lock, Mode::Suspension, Mode::Lock], "that is what is in line");
+    assert_eq!(participants(&looks_on, 2).await, ["one", "other"]);
+
+    drop(reader);
+    let leads = term(&one).await;
+    let seen = soon(looks_on.leader()).await.expect("the grantor answers").expect("it leads");
+    assert_eq!((seen.id.as_str(), seen.token), ("one", Some(leads.token())));
+    soon(one.close()).await.expect("it leads");
+    let suspended = soon(suspending).await.expect("nobody holds anything");
+    assert_eq!(participants(&looks_on, 1).await, ["other"]);
+    assert_eq!(soon(looks_on.leader()).await.expect("the grantor answers"), None);
+    suspended.resume().await.expect("it was held");
+    term(&other).await;
 }
 
 /// The lease of a term, which Curator does not have: the next in line leads, and whoever led waits behind all others.

@@ -3,7 +3,7 @@
 //! A leadership is a lock. Its queue is the list of participants, its holder leads, its token is the number of the term.
 
 use super::owner::draw_owner;
-use crate::protocol::{HolderInfo, InvalidName, LockName, LostReason, Metadata, ProcessId, Token};
+use crate::protocol::{HolderInfo, InvalidName, LockName, LostReason, Metadata, Mode, ProcessId, Token};
 use crate::runtime::planted;
 use crate::service::{Guard, InspectError, InvalidLease, LockError, LockService, Locking, LossWatch, Lost};
 use serde::Serialize;
@@ -78,15 +78,14 @@ impl Candidacy {
 
     pub(super) async fn participants(&self) -> Result<Participants, InspectError> {
         let seen = self.service.inspect(self.name.as_bytes()).await?;
-        let waiting = seen.waiters.into_iter().map(|waiter| Participant {
+        // Who has a share of the lock does not lead, and a suspension that is in line does not want to.
+        let leads = seen.holders.into_iter().filter(|holder| holder.mode == Mode::Lock).map(Participant::from);
+        let waiting = seen.waiters.into_iter().filter(|waiter| waiter.mode == Mode::Lock).map(|waiter| Participant {
             id: text(&waiter.metadata),
             process: waiter.process,
             token: None,
         });
-        Ok(Participants {
-            first: seen.holder.map(Participant::from).into_iter().chain(waiting).collect(),
-            more: seen.more,
-        })
+        Ok(Participants { first: leads.chain(waiting).collect(), more: seen.more })
     }
 }
 
@@ -122,12 +121,16 @@ impl From<HolderInfo> for Participant {
 }
 
 /// Those who lead or wait to, as the grantor saw them a moment ago.
+///
+/// Whoever has the lock of that name, or waits for it, is one of them. Those who [share](crate::LockService::share) it are not, nor are
+/// [suspensions](crate::LockService::suspend) of the service, which stand in the same line: nobody leads while they hold.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 #[non_exhaustive]
 pub struct Participants {
-    /// Who leads, if somebody does, then those who wait, in the order in which they will lead: up to 256.
+    /// Who leads, if somebody does, then those who wait, in the order in which they will lead: those among the first 256 in
+    /// line.
     pub first: Vec<Participant>,
-    /// How many more wait.
+    /// How many more are in line, for whatever.
     pub more: u64,
 }
 
