@@ -1,5 +1,6 @@
 //! `LockValue`: a small value that travels with a lock, and is changed by whoever holds it.
 
+use super::mutex::MutexGuard;
 use super::read_write_lock::WriteGuard;
 use super::reentrant_mutex::ReentrantGuard;
 use crate::protocol::{InvalidValue, LostReason, Token};
@@ -50,7 +51,7 @@ pub struct LockValue {
 const TRAILER: usize = 9;
 const TAG: u8 = b'V';
 
-/// A guard of a lock that one has alone: [`Guard`], [`ReentrantGuard`] or [`WriteGuard`].
+/// A guard of a lock that one has alone: [`Guard`], [`MutexGuard`], [`ReentrantGuard`] or [`WriteGuard`].
 pub trait LockGuard: sealed::LockGuard {}
 
 mod sealed {
@@ -62,10 +63,17 @@ mod sealed {
 }
 
 impl LockGuard for Guard {}
+impl LockGuard for MutexGuard {}
 impl LockGuard for ReentrantGuard {}
 impl LockGuard for WriteGuard {}
 
 impl sealed::LockGuard for Guard {
+    fn held(&self) -> &Hold {
+        self.hold()
+    }
+}
+
+impl sealed::LockGuard for MutexGuard {
     fn held(&self) -> &Hold {
         self.hold()
     }

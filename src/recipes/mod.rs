@@ -29,7 +29,7 @@ pub use leader_selector::{LeaderSelector, SelectorError};
 pub use leadership::{Participant, Participants, Term, TermEnd};
 pub use lock_value::{LockGuard, LockValue, LockValueError};
 pub use multi_lock::{MultiGuard, MultiLock, MultiLockError};
-pub use mutex::Mutex;
+pub use mutex::{Mutex, MutexGuard};
 pub use owner::Owner;
 pub use read_write_lock::{ReadGuard, ReadWriteLock, WriteGuard};
 pub use reentrant_mutex::{EnterError, ReentrantGuard, ReentrantMutex};

@@ -3,7 +3,7 @@
 use super::acquire::{Acquire, Terms};
 use super::owner::Owner;
 use crate::protocol::{InvalidName, LockName};
-use crate::service::{Guard, LockError, LockService, LossWatch};
+use crate::service::{Guard, Hold, LockError, LockService, LossWatch, held, held_by_token};
 use std::sync::{Arc, Mutex as StdMutex, PoisonError};
 
 /// A lock that is not reentrant: whoever has it and asks for it again waits for himself, or until his limit ends. There
@@ -50,10 +50,10 @@ impl Mutex {
     /// The future may be dropped at any time, even after the grant: nothing stays held or queued.
     ///
     /// Curator: `InterProcessSemaphoreMutex.acquire`, with and without a limit.
-    pub fn acquire(&self) -> Acquire<Guard, LockError> {
+    pub fn acquire(&self) -> Acquire<MutexGuard, LockError> {
         let (service, name, last) = (self.service.clone(), self.name.clone(), self.last.clone());
         Acquire::new(Terms::default(), async move |terms: Terms| {
-            let guard = terms.lock(&service, name?.as_bytes()).await?;
+            let guard = MutexGuard(terms.lock(&service, name?.as_bytes()).await?);
             let (mut last, watch) = (last.lock().unwrap_or_else(PoisonError::into_inner), guard.watch());
             // A later one may have been granted and taken here since: then this hold is over.
             if last.as_ref().is_none_or(|last| last.reason().is_some() || last.token() < watch.token()) {
@@ -72,7 +72,7 @@ impl Mutex {
     }
 }
 
-impl Acquire<Guard, LockError> {
+impl Acquire<MutexGuard, LockError> {
     /// On whose behalf it is asked: counts for [suspensions](LockService::suspend) only, see
     /// [`LockBuilder::owner`](crate::LockBuilder::owner). It opens no lock that the owner has.
     pub fn owner(self, owner: Owner) -> Self {
@@ -81,7 +81,7 @@ impl Acquire<Guard, LockError> {
 
     /// Lets others [ask for it back](LockService::revoke), and [take it away](LockService::force_revoke) once this holder
     /// has been told: see [`LockBuilder::revocable`](crate::LockBuilder::revocable). Listen to the guard's
-    /// [`revocation`](Guard::revocation).
+    /// [`revocation`](MutexGuard::revocation).
     ///
     /// Curator: none. Its `InterProcessSemaphoreMutex` cannot be revoked.
     ///
@@ -100,3 +100,40 @@ impl Acquire<Guard, LockError> {
         self.made_revocable()
     }
 }
+
+/// A [`Mutex`] that is held: the only guard of it. It is given back when it is released or dropped.
+///
+/// It cannot be entered again, nor made a share, as a [`Guard`] can: whoever has it is alone, and stays so until it is given back or lost.
+///
+/// ```compile_fail
+/// # async fn f(mutex: elderlock::Mutex) {
+/// let guard = mutex.acquire().await.unwrap();
+/// let second = guard.reenter();
+/// # }
+/// ```
+///
+/// ```compile_fail
+/// # async fn f(mutex: elderlock::Mutex) {
+/// let guard = mutex.acquire().await.unwrap();
+/// let share = guard.downgrade();
+/// # }
+/// ```
+///
+/// Curator: the `Lease` within `InterProcessSemaphoreMutex`, which is not public.
+#[must_use = "the lock is given back as soon as the guard is dropped"]
+#[clippy::has_significant_drop]
+#[derive(Debug)]
+pub struct MutexGuard(Guard);
+
+impl MutexGuard {
+    pub(super) fn hold(&self) -> &Hold {
+        self.0.hold()
+    }
+
+    fn into_hold(self) -> Hold {
+        self.0.into_hold()
+    }
+}
+
+held!(MutexGuard);
+held_by_token!(MutexGuard);
