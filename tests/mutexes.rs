@@ -9,8 +9,8 @@
 mod local;
 
 use elderlock::{
-    EnterError, LockError, LockService, LostReason, Member, Mode, MultiLock, Mutex, Owner, ReentrantGuard,
-    ReentrantMutex, ReleaseError, RevokeError,
+    EnterError, LockError, LockService, LockValue, LostReason, Member, Mode, MultiLock, Mutex, MutexGuard, Owner,
+    ReentrantGuard, ReentrantMutex, ReleaseError, RevokeError,
 };
 use local::{HANG, Local, MS, left_over, poll_a_wait_then_drop, poll_k_then_drop, soon, until};
 use std::future::IntoFuture;
@@ -443,6 +443,20 @@ async fn entering_with_a_lease_extends_the_hold_and_never_shortens_it() {
 }
 
 #[tokio::test]
+async fn whoever_enters_without_a_lease_has_it_for_that_of_the_hold() {
+    let (_member, stock) = alone().await;
+    let (mutex, owner) = (ReentrantMutex::new(&stock, "a"), Owner::new());
+    let outer = mutex.acquire(owner).lease(100 * MS).await.expect("granted");
+    let inner = match mutex.acquire(owner).await {
+        Ok(inner) => inner,
+        // On a busy machine it is over by now.
+        Err(error) => return assert!(error.is_lost() && outer.fence().is_err(), "{error}"),
+    };
+    assert_eq!(soon(inner.lost()).await, LostReason::LeaseEnded);
+    assert!(outer.fence().is_err(), "all of them fail together");
+}
+
+#[tokio::test]
 async fn a_name_that_cannot_be_is_an_error_of_asking() {
     let (_member, stock) = alone().await;
     let nameless = ReentrantMutex::new(&stock, "");
@@ -612,6 +626,25 @@ async fn a_plain_mutex_that_is_lost_is_not_acquired() {
     assert!(mutex.is_acquired());
     drop(again);
     assert!(!mutex.is_acquired());
+}
+
+/// Whoever has it is alone, so it may write the value of its lock, as a guard of the lock itself may.
+#[tokio::test]
+async fn whoever_has_a_plain_mutex_changes_the_value_of_its_lock() {
+    let (_member, stock) = alone().await;
+    let left = LockValue::open(&stock, "a", "100").await.expect("it opens");
+    let guard: MutexGuard = Mutex::new(&stock, "a").acquire().await.expect("free");
+    assert_eq!(&left.read(&guard).await.expect("held").value[..], b"100");
+    left.write(&guard, "99").await.expect("held");
+    assert_eq!(&left.get().expect("it is open").value[..], b"99");
+    assert_eq!((guard.fence(), guard.service(), guard.name()), (Ok(guard.token()), "inventory", &b"a"[..]));
+    let watch = guard.watch();
+    guard.extend(HANG).expect("held");
+    assert_eq!(guard.protect(async { 7 }).await, Ok(7));
+    guard.release().await.expect("held");
+    assert_eq!(watch.reason(), Some(LostReason::Released));
+    let other = Mutex::new(&stock, "b").acquire().await.expect("free");
+    assert!(left.write(&other, "98").await.is_err(), "of another lock");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

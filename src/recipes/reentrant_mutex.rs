@@ -60,8 +60,9 @@ impl ReentrantMutex {
     /// Several tasks of one owner may ask at the same time: as soon as one of them is granted the lock, all enter. Each of
     /// them has a place in line of its own until then, so if one gives up, the others wait on.
     ///
-    /// A lease counts from the grant; given when the lock is entered again, it [extends](ReentrantGuard::extend) the hold's, and is
-    /// without effect on a hold without one. Metadata is that of the request that was granted.
+    /// A lease is the hold's, and counts from the grant; given when the lock is entered again, it [extends](ReentrantGuard::extend) the
+    /// hold's, and is without effect on a hold without one. Whoever enters without a lease a hold that has one has the lock until that
+    /// one ends, and no longer: then all its guards fail together. Metadata is that of the request that was granted.
     ///
     /// # Errors
     /// [`EnterError`]; in every case nothing more is held than before, and nothing is queued.
