@@ -163,6 +163,34 @@ async fn participants_and_their_data_are_seen_from_every_member() {
     drop(waiting);
 }
 
+/// TestInterProcessSemaphore.testGetParticipantNodes: whoever has the lock of that name, or waits for it or for a suspension, has no
+/// lease and wants none.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn locks_and_suspensions_are_no_leases() {
+    let local = Local::start(2).await;
+    let services = local.services("s").await;
+    let semaphore = &semaphores(&services, "x", 3).await[0];
+    let lock = soon(services[1].lock("x")).await.expect("it is free");
+    let suspending = services[0].suspend().start();
+    soon(suspending.position()).await.expect("the grantor answers").expect("the lock is held");
+    let waiting = semaphore.acquire(2).start();
+    let next = services[0].lock("x").start();
+    let in_line = async {
+        while services[0].inspect("x").await.expect("the grantor answers").waiters.len() != 3 {
+            tokio::time::sleep(MS).await;
+        }
+    };
+    soon(in_line).await;
+    let usage = soon(semaphore.usage()).await.expect("the grantor answers");
+    assert_eq!((usage.used, usage.holders, usage.waiting), (0, 0, 1));
+    assert_eq!(soon(semaphore.leases()).await.expect("the grantor answers").grants, []);
+    drop((lock, suspending, next));
+    let two = soon(waiting).await.expect("its turn comes");
+    let usage = soon(semaphore.usage()).await.expect("the grantor answers");
+    assert_eq!((usage.used, usage.holders), (2, 1));
+    drop(two);
+}
+
 /// Whoever has a lease, by what was said of it, as this member is told: one row for each.
 async fn leases(semaphore: &Semaphore) -> Vec<HolderInfo> {
     let seen = soon(semaphore.leases()).await.expect("the grantor answers");

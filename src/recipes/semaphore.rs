@@ -126,7 +126,8 @@ impl Semaphore {
     /// ```
     pub async fn leases(&self) -> Result<Leases, InspectError> {
         let seen = self.limit.service().inspect(self.limit.name()).await?;
-        Ok(Leases { grants: seen.holders, more: seen.more_holders })
+        let (grants, more) = grants(seen.holders, seen.more_holders);
+        Ok(Leases { grants, more })
     }
 
     /// How many permits there are, are in use and are waited for, as the grantor sees it. One round trip.
@@ -152,14 +153,27 @@ impl Semaphore {
         let seen = self.limit.service().inspect(self.limit.name()).await?;
         let maybe_stale = seen.value.as_ref().is_some_and(|value| value.maybe_stale);
         let limit = seen.value.and_then(|value| value.value[..].try_into().ok()).map_or(0, i32::from_le_bytes);
+        let (grants, more) = grants(seen.holders, seen.more_holders);
         Ok(Usage {
             limit: limit.max(0) as u32,
             maybe_stale,
             used: seen.permits,
-            holders: seen.holders.len() as u64 + seen.more_holders,
-            waiting: seen.waiters.len() as u64 + seen.more,
+            holders: grants.len() as u64 + more,
+            waiting: seen.waiters.iter().filter(|waiter| is_permits(waiter.mode)).count() as u64 + seen.more,
         })
     }
+}
+
+/// Those who hold permits, and how many more do. A lock or shares of the same name are held instead of permits, never beside them.
+fn grants(holders: Vec<HolderInfo>, more: u64) -> (Vec<HolderInfo>, u64) {
+    match holders.first() {
+        Some(first) if is_permits(first.mode) => (holders, more),
+        _ => (Vec::new(), 0),
+    }
+}
+
+fn is_permits(mode: Mode) -> bool {
+    matches!(mode, Mode::Permits(_))
 }
 
 /// The leases of a [`Semaphore`] that are in use at an instant, from [`leases`](Semaphore::leases).
@@ -198,7 +212,7 @@ pub struct Usage {
     pub used: u64,
     /// Grants that hold them.
     pub holders: u64,
-    /// Requests that wait.
+    /// Requests that wait for permits. Of more than 256 in line each later one counts, whatever it waits for.
     pub waiting: u64,
 }
 
