@@ -6,7 +6,7 @@
 
 mod support;
 
-use elderlock::{LeaderSelector, Member, SelectorError, TermEnd};
+use elderlock::{LeaderSelector, Member, SelectorError, Term, TermEnd};
 use std::collections::BTreeSet;
 use std::pin::pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -144,6 +144,29 @@ async fn selectors_that_run_again_and_again_take_turns() {
     }
     let turns = turns.lock().expect("no panic");
     assert!(turns[..20].windows(2).all(|pair| pair[0] != pair[1]), "{turns:?}");
+}
+
+/// Two runs of one selector: one that is polled only when its term is over is not taken for the one that leads by then.
+#[tokio::test]
+async fn a_run_that_comes_too_late_does_not_hide_the_one_that_leads() {
+    let member = Member::local().await.expect("a runtime is there");
+    let service = member.lock_service("latches").await.expect("a good name");
+    let held = service.lock("leader").await.expect("it is free");
+    let selector = selector(&member, "twice").await.lease(2000 * MS);
+    let mut late = pin!(selector.run_once(async |_| std::future::pending::<()>().await));
+    assert!(poll_once(late.as_mut()).is_pending());
+    let runs = selector.run_once(async |term: Term| {
+        let std::task::Poll::Ready(result) = poll_once(late) else { panic!("its term is over") };
+        assert!(matches!(result, Err(SelectorError::Ended(TermEnd::Lost(_)))), "{result:?}");
+        let (leads, seen) = (selector.has_leadership(), selector.term());
+        // On a busy machine this one may be over as well.
+        assert!(term.fence().is_err() || leads && seen == Some(term));
+        selector.interrupt()
+    });
+    let mut runs = pin!(runs);
+    assert!(poll_once(runs.as_mut()).is_pending());
+    held.release().await.expect("it was held");
+    assert_eq!(soon(runs).await, Ok(true), "it was interrupted when it was done");
 }
 
 /// One that is alone leads again as soon as its work is done.

@@ -74,7 +74,13 @@ impl LeaderSelector {
         self.candidacy.check()?;
         let tenure = self.candidacy.win(self.candidacy.queue()).await?;
         let term = tenure.term().clone();
-        *self.current.lock().unwrap_or_else(PoisonError::into_inner) = Some(term.clone());
+        {
+            let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+            // Another run of this may lead by now, if this one was polled late: then this term is over.
+            if current.as_ref().is_none_or(|current| current.fence().is_err() || current.token() < term.token()) {
+                *current = Some(term.clone());
+            }
+        }
         if planted!(WorkOn) {
             return Ok(work(term.clone()).await);
         }
