@@ -189,6 +189,19 @@ async fn what_cannot_be_asked_for_is_said_and_nothing_is_held() {
     assert_eq!(twice.acquire().await.unwrap_err(), MultiLockError::TwoServices { service: "accounts".into() });
     let empty = MultiLock::new().with(&accounts, ["alice"]).with(&orders, [""; 0]);
     assert!(matches!(empty.acquire().await, Err(MultiLockError::Lock { error: LockError::InvalidBatch(_), .. })));
+    // Before anything is waited for, whatever comes first and whoever has it.
+    let held = accounts.lock("alice").await.expect("it is free");
+    for wrong in [vec![String::new()], vec!["x".repeat(5000)], vec![String::from("17"), String::new()]] {
+        let multi = MultiLock::new().with(&accounts, ["alice"]).with(&orders, wrong);
+        let error = soon(multi.acquire().wait(20 * MS)).await.unwrap_err();
+        let said =
+            matches!(&error, MultiLockError::Lock { service, error: LockError::InvalidName(_) } if service == "orders");
+        assert!(said, "{error}");
+    }
+    let empty = MultiLock::new().with(&accounts, ["alice"]).with(&orders, [""; 0]);
+    let error = soon(empty.acquire().wait(20 * MS)).await.unwrap_err();
+    assert!(matches!(error, MultiLockError::Lock { error: LockError::InvalidBatch(_), .. }), "{error}");
+    held.release().await.expect("it was held");
     assert_eq!((left_over(&member), left_over(&other)), ((0, 0), (0, 0)));
 }
 

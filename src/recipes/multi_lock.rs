@@ -2,7 +2,7 @@
 
 use super::acquire::{Acquire, Terms};
 use super::owner::Owner;
-use crate::protocol::{LostReason, Token};
+use crate::protocol::{Batch, LockName, LostReason, Token};
 use crate::runtime::planted;
 use crate::service::{BatchGuard, ExtendError, FenceError, LockError, LockService, LossWatch, Lost, ReleaseError};
 use std::collections::BTreeMap;
@@ -88,9 +88,10 @@ async fn take_all(parts: Vec<(LockService, Vec<Vec<u8>>)>, mut terms: Terms) -> 
     if is_backwards {
         parts.reverse();
     }
-    for (name, (service, names)) in parts {
+    for (name, (service, batch)) in parts {
         let of = |error| MultiLockError::Lock { service: name.clone(), error };
         terms.wait = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+        let names = batch.names().iter().map(|name| name.as_bytes());
         let mut asking = pin!(terms.put(service.lock_all(names)).into_future());
         let granted = loop {
             tokio::select! {
@@ -114,12 +115,10 @@ async fn take_all(parts: Vec<(LockService, Vec<Vec<u8>>)>, mut terms: Terms) -> 
     if all.parts.is_empty() { Err(MultiLockError::Nothing) } else { Ok(all) }
 }
 
-/// Names that are wanted of a service.
-type Names = (LockService, Vec<Vec<u8>>);
-
-/// Each service once, with all the names that are wanted of it, in the order of the services' names.
-fn in_order(parts: Vec<Names>) -> Result<BTreeMap<String, Names>, MultiLockError> {
-    let mut ordered: BTreeMap<String, Names> = BTreeMap::new();
+/// Each service once, with all the names that are wanted of it, in the order of the services' names. What cannot be asked of the last
+/// one is found here, before the first one is asked.
+fn in_order(parts: Vec<(LockService, Vec<Vec<u8>>)>) -> Result<BTreeMap<String, (LockService, Batch)>, MultiLockError> {
+    let mut ordered: BTreeMap<String, (LockService, Vec<Vec<u8>>)> = BTreeMap::new();
     for (service, names) in parts {
         let name = service.name().to_owned();
         match ordered.get_mut(&name) {
@@ -128,7 +127,16 @@ fn in_order(parts: Vec<Names>) -> Result<BTreeMap<String, Names>, MultiLockError
             Some(_) => return Err(MultiLockError::TwoServices { service: name }),
         }
     }
-    Ok(ordered)
+    let checked = |(name, (service, wanted)): (String, (LockService, Vec<Vec<u8>>))| match batch(&wanted) {
+        Ok(batch) => Ok((name, (service, batch))),
+        Err(error) => Err(MultiLockError::Lock { service: name, error }),
+    };
+    ordered.into_iter().map(checked).collect()
+}
+
+fn batch(names: &[Vec<u8>]) -> Result<Batch, LockError> {
+    let names: Result<Vec<_>, _> = names.iter().map(|name| LockName::new(name)).collect();
+    Ok(Batch::new(names?)?)
 }
 
 /// Completes when a third of the lease is over; never without one.
@@ -267,7 +275,8 @@ pub enum MultiLockError {
         /// The name.
         service: String,
     },
-    /// The locks of a service were not granted. What the services before it had granted is given back.
+    /// The locks of a service were not granted. What the services before it had granted is given back; names that cannot be are found
+    /// before anything is asked.
     #[error("service {service:?}: {error}")]
     Lock {
         /// The service.
