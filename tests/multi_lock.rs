@@ -7,7 +7,9 @@
 #[allow(dead_code, reason = "each test file uses a part of it")]
 mod local;
 
-use elderlock::{FenceError, LockError, LockService, LostReason, Member, MultiLock, MultiLockError, ReleaseError};
+use elderlock::{
+    FenceError, LockError, LockService, LostReason, Member, MultiLock, MultiLockError, ReleaseError, RevokeError,
+};
 use local::{HANG, Local, MS, left_over, poll_a_wait_then_drop, poll_k_then_drop, soon, until};
 use std::future::IntoFuture;
 use std::time::{Duration, Instant};
@@ -203,6 +205,51 @@ async fn what_cannot_be_asked_for_is_said_and_nothing_is_held() {
     assert!(matches!(error, MultiLockError::Lock { error: LockError::InvalidBatch(_), .. }), "{error}");
     held.release().await.expect("it was held");
     assert_eq!((left_over(&member), left_over(&other)), ((0, 0), (0, 0)));
+}
+
+/// Curator `Revocable`, which its `InterProcessMultiLock` is not: the holder is told of whoever wants any of the locks back.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_holder_of_a_revocable_multi_lock_is_told_of_each_lock_that_is_wanted_back() {
+    let (local, [accounts, orders], multi) = far_from_the_grantor().await;
+    let all = soon(multi.acquire().revocable()).await.expect("granted");
+    let mut revocation = all.revocation();
+    assert!(local::poll_once(std::pin::pin!(revocation.requested())).is_pending() && !revocation.is_requested());
+    let mut told = Vec::new();
+    for (service, name) in [(&orders, "17"), (&accounts, "bob"), (&orders, "17")] {
+        let why = format!("{name} for {}", told.len());
+        told.push(soon(service.revoke(name).metadata(&why).wait(HANG)).await.expect("it is revocable").told);
+        assert_eq!(told.last().expect("one")[0].token, all.fence(service.name(), name).expect("held"));
+        // A future that was dropped loses nothing.
+        drop(local::poll_once(Box::pin(revocation.clone().requested()).as_mut()));
+        let request = soon(revocation.requested()).await.expect("they are held");
+        assert_eq!((request.metadata.as_bytes(), request.process), (why.as_bytes(), local.members[0].process()));
+        assert!(local::poll_once(std::pin::pin!(revocation.requested())).is_pending(), "each is told of once");
+    }
+    let mut afresh = all.revocation();
+    for _ in 0..3 {
+        soon(afresh.requested()).await.expect("they are held");
+    }
+    assert!(all.revocation().is_requested());
+    soon(orders.force_revoke(&told[0][0])).await.expect("it was told");
+    assert_eq!(soon(all.lost()).await, LostReason::Revoked);
+    assert_eq!(soon(revocation.requested()).await, None, "they are not held together any more");
+    drop(all);
+
+    // Taken away while a later one is waited for.
+    let held = soon(orders.lock("17")).await.expect("it is free");
+    let waiting = tokio::spawn(multi.acquire().revocable().into_future());
+    until(|| left_over(&local.members[1]).1 == 1).await;
+    let asked = soon(accounts.revoke("alice").wait(HANG)).await.expect("it is revocable");
+    soon(accounts.force_revoke(&asked.told[0])).await.expect("it was told");
+    let error = soon(waiting).await.expect("no panic").unwrap_err();
+    let taken = matches!(&error, MultiLockError::Lost { lost, .. } if lost.reason == LostReason::Revoked);
+    assert!(taken, "{error}");
+    held.release().await.expect("it was held");
+
+    let firm = soon(multi.acquire()).await.expect("granted");
+    assert!(matches!(soon(orders.revoke("17").wait(HANG)).await, Err(RevokeError::NotRevocable(_))));
+    assert!(!firm.revocation().is_requested());
+    until(|| left_over(&local.members[0]) == (0, 0)).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

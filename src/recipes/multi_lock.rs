@@ -4,7 +4,9 @@ use super::acquire::{Acquire, Terms};
 use super::owner::Owner;
 use crate::protocol::{Batch, LockName, LostReason, Token};
 use crate::runtime::planted;
-use crate::service::{BatchGuard, ExtendError, FenceError, LockError, LockService, LossWatch, Lost, ReleaseError};
+use crate::service::{
+    BatchGuard, ExtendError, FenceError, LockError, LockService, LossWatch, Lost, ReleaseError, Revocation,
+};
 use std::collections::BTreeMap;
 use std::future::{IntoFuture, poll_fn};
 use std::pin::pin;
@@ -76,6 +78,31 @@ impl Acquire<MultiGuard, MultiLockError> {
     /// [`LockBuilder::owner`](crate::LockBuilder::owner).
     pub fn owner(self, owner: Owner) -> Self {
         self.owned_by(owner.number())
+    }
+
+    /// Lets others ask for any of the locks back, by the [`revoke`](LockService::revoke) of its service, and
+    /// [take it away](LockService::force_revoke) once this holder has been told: see
+    /// [`LockBuilder::revocable`](crate::LockBuilder::revocable). Listen to the guard's [`revocation`](MultiGuard::revocation).
+    ///
+    /// What the first services have granted can be asked for while later ones are waited for. The guard then tells of it when it is
+    /// there; if the lock is taken away before, acquiring fails with [`MultiLockError::Lost`].
+    ///
+    /// Curator: none; its `InterProcessMultiLock` cannot be revoked.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let member = elderlock::Member::local().await?;
+    /// let (accounts, orders) = (member.lock_service("accounts").await?, member.lock_service("orders").await?);
+    /// let transfer = elderlock::MultiLock::new().with(&orders, ["17"]).with(&accounts, ["alice", "bob"]);
+    /// let all = transfer.acquire().revocable().await?;
+    /// orders.revoke("17").metadata("stock-taking").await?;
+    /// let request = all.revocation().requested().await.expect("they are held");
+    /// assert_eq!(request.metadata.as_bytes(), b"stock-taking");
+    /// all.release().await?;
+    /// # Ok(()) }
+    /// ```
+    pub fn revocable(self) -> Self {
+        self.made_revocable()
     }
 }
 
@@ -222,6 +249,13 @@ impl MultiGuard {
     /// As of [`Guard::extend`](crate::Guard::extend). If one is lost, others may have been extended.
     pub fn extend(&self, lease: Duration) -> Result<(), ExtendError> {
         self.parts.iter().try_for_each(|part| part.guard.extend(lease))
+    }
+
+    /// Who wants any of the locks back; it ends when one of them is lost, or all are given back. As
+    /// [`Guard::revocation`](crate::Guard::revocation): it keeps nothing held, and nobody is told through it unless they were asked for as
+    /// [revocable](crate::LockBuilder::revocable).
+    pub fn revocation(&self) -> Revocation {
+        Revocation::of_all(self.parts.iter().map(|part| part.guard.revocation()))
     }
 
     fn extend_all(&self, lease: Option<Duration>) -> Result<(), MultiLockError> {

@@ -8,7 +8,7 @@ use crate::protocol::{
 };
 use crate::runtime::hold::HoldCell;
 use crate::runtime::planted;
-use std::future::{Future, IntoFuture};
+use std::future::{Future, IntoFuture, poll_fn};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -25,13 +25,18 @@ use std::time::Duration;
 /// Curator: `RevocationListener`.
 #[derive(Clone)]
 pub struct Revocation {
-    cell: Arc<HoldCell>,
-    read: usize,
+    /// Each hold, with how many of its requests were read: one, but of a multi lock.
+    holds: Vec<(Arc<HoldCell>, usize)>,
 }
 
 impl Revocation {
     pub(super) fn new(cell: Arc<HoldCell>) -> Self {
-        Revocation { cell, read: 0 }
+        Revocation { holds: vec![(cell, 0)] }
+    }
+
+    /// Of all of them: requests for any, until one is over.
+    pub(crate) fn of_all(all: impl IntoIterator<Item = Revocation>) -> Self {
+        Revocation { holds: all.into_iter().flat_map(|one| one.holds).collect() }
     }
 
     /// Completes with the next who wants the lock back; `None` when there is nothing to give back any more, because the
@@ -59,15 +64,28 @@ impl Revocation {
     /// # Ok(()) }
     /// ```
     pub async fn requested(&mut self) -> Option<RevocationRequest> {
-        let read = self.read;
-        let request = self.cell.until(|cell| cell.wanted(read)).await?;
-        self.read += 1;
+        let next = |(cell, read): &(Arc<HoldCell>, usize)| {
+            let (cell, read) = (cell.clone(), *read);
+            Box::pin(async move { cell.until(|cell| cell.wanted(read)).await })
+        };
+        let mut asked: Vec<_> = self.holds.iter().map(next).collect();
+        let (hold, request) = poll_fn(|context| {
+            for (hold, next) in asked.iter_mut().enumerate() {
+                if let Poll::Ready(request) = next.as_mut().poll(context) {
+                    return Poll::Ready((hold, request));
+                }
+            }
+            Poll::Pending
+        })
+        .await;
+        let request = request?;
+        self.holds[hold].1 += 1;
         Some(request)
     }
 
     /// Whether anybody has asked for the lock back since it was granted.
     pub fn is_requested(&self) -> bool {
-        self.cell.wanted(0).is_some()
+        self.holds.iter().any(|(cell, _)| cell.wanted(0).is_some())
     }
 }
 
@@ -218,10 +236,8 @@ impl From<Outcome> for RevokeError {
 
 impl std::fmt::Debug for Revocation {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Revocation")
-            .field("token", &self.cell.token())
-            .field("read", &self.read)
-            .finish_non_exhaustive()
+        let holds: Vec<_> = self.holds.iter().map(|(cell, read)| (cell.token(), read)).collect();
+        f.debug_struct("Revocation").field("holds", &holds).finish()
     }
 }
 
