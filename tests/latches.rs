@@ -8,7 +8,7 @@ mod support;
 
 use elderlock::{
     AwaitLeadershipError, CloseError, CloseMode, LatchEvent, LatchEvents, LatchState, LeaderLatch, LeaderSelector,
-    LostReason, Member, Mode, SelectorError, StartError, Term, TermEnd, Token,
+    LostReason, Member, Mode, RevokeError, SelectorError, StartError, Term, TermEnd, Token,
 };
 use std::collections::BTreeSet;
 use std::pin::pin;
@@ -397,6 +397,54 @@ async fn readers_and_suspensions_are_no_participants() {
     assert_eq!(soon(looks_on.leader()).await.expect("the grantor answers"), None);
     suspended.resume().await.expect("it was held");
     term(&other).await;
+}
+
+/// Curator `Revocable`, which its leaders are not: whoever leads is told that the lead is wanted back, and closes; or it is taken away,
+/// and whoever led waits behind all others.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_revocable_latch_is_told_and_the_next_one_leads() {
+    let local = Local::start(2).await;
+    let service = soon(local.members[1].lock_service("latches")).await.expect("a good name");
+    let one = latch(&local.members[0], "one").await.revocable();
+    one.start().expect("it is new");
+    let first = term(&one).await;
+    let firm = latch(&local.members[1], "firm").await;
+    firm.start().expect("it is new");
+    participants(&one, 2).await;
+    let mut revocation = first.revocation();
+    assert!(poll_once(pin!(revocation.requested())).is_pending() && !revocation.is_requested());
+    let asked = soon(service.revoke("leader").metadata("maintenance").wait(HANG)).await.expect("it is revocable");
+    assert_eq!(asked.told.iter().map(|told| told.token).collect::<Vec<_>>(), [first.token()]);
+    for revocation in [&mut revocation, &mut first.revocation()] {
+        let request = soon(revocation.requested()).await.expect("it leads");
+        assert_eq!((request.metadata.as_bytes(), request.process), (&b"maintenance"[..], local.members[1].process()));
+    }
+    first.fence().expect("it decides itself");
+    soon(one.close()).await.expect("it leads");
+    assert_eq!(soon(revocation.requested()).await, None, "nothing is left to be given back");
+    let second = term(&firm).await;
+    match soon(service.revoke("leader").wait(HANG)).await {
+        Err(RevokeError::NotRevocable(holder)) => assert_eq!(holder.token, second.token()),
+        other => panic!("{other:?}"),
+    }
+
+    let two = latch(&local.members[0], "two").await.lease(HANG).revocable();
+    two.start().expect("it is new");
+    participants(&two, 2).await;
+    soon(firm.close()).await.expect("it leads");
+    let third = term(&two).await;
+    let last = latch(&local.members[1], "last").await;
+    last.start().expect("it is new");
+    participants(&two, 2).await;
+    let asked = soon(service.revoke("leader").wait(HANG)).await.expect("it is revocable");
+    soon(service.force_revoke(&asked.told[0])).await.expect("it was told");
+    assert_eq!(reason(soon(third.ended()).await), Some(LostReason::Revoked));
+    term(&last).await;
+    assert_eq!(participants(&last, 2).await, ["last", "two"], "it stands behind all others");
+    soon(last.close()).await.expect("it leads");
+    let again = term(&two).await;
+    assert!(!again.revocation().is_requested(), "of this term nobody has asked");
+    soon(service.revoke("leader").wait(HANG)).await.expect("it is revocable in each term");
 }
 
 /// The lease of a term, which Curator does not have: the next in line leads, and whoever led waits behind all others.

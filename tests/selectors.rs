@@ -6,13 +6,13 @@
 
 mod support;
 
-use elderlock::{LeaderSelector, Member, SelectorError, Term, TermEnd};
+use elderlock::{LeaderSelector, LostReason, Member, RevokeError, SelectorError, Term, TermEnd};
 use std::collections::BTreeSet;
 use std::pin::pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use support::leaders::{latch, nobody_stands, participants, term};
-use support::local::{Local, MS, poll_a_wait_then_drop, poll_k_then_drop, poll_once, soon, until};
+use support::local::{HANG, Local, MS, poll_a_wait_then_drop, poll_k_then_drop, poll_once, soon, until};
 
 async fn selector(member: &Member, id: &str) -> LeaderSelector {
     let service = soon(member.lock_service("latches")).await.expect("a good name");
@@ -167,6 +167,37 @@ async fn a_run_that_comes_too_late_does_not_hide_the_one_that_leads() {
     assert!(poll_once(runs.as_mut()).is_pending());
     held.release().await.expect("it was held");
     assert_eq!(soon(runs).await, Ok(true), "it was interrupted when it was done");
+}
+
+/// Curator `Revocable`, which its leaders are not: the work is told that the lead is wanted back, and ends; or it is dropped where it
+/// stands, when the lead is taken away.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_work_of_a_revocable_selector_is_told_that_the_lead_is_wanted_back() {
+    let local = Local::start(2).await;
+    let service = soon(local.members[1].lock_service("latches")).await.expect("a good name");
+    let one = selector(&local.members[0], "one").await.revocable();
+    let listens = one.run_once(async |term: Term| term.revocation().requested().await.map(|request| request.metadata));
+    let asks = async {
+        until(|| one.has_leadership()).await;
+        soon(service.revoke("leader").metadata("maintenance").wait(HANG)).await.expect("it is revocable")
+    };
+    let (listens, asked) = tokio::join!(soon(listens), asks);
+    let why = listens.expect("it was not taken away").expect("it was asked");
+    assert_eq!(why.as_bytes(), b"maintenance");
+    nobody_stands(&local.members).await;
+    assert_eq!(soon(service.force_revoke(&asked.told[0])).await, Err(RevokeError::NotHeld));
+
+    let hangs = one.run_once(async |_| std::future::pending::<()>().await);
+    let takes = async {
+        until(|| one.has_leadership()).await;
+        let asked = soon(service.revoke("leader").wait(HANG)).await.expect("it is revocable");
+        soon(service.force_revoke(&asked.told[0])).await.expect("it was told");
+    };
+    match tokio::join!(soon(hangs), takes).0 {
+        Err(SelectorError::Ended(TermEnd::Lost(lost))) => assert_eq!(lost.reason, LostReason::Revoked),
+        other => panic!("{other:?}"),
+    }
+    nobody_stands(&local.members).await;
 }
 
 /// One that is alone leads again as soon as its work is done.

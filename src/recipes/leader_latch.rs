@@ -267,6 +267,34 @@ impl LeaderLatch {
         self
     }
 
+    /// Lets others [ask for the lead back](LockService::revoke), by the name of the latch, and
+    /// [take it away](LockService::force_revoke) once this latch has been told: see
+    /// [`LockBuilder::revocable`](crate::LockBuilder::revocable). Listen to the term's [`revocation`](Term::revocation), and
+    /// [close](LeaderLatch::close) the latch as soon as that is safe. Whose lead is taken away takes a new place at the end of the line.
+    /// After [`start`](LeaderLatch::start) this has no effect.
+    ///
+    /// Curator: none; `Revocable` is of mutexes only.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use elderlock::{LeaderLatch, Member};
+    /// let member = Member::local().await?;
+    /// let jobs = member.lock_service("jobs").await?;
+    /// let latch = LeaderLatch::new(&jobs, "cron", "node-1")?.revocable();
+    /// latch.start()?;
+    /// let term = latch.await_leadership().await?;
+    /// jobs.revoke("cron").await?;
+    /// assert!(term.revocation().requested().await.is_some());
+    /// latch.close().await?;
+    /// # Ok(()) }
+    /// ```
+    pub fn revocable(mut self) -> Self {
+        if let Some(candidacy) = Arc::get_mut(&mut self.candidacy) {
+            candidacy.revocable = true;
+        }
+        self
+    }
+
     /// Stands for the lead from now on: takes a place in line and returns. It is a task of the tokio runtime that this is
     /// called in, which must outlive the latch: when that ends, the latch is closed.
     ///

@@ -43,6 +43,18 @@ impl LeaderSelector {
         self
     }
 
+    /// Lets others [ask for the lead back](LockService::revoke), by the name of the selector, and
+    /// [take it away](LockService::force_revoke) once the work has been told: see
+    /// [`LockBuilder::revocable`](crate::LockBuilder::revocable). Let the work listen to the term's
+    /// [`revocation`](Term::revocation), and end as soon as that is safe. When the lead is taken away, the work is dropped where it
+    /// stands.
+    ///
+    /// Curator: none; `Revocable` is of mutexes only.
+    pub fn revocable(mut self) -> Self {
+        self.candidacy.revocable = true;
+        self
+    }
+
     /// Waits in line until it leads, runs `work` with the term, gives the lead back, and returns what came of the work.
     ///
     /// If the same selector runs more than once at a time, each waits in line for itself.

@@ -5,7 +5,7 @@
 use super::owner::draw_owner;
 use crate::protocol::{HolderInfo, InvalidName, LockName, LostReason, Metadata, Mode, ProcessId, Token};
 use crate::runtime::planted;
-use crate::service::{Guard, InspectError, InvalidLease, LockError, LockService, Locking, LossWatch, Lost};
+use crate::service::{Guard, InspectError, InvalidLease, LockError, LockService, Locking, LossWatch, Lost, Revocation};
 use serde::Serialize;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -24,6 +24,7 @@ pub(super) struct Candidacy {
     /// Its own: as the whole member it would pass a suspension whenever that member holds anything.
     owner: u64,
     pub(super) lease: Option<Duration>,
+    pub(super) revocable: bool,
 }
 
 /// Why a candidacy can never be won any more.
@@ -36,7 +37,7 @@ pub(super) enum Hopeless {
 impl Candidacy {
     pub(super) fn new(service: &LockService, name: &[u8], id: &[u8]) -> Result<Self, InvalidName> {
         let (name, id) = (LockName::new(name)?, Metadata::new(id)?);
-        Ok(Candidacy { service: service.clone(), name, id, owner: draw_owner(), lease: None })
+        Ok(Candidacy { service: service.clone(), name, id, owner: draw_owner(), lease: None, revocable: false })
     }
 
     pub(super) fn id(&self) -> String {
@@ -56,6 +57,9 @@ impl Candidacy {
         let mut wish = self.service.lock(self.name.as_bytes()).metadata(self.id.as_bytes()).owner(self.owner);
         if let Some(lease) = self.lease {
             wish = wish.lease(lease);
+        }
+        if self.revocable {
+            wish = wish.revocable();
         }
         wish.start()
     }
@@ -154,6 +158,8 @@ pub struct Term {
 struct Inner {
     watch: LossWatch,
     token: Token,
+    /// Whoever asks for it has a clone, which begins with the first request.
+    revocation: Revocation,
     /// Set once, by whoever notices it first.
     end: OnceLock<TermEnd>,
     given_up: CancellationToken,
@@ -163,7 +169,8 @@ struct Inner {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TermEnd {
-    /// It was lost: to the end of a lease, or because the member is cut off, expelled or gone.
+    /// It was lost: to the end of a lease, because it was [taken away](crate::LockService::force_revoke), or because the member is cut
+    /// off, expelled or gone.
     #[error("the leadership was lost: {0}")]
     Lost(#[from] Lost),
     /// It was given up here: closed, dropped, interrupted, or its work was done.
@@ -231,6 +238,30 @@ impl Term {
         }
     }
 
+    /// Who wants the lead back. Nobody is told through it unless the [latch](super::LeaderLatch::revocable) or the
+    /// [selector](super::LeaderSelector::revocable) is revocable; it keeps nothing held. To give the lead back, close the latch, or
+    /// let the work of the selector end.
+    ///
+    /// Curator: none; there a leader can be asked to go by means of one's own only.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use elderlock::{LeaderSelector, Member};
+    /// let member = Member::local().await?;
+    /// let jobs = member.lock_service("jobs").await?;
+    /// let selector = LeaderSelector::new(&jobs, "cron", "node-1")?.revocable();
+    /// let work = async |term: elderlock::Term| {
+    ///     jobs.revoke("cron").metadata("maintenance").await.expect("it is revocable"); // say, `elderlock revoke jobs cron`
+    ///     let request = term.revocation().requested().await.expect("it leads");
+    ///     assert_eq!(request.metadata.as_bytes(), b"maintenance");
+    /// };
+    /// selector.run_once(work).await?;
+    /// # Ok(()) }
+    /// ```
+    pub fn revocation(&self) -> Revocation {
+        self.inner.revocation.clone()
+    }
+
     /// The token as a number for logs, without a claim that the term goes on. It is higher than that of every term before.
     pub fn token(&self) -> Token {
         self.inner.token
@@ -281,8 +312,8 @@ pub(super) struct Tenure {
 
 impl Tenure {
     fn new(guard: Guard) -> Self {
-        let (watch, token) = (guard.watch(), guard.token());
-        let inner = Inner { watch, token, end: OnceLock::new(), given_up: CancellationToken::new() };
+        let (watch, token, revocation) = (guard.watch(), guard.token(), guard.revocation());
+        let inner = Inner { watch, token, revocation, end: OnceLock::new(), given_up: CancellationToken::new() };
         Tenure { term: Term { inner: Arc::new(inner) }, _guard: guard }
     }
 
