@@ -474,6 +474,29 @@ async fn a_round_that_nobody_leaves_properly_is_over_with_the_last_inside() {
     }
 }
 
+/// "The same number for all": whoever gives another one is told so, and is not let to wait for those who wait for him.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_double_barrier_of_another_number_is_refused() {
+    let local = Local::start(2).await;
+    let services = local.services("s").await;
+    let two = soon(DoubleBarrier::open(&services[0], "x", 2)).await.expect("it opens");
+    let first = entering(&two);
+    until_inside(&services[0], "x", 1).await;
+    let error = soon(DoubleBarrier::open(&services[1], "x", 3)).await.expect_err("they would wait for each other");
+    assert_eq!(error, LockError::OtherNumber { open: 2, asked: 3 });
+    let text = error.to_string();
+    assert!(text.contains("of 2") && text.contains("of 3") && text.contains("same number"), "{text}");
+    assert_eq!(left_open(&local.members[1]), (0, 0, 0));
+    let second = entering(&soon(DoubleBarrier::open(&services[1], "x", 2)).await.expect("the same number"));
+    let (first, second) = (soon(first).await.expect("no panic"), soon(second).await.expect("no panic"));
+    let first = leaving(first);
+    soon(second.leave()).await.expect("all have left");
+    soon(first).await.expect("no panic").expect("all have left");
+    // With the last that has it open the number is forgotten.
+    drop(two);
+    soon(async { while DoubleBarrier::open(&services[1], "x", 3).await.is_err() {} }).await;
+}
+
 /// A member that dies inside does not hang the others: they leave when it is out of the view.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_member_that_dies_inside_is_not_waited_for() {

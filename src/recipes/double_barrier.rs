@@ -41,20 +41,22 @@ const PAUSE: Duration = Duration::from_millis(20);
 #[must_use = "it is gone as soon as nobody has it open"]
 pub struct DoubleBarrier {
     members: u32,
-    /// Odd from when a round begins until all have left it, else even.
+    /// Odd from when a round begins until it is over, else even. Behind it stands for how many the barrier is.
     phase: SharedCount,
 }
 
 impl DoubleBarrier {
-    /// Opens the barrier `name`, 1 to 4096 bytes, for rounds of at least `members`. The same number for all, or the lowest counts.
+    /// Opens the barrier `name`, 1 to 4096 bytes, for rounds of at least `members`: the same number for all who have it open.
+    /// It is forgotten with the last of them.
     ///
     /// # Errors
-    /// [`LockError`]; nothing is open. [`LockError::OtherRecipe`]: a barrier, say, is open by that name.
+    /// [`LockError`]; nothing is open. [`LockError::OtherNumber`]: it is open for rounds of another number.
+    /// [`LockError::OtherRecipe`]: a barrier, say, is open by that name.
     ///
     /// # Cancel safety
     /// Dropped at any time: nothing stays open.
     pub async fn open(service: &LockService, name: impl AsRef<[u8]>, members: u32) -> Result<DoubleBarrier, LockError> {
-        let phase = SharedCount::open_as(Kind::DoubleBarrier, service, name.as_ref(), 0).await?;
+        let phase = SharedCount::open_as(Kind::DoubleBarrier { members }, service, name.as_ref(), 0).await?;
         Ok(DoubleBarrier { members, phase })
     }
 

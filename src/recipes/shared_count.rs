@@ -33,7 +33,10 @@ pub(super) enum Kind {
     /// Without a tag: the grantor reads it as the limit of permits.
     Count,
     Barrier,
-    DoubleBarrier,
+    /// With the number that its rounds are of.
+    DoubleBarrier {
+        members: u32,
+    },
     Latch,
 }
 
@@ -83,8 +86,8 @@ impl SharedCount {
     ) -> Result<SharedCount, LockError> {
         let value = service.open(name, kind.write(initial)).await?;
         // Lost already: whoever asks it is told so.
-        if value.get().is_ok_and(|seen| kind.read(&seen).is_err()) {
-            return Err(LockError::OtherRecipe);
+        if let Ok(seen) = value.get() {
+            kind.check(&seen)?;
         }
         Ok(SharedCount { service: service.clone(), name: name.to_vec(), kind, value })
     }
@@ -264,24 +267,24 @@ impl SharedCount {
             SetError::Changed(now) => self.kind.read(&now).map_or_else(|error| error, CountError::Changed),
             SetError::Busy => CountError::Busy,
             SetError::Lost(lost) => lost.into(),
-            // Five bytes are not too long.
+            // A few bytes are not too long.
             _ => CountError::NotACount,
         }
     }
 }
 
 impl Kind {
-    fn tag(self) -> &'static [u8] {
+    fn tag(self) -> Vec<u8> {
         match self {
-            Kind::Count => b"",
-            Kind::Barrier => b"B",
-            Kind::DoubleBarrier => b"D",
-            Kind::Latch => b"L",
+            Kind::Count => Vec::new(),
+            Kind::Barrier => b"B".to_vec(),
+            Kind::DoubleBarrier { members } => [b"D", &members.to_le_bytes()[..]].concat(),
+            Kind::Latch => b"L".to_vec(),
         }
     }
 
     fn write(self, count: i32) -> Vec<u8> {
-        [&count.to_le_bytes(), self.tag()].concat()
+        [&count.to_le_bytes()[..], &self.tag()].concat()
     }
 
     fn read(self, seen: &Versioned) -> Result<Count, CountError> {
@@ -291,6 +294,17 @@ impl Kind {
                 Ok(Count { count: i32::from_le_bytes(*count), version, maybe_stale })
             }
             _ => Err(CountError::NotACount),
+        }
+    }
+
+    /// Whether what is open is of this kind.
+    fn check(self, seen: &Versioned) -> Result<(), LockError> {
+        match (self, &seen.value[..]) {
+            _ if self.read(seen).is_ok() => Ok(()),
+            (Kind::DoubleBarrier { members: asked }, &[_, _, _, _, b'D', a, b, c, d]) => {
+                Err(LockError::OtherNumber { open: u32::from_le_bytes([a, b, c, d]), asked })
+            }
+            _ => Err(LockError::OtherRecipe),
         }
     }
 }

@@ -47,6 +47,18 @@ pub enum LockError {
     /// name.
     #[error("something else is open by that name")]
     OtherRecipe,
+    /// A [`DoubleBarrier`](crate::DoubleBarrier) is open by that name, for rounds of another number: those who give one would wait
+    /// for those who give the other. Give the same number everywhere; nobody's is changed while it is open.
+    #[error(
+        "the double barrier of that name is open for rounds of {open}, not of {asked}: give the same number everywhere, \
+         or open it when nobody has it open"
+    )]
+    OtherNumber {
+        /// What it is open with.
+        open: u32,
+        /// What this call gave.
+        asked: u32,
+    },
     /// The lease is out of range. Nothing was asked.
     #[error(transparent)]
     InvalidLease(#[from] InvalidLease),
