@@ -54,6 +54,11 @@ async fn until_inside(service: &LockService, name: &str, count: usize) {
     .await;
 }
 
+/// How many have a share of the lock, as the grantor sees it; it lists fewer.
+async fn inside(service: &LockService, name: &str) -> u64 {
+    soon(service.inspect(name)).await.map_or(0, |seen| seen.holders.len() as u64 + seen.more_holders)
+}
+
 fn waiting(barrier: &Barrier) -> JoinHandle<Result<(), BarrierError>> {
     let barrier = barrier.clone();
     tokio::spawn(async move { soon(barrier.wait()).await })
@@ -471,6 +476,38 @@ async fn a_round_that_nobody_leaves_properly_is_over_with_the_last_inside() {
         drop((one, two));
         until_inside(&services[0], "x", 0).await;
         assert!(barriers[0].enter_within(30 * MS).await.expect_err("it is alone").is_timeout());
+    }
+}
+
+/// More than a look at the lock lists: whoever enters still sees that the last round is over, and for how many he waits.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn three_hundred_begin_together_after_a_round_that_nobody_left_properly() {
+    const QTY: usize = 300;
+    let local = Local::start(2).await;
+    let services = local.services("s").await;
+    let barriers = double_barriers(&services, "x", QTY as u32).await;
+    let mut places = Vec::new();
+    for at_once in [true, false, true] {
+        // They drop their places: the round that is over was not ended.
+        drop(std::mem::take(&mut places));
+        soon(async { while inside(&services[0], "x").await > 0 {} }).await;
+        let mut tasks = Vec::new();
+        for number in 0..QTY - 1 {
+            // All at the one that does not grant when they come at once: their words go together.
+            tasks.push(entering(&barriers[if at_once { 1 } else { number % 2 }]));
+            if !at_once {
+                soon(async { while inside(&services[0], "x").await <= number as u64 {} }).await;
+            }
+        }
+        soon(async { while inside(&services[0], "x").await < QTY as u64 - 1 {} }).await;
+        assert!(tasks.iter().all(|task| !task.is_finished()), "one is missing");
+        tasks.push(entering(&barriers[0]));
+        for task in tasks {
+            places.push(soon(task).await.expect("no panic"));
+        }
+    }
+    for leaver in places.into_iter().map(leaving).collect::<Vec<_>>() {
+        soon(leaver).await.expect("no panic").expect("all have left");
     }
 }
 

@@ -18,7 +18,9 @@ const PAUSE: Duration = Duration::from_millis(20);
 ///
 /// Whoever is inside has a [share](crate::LockService::share) of the lock of its name, which ends with its member. So one that
 /// dies inside is waited for no longer than any holder is, and one that dies before the round begins does not count: the
-/// others wait for another in its place. Whoever drops its [`Inside`], or loses it, is out as well.
+/// others wait for another in its place. Whoever drops its [`Inside`], or loses it, is out as well. So is whoever is
+/// [suspended](crate::ConnectionState) inside; one that is suspended while it enters takes a new share when its member is back,
+/// and counts again.
 ///
 /// Of its name there is one object, and one lock, in a service. While a [`SharedCount`], a [`Semaphore`](crate::Semaphore), a
 /// [`Barrier`](crate::Barrier) or a [`CountDownLatch`](crate::CountDownLatch) is open by that name it cannot be opened. Of a
@@ -69,7 +71,8 @@ impl DoubleBarrier {
         Ok(self.phase.get()?.maybe_stale)
     }
 
-    /// Enters, and waits until so many have.
+    /// Enters, and waits until so many have. If its member is suspended meanwhile it does not count until that is over, and then
+    /// it waits on.
     ///
     /// # Errors
     /// [`BarrierError`]; nobody entered.
@@ -80,39 +83,56 @@ impl DoubleBarrier {
     ///
     /// Curator: `DistributedDoubleBarrier.enter`, which after a limit stays counted.
     pub async fn enter(&self) -> Result<Inside, BarrierError> {
-        let share = self.phase.service().share(self.phase.name()).await?;
-        // After the share was granted: from here on no round ends properly, for that wants all shares to be given back.
+        loop {
+            // If the member is lost, so is the phase. If it was suspended only the share is, and another one is good.
+            self.phase.get()?;
+            let share = self.phase.service().share(self.phase.name()).await?;
+            let Ok(begun) = share.protect(self.begin(share.token())).await else { continue };
+            match begun? {
+                Some((phase, round)) if share.fence().is_ok() => return Ok(Inside { share, phase, round }),
+                Some(_) => {}
+                None => {
+                    // Each for another while, so that those who come back first can tell, and decide for all.
+                    let pause = PAUSE * (1 + share.token().as_i64() as u32 % 16);
+                    drop(share);
+                    tokio::time::sleep(pause).await;
+                }
+            }
+        }
+    }
+
+    /// Waits until whoever has a share with the token `own` is in a round that has begun, and tells which. `None`: too many came at
+    /// once to tell whether one goes on.
+    async fn begin(&self, own: Token) -> Result<Option<(SharedCount, i32)>, BarrierError> {
+        // After the share was granted: from here on no round is left by all, for that wants all shares to be given back.
         let phase = self.phase.opened_anew().await?;
         let mut seen = phase.get()?;
-        let (inside, goes_on) = self.inside(&share, seen.version).await?;
-        let mut begun = false;
-        if is_begun(seen.count) && goes_on {
-            // Whoever comes later writes the same phase anew, so that the round has somebody who was inside before it: else it
-            // would be taken for over as soon as those who began it are gone, with this one in it.
-            while !begun && is_begun(seen.count) {
-                match phase.try_set(seen.version, seen.count).await {
-                    Ok(version) => (seen, begun) = (Count { version, ..seen }, true),
-                    Err(CountError::Changed(now)) => seen = now,
-                    Err(error) => return Err(error.into()),
-                }
+        loop {
+            if is_begun(seen.count) && own < seen.version {
+                return Ok(Some((phase, seen.count)));
             }
-        }
-        while !begun {
-            let next = seen.count.wrapping_add(1) | 1;
-            if inside + u64::from(planted!(RoundOfOneLess)) >= u64::from(self.members) {
-                match phase.try_set(seen.version, next).await {
-                    Ok(version) => seen = Count { count: next, version, maybe_stale: false },
-                    Err(CountError::Changed(now)) => seen = now,
-                    Err(error) => return Err(error.into()),
+            let (inside, round) = self.look(seen.version).await?;
+            let next = match (is_begun(seen.count), round) {
+                // Whoever comes later writes the same phase anew, so that the round has somebody who was inside before it: else it
+                // would be taken for over as soon as those who began it are gone, with this one in it.
+                (true, Round::GoesOn) => seen.count,
+                // Said before anybody waits: of those who come next nobody has to tell who was there when.
+                (true, Round::Over) => seen.count.wrapping_add(1),
+                (true, Round::Unseen) => return Ok(None),
+                (false, _) if inside + u64::from(planted!(RoundOfOneLess)) >= u64::from(self.members) => {
+                    seen.count.wrapping_add(1)
                 }
-            } else {
-                let old = seen.count;
-                seen = phase.until(|phase| phase != old).await?;
-            }
-            begun = is_begun(seen.count);
+                (false, _) => {
+                    seen = phase.until(is_begun).await?;
+                    return Ok(Some((phase, seen.count)));
+                }
+            };
+            seen = match phase.try_set(seen.version, next).await {
+                Ok(version) => Count { count: next, version, maybe_stale: false },
+                Err(CountError::Changed(now)) => now,
+                Err(error) => return Err(error.into()),
+            };
         }
-        share.fence().map_err(CountError::from)?;
-        Ok(Inside { share, phase, round: seen.count })
     }
 
     /// As [`enter`](DoubleBarrier::enter), at most so long.
@@ -126,18 +146,20 @@ impl DoubleBarrier {
         within(limit, self.enter()).await
     }
 
-    /// How many have entered, and whether a round that began with `version` goes on: one of the others was inside before, or leaves
-    /// it. If not, all went without a leave (dropped, died), and it is over.
-    async fn inside(&self, own: &Guard, version: Token) -> Result<(u64, bool), BarrierError> {
+    /// How many have entered, and how it stands with a round that began with `version`, for somebody who came after that.
+    async fn look(&self, version: Token) -> Result<(u64, Round), BarrierError> {
         loop {
-            own.fence().map_err(CountError::from)?;
             match self.phase.service().inspect(self.phase.name()).await {
                 Ok(seen) => {
-                    // Where there are more than are listed, one of them surely was.
-                    let before = seen.more_holders > 0 || seen.holders.iter().any(|holder| holder.token < version);
+                    let was_there = seen.holders.iter().any(|holder| holder.token < version);
                     // Who leaves asks for the lock before he gives his share back: he is seen as the one or the other.
                     let leaves = seen.waiters.iter().any(|waiter| waiter.mode == Mode::Lock);
-                    return Ok((seen.holders.len() as u64 + seen.more_holders, before || leaves));
+                    let round = match seen.more_holders {
+                        _ if was_there || leaves => Round::GoesOn,
+                        0 => Round::Over,
+                        _ => Round::Unseen,
+                    };
+                    return Ok((seen.holders.len() as u64 + seen.more_holders, round));
                 }
                 Err(InspectError::Undecided) => tokio::time::sleep(PAUSE).await,
                 Err(InspectError::Busy) => return Err(LockError::Busy.into()),
@@ -147,6 +169,16 @@ impl DoubleBarrier {
             }
         }
     }
+}
+
+/// How it stands with a round that has begun.
+enum Round {
+    /// Somebody is inside who was there when it began, or leaves it.
+    GoesOn,
+    /// All went without a leave (dropped, died).
+    Over,
+    /// More came since than are listed, and nobody is listed who was there.
+    Unseen,
 }
 
 /// A place inside a [`DoubleBarrier`], from [`enter`](DoubleBarrier::enter). Dropping it leaves without waiting for the others.

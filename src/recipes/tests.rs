@@ -1,10 +1,10 @@
 //! What only the inside shows of recipes: who is woken, and what is said.
 
 use super::*;
-use crate::Timing;
 use crate::protocol::Message;
 use crate::service::tests::rejoin::Lan;
 use crate::service::tests::{HANG, come, left_over, sees};
+use crate::{ConnectionState, Member, Timing};
 use std::future::{IntoFuture, poll_fn};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex as StdMutex};
@@ -251,4 +251,65 @@ async fn a_hold_that_is_over_before_it_is_noticed_opens_no_later_one_that_is_los
     assert!(mutex.acquire(owner).await.unwrap_err().is_lost(), "a guard of the later one is left");
     drop(later);
     mutex.acquire(owner).await.unwrap().release().await.unwrap();
+}
+
+/// `ConnectionState`: "whoever waits at them waits on". Shares end with a suspension, so whoever gathers takes another one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_gathers_at_a_double_barrier_gathers_on_after_a_suspension() {
+    let lan = Arc::new(Lan::default());
+    let members = [1, 2, 3].map(|number| lan.start(number));
+    come(|| members.iter().all(|member| sees(member, 3))).await;
+    let mut barriers = Vec::new();
+    for member in &members {
+        let stock = member.lock_service("inventory").await.unwrap();
+        barriers.push(DoubleBarrier::open(&stock, "a", 3).await.unwrap());
+    }
+    let opened = members.each_ref().map(left_over);
+    let entering = |of: usize| {
+        let barrier = barriers[of].clone();
+        tokio::spawn(async move { barrier.enter_within(HANG).await })
+    };
+    let gathered = async |count: usize| {
+        let here = members[0].lock_service("inventory").await.unwrap();
+        let wait = async { while !here.inspect("a").await.is_ok_and(|seen| seen.holders.len() == count) {} };
+        tokio::time::timeout(HANG, wait).await.expect("it never came");
+    };
+    let mut connections = members.each_ref().map(Member::connection);
+    let mut all_are = async |state: ConnectionState| {
+        for connection in &mut connections {
+            let next = tokio::time::timeout(HANG, connection.next()).await.expect("it never came");
+            assert_eq!(next, Some(state));
+        }
+    };
+    all_are(ConnectionState::Connected).await;
+    let processes = members.each_ref().map(Member::process);
+
+    // Once with the third one coming afterwards, and once with somebody who gives up meanwhile.
+    for gives_up in [false, true] {
+        let waiting = [entering(1), entering(2)];
+        gathered(2).await;
+        members.iter().for_each(|member| lan.cut(member));
+        all_are(ConnectionState::Suspended).await;
+        assert!(barriers[0].enter_within(std::time::Duration::from_millis(20)).await.unwrap_err().is_timeout());
+        let mut waiting = Vec::from(waiting);
+        if gives_up {
+            waiting.remove(0).abort();
+        }
+        lan.heal();
+        all_are(ConnectionState::Reconnected).await;
+        assert_eq!(members.each_ref().map(Member::process), processes);
+        gathered(waiting.len()).await;
+        assert!(waiting.iter().all(|task| !task.is_finished()), "there are too few");
+        while waiting.len() < 3 {
+            waiting.push(entering(0));
+        }
+        let mut leaving = tokio::task::JoinSet::new();
+        for task in waiting {
+            leaving.spawn(task.await.unwrap().expect("all three are there").leave_within(HANG));
+        }
+        while let Some(left) = leaving.join_next().await {
+            left.unwrap().expect("all leave");
+        }
+        come(|| members.each_ref().map(left_over) == opened).await;
+    }
 }

@@ -18,7 +18,8 @@ use tokio::sync::broadcast::error::{RecvError, TryRecvError};
 /// | `Lost` | all lost, for good | end with `Expelled`, or `Left` | while it joins again they wait; `Left` if it has left | lost, for good: open it again |
 ///
 /// What is open are [`SharedValue`](crate::SharedValue)s and the recipes made of them, from [`SharedCount`](crate::SharedCount) to
-/// [`CountDownLatch`](crate::CountDownLatch). They hang on no lease, and whoever waits at them waits on.
+/// [`CountDownLatch`](crate::CountDownLatch). They hang on no lease, and whoever waits at them waits on. A place inside a
+/// [`DoubleBarrier`](crate::DoubleBarrier) is a share, and goes as guards do.
 ///
 /// Each guard is lost before the state is told, never after it: [`fence`](crate::Guard::fence) asks the clock.
 ///
