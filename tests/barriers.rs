@@ -9,6 +9,7 @@ use elderlock::{
     Barrier, BarrierError, CountDownLatch, CountError, DoubleBarrier, Inside, LockError, LockService, LostReason,
     Member, Semaphore, SharedCount,
 };
+use std::future::IntoFuture;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use support::local::{HANG, Local, MS, left_open, poll_a_wait_then_drop, poll_k_then_drop, poll_once, soon, until};
@@ -532,6 +533,52 @@ async fn a_double_barrier_of_another_number_is_refused() {
     // With the last that has it open the number is forgotten.
     drop(two);
     soon(async { while DoubleBarrier::open(&services[1], "x", 3).await.is_err() {} }).await;
+}
+
+/// As the type's docs say: who gathers, a suspension of the service and whoever enters after it wait for each other until one of
+/// them gives up. Then the others go on, and nothing is left.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_gathers_and_a_suspension_of_the_service_wait_for_each_other_until_a_limit() {
+    let local = Local::start(3).await;
+    let services = local.services("s").await;
+    let barriers = double_barriers(&services, "x", 2).await;
+    let others = double_barriers(&services, "y", 2).await;
+    let opened = local.members.iter().map(left_open).collect::<Vec<_>>();
+    let until_suspending = async || {
+        soon(async { while soon(services[0].inspect_suspension()).await.expect("it answers").waiters.is_empty() {} })
+            .await;
+    };
+
+    // The suspension gives up.
+    let first = entering(&barriers[0]);
+    until_inside(&services[0], "x", 1).await;
+    let suspending = tokio::spawn(services[2].suspend().into_future());
+    until_suspending().await;
+    assert!(barriers[1].enter_within(20 * MS).await.expect_err("it waits for the suspension").is_timeout());
+    let second = entering(&barriers[1]);
+    // It is in line, behind the suspension.
+    soon(async { while soon(services[0].inspect("x")).await.expect("it answers").waiters.len() < 2 {} }).await;
+    assert!(!first.is_finished() && !second.is_finished() && !suspending.is_finished());
+    suspending.abort();
+    let (first, second) = (soon(first).await.expect("no panic"), soon(second).await.expect("no panic"));
+    let first = leaving(first);
+    soon(second.leave()).await.expect("all have left");
+    soon(first).await.expect("no panic").expect("all have left");
+
+    // Who gathers does. By another name: of the leave before it something may be on its way.
+    let first = entering(&others[0]);
+    until_inside(&services[0], "y", 1).await;
+    let suspending = tokio::spawn(services[2].suspend().into_future());
+    until_suspending().await;
+    let second = entering(&others[1]);
+    soon(async { while soon(services[0].inspect("y")).await.expect("it answers").waiters.len() < 2 {} }).await;
+    first.abort();
+    let suspended = soon(suspending).await.expect("no panic").expect("nobody gathers any more");
+    assert!(!second.is_finished());
+    soon(suspended.resume()).await.expect("it was held");
+    until_inside(&services[0], "y", 1).await;
+    second.abort();
+    until(|| local.members.iter().map(left_open).collect::<Vec<_>>() == opened).await;
 }
 
 /// A member that dies inside does not hang the others: they leave when it is out of the view.

@@ -22,6 +22,10 @@ const PAUSE: Duration = Duration::from_millis(20);
 /// [suspended](crate::ConnectionState) inside; one that is suspended while it enters takes a new share when its member is back,
 /// and counts again.
 ///
+/// Whoever enters has its share already while others are missing: a [suspension](LockService::suspend) of the service waits for it,
+/// those who are missing wait for the suspension, and it waits for them. One of the three has to give up, so enter with a
+/// limit, suspend with one, or give double barriers a service of their own.
+///
 /// Of its name there is one object, and one lock, in a service. While a [`SharedCount`], a [`Semaphore`](crate::Semaphore), a
 /// [`Barrier`](crate::Barrier) or a [`CountDownLatch`](crate::CountDownLatch) is open by that name it cannot be opened. Of a
 /// lock nobody can tell: whoever takes the lock or the permits of that name otherwise, keeps others from entering and leaving.
