@@ -1,7 +1,9 @@
 //! `Barrier`, `DoubleBarrier` and `CountDownLatch`: nobody passes too early, and everybody passes in the end.
 
 use super::{Player, goes_on};
-use elderlock::{Barrier, BarrierError, CountDownLatch, CountError, DoubleBarrier, LockError, LockService, Member};
+use elderlock::{
+    Barrier, BarrierError, CountDownLatch, CountError, DoubleBarrier, LockError, LockService, LostReason, Member,
+};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -80,10 +82,19 @@ async fn round(player: &Player, service: &LockService) {
     let Some(Ok(barrier)) = player.fickle("open", DoubleBarrier::open(service, ROUNDS, TOGETHER)).await else { return };
     let board = &player.stage.board;
     let (stay, began) = (board.enters(player.number), board.now());
-    let entered = player.fickle("enter", barrier.enter_within(player.millis(100, 4_000))).await;
+    // Some stay until all that goes wrong meanwhile is over, and its consequences.
+    let patience = if player.below(4) == 0 { player.millis(15_000, 30_000) } else { player.millis(100, 4_000) };
+    let entered = player.fickle("enter", barrier.enter_within(patience)).await;
     let inside = match entered {
         Some(Ok(inside)) => inside,
         other => {
+            // Its share ends then, and it takes another one.
+            if let Some(Err(BarrierError::Count(CountError::Lost(lost)))) = &other
+                && lost.reason == LostReason::Suspended
+            {
+                let what = format!("player {} waits no more for a round: it was suspended", player.number);
+                board.fail("barrier_opens_for_all", what);
+            }
             board.goes_out(stay);
             if let Some(Err(error)) = other
                 && !error.is_timeout()
@@ -165,7 +176,10 @@ pub(super) async fn have_all(member: &Member) -> Result<(), String> {
     waited.and(removed)?;
     barrier.remove().await.map_err(opens)?;
     barrier.wait().await.map_err(|error| error.to_string())?;
-    let rounds = DoubleBarrier::open(&service, ROUNDS, 1).await.map_err(|error| error.to_string())?;
-    let inside = rounds.enter().await.map_err(|error| error.to_string())?;
-    inside.leave().await.map_err(|error| error.to_string())
+    let rounds = DoubleBarrier::open(&service, ROUNDS, TOGETHER).await.map_err(|error| error.to_string())?;
+    // A full round of those who stay.
+    let fails = |error: BarrierError| error.to_string();
+    let (one, two) = tokio::join!(rounds.enter(), rounds.enter());
+    let (one, two) = tokio::join!(one.map_err(fails)?.leave(), two.map_err(fails)?.leave());
+    one.and(two).map_err(fails)
 }
