@@ -57,7 +57,16 @@ async fn until_inside(service: &LockService, name: &str, count: usize) {
 
 /// How many have a share of the lock, as the grantor sees it; it lists fewer.
 async fn inside(service: &LockService, name: &str) -> u64 {
-    soon(service.inspect(name)).await.map_or(0, |seen| seen.holders.len() as u64 + seen.more_holders)
+    soon(async {
+        loop {
+            match service.inspect(name).await {
+                Ok(seen) => break seen.holders.len() as u64 + seen.more_holders,
+                // On a busy machine a lease may be late.
+                Err(_) => tokio::time::sleep(MS).await,
+            }
+        }
+    })
+    .await
 }
 
 fn waiting(barrier: &Barrier) -> JoinHandle<Result<(), BarrierError>> {
@@ -423,9 +432,19 @@ async fn who_enters_while_others_leave_is_of_the_next_round() {
     let (one, two) = (soon(one).await.expect("no panic"), soon(two).await.expect("no panic"));
     let one = leaving(one);
     // It waits for the lock that it has to pass.
-    soon(async { while soon(services[0].inspect("x")).await.expect("it answers").waiters.is_empty() {} }).await;
+    soon(async {
+        while soon(services[0].inspect("x")).await.expect("it answers").waiters.is_empty() {
+            tokio::time::sleep(MS).await
+        }
+    })
+    .await;
     let late = [entering(&barriers[0]), entering(&barriers[1])];
-    soon(async { while soon(services[0].inspect("x")).await.expect("it answers").waiters.len() < 3 {} }).await;
+    soon(async {
+        while soon(services[0].inspect("x")).await.expect("it answers").waiters.len() < 3 {
+            tokio::time::sleep(MS).await
+        }
+    })
+    .await;
     assert!(!one.is_finished() && late.iter().all(|task| !task.is_finished()));
     soon(two.leave()).await.expect("all have left");
     soon(one).await.expect("no panic").expect("all have left");
@@ -491,16 +510,31 @@ async fn three_hundred_begin_together_after_a_round_that_nobody_left_properly() 
     for at_once in [true, false, true] {
         // They drop their places: the round that is over was not ended.
         drop(std::mem::take(&mut places));
-        soon(async { while inside(&services[0], "x").await > 0 {} }).await;
+        soon(async {
+            while inside(&services[0], "x").await > 0 {
+                tokio::time::sleep(MS).await
+            }
+        })
+        .await;
         let mut tasks = Vec::new();
         for number in 0..QTY - 1 {
             // All at the one that does not grant when they come at once: their words go together.
             tasks.push(entering(&barriers[if at_once { 1 } else { number % 2 }]));
             if !at_once {
-                soon(async { while inside(&services[0], "x").await <= number as u64 {} }).await;
+                soon(async {
+                    while inside(&services[0], "x").await <= number as u64 {
+                        tokio::time::sleep(MS).await
+                    }
+                })
+                .await;
             }
         }
-        soon(async { while inside(&services[0], "x").await < QTY as u64 - 1 {} }).await;
+        soon(async {
+            while inside(&services[0], "x").await < QTY as u64 - 1 {
+                tokio::time::sleep(MS).await
+            }
+        })
+        .await;
         assert!(tasks.iter().all(|task| !task.is_finished()), "one is missing");
         tasks.push(entering(&barriers[0]));
         for task in tasks {
@@ -532,7 +566,12 @@ async fn a_double_barrier_of_another_number_is_refused() {
     soon(first).await.expect("no panic").expect("all have left");
     // With the last that has it open the number is forgotten.
     drop(two);
-    soon(async { while DoubleBarrier::open(&services[1], "x", 3).await.is_err() {} }).await;
+    soon(async {
+        while DoubleBarrier::open(&services[1], "x", 3).await.is_err() {
+            tokio::time::sleep(MS).await
+        }
+    })
+    .await;
 }
 
 /// As the type's docs say: who gathers, a suspension of the service and whoever enters after it wait for each other until one of
@@ -545,8 +584,12 @@ async fn who_gathers_and_a_suspension_of_the_service_wait_for_each_other_until_a
     let others = double_barriers(&services, "y", 2).await;
     let opened = local.members.iter().map(left_open).collect::<Vec<_>>();
     let until_suspending = async || {
-        soon(async { while soon(services[0].inspect_suspension()).await.expect("it answers").waiters.is_empty() {} })
-            .await;
+        soon(async {
+            while soon(services[0].inspect_suspension()).await.expect("it answers").waiters.is_empty() {
+                tokio::time::sleep(MS).await
+            }
+        })
+        .await;
     };
 
     // The suspension gives up.
@@ -557,7 +600,12 @@ async fn who_gathers_and_a_suspension_of_the_service_wait_for_each_other_until_a
     assert!(barriers[1].enter_within(20 * MS).await.expect_err("it waits for the suspension").is_timeout());
     let second = entering(&barriers[1]);
     // It is in line, behind the suspension.
-    soon(async { while soon(services[0].inspect("x")).await.expect("it answers").waiters.len() < 2 {} }).await;
+    soon(async {
+        while soon(services[0].inspect("x")).await.expect("it answers").waiters.len() < 2 {
+            tokio::time::sleep(MS).await
+        }
+    })
+    .await;
     assert!(!first.is_finished() && !second.is_finished() && !suspending.is_finished());
     suspending.abort();
     let (first, second) = (soon(first).await.expect("no panic"), soon(second).await.expect("no panic"));
@@ -571,7 +619,12 @@ async fn who_gathers_and_a_suspension_of_the_service_wait_for_each_other_until_a
     let suspending = tokio::spawn(services[2].suspend().into_future());
     until_suspending().await;
     let second = entering(&others[1]);
-    soon(async { while soon(services[0].inspect("y")).await.expect("it answers").waiters.len() < 2 {} }).await;
+    soon(async {
+        while soon(services[0].inspect("y")).await.expect("it answers").waiters.len() < 2 {
+            tokio::time::sleep(MS).await
+        }
+    })
+    .await;
     first.abort();
     let suspended = soon(suspending).await.expect("no panic").expect("nobody gathers any more");
     assert!(!second.is_finished());

@@ -155,18 +155,21 @@ async fn a_run_that_comes_too_late_does_not_hide_the_one_that_leads() {
     let selector = selector(&member, "twice").await.lease(2000 * MS);
     let mut late = pin!(selector.run_once(async |_| std::future::pending::<()>().await));
     assert!(poll_once(late.as_mut()).is_pending());
+    let was_over = std::cell::Cell::new(false);
     let runs = selector.run_once(async |term: Term| {
         let std::task::Poll::Ready(result) = poll_once(late) else { panic!("its term is over") };
         assert!(matches!(result, Err(SelectorError::Ended(TermEnd::Lost(_)))), "{result:?}");
         let (leads, seen) = (selector.has_leadership(), selector.term());
         // On a busy machine this one may be over as well.
-        assert!(term.fence().is_err() || leads && seen == Some(term));
+        was_over.set(term.fence().is_err());
+        assert!(was_over.get() || leads && seen == Some(term));
         selector.interrupt()
     });
     let mut runs = pin!(runs);
     assert!(poll_once(runs.as_mut()).is_pending());
     held.release().await.expect("it was held");
-    assert_eq!(soon(runs).await, Ok(true), "it was interrupted when it was done");
+    let done = soon(runs).await;
+    assert!(done == Ok(true) || was_over.get(), "it was interrupted when it was done, and not {done:?}");
 }
 
 /// Curator `Revocable`, which its leaders are not: the work is told that the lead is wanted back, and ends; or it is dropped where it

@@ -18,7 +18,7 @@ const PAUSE: Duration = Duration::from_millis(20);
 ///
 /// Whoever is inside has a [share](crate::LockService::share) of the lock of its name, which ends with its member. So one that
 /// dies inside is waited for no longer than any holder is, and one that dies before the round begins does not count: the
-/// others wait for another in its place. Whoever drops its [`Inside`], or loses it, is out as well. So is whoever is
+/// others wait for another in its place. (Whoever was there when the last one looked has counted.) Whoever drops its [`Inside`], or loses it, is out as well. So is whoever is
 /// [suspended](crate::ConnectionState) inside; one that is suspended while it enters takes a new share when its member is back,
 /// and counts again.
 ///
@@ -75,8 +75,9 @@ impl DoubleBarrier {
         Ok(self.phase.get()?.maybe_stale)
     }
 
-    /// Enters, and waits until so many have. If its member is suspended meanwhile it does not count until that is over, and then
-    /// it waits on.
+    /// Enters, and waits until so many have. If its member is suspended meanwhile, it waits on when that is over. The others know
+    /// nothing of it, and count it until it is back or out of the view; so a round may begin without it, and it enters that when it is
+    /// back, if nobody has begun to leave.
     ///
     /// # Errors
     /// [`BarrierError`]; nobody entered.
@@ -88,9 +89,9 @@ impl DoubleBarrier {
     /// Curator: `DistributedDoubleBarrier.enter`, which after a limit stays counted.
     pub async fn enter(&self) -> Result<Inside, BarrierError> {
         loop {
-            // If the member is lost, so is the phase. If it was suspended only the share is, and another one is good.
-            self.phase.get()?;
             let share = self.phase.service().share(self.phase.name()).await?;
+            // If the member was lost before, so is the phase. If it was suspended only a share is, and another one is good.
+            self.phase.get()?;
             let Ok(begun) = share.protect(self.begin(share.token())).await else { continue };
             match begun? {
                 Some((phase, round)) if share.fence().is_ok() => return Ok(Inside { share, phase, round }),

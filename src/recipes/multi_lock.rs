@@ -254,6 +254,8 @@ impl MultiGuard {
     /// Who wants any of the locks back; it ends when one of them is lost, or all are given back. As
     /// [`Guard::revocation`](crate::Guard::revocation): it keeps nothing held, and nobody is told through it unless they were asked for as
     /// [revocable](crate::LockBuilder::revocable).
+    ///
+    /// Which of them is wanted is not told.
     pub fn revocation(&self) -> Revocation {
         Revocation::of_all(self.parts.iter().map(|part| part.guard.revocation()))
     }

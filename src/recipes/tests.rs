@@ -3,7 +3,7 @@
 use super::*;
 use crate::protocol::Message;
 use crate::service::tests::rejoin::Lan;
-use crate::service::tests::{HANG, come, left_over, sees};
+use crate::service::tests::{HANG, MS, come, left_over, sees};
 use crate::{ConnectionState, Member, Timing};
 use std::future::{IntoFuture, poll_fn};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -109,7 +109,11 @@ async fn a_request_of_which_a_word_is_lost_stands_in_line_once_and_is_granted_on
     lose(|said| matches!(said, Message::Ask { .. }), &mut || *asking.lock().unwrap() = Some(tokio::spawn(ask()))).await;
     let asking = asking.into_inner().unwrap().unwrap();
     let waits = async |count: usize| {
-        let wait = async { while here.inspect("a").await.unwrap().waiters.len() != count {} };
+        let wait = async {
+            while here.inspect("a").await.unwrap().waiters.len() != count {
+                tokio::time::sleep(MS).await
+            }
+        };
         tokio::time::timeout(HANG, wait).await.expect("it never came");
     };
     waits(1).await;
@@ -269,10 +273,22 @@ async fn who_gathers_at_a_double_barrier_gathers_on_after_a_suspension() {
         let barrier = barriers[of].clone();
         tokio::spawn(async move { barrier.enter_within(HANG).await })
     };
-    let gathered = async |count: usize| {
+    // So many, and all with later tokens than that; the last of theirs.
+    let gathered = async |count: usize, after: u64| {
         let here = members[0].lock_service("inventory").await.unwrap();
-        let wait = async { while !here.inspect("a").await.is_ok_and(|seen| seen.holders.len() == count) {} };
-        tokio::time::timeout(HANG, wait).await.expect("it never came");
+        let wait = async {
+            loop {
+                let tokens = here
+                    .inspect("a")
+                    .await
+                    .map_or_else(|_| Vec::new(), |seen| seen.holders.iter().map(|holder| holder.token.get()).collect());
+                if tokens.len() == count && tokens.iter().all(|token| *token > after) {
+                    break tokens.into_iter().max().unwrap_or_default();
+                }
+                tokio::time::sleep(MS).await;
+            }
+        };
+        tokio::time::timeout(HANG, wait).await.expect("it never came")
     };
     let mut connections = members.each_ref().map(Member::connection);
     let mut all_are = async |state: ConnectionState| {
@@ -287,7 +303,7 @@ async fn who_gathers_at_a_double_barrier_gathers_on_after_a_suspension() {
     // Once with the third one coming afterwards, and once with somebody who gives up meanwhile.
     for gives_up in [false, true] {
         let waiting = [entering(1), entering(2)];
-        gathered(2).await;
+        let before = gathered(2, 0).await;
         members.iter().for_each(|member| lan.cut(member));
         all_are(ConnectionState::Suspended).await;
         assert!(barriers[0].enter_within(std::time::Duration::from_millis(20)).await.unwrap_err().is_timeout());
@@ -298,14 +314,19 @@ async fn who_gathers_at_a_double_barrier_gathers_on_after_a_suspension() {
         lan.heal();
         all_are(ConnectionState::Reconnected).await;
         assert_eq!(members.each_ref().map(Member::process), processes);
-        gathered(waiting.len()).await;
+        gathered(waiting.len(), before).await;
         assert!(waiting.iter().all(|task| !task.is_finished()), "there are too few");
         while waiting.len() < 3 {
             waiting.push(entering(0));
         }
-        let mut leaving = tokio::task::JoinSet::new();
+        // Who comes when somebody has begun to leave waits for the next round.
+        let mut inside = Vec::new();
         for task in waiting {
-            leaving.spawn(task.await.unwrap().expect("all three are there").leave_within(HANG));
+            inside.push(task.await.unwrap().expect("all three are there"));
+        }
+        let mut leaving = tokio::task::JoinSet::new();
+        for place in inside {
+            leaving.spawn(place.leave_within(HANG));
         }
         while let Some(left) = leaving.join_next().await {
             left.unwrap().expect("all leave");

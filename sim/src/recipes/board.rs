@@ -78,6 +78,13 @@ struct Limit {
 /// Of which service and name, and which.
 type Version = (&'static str, &'static str, Token);
 
+/// What a holder did with the value of its lock.
+struct Touch {
+    token: Token,
+    /// The version that it read, and the one that it wrote then, or read.
+    versions: (Token, Token),
+}
+
 /// A stay at a double barrier.
 struct Stay {
     who: u64,
@@ -120,8 +127,8 @@ pub struct Board {
     limits: RefCell<Vec<Limit>>,
     /// The number of each version, and whether all was calm when it was first seen.
     values: RefCell<BTreeMap<Version, (i32, bool)>>,
-    /// By object: the token of a holder, the version that it read and the one that it wrote then, or read.
-    touched: RefCell<BTreeMap<(&'static str, &'static str), Vec<(Token, Token, Token)>>>,
+    /// By service and name.
+    touched: RefCell<BTreeMap<(&'static str, &'static str), Vec<Touch>>>,
     removals: Cell<u64>,
     /// When the last removal that was answered began and ended.
     removed: Cell<(u64, u64)>,
@@ -390,17 +397,18 @@ impl Board {
         let mut touched = self.touched.borrow_mut();
         let all = touched.entry((service, name)).or_default();
         let is_between = |one: Token, (from, to)| from < one && one < to;
-        let meets = |(other, first, last): &&(Token, Token, Token)| {
-            *other != token
-                && (is_between(*first, (from, to)) || is_between(*last, (from, to)) || is_between(to, (*first, *last)))
+        let meets = |other: &&Touch| {
+            let (first, last) = other.versions;
+            let is_met = is_between(first, (from, to)) || is_between(last, (from, to)) || is_between(to, (first, last));
+            other.token != token && is_met
         };
-        if let Some((other, first, last)) = all.iter().find(meets) {
+        if let Some(Touch { token: other, versions: (first, last) }) = all.iter().find(meets) {
             let what = format!(
                 "{service}/{name}: {token:?} read {from:?} and wrote {to:?}, and {other:?} read {first:?} and wrote {last:?}"
             );
             self.fail("holders_write_alone", what);
         }
-        all.push((token, from, to));
+        all.push(Touch { token, versions: (from, to) });
     }
 
     // Barriers: `barrier_opens_once`, `barrier_opens_for_all`.
