@@ -114,7 +114,7 @@ async fn revoke(member: &Member, args: &RevokeArgs) -> Done {
     let mut is_over = asked.firm.is_empty() && asked.more == 0;
     let known: BTreeSet<_> = asked.told.iter().chain(&asked.firm).map(key).collect();
     let told: BTreeSet<_> = asked.told.iter().map(key).collect();
-    let keep = watch(member, args, &service, asked.told).await?;
+    let keep = watch(member, args, &service, asked.told, &known).await?;
     for holder in keep.into_values() {
         let whose = who(member, &holder);
         if !args.force {
@@ -149,15 +149,16 @@ async fn revoke(member: &Member, args: &RevokeArgs) -> Done {
 }
 
 /// Watches those that were told until all have given it back, or the time is over; those that have not, by process and token.
+/// `known`: of whom it is said already what became of the asking.
 async fn watch(
     member: &Member,
     args: &RevokeArgs,
     service: &LockService,
-    holders: Vec<HolderInfo>,
+    told: Vec<HolderInfo>,
+    known: &BTreeSet<(ProcessId, u64)>,
 ) -> Result<BTreeMap<(ProcessId, u64), HolderInfo>, InspectError> {
     let started = Instant::now();
-    let told: BTreeSet<_> = holders.iter().map(key).collect();
-    let mut left: BTreeMap<_, _> = holders.into_iter().map(|holder| (key(&holder), holder)).collect();
+    let mut left: BTreeMap<_, _> = told.into_iter().map(|holder| (key(&holder), holder)).collect();
     loop {
         let seen = match look(args, service).await {
             // Of very many only the first are told: who is not among them may have it.
@@ -169,7 +170,7 @@ async fn watch(
         };
         left.retain(|key, holder| {
             let has = seen.contains(key);
-            let has_another = seen.range(*key..).any(|other| other.0 == key.0 && !told.contains(other));
+            let has_another = seen.range(*key..).any(|other| other.0 == key.0 && !known.contains(other));
             if !has && !has_another {
                 println!("{} gave it back", who(member, holder));
             }
