@@ -38,9 +38,9 @@ const MAX_REQUESTS: usize = 1 << 22;
 enum State {
     Unsent,
     Asked(Epoch),
-    Queued(Epoch, Ticket),
+    Queued(Epoch),
     /// Since when.
-    Won(Epoch, Token, Time),
+    Won(Token, Time),
     Held {
         token: Token,
         until: Time,
@@ -52,13 +52,19 @@ enum State {
 struct Request {
     want: Want,
     owner: Owner,
-    metadata: Metadata,
-    /// `None`: it does not wait any more. Apart, for there are as many of these as held locks.
-    waiting: Option<Box<Waiting>>,
-    /// Who has asked for it back; `None`: it is not revocable.
-    #[allow(clippy::box_collection)] // one word where there is none
-    revocable: Option<Box<BTreeSet<(ProcessId, RequestId)>>>,
     state: State,
+    /// `None`: there is nothing of it. Apart, for there are as many requests as held locks, and most of those have none.
+    rare: Option<Box<Rare>>,
+}
+
+/// What a request has that waits, and few that hold.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
+struct Rare {
+    metadata: Metadata,
+    /// Who has asked for it back; `None`: it is not revocable.
+    revocable: Option<BTreeSet<(ProcessId, RequestId)>>,
+    /// `None`: it does not wait any more.
+    waiting: Option<Waiting>,
 }
 
 /// What matters until a request holds.
@@ -70,7 +76,7 @@ struct Waiting {
     is_try: bool,
     /// The wait limit.
     limit: Time,
-    /// Where a queued place was acknowledged, kept while the request is homeless.
+    /// Where a queued place was acknowledged, also while the request is homeless.
     ticket: Option<Ticket>,
 }
 
@@ -88,33 +94,69 @@ impl Wish {
     /// As it is kept.
     fn split(self, waiting: Option<Waiting>, state: State) -> (RequestId, ServiceName, Request) {
         let Wish { request, service, want, owner, revocable, metadata, .. } = self;
-        let (waiting, revocable) = (waiting.map(Box::new), revocable.then(Box::default));
-        (request, service, Request { want, owner, metadata, waiting, revocable, state })
+        let rare = Rare { metadata, revocable: revocable.then(BTreeSet::new), waiting }.kept();
+        (request, service, Request { want, owner, state, rare })
+    }
+}
+
+impl Rare {
+    /// As it is kept: not, if it is nothing.
+    fn kept(self) -> Option<Box<Rare>> {
+        (self != Rare::default()).then(|| Box::new(self))
     }
 }
 
 impl Request {
+    fn waiting(&self) -> Option<&Waiting> {
+        self.rare.as_ref()?.waiting.as_ref()
+    }
+
+    fn waiting_mut(&mut self) -> Option<&mut Waiting> {
+        self.rare.as_mut()?.waiting.as_mut()
+    }
+
+    /// It waits no more.
+    fn take_waiting(&mut self) -> Option<Waiting> {
+        let mut rare = self.rare.take()?;
+        let waiting = rare.waiting.take();
+        self.rare = Some(rare).filter(|rare| **rare != Rare::default());
+        waiting
+    }
+
+    fn metadata(&self) -> Metadata {
+        self.rare.as_ref().map_or_else(Metadata::default, |rare| rare.metadata.clone())
+    }
+
+    fn is_revocable(&self) -> bool {
+        self.rare.as_ref().is_some_and(|rare| rare.revocable.is_some())
+    }
+
+    /// Who has asked for it back; `None`: it is not revocable.
+    fn revocable_mut(&mut self) -> Option<&mut BTreeSet<(ProcessId, RequestId)>> {
+        self.rare.as_mut()?.revocable.as_mut()
+    }
+
     /// What the caller hears when the limit is reached before an answer.
     fn at_limit(&self) -> Outcome {
         if self.is_try() { Outcome::Undecided } else { Outcome::TimedOut }
     }
 
     fn is_try(&self) -> bool {
-        self.waiting.as_ref().is_some_and(|waiting| waiting.is_try)
+        self.waiting().is_some_and(|waiting| waiting.is_try)
     }
 
     fn is_only_if_free(&self) -> bool {
-        self.waiting.as_ref().is_some_and(|waiting| waiting.only_if_free)
+        self.waiting().is_some_and(|waiting| waiting.only_if_free)
     }
 
     /// The wait limit.
     fn limit(&self) -> Time {
-        self.waiting.as_ref().map_or(Time::MAX, |waiting| waiting.limit)
+        self.waiting().map_or(Time::MAX, |waiting| waiting.limit)
     }
 
     /// Where it was told to stand.
     fn ticket(&self) -> Option<Ticket> {
-        self.waiting.as_ref().and_then(|waiting| waiting.ticket)
+        self.waiting().and_then(|waiting| waiting.ticket)
     }
 
     fn due(&self) -> Time {
@@ -438,7 +480,7 @@ impl Holder {
     pub(crate) fn granted(&self, request: RequestId) -> Option<Token> {
         let service = self.services.get(&request)?;
         match self.sessions.get(service)?.requests.get(&request)?.state {
-            State::Held { token, .. } | State::Won(_, token, _) => Some(token),
+            State::Held { token, .. } | State::Won(token, _) => Some(token),
             _ => None,
         }
     }
@@ -448,8 +490,7 @@ impl Holder {
         let service = self.services.get(&request)?;
         let request = self.sessions.get(service)?.requests.get(&request)?;
         match request.state {
-            State::Queued(_, ticket) => Some(ticket),
-            State::Unsent | State::Asked(_) => request.ticket(),
+            State::Unsent | State::Asked(_) | State::Queued(_) => request.ticket(),
             State::Won(..) | State::Held { .. } => None,
         }
     }
@@ -494,11 +535,11 @@ impl Holder {
             }
             return;
         };
-        if let State::Unsent | State::Asked(_) | State::Queued(..) = entry.state {
-            let Some(waiting) = &mut entry.waiting else { return };
+        if let State::Unsent | State::Asked(_) | State::Queued(_) = entry.state {
+            let Some(waiting) = entry.waiting_mut() else { return };
             if !outdated {
-                entry.state = State::Queued(epoch, place);
                 waiting.ticket = Some(place);
+                entry.state = State::Queued(epoch);
             } else if reported.is_none_or(|reported| reported <= epoch) {
                 // A young turk is named, and this one acts until it is asked for its table: the place is good.
                 waiting.ticket.get_or_insert(place);
@@ -529,7 +570,7 @@ impl Holder {
         match entry.state {
             State::Held { .. } | State::Won(..) if !planted!(turn.mutant, AnswerTwice) => {}
             _ => {
-                entry.state = State::Won(epoch, token, turn.now);
+                entry.state = State::Won(token, turn.now);
                 self.accept(request, turn);
             }
         }
@@ -574,7 +615,7 @@ impl Holder {
     ) {
         let Some(session) = self.sessions.get_mut(service) else { return };
         let homeless = |entry: &mut Request| {
-            if let State::Asked(asked) | State::Queued(asked, _) = entry.state
+            if let State::Asked(asked) | State::Queued(asked) = entry.state
                 && asked == epoch
             {
                 entry.state = State::Unsent;
@@ -669,16 +710,16 @@ impl Holder {
             }
         }
         for (request, entry) in session.requests.iter_mut() {
-            let (want, mut owner, metadata) = (entry.want.clone(), entry.owner, entry.metadata.clone());
+            let (want, mut owner, metadata) = (entry.want.clone(), entry.owner, entry.metadata());
             if planted!(turn.mutant, ReportNoOwners) {
                 owner = Owner::default();
             }
-            let revocable = entry.revocable.is_some();
+            let revocable = entry.is_revocable();
             bytes += 64 + want.weight() + metadata.as_bytes().len();
             match entry.state {
                 State::Won(..) if planted!(turn.mutant, ReportNoWonHold) => {}
                 State::Held { .. } if want == Want::Suspension && planted!(turn.mutant, KeepSuspensionToItself) => {}
-                State::Held { token, since, .. } | State::Won(_, token, since) => {
+                State::Held { token, since, .. } | State::Won(token, since) => {
                     let held_for = turn.now.since(since);
                     holds.push(HoldReport { request, want, owner, token, held_for, revocable, metadata });
                 }
@@ -719,7 +760,7 @@ impl Holder {
             if session.grantor.is_some_and(|(process, _)| !view.contains(process)) {
                 session.grantor = None;
                 for entry in session.requests.values_mut() {
-                    if let State::Asked(_) | State::Queued(..) = entry.state {
+                    if let State::Asked(_) | State::Queued(_) = entry.state {
                         entry.state = State::Unsent;
                     }
                 }
@@ -751,7 +792,7 @@ impl Holder {
     /// The member's lease runs (again): what was won meanwhile begins to be held, in the order in which it was granted.
     pub(crate) fn on_resumed(&mut self, turn: &mut Turn) {
         let won = |(request, entry): (RequestId, &Request)| match entry.state {
-            State::Won(_, token, _) => Some((token, request)),
+            State::Won(token, _) => Some((token, request)),
             _ => None,
         };
         let won: BTreeSet<(Token, RequestId)> =
@@ -837,16 +878,16 @@ impl Holder {
         let mut ask = |request: RequestId, entry: &mut Request| {
             let home = match entry.state {
                 State::Unsent => None,
-                State::Asked(home) | State::Queued(home, _) => Some(home),
+                State::Asked(home) | State::Queued(home) => Some(home),
                 State::Won(..) | State::Held { .. } => return,
             };
             if home == Some(epoch) {
                 return;
             }
             entry.state = State::Asked(epoch);
-            let (want, owner, metadata) = (entry.want.clone(), entry.owner, entry.metadata.clone());
+            let (want, owner, metadata) = (entry.want.clone(), entry.owner, entry.metadata());
             let (service, only_if_free) = (service.clone(), entry.is_only_if_free());
-            let revocable = entry.revocable.is_some();
+            let revocable = entry.is_revocable();
             turn.say(grantor, Message::Ask { service, epoch, request, want, owner, only_if_free, revocable, metadata });
         };
         match only {
@@ -904,8 +945,8 @@ impl Holder {
         if !turn.leased && !entry.want.opens() && !planted!(turn.mutant, GrantWhileSuspended) {
             return;
         }
-        let State::Won(_, token, since) = entry.state else { return };
-        let waiting = entry.waiting.take();
+        let State::Won(token, since) = entry.state else { return };
+        let waiting = entry.take_waiting();
         let lease = waiting.as_ref().and_then(|waiting| waiting.lease);
         let until = lease.map_or(Time::MAX, |lease| turn.now + lease);
         let limit = waiting.map_or(Time::MAX, |waiting| waiting.limit);

@@ -77,7 +77,7 @@ impl Holder {
             match self.request_mut(request) {
                 None => turn.say(from, Message::Done { service: service.clone(), request }),
                 Some(Request { state: State::Held { .. } | State::Won(..), .. }) => {}
-                Some(entry) => entry.state = State::Won(epoch, token, turn.now),
+                Some(entry) => entry.state = State::Won(token, turn.now),
             }
         }
         let Some(session) = self.sessions.get_mut(service) else { return };

@@ -252,7 +252,7 @@ impl Holder {
             let again = session.requests.values().any(|entry| entry.wants(name) && may_be_meant(entry));
             return if again { Heard::Again } else { Heard::Over };
         };
-        let Some(asked) = &mut entry.revocable else { return Heard::Firm };
+        let Some(asked) = entry.revocable_mut() else { return Heard::Firm };
         match says {
             Some(metadata) => {
                 if asked.len() < MAX_TOLD && asked.insert(by) {
