@@ -43,7 +43,6 @@ enum State {
     Won(Token, Time),
     Held {
         token: Token,
-        until: Time,
         since: Time,
     },
 }
@@ -158,13 +157,6 @@ impl Request {
     fn ticket(&self) -> Option<Ticket> {
         self.waiting().and_then(|waiting| waiting.ticket)
     }
-
-    fn due(&self) -> Time {
-        match self.state {
-            State::Held { until, .. } => until,
-            _ => self.limit(),
-        }
-    }
 }
 
 /// What this member knows of one service.
@@ -224,6 +216,8 @@ impl Session {
 pub(crate) struct Holder {
     sessions: BTreeMap<ServiceName, Session>,
     services: Ledger<ServiceName>,
+    /// When the leases of held locks end, of those few that have one.
+    leases: Ledger<Time>,
     /// Wait limits, ends of leases, and errands to be said again.
     agenda: BTreeSet<(Time, RequestId)>,
     /// Services for which the elder is asked again.
@@ -294,13 +288,11 @@ impl Holder {
         }
         let token = grant(&wish)?;
         let until = wish.lease.map_or(Time::MAX, |lease| now + lease);
-        let (request, service, held) = wish.split(None, State::Held { token, until, since: now });
+        let (request, service, held) = wish.split(None, State::Held { token, since: now });
         session.destroyed = false;
         session.requests.insert(request, held);
         self.services.insert(request, service);
-        if until != Time::MAX {
-            self.agenda.insert((until, request));
-        }
+        self.lease_until(request, until);
         Some((token, until))
     }
 
@@ -354,11 +346,9 @@ impl Holder {
 
     /// The application goes on with less.
     pub(crate) fn narrow(&mut self, request: RequestId, want: Want, turn: &mut Turn) {
-        let (now, leased) = (turn.now, turn.leased);
+        let may = turn.leased && turn.now < self.lease_end(request);
         let outcome = match self.request_mut(request) {
-            Some(Request { want: has, state: State::Held { until, .. }, .. })
-                if leased && now < *until && want.is_less_than(has) =>
-            {
+            Some(Request { want: has, state: State::Held { .. }, .. }) if may && want.is_less_than(has) => {
                 *has = want;
                 Outcome::Narrowed
             }
@@ -397,19 +387,16 @@ impl Holder {
 
     /// The application wants a hold to last.
     pub(crate) fn extend(&mut self, request: RequestId, lease: Duration, turn: &mut Turn) {
-        let (now, leased) = (turn.now, turn.leased);
-        let outcome = match self.request_mut(request) {
-            Some(Request { state: State::Held { until, .. }, .. }) if leased && now < *until => {
-                let before = *until;
-                *until = before.max(now + lease);
-                let until = *until;
-                self.agenda.remove(&(before, request));
-                if until != Time::MAX {
-                    self.agenda.insert((until, request));
-                }
-                Outcome::Extended { until }
-            }
-            _ => Outcome::NotHeld,
+        let before = self.lease_end(request);
+        let is_held = self.request(request).is_some_and(|entry| matches!(entry.state, State::Held { .. }));
+        let outcome = if is_held && turn.leased && turn.now < before {
+            let until = before.max(turn.now + lease);
+            self.leases.remove(&request);
+            self.agenda.remove(&(before, request));
+            self.lease_until(request, until);
+            Outcome::Extended { until }
+        } else {
+            Outcome::NotHeld
         };
         turn.out.push(Output::Answer { request, outcome });
     }
@@ -469,9 +456,9 @@ impl Holder {
 
     /// Whether a hold of the request may be believed at `now`, but for the member's own lease. An open object is no hold.
     pub(crate) fn holds(&self, request: RequestId, now: Time) -> Option<Token> {
-        let request = self.request(request)?;
-        match request.state {
-            State::Held { token, until, .. } if now < until && !request.want.opens() => Some(token),
+        let entry = self.request(request)?;
+        match entry.state {
+            State::Held { token, .. } if now < self.lease_end(request) && !entry.want.opens() => Some(token),
             _ => None,
         }
     }
@@ -950,12 +937,10 @@ impl Holder {
         let lease = waiting.as_ref().and_then(|waiting| waiting.lease);
         let until = lease.map_or(Time::MAX, |lease| turn.now + lease);
         let limit = waiting.map_or(Time::MAX, |waiting| waiting.limit);
-        entry.state = State::Held { token, until, since };
+        entry.state = State::Held { token, since };
         let want = entry.want.clone();
         self.agenda.remove(&(limit, request));
-        if until != Time::MAX {
-            self.agenda.insert((until, request));
-        }
+        self.lease_until(request, until);
         let mut outcome = Outcome::Granted { token, until };
         if let Some(service) = self.services.get(&request)
             && let Some(session) = self.sessions.get_mut(service)
@@ -971,6 +956,19 @@ impl Holder {
             }
         }
         turn.out.push(Output::Answer { request, outcome });
+    }
+
+    /// Until when what the request holds is leased.
+    fn lease_end(&self, request: RequestId) -> Time {
+        self.leases.get(&request).copied().unwrap_or(Time::MAX)
+    }
+
+    /// What the request holds is leased until then.
+    fn lease_until(&mut self, request: RequestId, until: Time) {
+        if until != Time::MAX {
+            self.leases.insert(request, until);
+            self.agenda.insert((until, request));
+        }
     }
 
     /// Forgets the request and tells the grantor, if it may know of it.
@@ -992,7 +990,13 @@ impl Holder {
         let service = self.services.remove(&request)?;
         let session = self.sessions.get_mut(&service)?;
         let entry = session.requests.remove(&request)?;
-        self.agenda.remove(&(entry.due(), request));
+        let due = match entry.state {
+            State::Held { .. } => self.leases.remove(&request),
+            _ => Some(entry.limit()),
+        };
+        if let Some(due) = due {
+            self.agenda.remove(&(due, request));
+        }
         match &entry.want {
             Want::Permits(name, _) => drop(session.permits.remove(&(name.clone(), request))),
             Want::Open(name, _) => {

@@ -82,14 +82,12 @@ impl Holder {
 
     /// The application wants a share to become the lock.
     pub(crate) fn upgrade(&mut self, request: RequestId, hold: RequestId, answer: Duration, turn: &mut Turn) {
-        let (now, leased) = (turn.now, turn.leased);
+        let may = turn.leased && turn.now < self.lease_end(hold);
         let service = self.services.get(&hold).cloned();
         let outcome = match (self.request_mut(hold), service) {
-            (Some(Request { want, state: State::Held { until, token, .. }, .. }), Some(service))
-                if leased && now < *until =>
-            {
+            (Some(Request { want, state: State::Held { token, .. }, .. }), Some(service)) if may => {
                 if let Want::Share(_) = want {
-                    let limit = now + answer;
+                    let limit = turn.now + answer;
                     self.run_errand((request, service.clone()), Business::Upgrade(hold, None), Time::MAX, limit);
                     return self.pursue(&service, Some(request), turn);
                 }

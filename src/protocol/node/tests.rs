@@ -199,6 +199,26 @@ fn nothing_is_held_by_a_process_that_is_gone() {
     assert_eq!(out, [Output::Answer { request, outcome: Outcome::NotHeld }]);
 }
 
+/// The end that it had before is forgotten.
+#[test]
+fn what_is_extended_for_ever_does_not_end() {
+    let mut node = lone();
+    let (request, second) = (RequestId(1), Duration::from_secs(1));
+    let (owner, metadata) = (Owner::default(), Metadata::default());
+    let (want, wait, lease) = (want("x"), Wait::Forever, Some(second));
+    let command = Command::Lock { request, service: service(), want, owner, wait, lease, revocable: false, metadata };
+    let mut out = Vec::new();
+    node.step(NOW, Input::Command(command), &mut out);
+    let holds = |node: &Node, at| node.holder.holds(request, at).is_some();
+    assert!(holds(&node, NOW) && !holds(&node, NOW + second));
+    node.step(NOW, Input::Command(Command::Extend { request, lease: Duration::MAX }), &mut out);
+    assert_eq!(out.pop(), Some(Output::Answer { request, outcome: Outcome::Extended { until: Time::MAX } }));
+    while let Some(due) = node.deadline().filter(|due| *due < NOW + second * 2) {
+        node.step(due, Input::Timer, &mut out);
+    }
+    assert!(holds(&node, NOW + second * 2) && !out.iter().any(|out| matches!(out, Output::Lost { .. })));
+}
+
 fn share(n: u32) -> HoldReport {
     HoldReport { want: Want::Share(LockName::new(b"x").expect("a good name")), ..hold("x", n) }
 }
