@@ -20,7 +20,7 @@ use super::message::{Content, Heard, HoldReport, HolderInfo, Look, Message, Refu
 use super::time::Time;
 use super::turn::Turn;
 use super::view::View;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, btree_map};
 use std::time::Duration;
 
 mod errands;
@@ -91,10 +91,10 @@ impl Wish {
     }
 
     /// As it is kept.
-    fn split(self, waiting: Option<Waiting>, state: State) -> (RequestId, ServiceName, Request) {
-        let Wish { request, service, want, owner, revocable, metadata, .. } = self;
+    fn kept(self, waiting: Option<Waiting>, state: State) -> Request {
+        let Wish { want, owner, revocable, metadata, .. } = self;
         let rare = Rare { metadata, revocable: revocable.then(BTreeSet::new), waiting }.kept();
-        (request, service, Request { want, owner, state, rare })
+        Request { want, owner, state, rare }
     }
 }
 
@@ -162,6 +162,8 @@ impl Request {
 /// What this member knows of one service.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 struct Session {
+    /// Which of [the services](Holder::names) it is of.
+    number: u32,
     grantor: Option<(ProcessId, Epoch)>,
     /// Grants of older epochs are refused.
     newest: Option<Epoch>,
@@ -215,7 +217,10 @@ impl Session {
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub(crate) struct Holder {
     sessions: BTreeMap<ServiceName, Session>,
-    services: Ledger<ServiceName>,
+    /// Of which there are sessions, in the order in which this member came to them.
+    names: Vec<ServiceName>,
+    /// By the number of its session the service of each request and errand. Small, for there are as many as held locks.
+    services: Ledger<u32>,
     /// When the leases of held locks end, of those few that have one.
     leases: Ledger<Time>,
     /// Wait limits, ends of leases, and errands to be said again.
@@ -243,9 +248,10 @@ impl Holder {
     /// member already.
     pub(crate) fn lock(&mut self, wish: Wish, answer: Duration, crowded: impl Fn(ProcessId) -> bool, turn: &mut Turn) {
         let (request, service) = (wish.request, wish.service.clone());
-        let session = self.sessions.entry(service.clone()).or_default();
+        let is_full = self.services.len() >= MAX_REQUESTS;
+        let session = self.session(&service);
         session.destroyed = false;
-        if self.services.len() >= MAX_REQUESTS || session.grantor.is_some_and(|(process, _)| crowded(process)) {
+        if is_full || session.grantor.is_some_and(|(process, _)| crowded(process)) {
             turn.out.push(Output::Answer { request, outcome: Outcome::Busy });
             return;
         }
@@ -263,12 +269,12 @@ impl Holder {
             _ => {}
         }
         let waiting = wish.waiting(answer, turn.now);
-        if waiting.limit != Time::MAX {
-            self.agenda.insert((waiting.limit, request));
+        let (number, limit) = (session.number, waiting.limit);
+        session.requests.insert(request, wish.kept(Some(waiting), State::Unsent));
+        self.services.insert(request, number);
+        if limit != Time::MAX {
+            self.agenda.insert((limit, request));
         }
-        let (_, _, asked) = wish.split(Some(waiting), State::Unsent);
-        session.requests.insert(request, asked);
-        self.services.insert(request, service.clone());
         self.pursue(&service, Some(request), turn);
     }
 
@@ -288,17 +294,17 @@ impl Holder {
         }
         let token = grant(&wish)?;
         let until = wish.lease.map_or(Time::MAX, |lease| now + lease);
-        let (request, service, held) = wish.split(None, State::Held { token, since: now });
+        let request = wish.request;
         session.destroyed = false;
-        session.requests.insert(request, held);
-        self.services.insert(request, service);
+        session.requests.insert(request, wish.kept(None, State::Held { token, since: now }));
+        self.services.insert(request, session.number);
         self.lease_until(request, until);
         Some((token, until))
     }
 
     /// The service and the name of a lock or a share that the request holds.
     pub(crate) fn held_lock(&self, request: RequestId) -> Option<(&ServiceName, &LockName)> {
-        let service = self.services.get(&request)?;
+        let service = self.service_of(request)?;
         match self.sessions.get(service)?.requests.get(&request)? {
             Request { want: Want::Lock(name) | Want::Share(name), state: State::Held { .. }, .. } => {
                 Some((service, name))
@@ -324,7 +330,7 @@ impl Holder {
 
     /// The application is done with a request, or no longer waits for an errand.
     pub(crate) fn release(&mut self, request: RequestId, turn: &mut Turn) {
-        let Some(service) = self.services.get(&request).cloned() else { return };
+        let Some(service) = self.service_of(request).cloned() else { return };
         match self.drop_errand(request) {
             None => self.end(request, turn),
             Some(Errand { what: Business::Upgrade(hold, Some(_)), .. }) => self.stay_narrow(&service, hold, turn),
@@ -355,7 +361,7 @@ impl Holder {
             _ => Outcome::NotHeld,
         };
         if outcome == Outcome::Narrowed
-            && let Some(service) = self.services.get(&request).cloned()
+            && let Some(service) = self.service_of(request).cloned()
         {
             // The answer to what another guard of the hold has asked before may be on its way, and is of before this.
             for asked in self.upgrades_of(&service, request) {
@@ -465,8 +471,7 @@ impl Holder {
 
     /// The token that the request was granted, whether or not it may be believed.
     pub(crate) fn granted(&self, request: RequestId) -> Option<Token> {
-        let service = self.services.get(&request)?;
-        match self.sessions.get(service)?.requests.get(&request)?.state {
+        match self.request(request)?.state {
             State::Held { token, .. } | State::Won(token, _) => Some(token),
             _ => None,
         }
@@ -474,17 +479,16 @@ impl Holder {
 
     /// The place at which the request waits, if it was told.
     pub(crate) fn place_of(&self, request: RequestId) -> Option<Ticket> {
-        let service = self.services.get(&request)?;
-        let request = self.sessions.get(service)?.requests.get(&request)?;
-        match request.state {
-            State::Unsent | State::Asked(_) | State::Queued(_) => request.ticket(),
+        let entry = self.request(request)?;
+        match entry.state {
+            State::Unsent | State::Asked(_) | State::Queued(_) => entry.ticket(),
             State::Won(..) | State::Held { .. } => None,
         }
     }
 
     /// The elder, or a recovering grantor, tells who grants the service.
     pub(crate) fn on_grantor(&mut self, service: &ServiceName, grantor: ProcessId, epoch: Epoch, turn: &mut Turn) {
-        let session = self.sessions.entry(service.clone()).or_default();
+        let session = self.session(service);
         let outdated = session.newest.is_some_and(|newest| newest > epoch);
         if outdated && session.grantor.is_some() {
             return;
@@ -585,7 +589,7 @@ impl Holder {
             Refusal::Waited(name) if entry.is_try() => Outcome::Waited(name),
             _ => entry.at_limit(),
         };
-        if let Some((service, entry)) = self.forget(request) {
+        if let Some((service, entry)) = self.take(request) {
             turn.out.push(Output::Answer { request, outcome });
             self.shut(&service, &entry, turn);
         }
@@ -645,7 +649,7 @@ impl Holder {
         if self.newest(service).is_some_and(|newest| newest > epoch) {
             return false;
         }
-        self.sessions.entry(service.clone()).or_default().refused = None;
+        self.session(service).refused = None;
         self.on_grantor(service, from, epoch, turn);
         true
     }
@@ -665,7 +669,7 @@ impl Holder {
                 let outcome = Outcome::Closed(LostReason::Superseded);
                 turn.out.push(Output::Answer { request, outcome });
             }
-            if let Some((service, entry)) = self.forget(request) {
+            if let Some((service, entry)) = self.take(request) {
                 self.shut(&service, &entry, turn);
             }
         }
@@ -674,7 +678,7 @@ impl Holder {
     /// A new grantor asks for what we hold and wait for. From here on older epochs are over for this member.
     /// Returns false if this question is itself out of date.
     pub(crate) fn on_recover(&mut self, from: ProcessId, service: &ServiceName, epoch: Epoch, turn: &mut Turn) -> bool {
-        let session = self.sessions.entry(service.clone()).or_default();
+        let session = self.session(service);
         if session.newest.is_some_and(|newest| newest > epoch) {
             return false;
         }
@@ -822,7 +826,7 @@ impl Holder {
 
     /// A term of this member's own is over, or will never begin.
     pub(crate) fn on_ended(&mut self, service: &ServiceName, epoch: Epoch) {
-        let session = self.sessions.entry(service.clone()).or_default();
+        let session = self.session(service);
         session.ended = session.ended.max(Some(epoch));
     }
 
@@ -942,9 +946,7 @@ impl Holder {
         self.agenda.remove(&(limit, request));
         self.lease_until(request, until);
         let mut outcome = Outcome::Granted { token, until };
-        if let Some(service) = self.services.get(&request)
-            && let Some(session) = self.sessions.get_mut(service)
-        {
+        if let Some(session) = self.session_of_mut(request) {
             match want {
                 Want::Permits(name, _) => drop(session.permits.remove(&(name, request))),
                 Want::Open(name, _) => {
@@ -973,7 +975,7 @@ impl Holder {
 
     /// Forgets the request and tells the grantor, if it may know of it.
     fn end(&mut self, request: RequestId, turn: &mut Turn) {
-        let Some((service, entry)) = self.forget(request) else { return };
+        let Some((service, entry)) = self.take(request) else { return };
         self.shut(&service, &entry, turn);
         if planted!(turn.mutant, KeepUnwantedGrant) && !matches!(entry.state, State::Held { .. }) {
             return;
@@ -986,9 +988,15 @@ impl Holder {
         }
     }
 
-    fn forget(&mut self, request: RequestId) -> Option<(ServiceName, Request)> {
-        let service = self.services.remove(&request)?;
-        let session = self.sessions.get_mut(&service)?;
+    /// Forgets the request. Returns what it was, and of which service.
+    fn take(&mut self, request: RequestId) -> Option<(ServiceName, Request)> {
+        let service = self.service_of(request)?.clone();
+        Some((service, self.forget(request)?))
+    }
+
+    fn forget(&mut self, request: RequestId) -> Option<Request> {
+        let number = self.services.remove(&request)?;
+        let session = self.sessions.get_mut(self.names.get(number as usize)?)?;
         let entry = session.requests.remove(&request)?;
         let due = match entry.state {
             State::Held { .. } => self.leases.remove(&request),
@@ -1006,15 +1014,36 @@ impl Holder {
             }
             _ => {}
         }
-        Some((service, entry))
+        Some(entry)
+    }
+
+    /// What this member knows of a service, which from now on is something.
+    fn session(&mut self, service: &ServiceName) -> &mut Session {
+        match self.sessions.entry(service.clone()) {
+            btree_map::Entry::Occupied(known) => known.into_mut(),
+            btree_map::Entry::Vacant(new) => {
+                let number = self.names.len() as u32;
+                self.names.push(service.clone());
+                new.insert(Session { number, ..Session::default() })
+            }
+        }
+    }
+
+    /// The service of a request, or of an errand.
+    fn service_of(&self, request: RequestId) -> Option<&ServiceName> {
+        self.names.get(*self.services.get(&request)? as usize)
+    }
+
+    fn session_of_mut(&mut self, request: RequestId) -> Option<&mut Session> {
+        let number = *self.services.get(&request)?;
+        self.sessions.get_mut(self.names.get(number as usize)?)
     }
 
     fn request(&self, request: RequestId) -> Option<&Request> {
-        self.sessions.get(self.services.get(&request)?)?.requests.get(&request)
+        self.sessions.get(self.service_of(request)?)?.requests.get(&request)
     }
 
     fn request_mut(&mut self, request: RequestId) -> Option<&mut Request> {
-        let service = self.services.get(&request)?;
-        self.sessions.get_mut(service)?.requests.get_mut(&request)
+        self.session_of_mut(request)?.requests.get_mut(&request)
     }
 }

@@ -83,7 +83,7 @@ impl Holder {
     /// The application wants a share to become the lock.
     pub(crate) fn upgrade(&mut self, request: RequestId, hold: RequestId, answer: Duration, turn: &mut Turn) {
         let may = turn.leased && turn.now < self.lease_end(hold);
-        let service = self.services.get(&hold).cloned();
+        let service = self.service_of(hold).cloned();
         let outcome = match (self.request_mut(hold), service) {
             (Some(Request { want, state: State::Held { token, .. }, .. }), Some(service)) if may => {
                 if let Want::Share(_) = want {
@@ -171,7 +171,7 @@ impl Holder {
     /// by [`settled`](Self::settled); after `limit` nobody waits for it any longer.
     pub(crate) fn destroy(&mut self, request: RequestId, service: ServiceName, limit: Duration, turn: &mut Turn) {
         let reason = LostReason::Destroyed;
-        let session = self.sessions.entry(service.clone()).or_default();
+        let session = self.session(&service);
         // Of a grantor that is gone the elder knows the successor.
         let elder = turn.elder.filter(|_| session.newest.is_some());
         let whom = session.grantor.map(|(process, _)| process).or(session.last).or(elder);
@@ -191,7 +191,7 @@ impl Holder {
     /// Services that were destroyed here, and whose grantor knows it.
     pub(crate) fn settled(&self) -> Vec<(RequestId, ServiceName)> {
         let service = |request: &RequestId| {
-            let service = self.services.get(request)?;
+            let service = self.service_of(*request)?;
             let errand = self.sessions.get(service)?.errands.get(request)?;
             (errand.what == Business::Ending(None)).then(|| (*request, service.clone()))
         };
@@ -219,7 +219,7 @@ impl Holder {
 
     /// This member is named, because of what it has asked for until then.
     pub(crate) fn on_named(&mut self, service: &ServiceName, asked: Option<RequestId>) {
-        let session = self.sessions.entry(service.clone()).or_default();
+        let session = self.session(service);
         session.named_for = session.named_for.max(asked);
     }
 
@@ -313,7 +313,7 @@ impl Holder {
 
     /// Says an errand again that nobody has answered.
     pub(super) fn repeat(&mut self, request: RequestId, turn: &mut Turn) {
-        let Some(service) = self.services.get(&request).cloned() else { return };
+        let Some(service) = self.service_of(request).cloned() else { return };
         let mut is_bid = false;
         let Some(errand) = self.errand_mut(request) else { return };
         errand.again = Time::MAX;
@@ -367,14 +367,15 @@ impl Holder {
         if errand.due() != Time::MAX {
             self.agenda.insert((errand.due(), request));
         }
-        self.services.insert(request, service.clone());
-        let session = self.sessions.entry(service).or_default();
+        let session = self.session(&service);
         session.destroyed = errand.is_ending();
         session.errands.insert(request, errand);
+        let number = session.number;
+        self.services.insert(request, number);
     }
 
     pub(super) fn drop_errand(&mut self, request: RequestId) -> Option<Errand> {
-        let service = self.services.get(&request)?.clone();
+        let service = self.service_of(request)?.clone();
         let errand = self.sessions.get_mut(&service)?.errands.remove(&request)?;
         self.services.remove(&request);
         self.endings.remove(&request);
@@ -389,7 +390,6 @@ impl Holder {
     }
 
     pub(super) fn errand_mut(&mut self, request: RequestId) -> Option<&mut Errand> {
-        let service = self.services.get(&request)?;
-        self.sessions.get_mut(service)?.errands.get_mut(&request)
+        self.session_of_mut(request)?.errands.get_mut(&request)
     }
 }

@@ -25,7 +25,7 @@ impl Holder {
         crowded: impl Fn(ProcessId) -> bool,
         turn: &mut Turn,
     ) {
-        let service = self.services.get(&open).cloned();
+        let service = self.service_of(open).cloned();
         let name = match self.request_mut(open) {
             Some(Request { want: Want::Open(name, _), state: State::Held { .. }, .. }) => Some(name.clone()),
             _ => None,
@@ -102,7 +102,7 @@ impl Holder {
     }
 
     pub(super) fn on_written(&mut self, request: RequestId, outcome: Outcome, turn: &mut Turn) {
-        let Some(service) = self.services.get(&request).cloned() else { return };
+        let Some(service) = self.service_of(request).cloned() else { return };
         if let Some(Errand { what: Business::Write(name, ..), .. }) = self.drop_errand(request) {
             turn.out.push(Output::Answer { request, outcome });
             self.write_next(&service, &name, turn);

@@ -141,7 +141,7 @@ impl Holder {
         is_there: impl Fn(ProcessId) -> bool,
         turn: &mut Turn,
     ) {
-        let Some(service) = self.services.get(&request).cloned() else { return };
+        let Some(service) = self.service_of(request).cloned() else { return };
         let Some(revoking) = self.revoking(request).filter(|revoking| revoking.looks()) else { return };
         let (holders, more) = match seen {
             Seen::Lock { holders, more_holders, .. } => (holders, more_holders),
