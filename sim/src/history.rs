@@ -49,7 +49,7 @@ impl Mode {
             Want::Lock(_) | Want::Batch(_) | Want::Suspension => Mode::Alone,
             Want::Share(_) => Mode::Share,
             Want::Permits(_, count) => Mode::Permits(count.get()),
-            Want::Open(..) => Mode::Open,
+            Want::Open(_) => Mode::Open,
         }
     }
 
@@ -169,7 +169,7 @@ impl Call {
 
     /// Whether it has an object open, or wants to.
     pub fn opens(&self) -> bool {
-        matches!(self.deed, Deed::Hold(Want::Open(..)))
+        matches!(self.deed, Deed::Hold(Want::Open(_)))
     }
 
     /// Whether this is what a grantor may know it by: as it is, or was, or is about to be.
@@ -185,7 +185,7 @@ impl Call {
                 name == other && (mine..=all.get()).contains(&left.get())
             }
             // Whatever the value is by now.
-            (Want::Open(name, _), Want::Open(other, _)) => name == other,
+            (Want::Open(opening), Want::Open(other)) => opening.name() == other.name(),
             _ => asked == want,
         }
     }

@@ -178,7 +178,7 @@ impl World {
                 history::Deed::Hold(Want::Suspension) => Deed::Suspend,
                 history::Deed::Hold(Want::Share(_)) => Deed::Share,
                 history::Deed::Hold(Want::Permits(..)) => Deed::Permits,
-                history::Deed::Hold(Want::Open(..)) => Deed::Open,
+                history::Deed::Hold(Want::Open(_)) => Deed::Open,
                 history::Deed::Hold(_) => Deed::Lock,
                 history::Deed::Put(..) => Deed::Put,
                 history::Deed::Upgrade(_) => Deed::Upgrade,

@@ -11,7 +11,7 @@ use crate::network::{Narrow, Weather};
 use crate::rule::{Flight, RuleId};
 use crate::world::World;
 use elderlock::protocol::{
-    Batch, Hint, LockName, Look, Metadata, Outcome, Owner, Permits, Revoke, Seen, Token, Value, Wait, Want,
+    Batch, Hint, LockName, Look, Metadata, Opening, Outcome, Owner, Permits, Revoke, Seen, Token, Value, Wait, Want,
 };
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -234,7 +234,7 @@ impl Wanted {
             Wanted::Suspension => Deed::Hold(Want::Suspension),
             Wanted::Share(name) => Deed::Hold(Want::Share(lock(name)?)),
             Wanted::Permits(name, count) => Deed::Hold(Want::Permits(lock(name)?, Permits::new(*count).ok()?)),
-            Wanted::Open(name, initial) => Deed::Hold(Want::Open(lock(name)?, value(initial)?)),
+            Wanted::Open(name, initial) => Deed::Hold(Want::Open(Opening::new(lock(name)?, value(initial)?))),
             Wanted::Put(call, to) => Deed::Put(world.named(*call)?, value(to)?, None),
             Wanted::PutIf(call, to) => {
                 let open = world.named(*call)?;

@@ -101,7 +101,7 @@ impl World {
         let of = |want: &Want| want.names().iter().map(|name| (service.clone(), Some(name.clone()))).collect();
         let (keys, object): (Vec<Key>, Option<Key>) = match &deed {
             Deed::Hold(Want::Suspension) => (vec![(service.clone(), None)], None),
-            Deed::Hold(Want::Open(name, _)) => (Vec::new(), Some((service.clone(), Some(name.clone())))),
+            Deed::Hold(Want::Open(opening)) => (Vec::new(), Some((service.clone(), Some(opening.name().clone())))),
             Deed::Hold(want) => (of(want), None),
             Deed::Put(open, ..) => (Vec::new(), self.call(*open).object.clone()),
             Deed::Become | Deed::Destroy | Deed::Look(_) | Deed::Upgrade(_) | Deed::Revoke(_) => (Vec::new(), None),
@@ -112,7 +112,7 @@ impl World {
         };
         // What is no lock knows no other limits, and is not held.
         let (wait, lease) = match deed {
-            Deed::Hold(Want::Open(..)) => (wait, None),
+            Deed::Hold(Want::Open(_)) => (wait, None),
             Deed::Hold(_) => (wait, lease),
             Deed::Put(..) => (Wait::Forever, None),
             Deed::Upgrade(_) => (Wait::Try, None),

@@ -722,8 +722,8 @@ impl Grantor {
     }
 
     fn tell_grant(&self, key @ (process, request): (ProcessId, RequestId), token: Token, turn: &mut Turn) {
-        if let Some(Want::Open(name, _)) = self.table.held_by(key) {
-            return self.tell_value(process, name, Some((request, Told::Opened(token))), turn);
+        if let Some(Want::Open(opening)) = self.table.held_by(key) {
+            return self.tell_value(process, opening.name(), Some((request, Told::Opened(token))), turn);
         }
         turn.say(process, Message::Grant { service: self.service.clone(), epoch: self.epoch, request, token });
     }

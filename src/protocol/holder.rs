@@ -256,8 +256,8 @@ impl Holder {
             return;
         }
         match &wish.want {
-            Want::Open(name, _) => {
-                session.objects.entry(name.clone()).or_default().opens.insert(request);
+            Want::Open(opening) => {
+                session.objects.entry(opening.name().clone()).or_default().opens.insert(request);
             }
             Want::Permits(name, _) if session.objects.contains_key(name) => {
                 session.permits.insert((name.clone(), request));
@@ -949,8 +949,9 @@ impl Holder {
         if let Some(session) = self.session_of_mut(request) {
             match want {
                 Want::Permits(name, _) => drop(session.permits.remove(&(name, request))),
-                Want::Open(name, _) => {
-                    if let Some(content) = session.objects.get(&name).and_then(|object| object.content.clone()) {
+                Want::Open(opening) => {
+                    if let Some(content) = session.objects.get(opening.name()).and_then(|object| object.content.clone())
+                    {
                         outcome = Outcome::Opened { token, content };
                     }
                 }
@@ -1007,8 +1008,8 @@ impl Holder {
         }
         match &entry.want {
             Want::Permits(name, _) => drop(session.permits.remove(&(name.clone(), request))),
-            Want::Open(name, _) => {
-                if let Some(object) = session.objects.get_mut(name) {
+            Want::Open(opening) => {
+                if let Some(object) = session.objects.get_mut(opening.name()) {
                     object.opens.remove(&request);
                 }
             }

@@ -520,6 +520,33 @@ pub struct InvalidValue {
     pub length: usize,
 }
 
+/// An object by its name, and its value if nobody has it open yet. One word, for every [`Want`] is as large as the largest.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Opening(Arc<(LockName, Value)>);
+
+impl Opening {
+    /// Of the object with this name, with this value if it is new.
+    pub fn new(name: LockName, value: Value) -> Self {
+        Opening(Arc::new((name, value)))
+    }
+
+    /// The object's name.
+    pub fn name(&self) -> &LockName {
+        &self.0.0
+    }
+
+    /// The value that it has if nobody has it open yet.
+    pub fn value(&self) -> &Value {
+        &self.0.1
+    }
+}
+
+impl fmt::Debug for Opening {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}, {:?}", self.name(), self.value())
+    }
+}
+
 /// What a request wants.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub enum Want {
@@ -533,17 +560,16 @@ pub enum Want {
     Share(LockName),
     /// So many permits of an object at once, all or nothing. Its value says how many there are.
     Permits(LockName, Permits),
-    /// To have an object open; this is its value if nobody has it open yet. No lock: it waits for nobody, and nobody for it.
-    Open(LockName, Value),
+    /// To have an object open. No lock: it waits for nobody, and nobody for it.
+    Open(Opening),
 }
 
 impl Want {
     /// The names of its locks or of its object, ascending; none for a suspension.
     pub fn names(&self) -> &[LockName] {
         match self {
-            Want::Lock(name) | Want::Share(name) | Want::Permits(name, _) | Want::Open(name, _) => {
-                std::slice::from_ref(name)
-            }
+            Want::Lock(name) | Want::Share(name) | Want::Permits(name, _) => std::slice::from_ref(name),
+            Want::Open(opening) => std::slice::from_ref(opening.name()),
             Want::Batch(batch) => batch.names(),
             Want::Suspension => &[],
         }
@@ -554,13 +580,13 @@ impl Want {
         match self {
             Want::Batch(batch) => batch.names().len() as u32,
             Want::Permits(_, permits) => permits.get(),
-            Want::Lock(_) | Want::Suspension | Want::Share(_) | Want::Open(..) => 1,
+            Want::Lock(_) | Want::Suspension | Want::Share(_) | Want::Open(_) => 1,
         }
     }
 
     /// Whether it is to have an object open, which is no hold.
     pub fn opens(&self) -> bool {
-        matches!(self, Want::Open(..))
+        matches!(self, Want::Open(_))
     }
 
     /// Whether a hold may go on with this in place of what it has.
@@ -575,7 +601,7 @@ impl Want {
     /// How it stands beside others that want the same name.
     pub fn mode(&self) -> Mode {
         match self {
-            Want::Lock(_) | Want::Batch(_) | Want::Open(..) => Mode::Lock,
+            Want::Lock(_) | Want::Batch(_) | Want::Open(_) => Mode::Lock,
             Want::Suspension => Mode::Suspension,
             Want::Share(_) => Mode::Share,
             Want::Permits(_, permits) => Mode::Permits(permits.get()),
@@ -584,7 +610,7 @@ impl Want {
 
     /// About how many bytes it takes on its way.
     pub(crate) fn weight(&self) -> usize {
-        let value = if let Want::Open(_, value) = self { value.as_bytes().len() } else { 0 };
+        let value = if let Want::Open(opening) = self { opening.value().as_bytes().len() } else { 0 };
         value + self.names().iter().map(|name| 16 + name.as_bytes().len()).sum::<usize>()
     }
 }
@@ -703,5 +729,11 @@ mod tests {
             }
         }
         assert_eq!((size_of::<LockName>(), size_of::<Option<LockName>>()), (24, 24));
+    }
+
+    /// The grantor keeps one for each held lock, and so does the holder's member.
+    #[test]
+    fn what_is_wanted_takes_a_name_and_a_word() {
+        assert_eq!(size_of::<Want>(), 32);
     }
 }

@@ -41,7 +41,7 @@ pub use event::{
 pub use heir::StoredVote;
 pub use id::{
     Batch, Epoch, Host, InvalidBatch, InvalidName, InvalidPermits, InvalidValue, Lineage, LockName, MemberInfo,
-    Metadata, Mode, Owner, Permits, ProcessId, RequestId, ServiceName, Ticket, Token, Value, ViewNumber, Want,
+    Metadata, Mode, Opening, Owner, Permits, ProcessId, RequestId, ServiceName, Ticket, Token, Value, ViewNumber, Want,
 };
 pub use message::{
     Belonging, Content, Heard, HoldReport, HolderInfo, Look, Message, Notice, Packet, Refusal, Seen, WaitReport,

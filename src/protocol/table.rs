@@ -284,7 +284,7 @@ impl Table {
     fn take(&mut self, key: Key, want: &Want, token: Token) {
         match want {
             Want::Suspension => self.suspended = Some((token, key)),
-            Want::Open(name, value) => self.open(key.0, name, value, token),
+            Want::Open(opening) => self.open(key.0, opening.name(), opening.value(), token),
             _ => {
                 for name in want.names() {
                     let was_free = self.occupy(name, key, want);
@@ -393,7 +393,7 @@ impl Table {
         match state {
             State::Holds { .. } => match &entry.want {
                 Want::Suspension => self.suspended = None,
-                Want::Open(name, _) => self.shut(key.0, name),
+                Want::Open(opening) => self.shut(key.0, opening.name()),
                 want => names.iter().for_each(|name| self.vacate(name, key, want)),
             },
             State::Waits { ticket, .. } => {
@@ -660,7 +660,7 @@ impl Table {
         self.insert(key, Request { entry, state: State::Waits { ticket, missing } });
         match &want {
             Want::Suspension => drop(self.suspensions.insert(rank)),
-            Want::Open(..) => drop(self.opening.insert(rank)),
+            Want::Open(_) => drop(self.opening.insert(rank)),
             _ => want.names().iter().for_each(|name| self.enter(name, rank, &want)),
         }
     }

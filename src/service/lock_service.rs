@@ -13,7 +13,7 @@ use super::suspend_guard::SuspendGuard;
 use crate::protocol::id::Batch;
 use crate::protocol::message::{Look, Seen};
 use crate::protocol::{
-    Command, HolderInfo, InvalidName, LockName, LostReason, Outcome, Permits, ServiceName, Value, Want,
+    Command, HolderInfo, InvalidName, LockName, LostReason, Opening, Outcome, Permits, ServiceName, Value, Want,
 };
 use crate::runtime::engine::Engine;
 use crate::runtime::sync::AtomicBool;
@@ -289,7 +289,7 @@ impl LockService {
     /// ```
     pub fn open(&self, name: impl AsRef<[u8]>, initial: impl AsRef<[u8]>) -> OpenBuilder {
         let value = Value::new(initial.as_ref()).map_err(Unwanted::Value);
-        let want = value.and_then(|value| named(name, |name| Want::Open(name, value)));
+        let want = value.and_then(|value| named(name, |name| Want::Open(Opening::new(name, value))));
         OpenBuilder::new(self.inner.clone(), want)
     }
 

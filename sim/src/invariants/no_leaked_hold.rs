@@ -4,7 +4,7 @@
 use crate::history::{Ask, Deed, lock_name};
 use crate::liveness::Demand;
 use crate::world::World;
-use elderlock::protocol::{Owner, Value, Wait, Want};
+use elderlock::protocol::{Opening, Owner, Value, Wait, Want};
 
 /// The name.
 pub const NAME: &str = "no_leaked_hold";
@@ -35,7 +35,7 @@ pub fn demand(world: &mut World, demand: &Demand) -> bool {
     for (service, name) in world.history().objects() {
         let Some(name) = name else { continue };
         for place in world.demanded().filter(|place| world.is_up(*place)).collect::<Vec<_>>() {
-            let deed = Deed::Hold(Want::Open(name.clone(), Value::default()));
+            let deed = Deed::Hold(Want::Open(Opening::new(name.clone(), Value::default())));
             let limit = Wait::AtMost(demand.answer);
             let ask = world.want(place, service.as_str(), deed, Owner::default(), limit, None);
             if !granted(world, ask, demand) {

@@ -4,7 +4,7 @@ use crate::history::{Ask, Deed, Key, Mode};
 use crate::liveness::Demand;
 use crate::network::MS;
 use crate::world::World;
-use elderlock::protocol::{Owner, ServiceName, Value, Wait, Want};
+use elderlock::protocol::{Opening, Owner, ServiceName, Value, Wait, Want};
 use std::collections::BTreeSet;
 use std::time::Duration;
 
@@ -53,7 +53,7 @@ fn open_pools(world: &mut World) -> Vec<(usize, ServiceName, Ask)> {
     let mut opened = Vec::new();
     for (service, name) in pools {
         let (Some(name), Ok(many)) = (name, Value::new(&MANY.to_le_bytes())) else { continue };
-        let open = Deed::Hold(Want::Open(name, many));
+        let open = Deed::Hold(Want::Open(Opening::new(name, many)));
         let open = world.want(place, service.as_str(), open, Owner::default(), Wait::Forever, None);
         let timing = world.common.timing;
         world.run_until(|world| world.is_answered(open), timing.member_lease * 4);

@@ -27,7 +27,7 @@ impl Holder {
     ) {
         let service = self.service_of(open).cloned();
         let name = match self.request_mut(open) {
-            Some(Request { want: Want::Open(name, _), state: State::Held { .. }, .. }) => Some(name.clone()),
+            Some(Request { want: Want::Open(opening), state: State::Held { .. }, .. }) => Some(opening.name().clone()),
             _ => None,
         };
         let (Some(service), Some(name)) = (service, name) else {
@@ -112,7 +112,8 @@ impl Holder {
     /// This member has an object open no longer, if that was the last request that had: whoever waits for permits of it
     /// waits in vain.
     pub(super) fn shut(&mut self, service: &ServiceName, entry: &Request, turn: &mut Turn) {
-        let Want::Open(name, _) = &entry.want else { return };
+        let Want::Open(opening) = &entry.want else { return };
+        let name = opening.name();
         let Some(session) = self.sessions.get_mut(service) else { return };
         let Some(object) = session.objects.get(name).filter(|object| object.opens.is_empty()) else { return };
         // Who writes keeps it open, so that there is none of these unless a program says otherwise.

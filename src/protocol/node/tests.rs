@@ -1,7 +1,7 @@
 //! What no World comes to: a lock that was granted twice, and more requests than anybody makes.
 
 use super::super::event::{Input, Wait};
-use super::super::id::{Metadata, Owner, Value, Want};
+use super::super::id::{Metadata, Opening, Owner, Value, Want};
 use super::super::message::{Content, HoldReport, Told};
 use super::super::view::Member;
 use super::*;
@@ -281,7 +281,7 @@ fn content() -> Content {
 
 /// Ann has it open.
 fn open() -> HoldReport {
-    HoldReport { want: Want::Open(object(), value("red")), ..hold("x", 40) }
+    HoldReport { want: Want::Open(Opening::new(object(), value("red"))), ..hold("x", 40) }
 }
 
 /// The last thing that Ann was told of the object: the version, whether it may be stale, and what that answers.
@@ -366,7 +366,7 @@ fn a_value_and_what_it_answers_are_taken_together_or_not_at_all() {
     let me = node.config.me.process;
     let (first, write) = (RequestId(1), RequestId(2));
     let (owner, metadata, wait) = (Owner::default(), Metadata::default(), Wait::Forever);
-    let want = Want::Open(object(), value("red"));
+    let want = Want::Open(Opening::new(object(), value("red")));
     let command = Command::Lock {
         request: first,
         service: service(),
@@ -463,7 +463,7 @@ fn what_found_no_grantor_is_asked_again_in_the_same_term() {
     let (open, write, epoch) = (RequestId(1), RequestId(2), Epoch(token(100)));
     node.turn(NOW, &mut Vec::new(), |node, turn| {
         let (owner, metadata) = (Owner::default(), Metadata::default());
-        let (want, wait) = (Want::Open(object(), value("red")), Wait::Forever);
+        let (want, wait) = (Want::Open(Opening::new(object(), value("red"))), Wait::Forever);
         let wish =
             Wish { request: open, service: service(), want, owner, wait, lease: None, metadata, revocable: false };
         let of =

@@ -1,6 +1,6 @@
 //! The rules one by one, then all of them against a model that knows no shortcuts.
 
-use super::super::id::{Batch, Mode, Permits};
+use super::super::id::{Batch, Mode, Opening, Permits};
 use super::super::message::{HolderInfo, Look, Seen, WaiterInfo};
 use super::questions::LISTED;
 use super::*;
@@ -40,7 +40,7 @@ fn permits(text: &str, count: u32) -> Want {
 
 /// To have an object open that says how many permits there are.
 fn limit(text: &str, permits: u32) -> Want {
-    Want::Open(name(text), limited(permits))
+    Want::Open(Opening::new(name(text), limited(permits)))
 }
 
 fn limited(permits: u32) -> Value {
@@ -875,7 +875,7 @@ fn an_object_outlives_who_had_it_open_first_until_all_have_told() {
         writes: BTreeMap::new(),
     };
     let open = || Entry {
-        want: Want::Open(name("x"), Value::new(b"first").expect("a short value")),
+        want: Want::Open(Opening::new(name("x"), Value::new(b"first").expect("a short value"))),
         owner: Owner(0),
         revocable: true,
         metadata: Metadata::default(),

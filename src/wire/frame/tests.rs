@@ -3,8 +3,8 @@ use crate::protocol::id::{MAX_BATCH_NAMES, MAX_PERMITS, MAX_VALUE};
 use crate::protocol::message::{self, Ballot, Heard, HoldReport, Origin, TokenRange, Told, WaitReport};
 use crate::protocol::{
     Batch, Belonging, Change, Config, Content, Epoch, HolderInfo, Host, Lineage, LockName, Look, MemberInfo, Message,
-    Metadata, Mode, Notice, Owner, Permits, ProcessId, RequestId, Seen, ServiceName, Ticket, Timing, Token, Value,
-    View, ViewNumber, WaiterInfo, Want,
+    Metadata, Mode, Notice, Opening, Owner, Permits, ProcessId, RequestId, Seen, ServiceName, Ticket, Timing, Token,
+    Value, View, ViewNumber, WaiterInfo, Want,
 };
 use crate::wire::{MAX_CLUSTER, MAX_RESERVED, PROTOCOL_VERSION};
 use std::collections::{BTreeMap, BTreeSet};
@@ -91,7 +91,7 @@ fn messages() -> Vec<Message> {
         Want::Suspension,
         Want::Share(name.clone()),
         Want::Permits(name.clone(), Permits::new(MAX_PERMITS).unwrap()),
-        Want::Open(name.clone(), value.clone()),
+        Want::Open(Opening::new(name.clone(), value.clone())),
     ];
     let hold = |want| {
         let (owner, metadata) = (Owner::default(), Metadata::default());
