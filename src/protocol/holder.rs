@@ -1048,3 +1048,14 @@ impl Holder {
         self.session_of_mut(request)?.requests.get_mut(&request)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// There are as many as held locks.
+    #[test]
+    fn what_is_kept_for_a_held_lock_is_small() {
+        assert_eq!(size_of::<Request>(), 72);
+    }
+}

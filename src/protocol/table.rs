@@ -91,27 +91,24 @@ struct Request {
     state: State,
 }
 
+impl Request {
+    /// Whether it holds the lock of this name, by itself or in a batch.
+    fn has_lock(&self, name: &LockName) -> bool {
+        let is_lock = matches!(self.entry.want, Want::Lock(_) | Want::Batch(_));
+        let holds = matches!(self.state, State::Holds { .. });
+        is_lock && holds && self.entry.want.names().binary_search(name).is_ok()
+    }
+}
+
 /// Who has a name. One lock, or any number of shares, or any number of permits. Small, for there are as many as held locks.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 enum Use {
-    Lock(Sole),
-    Shares(BTreeSet<Key>),
+    /// By which request, and how the number of its process [begins](beginning). Of which process it is follows from the rest
+    /// of the [table](Table::holder).
+    Lock(RequestId, u32),
+    #[allow(clippy::box_collection)] // one word
+    Shares(Box<BTreeSet<Key>>),
     Permits(Box<Permitted>),
-}
-
-/// A key without the gap that a number of 128 bits wants to stand at its place.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-struct Sole([u64; 2], RequestId);
-
-impl Sole {
-    fn new((process, request): Key) -> Sole {
-        Sole([(process.0 >> 64) as u64, process.0 as u64], request)
-    }
-
-    fn key(self) -> Key {
-        let Sole([high, low], request) = self;
-        (ProcessId(u128::from(high) << 64 | u128::from(low)), request)
-    }
 }
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -122,19 +119,9 @@ struct Permitted {
 }
 
 impl Use {
-    /// Those who have it, in the order of their keys.
-    fn holders(&self) -> impl Iterator<Item = Key> {
-        let (one, many) = match self {
-            Use::Lock(sole) => (Some(sole.key()), None),
-            Use::Shares(keys) => (None, Some(keys)),
-            Use::Permits(permitted) => (None, Some(&permitted.keys)),
-        };
-        one.into_iter().chain(many.into_iter().flatten().copied())
-    }
-
     fn len(&self) -> usize {
         match self {
-            Use::Lock(_) => 1,
+            Use::Lock(..) => 1,
             Use::Shares(keys) => keys.len(),
             Use::Permits(permitted) => permitted.keys.len(),
         }
@@ -233,7 +220,7 @@ impl Table {
                 return Err(Refusal::NotOpen);
             }
             if !self.fits(name, &entry.want) {
-                let holder = self.held.get(name).and_then(|used| used.holders().next());
+                let holder = self.holders_of(name).next();
                 return Err(holder.map_or(Refusal::Limit(self.limit(name)), |key| held(Some(name), key)));
             }
         }
@@ -245,7 +232,7 @@ impl Table {
         }
         if suspends {
             // Only a holder that would suspend the service goes through names here: those of its own.
-            let mut all = self.held.iter().flat_map(|(name, used)| used.holders().map(move |key| (name, key)));
+            let mut all = self.all_held();
             if !self.is_alone(process, entry.owner)
                 && let Some((name, key)) = all.find(|(_, key)| !self.is_of(*key, process, entry.owner))
             {
@@ -363,11 +350,11 @@ impl Table {
         let names = if entry.want.opens() { &[] } else { entry.want.names() };
         for (index, name) in names.iter().enumerate() {
             let Some(used) = self.held.get(name).filter(|used| !used.is_beside(&entry.want)) else { continue };
-            if used.holders().any(|other| self.token_of(other, Some(name)) > Some(nth(token, index))) {
+            if self.holders(name, used).any(|other| self.token_of(other, Some(name)) > Some(nth(token, index))) {
                 self.end(key);
                 return vec![key];
             }
-            losers.extend(used.holders());
+            losers.extend(self.holders(name, used));
         }
         if let Some((other_token, other)) = self.suspended
             && entry.want == Want::Suspension
@@ -468,14 +455,8 @@ impl Table {
     /// How a name is held, if it is.
     #[cfg(elderlock_mutants)]
     pub(crate) fn mode_of(&self, name: &LockName) -> Option<super::id::Mode> {
-        let key = self.held.get(name)?.holders().next()?;
+        let key = self.holders_of(name).next()?;
         self.get(key).map(|request| request.entry.want.mode())
-    }
-
-    /// Who has a name.
-    #[cfg(elderlock_mutants)]
-    pub(crate) fn holders_of(&self, name: &LockName) -> impl Iterator<Item = Key> {
-        self.held.get(name).into_iter().flat_map(Use::holders)
     }
 
     /// What a request says of itself.
@@ -500,8 +481,7 @@ impl Table {
 
     /// All locks that are held, by which request and with which token.
     pub(crate) fn held(&self) -> impl Iterator<Item = (&LockName, ProcessId, RequestId, Token)> {
-        let all = self.held.iter().flat_map(|(name, used)| used.holders().map(move |key| (name, key)));
-        all.filter_map(|(name, key)| Some((name, key.0, key.1, self.token_of(key, Some(name))?)))
+        self.all_held().filter_map(|(name, key)| Some((name, key.0, key.1, self.token_of(key, Some(name))?)))
     }
 
     /// All who wait, with their tickets.
@@ -687,6 +667,35 @@ impl Part {
 
 /// Names. A waiting request misses a name unless it is the first in its queue and fits beside those who have it.
 impl Table {
+    /// All names that are held, and by whom.
+    fn all_held(&self) -> impl Iterator<Item = (&LockName, Key)> {
+        self.held.iter().flat_map(|(name, used)| self.holders(name, used).map(move |key| (name, key)))
+    }
+
+    /// Who has a name.
+    pub(crate) fn holders_of(&self, name: &LockName) -> impl Iterator<Item = Key> {
+        self.held.get(name).into_iter().flat_map(move |used| self.holders(name, used))
+    }
+
+    /// Who has a name that is used so, in the order of their keys.
+    fn holders(&self, name: &LockName, used: &Use) -> impl Iterator<Item = Key> {
+        let (one, many) = match used {
+            Use::Lock(request, begins) => (self.holder(name, *request, *begins), None),
+            Use::Shares(keys) => (None, Some(&**keys)),
+            Use::Permits(permitted) => (None, Some(&permitted.keys)),
+        };
+        one.into_iter().chain(many.into_iter().flatten().copied())
+    }
+
+    /// Who has the lock of this name, by a request with this number, of a process whose number begins so: hardly ever there
+    /// is a second one that does.
+    fn holder(&self, name: &LockName, request: RequestId, begins: u32) -> Option<Key> {
+        let first = u128::from(begins) << 96;
+        let mut alike = self.parts.range(ProcessId(first)..=ProcessId(first | u128::MAX >> 32));
+        let has = |part: &Part| part.requests.get(&request).is_some_and(|request| request.has_lock(name));
+        alike.find(|(_, part)| has(part)).map(|(process, _)| (*process, request))
+    }
+
     fn head(&self, name: &LockName) -> Option<Rank> {
         self.queues.get(name).and_then(|queue| queue.first().copied())
     }
@@ -751,11 +760,11 @@ impl Table {
         match self.held.entry(name.clone()) {
             btree_map::Entry::Vacant(free) => {
                 free.insert(match want {
-                    Want::Share(_) => Use::Shares(BTreeSet::from([key])),
+                    Want::Share(_) => Use::Shares(Box::new(BTreeSet::from([key]))),
                     Want::Permits(_, permits) => {
                         Use::Permits(Box::new(Permitted { keys: BTreeSet::from([key]), sum: permits.get().into() }))
                     }
-                    _ => Use::Lock(Sole::new(key)),
+                    _ => Use::Lock(key.1, beginning(key.0)),
                 });
                 true
             }
@@ -779,7 +788,7 @@ impl Table {
                 permitted.sum -= u64::from(want.tokens());
                 permitted.keys.remove(&key) && permitted.keys.is_empty()
             }
-            Use::Lock(_) => true,
+            Use::Lock(..) => true,
         };
         if is_last {
             used.remove();
@@ -912,6 +921,11 @@ impl Table {
         let index = name.and_then(|name| entry.want.names().binary_search(name).ok());
         Some(nth(*token, index.unwrap_or_default()))
     }
+}
+
+/// The first 32 bits of a process's number.
+fn beginning(process: ProcessId) -> u32 {
+    (process.0 >> 96) as u32
 }
 
 /// The token of a batch's lock at that place among its names.

@@ -14,7 +14,7 @@ impl Table {
         match at {
             Look::Lock(name) => {
                 let used = self.held.get(name);
-                let holders = used.into_iter().flat_map(Use::holders).take(LISTED);
+                let holders = self.holders_of(name).take(LISTED);
                 let holders: Vec<_> = holders.filter_map(|key| self.info(Some(name), key, now)).collect();
                 let more_holders = (used.map_or(0, Use::len) - holders.len()) as u64;
                 let object = self.objects.get(name);
@@ -41,7 +41,7 @@ impl Table {
                 while let Some((name, used)) =
                     rest.next_if(|(_, used)| holders.is_empty() || holders.len() + used.len() <= LISTED)
                 {
-                    let listed = used.holders().take(LISTED);
+                    let listed = self.holders(name, used).take(LISTED);
                     holders.extend(listed.filter_map(|key| self.info(Some(name), key, now)));
                 }
                 Seen::Held { holders, last: rest.next().is_none() }
@@ -73,7 +73,7 @@ impl Table {
         });
         let names: BTreeSet<&LockName> =
             self.held.keys().chain(self.queues.keys()).chain(self.objects.keys()).collect();
-        let first = |name| self.held.get(name).and_then(|used| used.holders().next());
+        let first = |name| self.holders_of(name).next();
         let locks = names.into_iter().map(|name| LockStatus {
             name: Some(name.clone()),
             holder: first(name).and_then(|key| self.info(Some(name), key, now)),
@@ -136,8 +136,7 @@ impl Table {
         } else {
             let queues = names.iter().filter_map(|name| self.queues.get(name));
             let missed = names.iter().filter(|name| !self.fits(name, &entry.want));
-            let used = missed.filter_map(|name| self.held.get(name));
-            let mut holders: BTreeSet<Key> = used.flat_map(Use::holders).collect();
+            let mut holders: BTreeSet<Key> = missed.flat_map(|name| self.holders_of(name)).collect();
             holders.extend(suspended);
             (queues.map(|queue| queue.range(..rank).count()).max().unwrap_or_default(), holders.len())
         };

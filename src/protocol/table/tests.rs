@@ -1026,3 +1026,27 @@ fn who_holds_something_keeps_its_own_order_unless_a_suspension_is_between() {
     let mut waits = vec![granted, later, wait(BOB, 1, Want::Suspension, Some(20))];
     assert!(table.keep_own_order(&mut waits).is_empty(), "it has to pass the suspension");
 }
+
+/// As of one in four billion pairs of members, and with requests of the same number.
+#[test]
+fn of_members_whose_numbers_begin_alike_each_has_what_it_has() {
+    let mut table = Table::new(Epoch(token(0)));
+    let request = RequestId(1);
+    let wants = [limit("x", 1), lock("x"), batch(&["y", "z"]), share("w")];
+    for (process, want) in [ANN, BOB, CYD, DAN].into_iter().zip(wants) {
+        let entry = Entry { want, owner: Owner(0), revocable: false, metadata: Metadata::default() };
+        table.claim((ProcessId(process), request), entry, token(2 * process as u32), NOW);
+    }
+    let far = ProcessId(BOB | 1 << 127);
+    let entry = Entry { want: lock("v"), owner: Owner(0), revocable: false, metadata: Metadata::default() };
+    table.claim((far, request), entry, token(20), NOW);
+    let held: Vec<_> = table.held().map(|(name, process, ..)| (name.to_string(), process)).collect();
+    let expected = [("v", far.0), ("w", DAN), ("x", BOB), ("y", CYD), ("z", CYD)];
+    assert_eq!(held, expected.map(|(name, process)| (name.to_owned(), ProcessId(process))));
+}
+
+/// There are as many as held locks, and the tree of those who have a name has half as many again.
+#[test]
+fn what_is_kept_for_a_held_lock_is_small() {
+    assert_eq!((size_of::<Request>(), size_of::<Use>()), (80, 16));
+}
