@@ -103,21 +103,21 @@ fn there_and_back(mut wire: Wire) -> Wire {
 // Each gets what it works on and gives it back: neither making nor dropping it is counted.
 
 #[library_benchmark]
-#[bench::alone(args = (0), setup = free_beside, config = took(5_177, 0))]
-#[bench::beside_many(args = (MANY), setup = free_beside, config = took(10_332, 0))]
+#[bench::alone(args = (0), setup = free_beside, config = took(5_048, 0))]
+#[bench::beside_many(args = (MANY), setup = free_beside, config = took(10_283, 0))]
 fn lock_and_release(at: (Grantor, Vec<LockName>)) -> (Grantor, Vec<LockName>) {
     lock_all(at)
 }
 
 #[library_benchmark]
-#[bench::of_100(args = (100), setup = line_of, config = took(22_298, 5))]
-#[bench::of_many(args = (MANY), setup = line_of, config = took(26_448, 5))]
+#[bench::of_100(args = (100), setup = line_of, config = took(22_733, 5))]
+#[bench::of_many(args = (MANY), setup = line_of, config = took(27_174, 5))]
 fn release_to_the_next(line: Line) -> Line {
     take_turns(line)
 }
 
 #[library_benchmark]
-#[bench::there_and_back(args = (), setup = wire, config = took(6_903, 2))]
+#[bench::there_and_back(args = (), setup = wire, config = took(6_886, 2))]
 fn frames(wire: Wire) -> Wire {
     there_and_back(wire)
 }
