@@ -373,6 +373,31 @@ impl Grantor {
         Some(token)
     }
 
+    /// With which tokens this very member may have that lock without a step, see [`Node::offer`](super::Node::offer).
+    pub(crate) fn offer(&self, name: &LockName) -> Option<TokenRange> {
+        let spare = self.supply.left().checked_sub(LOW_TOKENS)?;
+        let TokenRange { first, .. } = *self.supply.ranges.front()?;
+        let last = first.sequence() + spare.min(left_in(self.supply.ranges.front()?)).checked_sub(1)?;
+        let is_free = self.is_at_rest() && self.table.is_clear(name);
+        is_free.then(|| TokenRange { first, last: Token::new(first.view(), last) })
+    }
+
+    /// So many tokens of those that were offered have been used.
+    pub(crate) fn spend(&mut self, count: u64) {
+        let spare = self.supply.left().saturating_sub(LOW_TOKENS);
+        // Whoever finds that there are no more counts as well.
+        let count = u64::from(self.supply.ranges.front().map_or(0, left_in).min(spare)).min(count) as u32;
+        if count > 0 {
+            self.supply.take(count);
+        }
+    }
+
+    /// This very member has a lock that was offered to it.
+    pub(crate) fn hold(&mut self, key: (ProcessId, RequestId), entry: Entry, token: Token, since: Time) {
+        debug_assert!(self.is_at_rest() && entry.want.names().iter().all(|name| self.table.is_clear(name)));
+        self.table.hold(key, entry, token, since);
+    }
+
     /// Ends a hold of a lock that nobody waits for. Returns whether it did.
     pub(crate) fn end_at_once(&mut self, key: (ProcessId, RequestId), name: &LockName) -> bool {
         let is_quiet = self.is_at_rest() && self.table.is_unwanted(name);

@@ -287,19 +287,30 @@ impl Holder {
         now: Time,
         grant: impl FnOnce(&Wish) -> Option<Token>,
     ) -> Option<(Token, Time)> {
-        let session = self.sessions.get_mut(&wish.service)?;
-        let is_home = session.grantor == Some((me, epoch)) && session.newest == Some(epoch);
-        if !is_home || self.services.len() >= MAX_REQUESTS {
+        if !self.may_hold(&wish.service, (me, epoch)) {
             return None;
         }
         let token = grant(&wish)?;
-        let until = wish.lease.map_or(Time::MAX, |lease| now + lease);
+        Some((token, self.hold(wish, token, now)))
+    }
+
+    /// Whether this very member grants the service, in that epoch, and may have one more request.
+    pub(crate) fn may_hold(&self, service: &ServiceName, home: (ProcessId, Epoch)) -> bool {
+        let is_home = |session: &Session| session.grantor == Some(home) && session.newest == Some(home.1);
+        self.sessions.get(service).is_some_and(is_home) && self.services.len() < MAX_REQUESTS
+    }
+
+    /// This member holds what its own grantor has given it without a word. Returns until when.
+    pub(crate) fn hold(&mut self, wish: Wish, token: Token, since: Time) -> Time {
+        let until = wish.lease.map_or(Time::MAX, |lease| since + lease);
         let request = wish.request;
-        session.destroyed = false;
-        session.requests.insert(request, wish.kept(None, State::Held { token, since: now }));
-        self.services.insert(request, session.number);
-        self.lease_until(request, until);
-        Some((token, until))
+        if let Some(session) = self.sessions.get_mut(&wish.service) {
+            session.destroyed = false;
+            self.services.insert(request, session.number);
+            session.requests.insert(request, wish.kept(None, State::Held { token, since }));
+            self.lease_until(request, until);
+        }
+        until
     }
 
     /// The service and the name of a lock or a share that the request holds.

@@ -276,6 +276,12 @@ pub struct TokenRange {
 }
 
 impl TokenRange {
+    /// The one after so many others of the range.
+    pub(crate) fn nth(&self, number: u64) -> Option<Token> {
+        let room = u64::from(self.last.sequence() - self.first.sequence());
+        (number <= room).then(|| Token::new(self.first.view(), self.first.sequence() + number as u32))
+    }
+
     /// What every range must be; checked on those that come from outside.
     pub fn is_sound(&self) -> bool {
         self.first.view() == self.last.view()

@@ -10,13 +10,15 @@ use super::decision::{Acceptor, Proposal, Step, choose};
 use super::elder::Elder;
 use super::event::{
     Command, Config, Event, GrantorState, Hint, Input, Load, LostReason, Outcome, Output, ServiceStatus, Sizes, Status,
+    Wait,
 };
 use super::founding::{Found, Seeking};
 use super::grantor::{Asked, Grantor};
 use super::heir::{Heir, Heirs, Speaker, StoredVote};
 use super::holder::{Holder, Wish};
 use super::id::{
-    Epoch, Lineage, LockName, MemberInfo, ProcessId, RequestId, ServiceName, Ticket, Token, ViewNumber, Want,
+    Epoch, Lineage, LockName, MemberInfo, Metadata, Owner, ProcessId, RequestId, ServiceName, Ticket, Token,
+    ViewNumber, Want,
 };
 use super::lease::{Lease, rank};
 use super::link::Post;
@@ -174,6 +176,15 @@ pub(crate) enum AtOnce {
     Granted(Token, Time),
     /// The request is over.
     Released,
+}
+
+/// A lock that was taken as [`Node::offer`] says.
+#[derive(Debug)]
+pub(crate) struct Taken {
+    pub(crate) name: LockName,
+    pub(crate) owner: Owner,
+    pub(crate) token: Token,
+    pub(crate) since: Time,
 }
 
 impl Node {
@@ -358,6 +369,39 @@ impl Node {
         };
         self.look(now);
         Some(done)
+    }
+
+    /// With which tokens this member may have a lock of a service that it grants itself, at this instant and without a step:
+    /// nobody else is concerned, and nothing is due. So the node need not be changed for it, and several may be taken beside
+    /// each other, each with a token of its own, of one name one after the other; but [`take_in`](Node::take_in) comes before
+    /// anything else happens to the node. What comes of it is what would come of commands.
+    pub(crate) fn offer(&self, now: Time, service: &ServiceName, name: &LockName) -> Option<TokenRange> {
+        if !matches!(self.calm, Calm(Some(calm)) if now < calm) {
+            return None;
+        }
+        let grantor = self.grantors.get(service)?;
+        let home = (self.config.me.process, grantor.epoch());
+        if self.holder.may_hold(service, home) { grantor.offer(name) } else { None }
+    }
+
+    /// So many tokens of those [offered](Node::offer) were used, and these locks are held still, the others over again. In
+    /// the order of the tokens.
+    pub(crate) fn take_in(
+        &mut self,
+        service: &ServiceName,
+        spent: u64,
+        held: impl IntoIterator<Item = (RequestId, Taken)>,
+    ) {
+        let Some(grantor) = self.grantors.get_mut(service) else { return };
+        for (request, Taken { name, owner, token, since }) in held {
+            let want = Want::Lock(name);
+            let entry = Entry { want: want.clone(), owner, revocable: false, metadata: Metadata::default() };
+            grantor.hold((self.config.me.process, request), entry, token, since);
+            let (service, metadata) = (service.clone(), Metadata::default());
+            let wish = Wish { request, service, want, owner, wait: Wait::Try, lease: None, revocable: false, metadata };
+            self.holder.hold(wish, token, since);
+        }
+        grantor.spend(spent);
     }
 
     /// Until when [`at_once`](Node::at_once) may be tried.

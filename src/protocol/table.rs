@@ -255,6 +255,11 @@ impl Table {
         self.suspended.is_some()
     }
 
+    /// Whether nobody has this name or waits for it, and nobody has or waits for all of them: then it is free for everybody.
+    pub(crate) fn is_clear(&self, name: &LockName) -> bool {
+        self.is_unwanted(name) && !self.held.contains_key(name)
+    }
+
     /// Records a hold of what [is free](Table::is_free).
     pub(crate) fn hold(&mut self, key: Key, entry: Entry, token: Token, since: Time) {
         debug_assert!(self.get(key).is_none(), "a request is granted once");

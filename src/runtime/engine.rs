@@ -1,4 +1,5 @@
-//! `Engine`: the core behind a mutex. Everything that happens to a member is one turn of it.
+//! `Engine`: the core behind a lock. Everything that happens to a member is one turn of it, but for free locks of its own,
+//! which are taken beside it and told to it later (`lane.rs`).
 //!
 //! A turn locks, steps the core, carries out what the core says in order, unlocks, and only then wakes whoever waits
 //! for an answer. No user code runs under the lock. A call that the core can answer at once is answered in the turn of
@@ -10,20 +11,24 @@
 
 use super::disk::Disk;
 use super::hold::HoldCell;
-use super::sync::{AtomicBool, AtomicU64, Map, Mutex, MutexGuard, Planted, is_planted, is_poisoned, seam};
+use super::lane::{Doings, Lane};
+use super::sync::{
+    AtomicBool, AtomicU64, Map, Mutex, MutexGuard, Planted, RwLock, RwLockWriteGuard, fence, is_planted, is_poisoned,
+    seam, spin_loop,
+};
 use super::telemetry::{Mail, Note, Sampler, Watch};
 use super::{Inbox, Network, clock};
 use crate::protocol::ledger::Ledger;
 use crate::protocol::{
-    AtOnce, Command, Config, Event, GrantorState, Input, LostReason, MemberInfo, Node, Outcome, Output, ProcessId,
-    RequestId, ServiceName, Status, Time, Token, Want,
+    AtOnce, Command, Config, Event, GrantorState, Input, LockName, LostReason, MemberInfo, Node, Outcome, Output,
+    Owner, ProcessId, RequestId, ServiceName, Status, Time, Token, Want,
 };
 use rand::TryRng as _;
 use rand::rngs::{SysError, SysRng};
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, PoisonError, TryLockError};
+use std::sync::{Arc, PoisonError, TryLockError, Weak};
 use std::task::Waker;
 use std::time::Duration;
 use tokio::sync::{Notify, broadcast, watch};
@@ -36,6 +41,10 @@ const EVENT_RING: usize = 1024;
 
 /// Cells kept for holds that come next: some for each thread that takes locks one after the other.
 const SPARE: usize = 64;
+
+/// How often whoever must not wait tries to get past those who look at the core, which takes each of them some hundred
+/// nanoseconds.
+const TRIES: usize = if cfg!(elderlock_shuttle) { 1 } else { 100 };
 
 /// The timer task looks at the clock at least so often while it waits for a deadline: tokio's clock stands still while
 /// the machine sleeps, the core's goes on.
@@ -99,9 +108,9 @@ pub(crate) struct EngineOptions {
     pub(crate) disk: Option<Disk>,
 }
 
-/// The core behind a mutex. See the head of the module.
+/// The core behind a lock. See the head of the module.
 pub(crate) struct Engine {
-    shell: Mutex<Shell>,
+    shell: RwLock<Shell>,
     /// The shell's, to be flushed without its lock.
     network: Arc<dyn Network>,
     /// Commands from `Drop`, which must not wait for the shell. Holds no more than there are guards and futures.
@@ -166,18 +175,25 @@ pub(crate) enum Closed {
 /// Commands that wait for somebody who has the shell, and how many there are: mostly none, and then nobody locks it.
 #[derive(Default)]
 struct Side {
-    commands: Mutex<Vec<Command>>,
+    commands: Mutex<Vec<Aside>>,
     count: AtomicU64,
 }
 
+/// What was put aside.
+enum Aside {
+    Command(Command),
+    /// To give back what was taken in a lane; the core knows of it by the time this is done.
+    GiveBack(Arc<HoldCell>),
+}
+
 impl Side {
-    fn push(&self, command: Command) {
+    fn push(&self, aside: Aside) {
         let mut commands = lock(&self.commands);
-        commands.push(command);
+        commands.push(aside);
         self.count.fetch_add(1, Ordering::AcqRel);
     }
 
-    fn take(&self) -> Vec<Command> {
+    fn take(&self) -> Vec<Aside> {
         if self.count.load(Ordering::Acquire) == 0 {
             return Vec::new();
         }
@@ -186,10 +202,11 @@ impl Side {
         std::mem::take(&mut *commands)
     }
 
-    /// To be asked after unlocking the shell. It writes, so that this and `push` come one after the other: either what is
-    /// pushed is seen here, or whoever pushes it sees that the shell is free.
+    /// To be asked after unlocking the shell, and before trying to lock it. The fence stands between the two on both sides:
+    /// either what is pushed is seen here, or whoever pushes it sees that the shell is free.
     fn is_empty(&self) -> bool {
-        self.count.fetch_add(0, Ordering::AcqRel) == 0
+        fence(Ordering::SeqCst);
+        self.count.load(Ordering::Acquire) == 0
     }
 }
 
@@ -205,6 +222,10 @@ struct Shell {
     slots: Map<RequestId, Slot>,
     /// As many as held locks.
     holds: Ledger<Arc<HoldCell>>,
+    /// One for each service that somebody has a handle of.
+    lanes: BTreeMap<ServiceName, Weak<Lane>>,
+    /// Those in which something was done of which the core has not heard.
+    used: Mutex<Vec<Arc<Lane>>>,
     /// Cells of holds that are over, for those that come next as soon as nobody else has them: who takes one lock after the
     /// other would ask for memory each time. At most [`SPARE`].
     spare: VecDeque<Arc<HoldCell>>,
@@ -279,6 +300,8 @@ impl Engine {
             outputs: Vec::new(),
             slots: Map::default(),
             holds: Ledger::default(),
+            lanes: BTreeMap::new(),
+            used: Mutex::default(),
             spare: VecDeque::new(),
             lease_end: Arc::new(AtomicU64::new(0)),
             armed: Time::ZERO,
@@ -290,7 +313,7 @@ impl Engine {
             watch: Watch::default(),
         };
         Arc::new(Engine {
-            shell: Mutex::new(shell),
+            shell: RwLock::new(shell),
             network,
             side: Side::default(),
             announcements: Mutex::default(),
@@ -398,6 +421,72 @@ impl Engine {
         self.turn(|shell, _| shell.stands())
     }
 
+    /// The lane of a service: the same for all its handles.
+    pub(crate) fn lane(&self, service: &ServiceName) -> Arc<Lane> {
+        self.turn(|shell, _| {
+            if let Some(lane) = shell.lanes.get(service).and_then(Weak::upgrade) {
+                return lane;
+            }
+            shell.lanes.retain(|_, lane| lane.strong_count() > 0);
+            let lane = Arc::new(Lane::new(service.clone()));
+            shell.lanes.insert(service.clone(), Arc::downgrade(&lane));
+            lane
+        })
+    }
+
+    /// Takes a free lock of a service that this member grants itself, beside others who do the same, and without a turn.
+    /// Whatever becomes of it, [`end`](Self::end) ends it. `None`: that wants a turn. `destroyed`: as of [`ask`](Self::ask).
+    pub(crate) fn take(
+        &self,
+        lane: &Arc<Lane>,
+        name: &LockName,
+        owner: Owner,
+        destroyed: &AtomicBool,
+    ) -> Option<Arc<HoldCell>> {
+        let shell = self.shell.try_read().ok()?;
+        if shell.is_over() || destroyed.load(Ordering::Acquire) {
+            return None;
+        }
+        let now = clock::now();
+        let offer = || shell.node.offer(now, &lane.service, name);
+        let (cell, is_first) = lane.take((name, owner, now), offer, |spare, token| {
+            HoldCell::in_place_of(spare, None, token, Time::MAX, &shell.lease_end)
+        })?;
+        if is_first {
+            lock(&shell.used).push(lane.clone());
+        }
+        Some(cell)
+    }
+
+    /// A hold is over, wherever it is kept. Never blocks, whoever calls it and wherever. `now`: as of
+    /// [`give_back`](Self::give_back).
+    pub(crate) fn end(&self, lane: &Lane, name: Option<&LockName>, cell: &Arc<HoldCell>, now: Time) {
+        if let Some(request) = cell.request() {
+            return self.give_back(request, now);
+        }
+        let Ok(shell) = self.shell.try_read() else {
+            self.side.push(Aside::GiveBack(cell.clone()));
+            return self.empty_side();
+        };
+        // The core hears of it under the other lock, and gives it its number.
+        let request = cell.request();
+        if let (None, Some(name)) = (request, name) {
+            lane.give_back(name, cell);
+        }
+        if let Some(request) = request {
+            drop(shell);
+            self.give_back(request, now);
+        }
+    }
+
+    /// The number of a hold's request; one that was taken in a lane gets it here.
+    pub(crate) fn request_of(&self, cell: &HoldCell) -> RequestId {
+        cell.request().unwrap_or_else(|| {
+            self.turn(|_, _| ());
+            cell.request().unwrap_or(RequestId(0))
+        })
+    }
+
     /// A number for a request, never used before by this member, in any of its incarnations.
     pub(crate) fn next_request(&self) -> RequestId {
         RequestId(self.next_request.fetch_add(1, Ordering::Relaxed))
@@ -491,7 +580,7 @@ impl Engine {
 
     /// As [`narrow`](Self::narrow), for those who do not want to know. Never blocks, whoever calls it and wherever.
     pub(crate) fn narrow_unheard(&self, request: RequestId, want: Want) {
-        self.side.push(Command::Narrow { request, want });
+        self.side.push(Aside::Command(Command::Narrow { request, want }));
         self.empty_side();
     }
 
@@ -500,7 +589,7 @@ impl Engine {
     pub(crate) fn give_back(&self, request: RequestId, now: Time) {
         let command = Command::Release { request };
         let Some(shell) = self.try_enter() else {
-            self.side.push(command);
+            self.side.push(Aside::Command(command));
             return self.empty_side();
         };
         self.turn_with(shell, |shell, after| shell.obey(command, now, after));
@@ -511,7 +600,7 @@ impl Engine {
 
     /// Begins to leave. Never blocks. Follow [`phase`](Self::phase) to see the end.
     pub(crate) fn leave(&self) {
-        self.side.push(Command::Leave);
+        self.side.push(Aside::Command(Command::Leave));
         self.empty_side();
     }
 
@@ -576,15 +665,29 @@ impl Engine {
         result
     }
 
-    fn turn_with<R>(&self, mut shell: MutexGuard<'_, Shell>, work: impl FnOnce(&mut Shell, &mut After) -> R) -> R {
+    fn turn_with<R>(
+        &self,
+        mut shell: RwLockWriteGuard<'_, Shell>,
+        work: impl FnOnce(&mut Shell, &mut After) -> R,
+    ) -> R {
         let mut after = After::default();
+        // First of all: nothing happens to a core that does not know what was taken.
+        if !is_planted(Planted::LaneStays) {
+            shell.take_in(|| self.next_request());
+        }
         if is_poisoned(&self.shell) {
             // The core panicked in an earlier turn and cannot be believed any more.
             shell.close(Closed::Broken, &mut after);
         }
-        // First: whoever has dropped a guard and asks for its lock again must not meet himself.
-        for command in self.side.take() {
-            shell.obey(command, clock::now(), &mut after);
+        // Then: whoever has dropped a guard and asks for its lock again must not meet himself.
+        for aside in self.side.take() {
+            let command = match aside {
+                Aside::Command(command) => Some(command),
+                Aside::GiveBack(cell) => cell.request().map(|request| Command::Release { request }),
+            };
+            if let Some(command) = command {
+                shell.obey(command, clock::now(), &mut after);
+            }
         }
         let result = work(&mut shell, &mut after);
         if after.stepped || !after.at_once {
@@ -642,7 +745,7 @@ impl Engine {
     /// Empties the side queue, unless somebody has the shell: then that one does it after unlocking.
     fn empty_side(&self) {
         while !self.side.is_empty() {
-            let Some(shell) = self.try_enter() else { return };
+            let Some(shell) = self.try_enter_past_readers() else { return };
             self.turn_with(shell, |_, _| ());
             if is_planted(Planted::LooksOnce) {
                 return;
@@ -681,14 +784,32 @@ impl Engine {
         self.phase.borrow().closed.is_some()
     }
 
-    fn enter(&self) -> MutexGuard<'_, Shell> {
+    fn enter(&self) -> RwLockWriteGuard<'_, Shell> {
         // Whether it is poisoned is asked in the turn.
-        self.shell.lock().unwrap_or_else(PoisonError::into_inner)
+        self.shell.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// `None`: somebody has it.
-    fn try_enter(&self) -> Option<MutexGuard<'_, Shell>> {
-        match self.shell.try_lock() {
+    /// `None`: somebody changes it, or is about to, and will look at the side queue after it. Those who only look will not, and
+    /// are soon done: waiting for them is worth a few tries, and then the timer task is told to have a turn.
+    fn try_enter_past_readers(&self) -> Option<RwLockWriteGuard<'_, Shell>> {
+        for _ in 0..TRIES {
+            if let Some(shell) = self.try_enter() {
+                return Some(shell);
+            }
+            if let Err(TryLockError::WouldBlock) = self.shell.try_read() {
+                return None;
+            }
+            spin_loop();
+        }
+        if !is_planted(Planted::ReaderKeepsSide) {
+            self.rearm.notify_one();
+        }
+        None
+    }
+
+    /// `None`: somebody has it, or looks at it.
+    fn try_enter(&self) -> Option<RwLockWriteGuard<'_, Shell>> {
+        match self.shell.try_write() {
             Ok(shell) => Some(shell),
             Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
             Err(TryLockError::WouldBlock) => None,
@@ -770,6 +891,22 @@ impl Shell {
         }
     }
 
+    /// Tells the core what was done in the lanes.
+    fn take_in(&mut self, next_request: impl Fn() -> RequestId) {
+        // Nobody else is here.
+        let used = self.used.get_mut().unwrap_or_else(PoisonError::into_inner);
+        for lane in used.drain(..) {
+            let Doings { spent, held } = lane.empty();
+            let held = held.into_iter().map(|(taken, cell)| {
+                let request = next_request();
+                cell.settle(request);
+                self.holds.insert(request, cell);
+                (request, taken)
+            });
+            self.node.take_in(&lane.service, spent, held);
+        }
+    }
+
     /// The short way of a command that is granted at once.
     fn grant_at_once(&mut self, request: RequestId, command: &Command, after: &mut After) -> Option<Arc<HoldCell>> {
         let Some(AtOnce::Granted(token, until)) = self.node.at_once(clock::now(), command) else { return None };
@@ -783,12 +920,7 @@ impl Shell {
 
     /// The cell of a hold that begins.
     fn hold(&mut self, request: RequestId, token: Token, until: Time) -> Arc<HoldCell> {
-        // If there is none, or its last guard is just going, or somebody watches it still: a new one.
-        let spare = self.spare.pop_front().and_then(|mut spare| {
-            Arc::get_mut(&mut spare)?.renew_hold(request, token, until, &self.lease_end);
-            Some(spare)
-        });
-        let cell = spare.unwrap_or_else(|| Arc::new(HoldCell::new(request, token, until, self.lease_end.clone())));
+        let cell = HoldCell::in_place_of(self.spare.pop_front(), Some(request), token, until, &self.lease_end);
         self.holds.insert(request, cell.clone());
         cell
     }
@@ -822,7 +954,7 @@ impl Shell {
                     }
                     Output::Value { request, content } => {
                         if let Some(object) = self.holds.get(&request) {
-                            object.renew(content);
+                            object.hear(content);
                             after.news.push(object.clone());
                         }
                     }
@@ -1101,7 +1233,8 @@ impl Engine {
     /// Slots and holds that are still kept. Not a turn either; to be asked when nothing is undone, for it holds the
     /// lock and would turn away whoever is about to empty the side queue.
     pub(crate) fn kept(&self) -> (usize, usize) {
-        let shell = lock(&self.shell);
+        let shell = self.shell.read().expect("no turn panics");
+        assert!(shell.lanes.values().filter_map(Weak::upgrade).all(|lane| lane.is_empty()));
         (shell.slots.len(), shell.holds.len())
     }
 }

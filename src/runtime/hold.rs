@@ -18,7 +18,8 @@ use tokio::sync::Notify;
 /// - Once it has failed it stays failed.
 /// - It ends with its last guard.
 pub(crate) struct HoldCell {
-    pub(crate) request: RequestId,
+    /// The number of its request; 0 while it is in a lane, and the core knows nothing of it.
+    request: AtomicU64,
     /// The token. Changes when a share becomes the lock, and only rises.
     token: AtomicU64,
     /// Whether a lock is held as a share.
@@ -58,9 +59,9 @@ struct Extras {
 }
 
 impl HoldCell {
-    pub(crate) fn new(request: RequestId, token: Token, until: Time, member_until: Arc<AtomicU64>) -> Self {
+    fn new(request: Option<RequestId>, token: Token, until: Time, member_until: Arc<AtomicU64>) -> Self {
         HoldCell {
-            request,
+            request: AtomicU64::new(number(request)),
             token: AtomicU64::new(token.get()),
             shared: AtomicBool::new(false),
             until: AtomicU64::new(until.as_nanos()),
@@ -73,9 +74,25 @@ impl HoldCell {
         }
     }
 
+    /// The cell of a hold that begins, if it can be that of one that is over; `None`: it has no number yet.
+    pub(crate) fn in_place_of(
+        spare: Option<Arc<HoldCell>>,
+        request: Option<RequestId>,
+        token: Token,
+        until: Time,
+        member_until: &Arc<AtomicU64>,
+    ) -> Arc<HoldCell> {
+        // If there is none, or its last guard is just going, or somebody watches it still: a new one.
+        let spare = spare.and_then(|mut spare| {
+            Arc::get_mut(&mut spare)?.renew(request, token, until, member_until);
+            Some(spare)
+        });
+        spare.unwrap_or_else(|| Arc::new(HoldCell::new(request, token, until, member_until.clone())))
+    }
+
     /// The cell of another hold, which nobody has any more, becomes one as if it were new.
-    pub(crate) fn renew_hold(&mut self, request: RequestId, token: Token, until: Time, member_until: &Arc<AtomicU64>) {
-        self.request = request;
+    fn renew(&mut self, request: Option<RequestId>, token: Token, until: Time, member_until: &Arc<AtomicU64>) {
+        self.request = AtomicU64::new(number(request));
         self.token = AtomicU64::new(token.get());
         self.shared = AtomicBool::new(false);
         self.until = AtomicU64::new(until.as_nanos());
@@ -94,9 +111,22 @@ impl HoldCell {
     /// Of an object that is open.
     pub(crate) fn of_object(request: RequestId, token: Token, content: Content) -> Self {
         let forever = Arc::new(AtomicU64::new(u64::MAX));
-        let cell = HoldCell::new(request, token, Time::MAX, forever);
+        let cell = HoldCell::new(Some(request), token, Time::MAX, forever);
         cell.extras().content = Some(content);
         cell
+    }
+
+    /// The number of its request; `None`: it is in a lane.
+    pub(crate) fn request(&self) -> Option<RequestId> {
+        match self.request.load(Ordering::Acquire) {
+            0 => None,
+            request => Some(RequestId(request)),
+        }
+    }
+
+    /// The core knows of it from now on.
+    pub(crate) fn settle(&self, request: RequestId) {
+        self.request.store(request.0, Ordering::Release);
     }
 
     fn rare(&self) -> &Rare {
@@ -148,7 +178,7 @@ impl HoldCell {
     }
 
     /// The object has something new to tell. Wakes nobody: that is [`tell_news`](Self::tell_news).
-    pub(crate) fn renew(&self, new: Content) {
+    pub(crate) fn hear(&self, new: Content) {
         if let Some(content) = self.some_extras().as_mut().and_then(|extras| extras.content.as_mut()) {
             *content = new;
         }
@@ -330,6 +360,11 @@ impl HoldCell {
     }
 }
 
+/// Requests are numbered from 1 on.
+fn number(request: Option<RequestId>) -> u64 {
+    request.map_or(0, |request| request.0)
+}
+
 fn code(reason: LostReason) -> u8 {
     match reason {
         LostReason::LeaseEnded => 1,
@@ -364,7 +399,7 @@ mod tests {
 
     fn cell(until: Time, member_until: Time) -> HoldCell {
         let member_until = Arc::new(AtomicU64::new(member_until.as_nanos()));
-        HoldCell::new(RequestId(1), Token::new(ViewNumber(1), 7), until, member_until)
+        HoldCell::new(Some(RequestId(1)), Token::new(ViewNumber(1), 7), until, member_until)
     }
 
     #[test]

@@ -19,6 +19,7 @@ pub(crate) mod disk;
 pub(crate) mod engine;
 pub(crate) mod hold;
 pub(crate) mod host;
+pub(crate) mod lane;
 #[cfg(feature = "simulated")]
 pub(crate) mod mutant;
 mod peer;

@@ -11,11 +11,15 @@ use std::hash::{BuildHasherDefault, Hasher};
 #[cfg(not(elderlock_shuttle))]
 mod real {
     pub(crate) use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64};
+    // Whoever reads has a lock of its own thread's, so that threads that only look do not meet.
+    pub(crate) use crossbeam_utils::sync::{ShardedLock as RwLock, ShardedLockWriteGuard as RwLockWriteGuard};
+    pub(crate) use std::hint::spin_loop;
+    pub(crate) use std::sync::atomic::fence;
     pub(crate) use std::sync::{Mutex, MutexGuard};
 
-    /// Whether somebody panicked while holding it.
-    pub(crate) fn is_poisoned<T>(mutex: &Mutex<T>) -> bool {
-        mutex.is_poisoned()
+    /// Whether somebody panicked while writing.
+    pub(crate) fn is_poisoned<T>(lock: &RwLock<T>) -> bool {
+        lock.is_poisoned()
     }
 
     /// Nothing.
@@ -34,11 +38,13 @@ mod real {
     use std::cell::Cell;
     use std::sync::atomic::Ordering;
 
+    pub(crate) use shuttle::hint::spin_loop;
+    pub(crate) use shuttle::sync::atomic::fence;
     pub(crate) use shuttle::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64};
-    pub(crate) use shuttle::sync::{Mutex, MutexGuard};
+    pub(crate) use shuttle::sync::{Mutex, MutexGuard, RwLock, RwLockWriteGuard};
 
     /// Never: a panic ends the whole test.
-    pub(crate) fn is_poisoned<T>(_: &Mutex<T>) -> bool {
+    pub(crate) fn is_poisoned<T>(_: &RwLock<T>) -> bool {
         false
     }
 
@@ -105,4 +111,10 @@ pub(crate) enum Planted {
     PhaseGoesBack,
     /// Whoever hands out events does not look again.
     EventStays,
+    /// Whoever finds the core looked at, and nobody who changes it, leaves his command to nobody.
+    ReaderKeepsSide,
+    /// A turn begins without what was taken in the lanes.
+    LaneStays,
+    /// A lane's token is taken before the shard of its name.
+    TokenFirst,
 }

@@ -5,7 +5,7 @@ use super::lock_error::InvalidLease;
 use super::lock_service::{Inner, LockService};
 use super::request::Asking;
 use super::revocation::Revocation;
-use crate::protocol::{Command, LostReason, Outcome, Token, Want};
+use crate::protocol::{Command, LostReason, Outcome, RequestId, Time, Token, Want};
 use crate::runtime::hold::HoldCell;
 use crate::runtime::planted;
 use std::pin::Pin;
@@ -39,7 +39,7 @@ impl Drop for Hold {
         if self.cell.leave() {
             let _ = self.end();
         } else if planted!(GiveBackWithFirst) {
-            self.service.engine.give_back(self.cell.request, self.cell.fence_now().1);
+            self.give_back(self.cell.fence_now().1);
         }
     }
 }
@@ -64,11 +64,20 @@ impl Hold {
         let (held, now) = self.cell.fence_now();
         // Also if it is lost: the core may not have noticed what the clock has shown to a guard.
         if !planted!(KeepDroppedHold) {
-            self.service.engine.give_back(self.cell.request, now);
+            self.give_back(now);
         }
         // After it: the application's recorder must not be able to keep a lock.
         self.cell.end(held.err());
         held
+    }
+
+    fn give_back(&self, now: Time) {
+        self.service.engine.end(&self.service.lane, self.want.names().first(), &self.cell, now);
+    }
+
+    /// The number of its request.
+    pub(super) fn request(&self) -> RequestId {
+        self.service.engine.request_of(&self.cell)
     }
 
     /// How many guards the hold has.
@@ -131,7 +140,7 @@ impl Hold {
         let lease = InvalidLease::check(lease)?;
         // First by the clock: what a guard was told to be over stays so.
         self.fence()?;
-        let held = self.service.engine.extend(self.cell.request, lease);
+        let held = self.service.engine.extend(self.request(), lease);
         self.fence()?;
         if held { Ok(()) } else { Err(ExtendError::Lost(Lost { reason: LostReason::LeaseEnded })) }
     }
@@ -333,7 +342,7 @@ impl Guard {
             && let [name] = self.hold.want.names()
         {
             let share = Want::Share(name.clone());
-            let narrowed = self.hold.service.engine.narrow(self.hold.cell.request, share);
+            let narrowed = self.hold.service.engine.narrow(self.hold.request(), share);
             self.fence()?;
             if !narrowed {
                 return Err(Lost { reason: LostReason::LeaseEnded });
@@ -370,7 +379,7 @@ impl Guard {
     /// # Ok(()) }
     /// ```
     pub fn upgrade(self) -> Upgrading {
-        let hold = self.hold.cell.request;
+        let hold = self.hold.request();
         let asking = Asking::new(self.hold.service.clone(), move |request| Command::Upgrade { request, hold });
         Upgrading { asking, guard: Some(self) }
     }

@@ -16,6 +16,7 @@ use crate::protocol::{
     Command, HolderInfo, InvalidName, LockName, LostReason, Opening, Outcome, Permits, ServiceName, Value, Want,
 };
 use crate::runtime::engine::Engine;
+use crate::runtime::lane::Lane;
 use crate::runtime::sync::AtomicBool;
 use crate::runtime::telemetry::Meter;
 use std::sync::Arc;
@@ -27,20 +28,30 @@ use std::sync::atomic::Ordering;
 /// member has left.
 ///
 /// Geode: `DistributedLockService`.
-#[derive(Clone)]
 pub struct LockService {
     inner: Arc<Inner>,
 }
 
-/// What handles, requests and guards of one service share.
+impl Clone for LockService {
+    fn clone(&self) -> Self {
+        // With a count of its own: threads that have a handle each take locks without writing to the same memory.
+        LockService { inner: Arc::new(Inner::clone(&self.inner)) }
+    }
+}
+
+/// What requests and guards of one handle share. Aligned, so that the counts of two handles, which each turn writes to, are
+/// never in one line of a processor's cache.
+#[derive(Clone)]
+#[repr(align(128))]
 pub(super) struct Inner {
     pub(super) engine: Arc<Engine>,
     pub(super) name: ServiceName,
+    pub(super) lane: Arc<Lane>,
     /// Changed by the engine only, in a turn.
-    pub(super) destroyed: AtomicBool,
+    pub(super) destroyed: Arc<AtomicBool>,
     pub(super) meter: Meter,
     /// Who of this member has or wants what by a name of his own.
-    pub(super) claims: Claims,
+    pub(super) claims: Arc<Claims>,
 }
 
 impl Inner {
@@ -57,14 +68,15 @@ impl Inner {
 
 impl LockService {
     pub(super) fn new(engine: Arc<Engine>, name: ServiceName) -> Self {
-        let meter = Meter::new(&name);
+        let (meter, lane) = (Meter::new(&name), engine.lane(&name));
         LockService {
             inner: Arc::new(Inner {
                 engine,
                 name,
-                destroyed: AtomicBool::new(false),
+                lane,
+                destroyed: Arc::new(AtomicBool::new(false)),
                 meter,
-                claims: Claims::default(),
+                claims: Arc::default(),
             }),
         }
     }
@@ -75,7 +87,7 @@ impl LockService {
 
     /// Whether both are handles of one service of one member.
     pub(crate) fn is_same(&self, other: &LockService) -> bool {
-        Arc::ptr_eq(&self.inner, &other.inner)
+        Arc::ptr_eq(&self.inner.claims, &other.inner.claims)
     }
 
     /// Whether it is a service of the member that the engine runs.

@@ -74,7 +74,7 @@ impl PermitGuard {
         let ([name], Some(left)) = (self.hold.want.names(), left) else {
             return Err(GiveBackError::TooMany { held: self.left });
         };
-        let narrowed = self.hold.service.engine.narrow(self.hold.cell.request, Want::Permits(name.clone(), left));
+        let narrowed = self.hold.service.engine.narrow(self.hold.request(), Want::Permits(name.clone(), left));
         self.fence()?;
         if !narrowed {
             return Err(GiveBackError::Lost(Lost { reason: LostReason::LeaseEnded }));
@@ -200,7 +200,7 @@ impl Drop for Lease {
             && !planted!(KeepDroppedLease)
         {
             let want = Want::Permits(name.clone(), left);
-            self.hold.service.engine.narrow_unheard(self.hold.cell.request, want);
+            self.hold.service.engine.narrow_unheard(self.hold.request(), want);
         }
     }
 }

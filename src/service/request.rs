@@ -79,68 +79,78 @@ pub(super) struct Wish {
     pub(super) metadata: Metadata,
 }
 
-/// A command on its way: unasked, waiting, answered, or over.
-pub(super) struct Asking {
-    /// Until it is answered.
-    service: Option<Arc<Inner>>,
-    /// What to ask, until it is asked.
-    command: Option<Command>,
-    stage: Stage,
+impl Wish {
+    /// Whether there is nothing to be said of it but whose it is.
+    fn is_plain(&self) -> bool {
+        self.lease.is_none() && !self.revocable && self.metadata == Metadata::default()
+    }
 }
 
-/// Small, apart from the command: it changes with each step.
-enum Stage {
-    Unasked,
-    Waiting(RequestId),
+/// A command that was asked, and has not been answered yet or not been looked at.
+struct Asked {
+    /// Until it is answered.
+    service: Option<Arc<Inner>>,
+    request: RequestId,
     /// Started before anybody awaited it, and answered at once.
-    Answered(RequestId, Answer),
+    answer: Option<Answer>,
+}
+
+impl Asked {
+    /// Asks. The command gets its number now: a member's requests are numbered in the order in which they are asked.
+    fn new(service: Arc<Inner>, command: &mut Command) -> Asked {
+        let request = service.engine.next_request();
+        command.number(request);
+        // There before the engine is asked: whatever happens there, it is given back.
+        let mut asked = Asked { service: Some(service), request, answer: None };
+        if let Some(service) = &asked.service {
+            asked.answer = service.engine.ask(request, command, &service.destroyed);
+        }
+        asked
+    }
+
+    /// Its number, while it waits.
+    fn waiting(&self) -> Option<(&Arc<Inner>, RequestId)> {
+        self.service.as_ref().filter(|_| self.answer.is_none()).map(|service| (service, self.request))
+    }
+
+    /// The answer, with the service that it is of.
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<(Arc<Inner>, Answer)> {
+        if let (None, Some(service)) = (&self.answer, &self.service) {
+            self.answer = service.engine.poll(self.request, context.waker());
+        }
+        match (self.answer.take(), self.service.is_some()) {
+            (None, true) => Poll::Pending,
+            (Some(answer), true) => match self.service.take() {
+                Some(service) => Poll::Ready((service, answer)),
+                None => unreachable!("it is there"),
+            },
+            (_, false) => panic!("polled after it was ready"),
+        }
+    }
+}
+
+impl Drop for Asked {
+    fn drop(&mut self) {
+        if let Some(service) = &self.service
+            && !planted!(KeepDroppedRequest)
+        {
+            service.engine.give_back(self.request, clock::now());
+        }
+    }
+}
+
+/// A command that is asked when it is first polled.
+pub(super) struct Asking(Inquiry);
+
+enum Inquiry {
+    Unasked(Arc<Inner>, Command),
+    Asked(Asked),
     Over,
 }
 
 impl Asking {
-    /// It gets its number when it is asked: a member's requests are numbered in the order in which they are asked.
     pub(super) fn new(service: Arc<Inner>, command: impl FnOnce(RequestId) -> Command) -> Self {
-        Asking { service: Some(service), command: Some(command(RequestId(0))), stage: Stage::Unasked }
-    }
-
-    /// Asks, if that has not been done.
-    fn start(&mut self) {
-        let (Some(service), Some(command)) = (&self.service, &mut self.command) else { return };
-        let request = service.engine.next_request();
-        command.number(request);
-        self.stage = Stage::Waiting(request);
-        if let Some(answer) = service.engine.ask(request, command, &service.destroyed) {
-            self.stage = Stage::Answered(request, answer);
-        }
-        self.command = None;
-    }
-
-    /// Its number, while it waits.
-    fn waiting(&self) -> Option<RequestId> {
-        match self.stage {
-            Stage::Waiting(request) => Some(request),
-            _ => None,
-        }
-    }
-
-    /// The answer, with the service that it is of.
-    fn poll_answer(&mut self, context: &mut Context<'_>) -> Poll<(Arc<Inner>, Answer)> {
-        self.start();
-        let answer = match (&self.stage, &self.service) {
-            // Kept while the engine is asked: whatever happens there, it is given back.
-            (Stage::Waiting(request), Some(service)) => service.engine.poll(*request, context.waker()),
-            _ => None,
-        };
-        if answer.is_none() && matches!(self.stage, Stage::Waiting(_)) {
-            return Poll::Pending;
-        }
-        let service = self.service.take();
-        match (answer, std::mem::replace(&mut self.stage, Stage::Over), service) {
-            (Some(answer), _, Some(service)) | (None, Stage::Answered(_, answer), Some(service)) => {
-                Poll::Ready((service, answer))
-            }
-            _ => panic!("polled after it was ready"),
-        }
+        Asking(Inquiry::Unasked(service, command(RequestId(0))))
     }
 }
 
@@ -148,69 +158,90 @@ impl Future for Asking {
     type Output = Result<Arc<HoldCell>, Outcome>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        Poll::Ready(match std::task::ready!(self.poll_answer(context)).1 {
+        if let Inquiry::Unasked(..) = self.0
+            && let Inquiry::Unasked(service, mut command) = std::mem::replace(&mut self.0, Inquiry::Over)
+        {
+            self.0 = Inquiry::Asked(Asked::new(service, &mut command));
+        }
+        let Inquiry::Asked(asked) = &mut self.0 else { panic!("polled after it was ready") };
+        Poll::Ready(match std::task::ready!(asked.poll(context)).1 {
             Ok(cell) => Ok(cell),
             Err(outcome) => Err(*outcome),
         })
     }
 }
 
-impl Drop for Asking {
-    fn drop(&mut self) {
-        if let (Stage::Waiting(request) | Stage::Answered(request, _), Some(service)) = (&self.stage, &self.service)
-            && !planted!(KeepDroppedRequest)
-        {
-            service.engine.give_back(*request, clock::now());
-        }
-    }
-}
-
 /// A request for a lock, a batch or a suspension.
 pub(super) struct Request {
-    asking: Asking,
-    want: Want,
-    /// Of permits: what their guards say of themselves.
-    metadata: Metadata,
+    /// Until it is asked.
+    service: Option<Arc<Inner>>,
+    wish: Wish,
+    way: Way,
     /// Once it was asked.
     acquire: Option<Acquire>,
 }
 
+/// How a request is granted.
+enum Way {
+    /// It was not asked.
+    Unasked,
+    /// Started before anybody awaited it, and taken then.
+    Taken(Hold),
+    /// The engine was asked.
+    Asked(Asked),
+    /// It is over.
+    Over,
+}
+
 impl Request {
     pub(super) fn new(service: Arc<Inner>, wish: Wish) -> Self {
-        let Wish { want, owner, wait, lease, revocable, metadata } = wish;
-        let (name, wanted) = (service.name.clone(), want.clone());
-        let said = if let Want::Permits(..) = want { metadata.clone() } else { Metadata::default() };
-        let command = move |request| Command::Lock {
-            request,
-            service: name,
-            want: wanted,
-            owner,
-            wait,
-            lease,
-            revocable,
-            metadata,
-        };
-        Request { asking: Asking::new(service, command), want, metadata: said, acquire: None }
+        Request { service: Some(service), wish, way: Way::Unasked, acquire: None }
     }
 
-    /// Asks, if that has not been done.
-    fn start(&mut self) {
-        if let Asking { service: Some(service), stage: Stage::Unasked, .. } = &self.asking {
-            // An object is no hold, and not measured as one.
-            self.acquire =
-                (!self.want.opens()).then(|| Acquire::begin(&service.meter, &service.name, &self.want)).flatten();
-            let _entered = self.acquire.as_ref().map(|acquire| acquire.span().enter());
-            self.asking.start();
+    /// Asks, if that has not been done. A lock that is free here is taken without a turn.
+    fn start(&mut self) -> Option<Hold> {
+        let service = self.service.take()?;
+        let Wish { want, owner, wait, lease, revocable, metadata } = &self.wish;
+        // An object is no hold, and not measured as one.
+        self.acquire = (!want.opens()).then(|| Acquire::begin(&service.meter, &service.name, want)).flatten();
+        let _entered = self.acquire.as_ref().map(|acquire| acquire.span().enter());
+        if let Want::Lock(name) = want
+            && self.wish.is_plain()
+            && let Some(cell) = service.engine.take(&service.lane, name, *owner, &service.destroyed)
+        {
+            self.way = Way::Over;
+            return Some(Hold::new(service, want.clone(), cell));
         }
+        let mut command = Command::Lock {
+            request: RequestId(0),
+            service: service.name.clone(),
+            want: want.clone(),
+            owner: *owner,
+            wait: *wait,
+            lease: *lease,
+            revocable: *revocable,
+            metadata: metadata.clone(),
+        };
+        self.way = Way::Asked(Asked::new(service, &mut command));
+        None
     }
 
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<Hold, Box<Outcome>>> {
-        self.start();
+        let taken = self.start();
         // Entered for this poll only, and left before anything else runs in this task.
         let entered = self.acquire.as_ref().map(|acquire| acquire.span().enter());
-        let (service, answer) = std::task::ready!(self.asking.poll_answer(context));
-        // A hold first: from here on it is given back, whatever the application's subscriber and recorder do.
-        let answer = answer.map(|cell| Hold::new(service, self.want.clone(), cell));
+        let answer = match (taken, &mut self.way) {
+            (Some(hold), _) => Ok(hold),
+            (None, Way::Asked(asked)) => {
+                let (service, answer) = std::task::ready!(asked.poll(context));
+                // A hold first: from here on it is given back, whatever the application's subscriber and recorder do.
+                answer.map(|cell| Hold::new(service, self.wish.want.clone(), cell))
+            }
+            (None, way) => match std::mem::replace(way, Way::Over) {
+                Way::Taken(hold) => Ok(hold),
+                _ => panic!("polled after it was ready"),
+            },
+        };
         drop(entered);
         if let Some(acquire) = &mut self.acquire {
             match &answer {
@@ -219,11 +250,14 @@ impl Request {
             }
         }
         if let Ok(hold) = &answer
-            && !self.want.opens()
+            && !self.wish.want.opens()
         {
             hold.cell.begin(&hold.service.meter);
-            if self.metadata != Metadata::default() {
-                hold.cell.describe(std::mem::take(&mut self.metadata));
+            if let Want::Permits(..) = self.wish.want
+                && self.wish.metadata != Metadata::default()
+            {
+                // What their guards say of themselves.
+                hold.cell.describe(self.wish.metadata.clone());
             }
         }
         Poll::Ready(answer)
@@ -246,8 +280,10 @@ impl<G: Grant> Locking<G> {
     }
 
     pub(super) fn start(mut self) -> Self {
-        if let Ok(request) = &mut self.0 {
-            request.start();
+        if let Ok(request) = &mut self.0
+            && let Some(hold) = request.start()
+        {
+            request.way = Way::Taken(hold);
         }
         self
     }
@@ -282,8 +318,8 @@ impl<G: Grant> Locking<G> {
     /// # Ok(()) }
     /// ```
     pub async fn position(&self) -> Result<Option<Position>, InspectError> {
-        let Ok(Request { asking, .. }) = &self.0 else { return Ok(None) };
-        let (Some(request), Some(service)) = (asking.waiting(), &asking.service) else { return Ok(None) };
+        let Ok(Request { way: Way::Asked(asked), .. }) = &self.0 else { return Ok(None) };
+        let Some((service, request)) = asked.waiting() else { return Ok(None) };
         match Inner::look(service, Look::Place(request)).await? {
             Seen::Place { before, holds, suspension } => Ok(Some(Position { before, holds, suspension })),
             _ => Ok(None),

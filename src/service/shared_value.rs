@@ -132,7 +132,7 @@ impl SharedValue {
 
     async fn write(&self, value: Value, expect: Option<Token>) -> Result<Token, SetError> {
         self.hold.fence().map_err(SetError::Lost)?;
-        let open = self.hold.cell.request;
+        let open = self.hold.request();
         let asking =
             Asking::new(self.hold.service.clone(), move |request| Command::Write { request, open, value, expect });
         match asking.await {

@@ -7,6 +7,7 @@ use super::super::view::Member;
 use super::*;
 use std::time::Duration;
 
+mod offers;
 mod revocation;
 
 const NOW: Time = Time::from_nanos(10_000_000_000);

@@ -44,7 +44,7 @@ fn what_is_given_back_while_somebody_has_the_lock_is_done_when_he_lets_go() {
         assert_eq!(shell.holds.len(), 1, "it neither waited nor went ahead");
     });
     assert!(engine.side.is_empty());
-    assert!(lock(&engine.shell).holds.is_empty());
+    assert!(engine.enter().holds.is_empty());
 }
 
 #[test]
@@ -52,12 +52,12 @@ fn the_timer_task_is_woken_when_its_deadline_comes_nearer() {
     let engine = engine();
     let (_held, answer) = ask(&engine, Wait::Forever);
     assert!(matches!(answer, Some(Ok(_))));
-    lock(&engine.shell).armed = Time::MAX;
+    engine.enter().armed = Time::MAX;
     let (_waits, answer) = ask(&engine, Wait::AtMost(Duration::from_millis(1)));
     assert!(answer.is_none());
     let mut rearmed = pin!(engine.rearm.notified());
     assert!(rearmed.as_mut().poll(&mut Context::from_waker(Waker::noop())) == Poll::Ready(()));
-    let shell = lock(&engine.shell);
+    let shell = engine.enter();
     assert_eq!(shell.armed, shell.deadline());
 }
 

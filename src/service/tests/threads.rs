@@ -142,6 +142,7 @@ fn give_back_while_another_has_the_engine() {
     let alone = alone();
     let guard = lock(&alone.stock).expect("it is free");
     let other = block_on(alone.stock.lock("b").into_future()).expect("it is free");
+    drop(alone.engine.status()); // from here on the core has them
     let (engine, stock) = (alone.engine.clone(), alone.stock.clone());
     together([
         on(move || drop(guard)),
@@ -154,6 +155,52 @@ fn give_back_while_another_has_the_engine() {
             }
         }),
     ]);
+    alone.end();
+}
+
+/// Some look at the core beside each other, and some change it.
+fn take_locks_beside_each_other() {
+    let alone = alone();
+    drop(lock(&alone.stock).expect("it is free"));
+    let last = Arc::new(AtomicI64::new(0));
+    let (engine, service) = (alone.engine.clone(), alone.stock.name().to_owned());
+    let works = ["a", "b", "a"].map(|name| {
+        let (stock, last) = (alone.stock.clone(), last.clone());
+        on(move || {
+            for _ in 0..2 {
+                // A name that somebody has is left alone, so that all locks are free ones.
+                if let Ok(guard) = block_on(stock.try_lock(name).into_future()) {
+                    let token = guard.fence().expect("nothing takes it away").as_i64();
+                    if name == "a" {
+                        assert!(last.swap(token, Ordering::SeqCst) < token, "tokens of one name rise");
+                    }
+                    guard.extend(LEASE).expect("whoever holds it extends it");
+                }
+            }
+        })
+    });
+    let looks = on(move || {
+        for status in [engine.status(), engine.status()] {
+            let seen = status.services.iter().find(|seen| seen.service.as_str() == service).expect("it is granted");
+            assert_eq!(seen.held_here, seen.locks.len(), "holder and grantor know of the same");
+        }
+    });
+    let [first, second, third] = works;
+    together([first, second, third, looks]);
+    alone.end();
+}
+
+fn give_back_while_others_look_at_the_core() {
+    let alone = alone();
+    drop(lock(&alone.stock).expect("it is free"));
+    let guard = lock(&alone.stock).expect("it is free");
+    drop(alone.engine.status()); // from here on the core has it
+    let looks = ["b", "c"].map(|name| {
+        let stock = alone.stock.clone();
+        on(move || drop(block_on(stock.lock(name).into_future())))
+    });
+    let [first, second] = looks;
+    together([on(move || drop(guard)), first, second]);
     alone.end();
 }
 
@@ -337,6 +384,8 @@ macro_rules! stories {
 stories! {
     of_three_threads_one_holds_at_a_time_and_each_gets_its_turn: share_one_lock;
     a_guard_dropped_while_another_thread_has_the_engine_is_given_back: give_back_while_another_has_the_engine;
+    locks_that_are_taken_beside_each_other_are_known_to_whoever_looks: take_locks_beside_each_other;
+    a_guard_dropped_while_others_look_at_the_core_is_given_back: give_back_while_others_look_at_the_core;
     a_wait_dropped_while_its_grant_arrives_leaves_nothing_behind: drop_a_wait_while_its_grant_arrives;
     a_wait_that_moves_to_another_task_is_woken_there: wait_with_another_waker_than_at_first;
     a_lease_that_ends_while_its_lock_is_given_back_ends_it_once: give_back_while_the_lease_ends;
@@ -358,7 +407,7 @@ fn a_schedule_is_told_twice_alike() {
 
 #[test]
 fn each_planted_break_is_found() {
-    let breaks: [(Planted, fn()); 7] = [
+    let breaks: [(Planted, fn()); 11] = [
         (Planted::SideQueueStays, give_back_while_another_has_the_engine),
         (Planted::LooksOnce, give_back_while_another_has_the_engine),
         (Planted::OldWaker, wait_with_another_waker_than_at_first),
@@ -366,6 +415,10 @@ fn each_planted_break_is_found() {
         (Planted::TimerSleepsOn, hold_until_the_lease_ends),
         (Planted::PhaseGoesBack, close_while_becoming_ready),
         (Planted::EventStays, tell_events_of_several_threads),
+        (Planted::ReaderKeepsSide, give_back_while_others_look_at_the_core),
+        (Planted::LaneStays, share_one_lock),
+        (Planted::LaneStays, take_locks_beside_each_other),
+        (Planted::TokenFirst, share_one_lock),
     ];
     for (planted, story) in breaks {
         let told = Arc::new(AtomicUsize::new(0));

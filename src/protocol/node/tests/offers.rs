@@ -1,0 +1,106 @@
+//! Locks that are taken without a step, as the node offers them.
+
+use super::*;
+
+/// Two nodes go through the same: one by commands, the other is asked what it offers, and hears of it before anything else
+/// happens to it.
+#[test]
+fn what_is_taken_as_offered_comes_to_what_commands_come_to() {
+    let names: Vec<LockName> =
+        (0..6).map(|n| LockName::new(format!("n{n}").as_bytes()).expect("a good name")).collect();
+    let (mut commanded, mut offered) = (lone(), lone());
+    let mut held: BTreeMap<LockName, RequestId> = BTreeMap::new();
+    // What was taken as offered, in the order of the tokens, and whether it is over; what the other node was told of none of it.
+    let mut taken: Vec<(Taken, bool)> = Vec::new();
+    let (mut spent, mut offers, mut refusals) = (0, 0, 0);
+    let (mut next, mut chance, mut now) = (1, 1_u64, NOW);
+    let mut draw = |below: usize| {
+        // Any sequence will do.
+        chance = chance.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (chance >> 33) as usize % below
+    };
+    for _ in 0..20_000 {
+        now = now + Duration::from_micros(1);
+        let name = names[draw(names.len())].clone();
+        let owner = Owner(draw(3) as u64);
+        let lies = taken.iter().position(|(taken, is_over)| taken.name == name && !is_over);
+        let rarely = draw(40) == 0;
+        match (lies, held.contains_key(&name)) {
+            (Some(at), _) if !rarely => {
+                taken[at].1 = true;
+                continue;
+            }
+            (None, false) if !rarely => {
+                if let Some(token) = offered.offer(now, &service(), &name).and_then(|range| range.nth(spent)) {
+                    spent += 1;
+                    offers += 1;
+                    taken.push((Taken { name, owner, token, since: now }, false));
+                    continue;
+                }
+                refusals += 1;
+            }
+            _ => {}
+        }
+        // Something else happens: first the core hears of what was taken.
+        let mut out = Vec::new();
+        let mut left = Vec::new();
+        for (taken, is_over) in taken.drain(..) {
+            let request = RequestId(next);
+            next += 1;
+            let token = taken.token;
+            commanded.step(taken.since, Input::Command(locking(request, &taken.name, taken.owner)), &mut out);
+            let granted = Output::Answer { request, outcome: Outcome::Granted { token, until: Time::MAX } };
+            assert_eq!(out.pop(), Some(granted));
+            if is_over {
+                commanded.step(now, Input::Command(Command::Release { request }), &mut out);
+            } else {
+                held.insert(taken.name.clone(), request);
+                left.push((request, taken));
+            }
+        }
+        offered.take_in(&service(), std::mem::take(&mut spent), left);
+        let command = match held.remove(&name) {
+            Some(request) => Command::Release { request },
+            None => {
+                let request = RequestId(next);
+                next += 1;
+                held.insert(name.clone(), request);
+                locking(request, &name, owner)
+            }
+        };
+        let mut other = Vec::new();
+        commanded.step(now, Input::Command(command.clone()), &mut out);
+        offered.step(now, Input::Command(command), &mut other);
+        assert_eq!(out, other);
+        assert_eq!(commanded, offered);
+    }
+    assert!(offers > 9000 && refusals > 0, "{offers} offers and {refusals} refusals show nothing");
+}
+
+/// Whoever waits, or has or wants all of it, is asked before anybody else gets anything.
+#[test]
+fn nothing_is_offered_where_somebody_else_is_concerned() {
+    let name = LockName::new(b"n").expect("a good name");
+    let other = LockName::new(b"o").expect("a good name");
+    let mut node = lone();
+    let step = |node: &mut Node, command| node.step(NOW, Input::Command(command), &mut Vec::new());
+    assert_eq!(node.offer(NOW, &service(), &name), None, "nobody grants it yet");
+    step(&mut node, locking(RequestId(1), &name, Owner(1)));
+    step(&mut node, locking(RequestId(2), &other, Owner(1)));
+    step(&mut node, Command::Release { request: RequestId(2) });
+    assert_eq!(node.offer(NOW, &service(), &name), None, "it is held");
+    assert!(node.offer(NOW, &service(), &other).is_some());
+    assert_eq!(node.offer(node.deadline().unwrap_or(Time::MAX), &service(), &other), None, "something is due");
+    step(&mut node, wanting(RequestId(3), Want::Suspension, Owner(2)));
+    step(&mut node, Command::Release { request: RequestId(2) });
+    assert_eq!(node.offer(NOW, &service(), &other), None, "somebody waits for all of it");
+}
+
+fn locking(request: RequestId, name: &LockName, owner: Owner) -> Command {
+    wanting(request, Want::Lock(name.clone()), owner)
+}
+
+fn wanting(request: RequestId, want: Want, owner: Owner) -> Command {
+    let (service, wait, metadata) = (service(), Wait::Forever, Metadata::default());
+    Command::Lock { request, service, want, owner, wait, lease: None, revocable: false, metadata }
+}

@@ -1,0 +1,171 @@
+//! `Lane`: free locks that a member takes of itself, and gives back, without a turn of the engine.
+//!
+//! Most locks are free, are of a service that the member grants itself, and are given back before anybody else asks. What
+//! the core would do with such a lock is known beforehand: it says by [`Node::offer`] that it would, and with which tokens.
+//! So threads that want different names need not wait for each other: each looks at the core beside the others, and what
+//! it took stands in the lane, in a shard of its own by the name.
+//!
+//! **Before anything happens to the core** all lanes are emptied into it (`Shell::take_in`), under the engine's lock for
+//! writing, which nobody has who looks. So the core never acts without knowing what was taken, and lanes are short: what
+//! is held for long is the core's, like all else.
+//!
+//! Whoever takes a lock, and whoever gives it back, has the shard of its name, and takes the token there: so tokens of one
+//! name rise in the order of its holders.
+
+use super::hold::HoldCell;
+use super::sync::{AtomicU32, AtomicU64, Mutex, MutexGuard, Planted, Spread, is_planted};
+use crate::protocol::message::TokenRange;
+use crate::protocol::{LockName, Owner, ServiceName, Taken, Time, Token};
+use crossbeam_utils::CachePadded;
+#[cfg(elderlock_shuttle)]
+use foldhash::fast::FixedState as Seeds;
+#[cfg(not(elderlock_shuttle))]
+use foldhash::fast::RandomState as Seeds;
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::hash::{BuildHasher, BuildHasherDefault, Hash, Hasher};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
+
+#[cfg(doc)]
+use crate::protocol::Node;
+
+/// Threads that want different names seldom meet in one of so many.
+#[cfg(not(elderlock_shuttle))]
+const SHARDS: usize = 16;
+/// Each lock is one more place where shuttle chooses.
+#[cfg(elderlock_shuttle)]
+const SHARDS: usize = 2;
+
+/// Cells kept in each shard for holds that come next.
+const SPARE: usize = 8;
+
+/// Room that an empty shard keeps.
+const ROOM: usize = 64;
+
+/// Locks of one service.
+pub(crate) struct Lane {
+    pub(crate) service: ServiceName,
+    /// Under shuttle the same in each run.
+    hasher: Seeds,
+    /// A bit for each shard that was used since the core has heard of it. Read by all and seldom written.
+    used: CachePadded<AtomicU32>,
+    /// Tokens that were used since then.
+    spent: CachePadded<AtomicU64>,
+    shards: [CachePadded<Mutex<Shard>>; SHARDS],
+}
+
+#[derive(Default)]
+struct Shard {
+    held: HashMap<Spot, Hold, BuildHasherDefault<Spread>>,
+    spare: Vec<Arc<HoldCell>>,
+}
+
+/// A name, with its hash.
+#[derive(PartialEq, Eq)]
+struct Spot {
+    hash: u64,
+    name: LockName,
+}
+
+impl Hash for Spot {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write_u64(self.hash);
+    }
+}
+
+struct Hold {
+    cell: Arc<HoldCell>,
+    owner: Owner,
+    since: Time,
+}
+
+/// What was done in a lane.
+pub(super) struct Doings {
+    /// Tokens that were used.
+    pub(super) spent: u64,
+    /// What is held still, in the order of the tokens.
+    pub(super) held: Vec<(Taken, Arc<HoldCell>)>,
+}
+
+impl Lane {
+    pub(super) fn new(service: ServiceName) -> Self {
+        Lane {
+            service,
+            hasher: Seeds::default(),
+            used: CachePadded::new(AtomicU32::new(0)),
+            spent: CachePadded::new(AtomicU64::new(0)),
+            shards: std::array::from_fn(|_| CachePadded::default()),
+        }
+    }
+
+    /// Takes a lock that is free in the lane with a token of those that `offer` says, if any: it must be free in the core as
+    /// well. Returns its cell, as `cell` makes it of one that was used before, and whether the lane was not in use until now.
+    pub(super) fn take(
+        &self,
+        (name, owner, since): (&LockName, Owner, Time),
+        offer: impl FnOnce() -> Option<TokenRange>,
+        cell: impl FnOnce(Option<Arc<HoldCell>>, Token) -> Arc<HoldCell>,
+    ) -> Option<(Arc<HoldCell>, bool)> {
+        let spend = || self.spent.fetch_add(1, Ordering::Relaxed);
+        let early = is_planted(Planted::TokenFirst).then(spend);
+        let (index, spot) = self.spot(name);
+        let mut shard = self.shard(index);
+        let Shard { held, spare } = &mut *shard;
+        let Entry::Vacant(free) = held.entry(spot) else { return None };
+        let token = offer()?.nth(early.unwrap_or_else(spend))?;
+        let cell = cell(spare.pop(), token);
+        free.insert(Hold { cell: cell.clone(), owner, since });
+        let bit = 1 << index;
+        // Under the shard's lock, and none of its bits is taken away while anybody looks at the core.
+        let is_first = self.used.load(Ordering::Relaxed) & bit == 0 && self.used.fetch_or(bit, Ordering::Relaxed) == 0;
+        Some((cell, is_first))
+    }
+
+    /// Gives back what was taken here.
+    pub(super) fn give_back(&self, name: &LockName, cell: &Arc<HoldCell>) {
+        let (index, spot) = self.spot(name);
+        let mut shard = self.shard(index);
+        let hold = shard.held.remove(&spot).filter(|hold| Arc::ptr_eq(&hold.cell, cell));
+        debug_assert!(hold.is_some(), "it was taken here");
+        if shard.spare.len() < SPARE {
+            shard.spare.extend(hold.map(|hold| hold.cell));
+        }
+    }
+
+    /// Empties it. To be called while nobody looks at the core.
+    pub(super) fn empty(&self) -> Doings {
+        let mut used = self.used.swap(0, Ordering::Relaxed);
+        let spent = self.spent.swap(0, Ordering::Relaxed);
+        let mut all = Vec::new();
+        while used != 0 {
+            let index = used.trailing_zeros() as usize;
+            used &= used - 1;
+            let mut shard = self.shard(index);
+            all.extend(shard.held.drain().map(|(Spot { name, .. }, Hold { cell, owner, since })| {
+                (Taken { name, owner, token: cell.token(), since }, cell)
+            }));
+            if shard.held.capacity() > ROOM {
+                shard.held.shrink_to(ROOM);
+            }
+        }
+        all.sort_unstable_by_key(|(taken, _)| taken.token);
+        Doings { spent, held: all }
+    }
+
+    fn spot(&self, name: &LockName) -> (usize, Spot) {
+        let hash = self.hasher.hash_one(name);
+        // Not the bits by which the map places it.
+        ((hash >> 32) as usize % SHARDS, Spot { hash, name: name.clone() })
+    }
+
+    fn shard(&self, index: usize) -> MutexGuard<'_, Shard> {
+        self.shards[index].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether nothing is kept here of which the core has not heard.
+    #[cfg(all(test, elderlock_shuttle))]
+    pub(super) fn is_empty(&self) -> bool {
+        (0..SHARDS).all(|index| self.shard(index).held.is_empty())
+    }
+}
