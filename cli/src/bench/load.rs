@@ -71,32 +71,50 @@ impl Locker for Table {
 /// Has each of these take turns on a task of its own, within the window.
 pub(crate) async fn run<L: Locker>(lockers: Vec<L>, names: Names, window: Window, timed: bool) -> Outcome<Ran> {
     let mut tasks = JoinSet::new();
-    let kept = KEPT / lockers.len().max(1);
-    for (number, mut locker) in (0..).zip(lockers) {
-        tasks.spawn(async move {
-            let names = task_names(names, number);
-            let mut names = names.iter().map(String::as_str).cycle();
-            let mut ran = Ran::default();
-            until(window.from).await;
-            let mut now = clock::now();
-            let from = now;
-            while now < window.to {
-                for _ in 0..if timed { 1 } else { STRETCH } {
-                    locker.turn(names.next().expect("each task has a name at least")).await?;
-                    ran.turns += 1;
-                }
-                let after = clock::now();
-                if timed && ran.spans.len() < kept {
-                    ran.spans.push(after - now);
-                } else if !timed {
-                    tokio::task::yield_now().await;
-                }
-                now = after;
-            }
-            ran.nanos = now - from;
-            Outcome::Ok(ran)
+    let kept = timed.then(|| KEPT / lockers.len().max(1));
+    for (number, locker) in (0..).zip(lockers) {
+        tasks.spawn(take_turns(locker, task_names(names, number), window, kept));
+    }
+    join(tasks).await
+}
+
+/// The same, each on a thread of its own: nobody else's runtime is woken when one of them has others go first.
+pub(crate) async fn on_threads<L: Locker>(lockers: Vec<L>, window: Window) -> Outcome<Ran> {
+    let mut threads = JoinSet::new();
+    for (number, locker) in (0..).zip(lockers) {
+        threads.spawn_blocking(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+            runtime.block_on(take_turns(locker, task_names(Names::Own, number), window, None))
         });
     }
+    join(threads).await
+}
+
+/// `kept`: so many times of single turns, else they are timed by the stretch.
+async fn take_turns<L: Locker>(mut locker: L, names: Vec<String>, window: Window, kept: Option<usize>) -> Outcome<Ran> {
+    let mut names = names.iter().map(String::as_str).cycle();
+    let mut ran = Ran::default();
+    until(window.from).await;
+    let mut now = clock::now();
+    let from = now;
+    while now < window.to {
+        for _ in 0..if kept.is_some() { 1 } else { STRETCH } {
+            locker.turn(names.next().expect("each task has a name at least")).await?;
+            ran.turns += 1;
+        }
+        let after = clock::now();
+        match kept {
+            Some(kept) if ran.spans.len() < kept => ran.spans.push(after - now),
+            Some(_) => {}
+            None => tokio::task::yield_now().await,
+        }
+        now = after;
+    }
+    ran.nanos = now - from;
+    Ok(ran)
+}
+
+async fn join(mut tasks: JoinSet<Outcome<Ran>>) -> Outcome<Ran> {
     let mut all = Ran::default();
     while let Some(ran) = tasks.join_next().await {
         all.join(ran??);

@@ -1,6 +1,8 @@
 //! A member of the bench: one real process, that does what the parent orders and says when.
 
-use super::load::{HELD, Outcome, STRETCH, Table, echo, held_name, hub, passing_name, ping_pong, run, spoke};
+use super::load::{
+    HELD, Outcome, STRETCH, Table, echo, held_name, hub, on_threads, passing_name, ping_pong, run, spoke,
+};
 use super::message::{Event, Holdings, Load, Names, Order, Place, Ran, Report, Served, Usage, Window};
 use super::{clock, count};
 use crate::Done;
@@ -187,6 +189,10 @@ impl Desk {
                 let table = self.table.as_ref().map(|(_, table)| table.clone()).unwrap_or_default();
                 run(vec![table; tasks as usize], names, window, false).await
             }
+            Load::Threads { threads, floor: true } => {
+                on_threads(vec![Table::default(); threads as usize], window).await
+            }
+            Load::Threads { threads, .. } => on_threads(vec![self.service.clone(); threads as usize], window).await,
             Load::PingPong { at, in_flight } => ping_pong(at, in_flight, window).await,
             Load::Spoke { at, brings } => spoke(at, brings, window).await,
         }

@@ -91,6 +91,13 @@ pub(crate) enum Load {
         /// Which.
         names: Names,
     },
+    /// Either of them on threads of their own, each with a runtime of its own and a lock of its own.
+    Threads {
+        /// At the same time.
+        threads: u32,
+        /// Floor L, or our locks.
+        floor: bool,
+    },
     /// Floor R.
     PingPong {
         /// Who answers.

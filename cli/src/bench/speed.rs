@@ -30,7 +30,7 @@ const BESIDE: f64 = 0.01;
 /// With so many allocations of each it is no longer the member beside, however slow the machine is.
 const LEAKY: f64 = 0.5;
 
-/// At the grantor's own member, one task and two; L beside.
+/// At the grantor's own member, one task, and one thread and two; L beside.
 pub(crate) fn local(args: &BenchArgs, logs: &Path, progress: &Progress, sheet: &mut Sheet) -> Step<()> {
     let mut stage = Stage::set(1, logs.to_owned())?;
     stage.ask(0, &Order::Become, Report::did)?;
@@ -38,18 +38,21 @@ pub(crate) fn local(args: &BenchArgs, logs: &Path, progress: &Progress, sheet: &
     for round in 1..=args.rounds {
         progress.say(&format!("round {round} of {}", args.rounds));
         let names = Names::Own;
-        let mut rates = [0.0; 4];
-        for (number, tasks) in [1, 2].into_iter().enumerate() {
-            rates[number] = rate(Load::Locks { tasks, names, timed: false })?;
-            rates[number + 2] = rate(Load::Table { tasks, names })?;
-            sheet.note(tasks, Figure::rate("lock and release"), rates[number]);
-            sheet.note(tasks, Figure::rate("floor L"), rates[number + 2]);
+        let locks = rate(Load::Locks { tasks: 1, names, timed: false })?;
+        let floor = rate(Load::Table { tasks: 1, names })?;
+        sheet.note(1, Figure::time("lock and release, each"), 1.0 / locks);
+        sheet.note(1, Figure::time("floor L, each"), 1.0 / floor);
+        sheet.note(1, Figure::new("lock and release / L", Unit::Times).at_most(LOCAL), floor / locks);
+        let mut scalings = [0.0; 2];
+        for (scaling, floor, what) in [(0, false, "on threads of their own"), (1, true, "floor L, so too")] {
+            let [one, two] = [1, 2].map(|threads| rate(Load::Threads { threads, floor }));
+            let (one, two) = (one?, two?);
+            sheet.note(1, Figure::rate(what), one);
+            sheet.note(2, Figure::rate(what), two);
+            scalings[scaling] = two / one;
         }
-        let [one, two, floor, floor_of_two] = rates;
-        sheet.note(1, Figure::time("lock and release, each"), 1.0 / one);
-        sheet.note(1, Figure::new("lock and release / L", Unit::Times).at_most(LOCAL), floor / one);
-        let scaling = (two / one) / (floor_of_two / floor);
-        sheet.note(2, Figure::new("scaling / that of L", Unit::Share).at_least(SCALING), scaling);
+        let [ours, floors] = scalings;
+        sheet.note(2, Figure::new("scaling / that of L", Unit::Share).at_least(SCALING), ours / floors);
         progress.step();
     }
 
