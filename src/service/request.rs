@@ -21,6 +21,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
+use tokio::task::coop::poll_proceed;
 
 /// What a request is granted: a [`Guard`], a [`BatchGuard`], a [`SuspendGuard`], a [`PermitGuard`] or a [`SharedValue`].
 pub trait Grant: sealed::Grant {}
@@ -227,6 +228,8 @@ impl Request {
     }
 
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<Hold, Box<Outcome>>> {
+        // As tokio's own: a task that takes free locks without end lets others have the thread now and then.
+        let turn = std::task::ready!(poll_proceed(context));
         let taken = self.start();
         // Entered for this poll only, and left before anything else runs in this task.
         let entered = self.acquire.as_ref().map(|acquire| acquire.span().enter());
@@ -242,6 +245,7 @@ impl Request {
                 _ => panic!("polled after it was ready"),
             },
         };
+        turn.made_progress();
         drop(entered);
         if let Some(acquire) = &mut self.acquire {
             match &answer {

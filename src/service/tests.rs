@@ -19,7 +19,7 @@ use crate::protocol::{LostReason, Token};
 use poll::{poll_a_wait_then_drop, poll_k_then_drop, poll_once};
 use std::future::{Future, IntoFuture};
 use std::pin::{Pin, pin};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
@@ -488,6 +488,20 @@ async fn a_wait_ends_at_its_limit_and_gives_up_its_place() {
     drop(guard);
     stock.lock("a").wait(Duration::ZERO).await.unwrap().release().await.unwrap();
     stock.lock("a").wait(Duration::MAX).await.unwrap().release().await.unwrap();
+}
+
+#[tokio::test]
+async fn whoever_takes_free_locks_without_end_lets_others_have_the_thread() {
+    let (_member, stock) = service().await;
+    let ran = Arc::new(AtomicBool::new(false));
+    let other = ran.clone();
+    tokio::spawn(async move { other.store(true, Ordering::SeqCst) });
+    let mut turns = 0;
+    while !ran.load(Ordering::SeqCst) {
+        stock.lock("a").await.unwrap().release().await.unwrap();
+        turns += 1;
+        assert!(turns < 10_000, "the other task never has its turn");
+    }
 }
 
 #[tokio::test]
