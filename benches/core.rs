@@ -1,7 +1,7 @@
 //! What the pure core takes on the way of every lock: no socket, no task and no clock, so it is the core's time alone.
 //!
-//! - node: lock and release of a free lock at its grantor, alone and among many that are held; and a release that grants the
-//!   lock to the next of many who wait.
+//! - node: lock and release of a free lock at its grantor, and the offer of one, alone and among many that are held; and a
+//!   release that grants the lock to the next of many who wait.
 //! - frame: the request for a lock, and its grant, to bytes and back.
 //!
 //! `elderlock bench` measures what all of that comes to with sockets and tasks, beside floors. `instructions.rs` counts the
@@ -17,6 +17,7 @@ use std::hint::black_box;
 fn main() {
     let mut criterion = Criterion::default().configure_from_args();
     free(&mut criterion);
+    offers(&mut criterion);
     next_in_line(&mut criterion);
     frames(&mut criterion);
     criterion.final_summary();
@@ -32,6 +33,18 @@ fn free(criterion: &mut Criterion) {
                 grantor.release(request);
             });
         });
+    }
+}
+
+fn offers(criterion: &mut Criterion) {
+    for held in [0, MANY] {
+        let (mut grantor, names) = (Grantor::beside(held), free_names(MANY));
+        let mut free = names.iter().cycle();
+        criterion.bench_function(&format!("node/offer of a free lock, {held} held"), |bench| {
+            bench.iter(|| assert!(grantor.offers(free.next().expect("there are some")), "it is free"));
+        });
+        grantor.take_in(1);
+        assert!(grantor.offers(&names[0]), "what was taken is given back");
     }
 }
 

@@ -1,6 +1,7 @@
 //! Counts what the pure core takes on the way of every lock, in instructions and allocations, and fails if that is too much:
 //!
 //! - a free lock and its release at its grantor, alone and beside many that are held: the local path, without its task and clock;
+//! - what the core has to do with a free lock that is taken without a step, and given back before the next one;
 //! - a release that grants the lock to the next of some who wait, and of many;
 //! - the request for a lock, and its grant, to bytes and back.
 //!
@@ -62,6 +63,14 @@ fn lock_all((mut grantor, names): (Grantor, Vec<LockName>)) -> (Grantor, Vec<Loc
     (grantor, names)
 }
 
+fn offer_all((mut grantor, names): (Grantor, Vec<LockName>)) -> (Grantor, Vec<LockName>) {
+    for name in &names {
+        assert!(grantor.offers(name), "it is free");
+    }
+    grantor.take_in(names.len() as u64);
+    (grantor, names)
+}
+
 fn line_of(waiting: u32) -> Line {
     let line = take_turns(Line::new(waiting));
     line.check();
@@ -110,6 +119,13 @@ fn lock_and_release(at: (Grantor, Vec<LockName>)) -> (Grantor, Vec<LockName>) {
 }
 
 #[library_benchmark]
+#[bench::alone(args = (0), setup = free_beside, config = took(358, 0))]
+#[bench::beside_many(args = (MANY), setup = free_beside, config = took(1_190, 0))]
+fn offer(at: (Grantor, Vec<LockName>)) -> (Grantor, Vec<LockName>) {
+    offer_all(at)
+}
+
+#[library_benchmark]
 #[bench::of_100(args = (100), setup = line_of, config = took(22_733, 5))]
 #[bench::of_many(args = (MANY), setup = line_of, config = took(27_174, 5))]
 fn release_to_the_next(line: Line) -> Line {
@@ -122,5 +138,5 @@ fn frames(wire: Wire) -> Wire {
     there_and_back(wire)
 }
 
-library_benchmark_group!(name = core, benchmarks = [lock_and_release, release_to_the_next, frames]);
+library_benchmark_group!(name = core, benchmarks = [lock_and_release, offer, release_to_the_next, frames]);
 gungraun::main!(library_benchmark_groups = core);

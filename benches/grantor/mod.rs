@@ -67,6 +67,16 @@ impl Grantor {
         self.command(Command::Release { request });
     }
 
+    /// Whether a lock may be taken without a step.
+    pub(crate) fn offers(&self, name: &LockName) -> bool {
+        self.node.offer(NOW, &self.service, name).is_some()
+    }
+
+    /// So many were, and are given back.
+    pub(crate) fn take_in(&mut self, spent: u64) {
+        self.node.take_in(&self.service, spent, []);
+    }
+
     fn command(&mut self, command: Command) {
         self.out.clear();
         self.node.step(NOW, Input::Command(command), &mut self.out);

@@ -277,7 +277,7 @@ pub struct TokenRange {
 
 impl TokenRange {
     /// The one after so many others of the range.
-    pub(crate) fn nth(&self, number: u64) -> Option<Token> {
+    pub fn nth(&self, number: u64) -> Option<Token> {
         let room = u64::from(self.last.sequence() - self.first.sequence());
         (number <= room).then(|| Token::new(self.first.view(), self.first.sequence() + number as u32))
     }

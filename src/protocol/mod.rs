@@ -47,9 +47,9 @@ pub use message::{
     Belonging, Content, Heard, HoldReport, HolderInfo, Look, Message, Notice, Packet, Refusal, Seen, WaitReport,
     WaiterInfo,
 };
-pub use node::Node;
 #[cfg(feature = "tokio")]
-pub(crate) use node::{AtOnce, Taken};
+pub(crate) use node::AtOnce;
+pub use node::{Node, Taken};
 pub use table::Contents;
 pub use time::Time;
 pub use timing::{InvalidTiming, Timing};

@@ -180,11 +180,15 @@ pub(crate) enum AtOnce {
 
 /// A lock that was taken as [`Node::offer`] says.
 #[derive(Debug)]
-pub(crate) struct Taken {
-    pub(crate) name: LockName,
-    pub(crate) owner: Owner,
-    pub(crate) token: Token,
-    pub(crate) since: Time,
+pub struct Taken {
+    /// Its name.
+    pub name: LockName,
+    /// On whose behalf.
+    pub owner: Owner,
+    /// Of those that were offered.
+    pub token: Token,
+    /// When it was taken.
+    pub since: Time,
 }
 
 impl Node {
@@ -375,7 +379,7 @@ impl Node {
     /// nobody else is concerned, and nothing is due. So the node need not be changed for it, and several may be taken beside
     /// each other, each with a token of its own, of one name one after the other; but [`take_in`](Node::take_in) comes before
     /// anything else happens to the node. What comes of it is what would come of commands.
-    pub(crate) fn offer(&self, now: Time, service: &ServiceName, name: &LockName) -> Option<TokenRange> {
+    pub fn offer(&self, now: Time, service: &ServiceName, name: &LockName) -> Option<TokenRange> {
         if !matches!(self.calm, Calm(Some(calm)) if now < calm) {
             return None;
         }
@@ -386,12 +390,7 @@ impl Node {
 
     /// So many tokens of those [offered](Node::offer) were used, and these locks are held still, the others over again. In
     /// the order of the tokens.
-    pub(crate) fn take_in(
-        &mut self,
-        service: &ServiceName,
-        spent: u64,
-        held: impl IntoIterator<Item = (RequestId, Taken)>,
-    ) {
+    pub fn take_in(&mut self, service: &ServiceName, spent: u64, held: impl IntoIterator<Item = (RequestId, Taken)>) {
         let Some(grantor) = self.grantors.get_mut(service) else { return };
         for (request, Taken { name, owner, token, since }) in held {
             let want = Want::Lock(name);
