@@ -15,11 +15,14 @@
 //! queued before, as far as the connection takes it at once: a task that must be woken first is a detour. The **pen**
 //! keeps the frames in order. There is one, whoever writes has it, and when it is put back nothing is left to be written,
 //! or the task is woken.
+//!
+//! A place in a line may **rest** while the same turn grants something: whoever is told of it is woken for nothing, on a
+//! processor that the next holder needs. It goes with the next frame, mostly the grant, or by the task after a short while.
 
 use super::counters::{Tally, add};
 use super::shared::{Life, Shared};
 use super::tcp::{self, DialError};
-use crate::protocol::{Hint, Input, Packet, ProcessId};
+use crate::protocol::{Hint, Input, Message, Packet, ProcessId};
 use crate::wire::{self, ByteQueue, Frame};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -28,7 +31,7 @@ use std::time::Duration;
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::tcp::OwnedWriteHalf;
 use tokio::sync::Notify;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
 /// Membership: a handful per second and peer. Thousands mean that the peer has not read for long.
@@ -37,6 +40,8 @@ const NOTICES: Bound = Bound { frames: 4 * 1024, bytes: 4 * 1024 * 1024 };
 const BULK: Bound = Bound { frames: 64 * 1024, bytes: 16 * 1024 * 1024 };
 /// Bulk in one write: a notice waits for no more than this.
 const BATCH: usize = 256 * 1024;
+/// What rests and is not taken along is written after one or two of these.
+const REST: Duration = Duration::from_millis(1);
 /// An unused peer without connection is forgotten after this.
 const IDLE: Duration = Duration::from_secs(30);
 const FIRST_BACKOFF: Duration = Duration::from_millis(50);
@@ -83,6 +88,12 @@ struct Queue {
     wanted: bool,
     /// The task is woken and has not looked yet.
     woken: bool,
+    /// Something is queued that may not rest.
+    pressing: bool,
+    /// What may rest does so: the task looks again by itself.
+    rests: bool,
+    /// Nothing was queued at some time since the task looked last.
+    young: bool,
 }
 
 /// The right to write, and what it takes.
@@ -169,6 +180,19 @@ impl Load {
     }
 }
 
+/// What the task finds when it looks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Look {
+    /// Nothing is queued: mostly somebody else has written it.
+    Empty,
+    /// All that is queued rests.
+    Rests,
+    /// Something is to be written.
+    Queued,
+    /// There is something else to do.
+    Changed,
+}
+
 /// What the task is to do next.
 struct Plan {
     /// The batch is for this link.
@@ -191,6 +215,9 @@ impl Queue {
             pen: Some(Pen::default()),
             wanted: false,
             woken: false,
+            pressing: false,
+            rests: false,
+            young: false,
         }
     }
 
@@ -202,6 +229,22 @@ impl Queue {
     fn take_pen(&mut self) -> Option<Pen> {
         self.wanted = self.pen.is_none();
         self.pen.take()
+    }
+
+    /// What the task finds; `is_late`: it was not woken, but looks because it has let something rest.
+    fn look(&mut self, is_late: bool) -> Look {
+        self.woken = false;
+        let is_young = std::mem::take(&mut self.young);
+        if self.changed {
+            Look::Changed
+        } else if self.is_empty() {
+            self.rests = false;
+            Look::Empty
+        } else if self.rests && !self.pressing && (is_young || !is_late) {
+            Look::Rests
+        } else {
+            Look::Queued
+        }
     }
 
     fn plan(&mut self, links: &[Link], batch: &mut Vec<u8>) -> Plan {
@@ -256,7 +299,11 @@ impl Peer {
     /// Queues a frame; `false`: dropped. Nothing leaves before [`write`](Self::write) or [`wake`](Self::wake).
     pub(super) fn push(&self, want: Option<ProcessId>, frame: &Frame) -> bool {
         let mut queue = self.queue();
-        let Queue { wants, notices, bulk, .. } = &mut *queue;
+        let Queue { wants, notices, bulk, pressing, young, .. } = &mut *queue;
+        if notices.frames + bulk.frames == 0 {
+            (*pressing, *young) = (false, true);
+        }
+        *pressing |= !may_rest(frame);
         let lanes = wants.entry(want).or_default();
         if is_notice(frame) {
             notices.push(&mut lanes.notices, frame, &NOTICES)
@@ -291,6 +338,18 @@ impl Peer {
         if queue.changed || !queue.is_empty() {
             self.wake_from(queue);
         }
+    }
+
+    /// Lets what is queued rest for a short while, to go with what comes next. `false`: not all of it may.
+    pub(super) fn rest(&self) -> bool {
+        let mut queue = self.queue();
+        if queue.pressing {
+            return false;
+        }
+        if !std::mem::replace(&mut queue.rests, true) {
+            self.wake_from(queue);
+        }
+        true
     }
 
     /// A connection that may carry frames to this peer.
@@ -334,21 +393,23 @@ impl Peer {
 
     /// Completes when there is something for the task to do.
     async fn stirred(&self) {
+        let mut rests = false;
         loop {
-            self.wake.notified().await;
-            let is_written = {
-                let mut queue = self.queue();
-                queue.woken = false;
-                if queue.changed {
-                    return;
-                }
-                queue.is_empty()
+            let notified = self.wake.notified();
+            let is_late = if rests {
+                timeout(REST, notified).await.is_err()
+            } else {
+                notified.await;
+                false
             };
-            // Mostly somebody else has written it meanwhile. If not, those who are about to queue more come first, and all of
-            // it goes in one write.
-            if !is_written {
-                return tokio::task::yield_now().await;
-            }
+            let look = self.queue().look(is_late);
+            rests = match look {
+                Look::Empty => false,
+                Look::Rests => true,
+                // Those who are about to queue more come first, and all of it goes in one write.
+                Look::Queued => return tokio::task::yield_now().await,
+                Look::Changed => return,
+            };
         }
     }
 
@@ -368,6 +429,11 @@ fn is_notice(frame: &Frame) -> bool {
     }
 }
 
+/// A place in a line: nobody waits for it, and its member has no use for it until a later grantor asks.
+fn may_rest(frame: &Frame) -> bool {
+    matches!(frame, Frame::Packet(Packet::Linked { message: Message::Queued { .. }, .. }))
+}
+
 /// A dial that is under way.
 struct Dialling {
     /// Processes to which links led when it began.
@@ -383,6 +449,7 @@ pub(super) async fn drive(shared: Arc<Shared>, life: Arc<Life>, peer: Arc<Peer>)
         let (pen, offered, dialled) = {
             let mut queue = peer.queue();
             queue.changed = false;
+            queue.rests = false;
             match queue.take_pen() {
                 Some(pen) => (Some(pen), std::mem::take(&mut queue.offered), queue.dialled.take()),
                 None => (None, Vec::new(), None),
@@ -500,7 +567,7 @@ impl Pen {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::protocol::{Notice, ViewNumber};
+    use crate::protocol::{Epoch, Notice, RequestId, ServiceName, Ticket, Token, ViewNumber};
 
     fn ack(ack: u64) -> Frame {
         Frame::Packet(Packet::Ack { view: ViewNumber(1), ack, again: false })
@@ -526,6 +593,34 @@ mod tests {
         assert!(peer.is_idle());
         let queue = peer.queue();
         assert_eq!([queue.bulk.frames, queue.bulk.bytes, queue.notices.frames, queue.notices.bytes], [0; 4]);
+    }
+
+    #[test]
+    fn what_rests_has_its_time_and_no_more() {
+        let epoch = Epoch(Token::new(ViewNumber(1), 1));
+        let place = Message::Queued {
+            service: ServiceName::new("inventory").unwrap(),
+            epoch,
+            request: RequestId(1),
+            ticket: Ticket { epoch, number: 1 },
+        };
+        let place = Frame::Packet(Packet::Linked { view: ViewNumber(1), seq: 1, ack: 0, message: place });
+        let peer = peer();
+        let look = |is_late| peer.queue().look(is_late);
+        assert!(peer.push(None, &place) && peer.rest());
+        assert_eq!([look(false), look(true)], [Look::Rests, Look::Queued]);
+        // Another one has come instead of it, and has its time, too.
+        peer.queue().give_up(&[]);
+        assert!(peer.push(None, &place) && peer.rest());
+        assert_eq!([look(true), look(true)], [Look::Rests, Look::Queued]);
+        // What may not rest takes it along.
+        assert!(peer.push(None, &ack(1)) && !peer.rest());
+        assert_eq!(look(false), Look::Queued);
+        peer.queue().give_up(&[]);
+        assert_eq!(look(true), Look::Empty);
+        // Where nothing rests, a place is written as all else.
+        assert!(peer.push(None, &place));
+        assert_eq!(look(false), Look::Queued);
     }
 
     #[test]

@@ -8,7 +8,7 @@ use super::host::Watch;
 use super::peer::{self, Peer};
 use super::udp::News;
 use super::{Inbox, transport::Limits};
-use crate::protocol::{MemberInfo, Packet, ProcessId};
+use crate::protocol::{MemberInfo, Message, Packet, ProcessId};
 use crate::wire::{Frame, Handshake};
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
@@ -41,6 +41,8 @@ struct Living {
     open: BTreeMap<ProcessId, usize>,
     /// Peers for whom something was queued that has not been flushed.
     fresh: Vec<Arc<Peer>>,
+    /// Something is granted that has not been flushed.
+    grants: bool,
 }
 
 pub(super) struct Shared {
@@ -119,7 +121,7 @@ impl Shared {
         let token = self.ended.child_token();
         let watch = Watch::new(me.host);
         let life = Arc::new(Life { me: me.clone(), inbox, token, watch });
-        let living = Living { life, peers: BTreeMap::new(), open: BTreeMap::new(), fresh: Vec::new() };
+        let living = Living { life, peers: BTreeMap::new(), open: BTreeMap::new(), fresh: Vec::new(), grants: false };
         let before = self.living().replace(living);
         if let Some(before) = before {
             before.life.token.cancel();
@@ -156,6 +158,7 @@ impl Shared {
     pub(super) fn send(self: &Arc<Self>, to: SocketAddr, process: Option<ProcessId>, packet: Packet) {
         let mut living = self.living();
         let Some(living) = living.as_mut() else { return };
+        living.grants |= matches!(packet, Packet::Linked { message: Message::Grant { .. }, .. });
         if let Some(peer) = self.push(living, to, process, &Frame::Packet(packet))
             && living.fresh.last().is_none_or(|last| !Arc::ptr_eq(last, &peer))
         {
@@ -163,10 +166,17 @@ impl Shared {
         }
     }
 
-    /// What was queued by [`send`](Self::send) leaves: in a hurry here and now, else with what else comes.
+    /// What was queued by [`send`](Self::send) leaves: in a hurry here and now, else with what else comes. Where a lock is
+    /// granted, the places of others rest.
     pub(super) fn flush(&self, hurry: bool) {
-        let fresh = self.living().as_mut().map(|living| std::mem::take(&mut living.fresh)).unwrap_or_default();
+        let (fresh, grants) = match self.living().as_mut() {
+            Some(living) => (std::mem::take(&mut living.fresh), std::mem::take(&mut living.grants)),
+            None => return,
+        };
         for (place, peer) in fresh.iter().enumerate() {
+            if grants && peer.rest() {
+                continue;
+            }
             if hurry && place < AT_ONCE {
                 peer.write(&self.tally);
             } else {

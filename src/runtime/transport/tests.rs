@@ -1,5 +1,5 @@
 use super::*;
-use crate::protocol::{Hint, Input, Message, Notice, ServiceName, Status, ViewNumber};
+use crate::protocol::{Epoch, Hint, Input, Message, Notice, RequestId, ServiceName, Status, Ticket, Token, ViewNumber};
 use crate::runtime::host;
 use crate::runtime::{QueryError, query_status};
 use crate::wire::{self, Decoder, Frame, Handshake, Refusal};
@@ -184,6 +184,37 @@ async fn what_somebody_waits_for_leaves_at_once_with_all_that_was_queued_before(
     // And what nobody waits for leaves a little later.
     assert_eq!(send(4, false), before + 3);
     b.letters.until(|inputs| numbers(inputs, a.me.process).ends_with(&[4]).then_some(())).await;
+}
+
+#[tokio::test]
+async fn a_place_in_line_rests_while_the_same_turn_grants() {
+    let (a, b, c) = (Peer::new(1).await, Peer::new(2).await, Peer::new(3).await);
+    a.meet(&b).await;
+    a.meet(&c).await;
+    let (service, token, request) =
+        (ServiceName::new("inventory").unwrap(), Token::new(ViewNumber(1), 1), RequestId(1));
+    let epoch = Epoch(token);
+    let place = Message::Queued { service: service.clone(), epoch, request, ticket: Ticket { epoch, number: 1 } };
+    let grant = Message::Grant { service, epoch, request, token };
+    let turn = |messages: &[(&Peer, u64, &Message)]| {
+        let before = a.transport.counters().frames_out;
+        for (to, seq, message) in messages {
+            let packet = Packet::Linked { view: ViewNumber(1), seq: *seq, ack: 0, message: (*message).clone() };
+            a.transport.send(to.me.addr, Some(to.me.process), packet);
+        }
+        a.transport.flush(true);
+        a.transport.counters().frames_out - before
+    };
+    // Nothing is granted: at once.
+    assert_eq!(turn(&[(&b, 1, &place)]), 1);
+    // Something is: later, and before what comes next.
+    assert_eq!(turn(&[(&c, 1, &grant), (&b, 2, &place)]), 1);
+    assert_eq!(turn(&[(&b, 3, &grant)]), 2);
+    b.letters.until(|inputs| numbers(inputs, a.me.process).ends_with(&[1, 2, 3]).then_some(())).await;
+    // Nothing comes next: by itself.
+    assert_eq!(turn(&[(&c, 2, &grant), (&b, 4, &place)]), 1);
+    b.letters.until(|inputs| numbers(inputs, a.me.process).ends_with(&[4]).then_some(())).await;
+    c.letters.until(|inputs| numbers(inputs, a.me.process).ends_with(&[1, 2]).then_some(())).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
