@@ -101,7 +101,7 @@ pub(crate) struct BenchArgs {
     #[arg(long, default_value_t = 100_000, value_parser = clap::value_parser!(u32).range(200..=1_000_000))]
     queue: u32,
     /// Case members: up to how many.
-    #[arg(long, default_value_t = 30, value_parser = clap::value_parser!(u32).range(3..=200))]
+    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(3..=200))]
     members: u32,
     /// Measure the locks of PostgreSQL, Redis, etcd and ZooKeeper instead, beside ours, as far as they are installed. Wants
     /// a build with `--features peers`.
