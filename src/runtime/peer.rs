@@ -352,6 +352,13 @@ impl Peer {
         true
     }
 
+    /// The task writes what is queued as soon as it can.
+    pub(super) fn press(&self) {
+        let mut queue = self.queue();
+        queue.pressing = true;
+        self.wake_from(queue);
+    }
+
     /// A connection that may carry frames to this peer.
     pub(super) fn offer(&self, link: Link) {
         let mut queue = self.queue();

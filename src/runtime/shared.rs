@@ -173,14 +173,16 @@ impl Shared {
             Some(living) => (std::mem::take(&mut living.fresh), std::mem::take(&mut living.grants)),
             None => return,
         };
-        for (place, peer) in fresh.iter().enumerate() {
+        let mut written = 0;
+        for peer in fresh {
             if grants && peer.rest() {
                 continue;
             }
-            if hurry && place < AT_ONCE {
+            if hurry && written < AT_ONCE {
                 peer.write(&self.tally);
+                written += 1;
             } else {
-                peer.wake();
+                peer.press();
             }
         }
     }
