@@ -7,7 +7,8 @@
 //!
 //! Two queues are emptied by whoever is there (the side queue of commands from `Drop`, the events to announce). Both
 //! follow one rule: put in first, then *try* to take the right to empty it; whoever has that right looks again after
-//! giving it up. So nothing stays behind, and nobody blocks.
+//! giving it up. So nothing stays behind, and nobody blocks. Those who only look at the core do not: who finds nobody but
+//! them in his way, and for long, tells the timer task.
 
 use super::disk::Disk;
 use super::hold::HoldCell;
@@ -110,6 +111,8 @@ pub(crate) struct EngineOptions {
 
 /// The core behind a lock. See the head of the module.
 pub(crate) struct Engine {
+    /// Whoever wants the shell to change it has this first, so that such meet here, and not at each of the reader-writer lock's parts.
+    gate: Mutex<()>,
     shell: RwLock<Shell>,
     /// The shell's, to be flushed without its lock.
     network: Arc<dyn Network>,
@@ -252,6 +255,9 @@ enum Slot {
     Answered(Answer),
 }
 
+/// The right to change the shell.
+type Entered<'a> = (RwLockWriteGuard<'a, Shell>, MutexGuard<'a, ()>);
+
 /// What is left to do after unlocking.
 #[derive(Default)]
 struct After {
@@ -313,6 +319,7 @@ impl Engine {
             watch: Watch::default(),
         };
         Arc::new(Engine {
+            gate: Mutex::default(),
             shell: RwLock::new(shell),
             network,
             side: Side::default(),
@@ -427,7 +434,10 @@ impl Engine {
             if let Some(lane) = shell.lanes.get(service).and_then(Weak::upgrade) {
                 return lane;
             }
-            shell.lanes.retain(|_, lane| lane.strong_count() > 0);
+            // Now and then, or many services would be looked through for each new one.
+            if shell.lanes.len().is_power_of_two() {
+                shell.lanes.retain(|_, lane| lane.strong_count() > 0);
+            }
             let lane = Arc::new(Lane::new(service.clone()));
             shell.lanes.insert(service.clone(), Arc::downgrade(&lane));
             lane
@@ -448,7 +458,7 @@ impl Engine {
             return None;
         }
         let now = clock::now();
-        let offer = || shell.node.offer(now, &lane.service, name);
+        let offer = shell.node.offer(now, &lane.service, name)?;
         let (cell, is_first) = lane.take((name, owner, now), offer, |spare, token| {
             HoldCell::in_place_of(spare, None, token, Time::MAX, &shell.lease_end)
         })?;
@@ -458,7 +468,7 @@ impl Engine {
         Some(cell)
     }
 
-    /// A hold is over, wherever it is kept. Never blocks, whoever calls it and wherever. `now`: as of
+    /// A hold is over, wherever it is kept. Never blocks but for the short lock of a name's shard, whoever calls it and wherever. `now`: as of
     /// [`give_back`](Self::give_back).
     pub(crate) fn end(&self, lane: &Lane, name: Option<&LockName>, cell: &Arc<HoldCell>, now: Time) {
         if let Some(request) = cell.request() {
@@ -488,34 +498,28 @@ impl Engine {
     }
 
     /// A number for a request, never used before by this member, in any of its incarnations.
-    pub(crate) fn next_request(&self) -> RequestId {
+    fn next_request(&self) -> RequestId {
         RequestId(self.next_request.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// Asks for what `command` says, with `request` as its number, in the name of a service handle. `None`: wait, by way
-    /// of [`poll`](Self::poll). Whatever is answered, [`give_back`](Self::give_back) ends it.
+    /// Asks for what `command` says, in the name of a service handle. It gets its number here, in the turn: a member's requests
+    /// are numbered in the order in which the core hears of them. `None`: wait, by way of [`poll`](Self::poll). Whatever is
+    /// answered, [`give_back`](Self::give_back) ends it. `waker`: as of `poll`, if somebody polls already.
     ///
     /// `destroyed` belongs to the handle and is set, in the same turn, by the command that destroys its service: so
     /// nothing that is asked by way of the handle outlives it.
-    pub(crate) fn ask(&self, request: RequestId, command: &Command, destroyed: &AtomicBool) -> Option<Answer> {
+    pub(crate) fn ask(
+        &self,
+        command: &mut Command,
+        destroyed: &AtomicBool,
+        waker: Option<&Waker>,
+    ) -> (RequestId, Option<Answer>) {
+        // Cloned before locking: a waker is user code.
+        let waker = waker.cloned();
         self.turn(|shell, after| {
-            if shell.is_over() {
-                return Some(closed(LostReason::Left));
-            }
-            if destroyed.load(Ordering::Acquire) {
-                return Some(closed(LostReason::Destroyed));
-            }
-            if let Some(hold) = shell.grant_at_once(request, command, after) {
-                return Some(Ok(hold));
-            }
-            destroyed.store(matches!(command, Command::Destroy { .. }), Ordering::Release);
-            let answer = shell.step(Input::Command(command.clone()), Some(request), after);
-            if answer.is_none() {
-                shell.slots.insert(request, Slot::Waiting(None));
-                // If others wait as well, more of them are about to ask, and that goes in one write.
-                after.hurry = shell.slots.len() == 1;
-            }
-            answer
+            let request = self.next_request();
+            command.number(request);
+            (request, shell.ask((request, waker), command, destroyed, after))
         })
     }
 
@@ -665,17 +669,14 @@ impl Engine {
         result
     }
 
-    fn turn_with<R>(
-        &self,
-        mut shell: RwLockWriteGuard<'_, Shell>,
-        work: impl FnOnce(&mut Shell, &mut After) -> R,
-    ) -> R {
+    fn turn_with<R>(&self, (mut shell, gate): Entered<'_>, work: impl FnOnce(&mut Shell, &mut After) -> R) -> R {
         let mut after = After::default();
         // First of all: nothing happens to a core that does not know what was taken.
+        let is_broken = is_poisoned(&self.shell);
         if !is_planted(Planted::LaneStays) {
-            shell.take_in(|| self.next_request());
+            shell.take_in(is_broken, || self.next_request());
         }
-        if is_poisoned(&self.shell) {
+        if is_broken {
             // The core panicked in an earlier turn and cannot be believed any more.
             shell.close(Closed::Broken, &mut after);
         }
@@ -703,6 +704,7 @@ impl Engine {
         }
         let phase = shell.phase;
         drop(shell);
+        drop(gate);
 
         if after.sent {
             self.network.flush(after.hurry);
@@ -784,35 +786,48 @@ impl Engine {
         self.phase.borrow().closed.is_some()
     }
 
-    fn enter(&self) -> RwLockWriteGuard<'_, Shell> {
-        // Whether it is poisoned is asked in the turn.
-        self.shell.write().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// `None`: somebody changes it, or is about to, and will look at the side queue after it. Those who only look will not, and
     /// are soon done: waiting for them is worth a few tries, and then the timer task is told to have a turn.
-    fn try_enter_past_readers(&self) -> Option<RwLockWriteGuard<'_, Shell>> {
+    fn try_enter_past_readers(&self) -> Option<Entered<'_>> {
+        let mut gate = self.try_gate()?;
         for _ in 0..TRIES {
-            if let Some(shell) = self.try_enter() {
-                return Some(shell);
-            }
-            if let Err(TryLockError::WouldBlock) = self.shell.try_read() {
-                return None;
+            match self.try_shell(gate) {
+                Ok(entered) => return Some(entered),
+                Err(kept) => gate = kept,
             }
             spin_loop();
         }
+        drop(gate);
         if !is_planted(Planted::ReaderKeepsSide) {
             self.rearm.notify_one();
         }
         None
     }
 
+    fn enter(&self) -> Entered<'_> {
+        let gate = lock(&self.gate);
+        // Whether it is poisoned is asked in the turn.
+        (self.shell.write().unwrap_or_else(PoisonError::into_inner), gate)
+    }
+
     /// `None`: somebody has it, or looks at it.
-    fn try_enter(&self) -> Option<RwLockWriteGuard<'_, Shell>> {
-        match self.shell.try_write() {
-            Ok(shell) => Some(shell),
+    fn try_enter(&self) -> Option<Entered<'_>> {
+        self.try_shell(self.try_gate()?).ok()
+    }
+
+    fn try_gate(&self) -> Option<MutexGuard<'_, ()>> {
+        match self.gate.try_lock() {
+            Ok(gate) => Some(gate),
             Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
             Err(TryLockError::WouldBlock) => None,
+        }
+    }
+
+    fn try_shell<'a>(&'a self, gate: MutexGuard<'a, ()>) -> Result<Entered<'a>, MutexGuard<'a, ()>> {
+        match self.shell.try_write() {
+            Ok(shell) => Ok((shell, gate)),
+            Err(TryLockError::Poisoned(poisoned)) => Ok((poisoned.into_inner(), gate)),
+            Err(TryLockError::WouldBlock) => Err(gate),
         }
     }
 }
@@ -891,20 +906,50 @@ impl Shell {
         }
     }
 
-    /// Tells the core what was done in the lanes.
-    fn take_in(&mut self, next_request: impl Fn() -> RequestId) {
+    /// Tells the core what was done in the lanes; if it is broken, only what is held is kept, to be ended.
+    fn take_in(&mut self, is_broken: bool, next_request: impl Fn() -> RequestId) {
         // Nobody else is here.
         let used = self.used.get_mut().unwrap_or_else(PoisonError::into_inner);
         for lane in used.drain(..) {
             let Doings { spent, held } = lane.empty();
-            let held = held.into_iter().map(|(taken, cell)| {
+            let mut taken = Vec::with_capacity(held.len());
+            for (hold, cell) in held {
                 let request = next_request();
                 cell.settle(request);
                 self.holds.insert(request, cell);
-                (request, taken)
-            });
-            self.node.take_in(&lane.service, spent, held);
+                taken.push((request, hold));
+            }
+            if !is_broken {
+                self.node.take_in(&lane.service, spent, taken);
+            }
         }
+    }
+
+    /// Asks the core. `None`: wait, and `waker` is woken.
+    fn ask(
+        &mut self,
+        (request, waker): (RequestId, Option<Waker>),
+        command: &Command,
+        destroyed: &AtomicBool,
+        after: &mut After,
+    ) -> Option<Answer> {
+        if self.is_over() {
+            return Some(closed(LostReason::Left));
+        }
+        if destroyed.load(Ordering::Acquire) {
+            return Some(closed(LostReason::Destroyed));
+        }
+        if let Some(hold) = self.grant_at_once(request, command, after) {
+            return Some(Ok(hold));
+        }
+        destroyed.store(matches!(command, Command::Destroy { .. }), Ordering::Release);
+        let answer = self.step(Input::Command(command.clone()), Some(request), after);
+        if answer.is_none() {
+            self.slots.insert(request, Slot::Waiting(waker));
+            // If others wait as well, more of them are about to ask, and that goes in one write.
+            after.hurry = self.slots.len() == 1;
+        }
+        answer
     }
 
     /// The short way of a command that is granted at once.

@@ -3,7 +3,7 @@
 //! Most locks are free, are of a service that the member grants itself, and are given back before anybody else asks. What
 //! the core would do with such a lock is known beforehand: it says by [`Node::offer`] that it would, and with which tokens.
 //! So threads that want different names need not wait for each other: each looks at the core beside the others, and what
-//! it took stands in the lane, in a shard of its own by the name.
+//! it took stands in the lane, in a shard by its name.
 //!
 //! **Before anything happens to the core** all lanes are emptied into it (`Shell::take_in`), under the engine's lock for
 //! writing, which nobody has who looks. So the core never acts without knowing what was taken, and lanes are short: what
@@ -32,7 +32,7 @@ use crate::protocol::Node;
 
 /// Threads that want different names seldom meet in one of so many.
 #[cfg(not(elderlock_shuttle))]
-const SHARDS: usize = 16;
+const SHARDS: usize = 32;
 /// Each lock is one more place where shuttle chooses.
 #[cfg(elderlock_shuttle)]
 const SHARDS: usize = 2;
@@ -40,8 +40,12 @@ const SHARDS: usize = 2;
 /// Cells kept in each shard for holds that come next.
 const SPARE: usize = 8;
 
+/// Locks of one shard. Whoever wants one more has a turn, which empties all: so no turn has to take in many thousands, and
+/// a lane counts for little beside the requests that a member may have.
+const ROOM: usize = 32;
+
 /// Room that an empty shard keeps.
-const ROOM: usize = 64;
+const KEPT: usize = 7;
 
 /// Locks of one service.
 pub(crate) struct Lane {
@@ -99,12 +103,12 @@ impl Lane {
         }
     }
 
-    /// Takes a lock that is free in the lane with a token of those that `offer` says, if any: it must be free in the core as
-    /// well. Returns its cell, as `cell` makes it of one that was used before, and whether the lane was not in use until now.
+    /// Takes a lock that is free in the lane with a token of those that the core has offered for it. Returns its cell, as `cell`
+    /// makes it of one that was used before, and whether the lane was not in use until now.
     pub(super) fn take(
         &self,
         (name, owner, since): (&LockName, Owner, Time),
-        offer: impl FnOnce() -> Option<TokenRange>,
+        offer: TokenRange,
         cell: impl FnOnce(Option<Arc<HoldCell>>, Token) -> Arc<HoldCell>,
     ) -> Option<(Arc<HoldCell>, bool)> {
         let spend = || self.spent.fetch_add(1, Ordering::Relaxed);
@@ -112,8 +116,11 @@ impl Lane {
         let (index, spot) = self.spot(name);
         let mut shard = self.shard(index);
         let Shard { held, spare } = &mut *shard;
+        if held.len() >= ROOM {
+            return None;
+        }
         let Entry::Vacant(free) = held.entry(spot) else { return None };
-        let token = offer()?.nth(early.unwrap_or_else(spend))?;
+        let token = offer.nth(early.unwrap_or_else(spend))?;
         let cell = cell(spare.pop(), token);
         free.insert(Hold { cell: cell.clone(), owner, since });
         let bit = 1 << index;
@@ -145,8 +152,8 @@ impl Lane {
             all.extend(shard.held.drain().map(|(Spot { name, .. }, Hold { cell, owner, since })| {
                 (Taken { name, owner, token: cell.token(), since }, cell)
             }));
-            if shard.held.capacity() > ROOM {
-                shard.held.shrink_to(ROOM);
+            if shard.held.capacity() > KEPT {
+                shard.held.shrink_to(KEPT);
             }
         }
         all.sort_unstable_by_key(|(taken, _)| taken.token);

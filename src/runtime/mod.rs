@@ -68,7 +68,7 @@ pub(crate) trait Network: Outbox {
 
 /// Where the network puts what it heard. Implemented by the engine.
 pub(crate) trait Inbox: Send + Sync {
-    /// From any thread, at any time; never blocks but for a short mutex.
+    /// From any thread, at any time; never blocks but for a short lock.
     fn input(&self, input: Input);
 
     /// The same with packets that came together, in their order. Leaves none behind.

@@ -11,7 +11,7 @@ use std::hash::{BuildHasherDefault, Hasher};
 #[cfg(not(elderlock_shuttle))]
 mod real {
     pub(crate) use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64};
-    // Whoever reads has a lock of its own thread's, so that threads that only look do not meet.
+    // Whoever reads takes one of eight locks, by its thread, and who writes all of them: so threads that only look seldom meet.
     pub(crate) use crossbeam_utils::sync::{ShardedLock as RwLock, ShardedLockWriteGuard as RwLockWriteGuard};
     pub(crate) use std::hint::spin_loop;
     pub(crate) use std::sync::atomic::fence;

@@ -24,7 +24,8 @@ use std::sync::atomic::Ordering;
 
 /// A named set of locks, granted by one of the members, from [`Member::lock_service`](crate::Member::lock_service).
 ///
-/// Cheap to clone. It outlives a rejoin of its member, and answers [`LockError::Left`](crate::LockError::Left) after the
+/// Cheap to clone, and each clone counts its guards by itself: threads that take many locks are faster with a clone each than
+/// with one handle between them. It outlives a rejoin of its member, and answers [`LockError::Left`](crate::LockError::Left) after the
 /// member has left.
 ///
 /// Geode: `DistributedLockService`.
@@ -34,7 +35,7 @@ pub struct LockService {
 
 impl Clone for LockService {
     fn clone(&self) -> Self {
-        // With a count of its own: threads that have a handle each take locks without writing to the same memory.
+        // With a count of its own: threads that have a handle each write to the same memory for their tokens only.
         LockService { inner: Arc::new(Inner::clone(&self.inner)) }
     }
 }

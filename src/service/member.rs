@@ -109,10 +109,11 @@ impl Member {
         {
             return Ok(service.clone());
         }
-        let mut service =
-            self.handle.services.entry(name.clone()).or_insert_with(|| LockService::new(engine.clone(), name.clone()));
+        // Before the entry: it is a turn, and nobody is to wait for one who looks for another service.
+        let new = LockService::new(engine.clone(), name.clone());
+        let mut service = self.handle.services.entry(name).or_insert_with(|| new.clone());
         if service.is_destroyed() {
-            *service = LockService::new(engine.clone(), name);
+            *service = new;
         }
         Ok(service.clone())
     }
@@ -124,7 +125,7 @@ impl Member {
     }
 
     /// How this member stands with its cluster, at this instant: whether its guards can be good and whether it can be
-    /// granted anything. Costs a short mutex, no message.
+    /// granted anything. Costs a short lock, no message.
     ///
     /// Curator: `ZookeeperClient.isConnected`, and the last `ConnectionState`.
     ///

@@ -19,7 +19,7 @@ use std::future::Future;
 use std::marker::PhantomData;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 use tokio::task::coop::poll_proceed;
 
@@ -97,16 +97,10 @@ struct Asked {
 }
 
 impl Asked {
-    /// Asks. The command gets its number now: a member's requests are numbered in the order in which they are asked.
-    fn new(service: Arc<Inner>, command: &mut Command) -> Asked {
-        let request = service.engine.next_request();
-        command.number(request);
-        // There before the engine is asked: whatever happens there, it is given back.
-        let mut asked = Asked { service: Some(service), request, answer: None };
-        if let Some(service) = &asked.service {
-            asked.answer = service.engine.ask(request, command, &service.destroyed);
-        }
-        asked
+    /// Asks. `waker`: of whoever polls already.
+    fn new(service: Arc<Inner>, command: &mut Command, waker: Option<&Waker>) -> Asked {
+        let (request, answer) = service.engine.ask(command, &service.destroyed, waker);
+        Asked { service: Some(service), request, answer }
     }
 
     /// Its number, while it waits.
@@ -162,7 +156,12 @@ impl Future for Asking {
         if let Inquiry::Unasked(..) = self.0
             && let Inquiry::Unasked(service, mut command) = std::mem::replace(&mut self.0, Inquiry::Over)
         {
-            self.0 = Inquiry::Asked(Asked::new(service, &mut command));
+            let asked = Asked::new(service, &mut command, Some(context.waker()));
+            let is_waiting = asked.waiting().is_some();
+            self.0 = Inquiry::Asked(asked);
+            if is_waiting {
+                return Poll::Pending;
+            }
         }
         let Inquiry::Asked(asked) = &mut self.0 else { panic!("polled after it was ready") };
         Poll::Ready(match std::task::ready!(asked.poll(context)).1 {
@@ -200,7 +199,8 @@ impl Request {
     }
 
     /// Asks, if that has not been done. A lock that is free here is taken without a turn.
-    fn start(&mut self) -> Option<Hold> {
+    /// `waker`: of whoever polls already.
+    fn start(&mut self, waker: Option<&Waker>) -> Option<Hold> {
         let service = self.service.take()?;
         let Wish { want, owner, wait, lease, revocable, metadata } = &self.wish;
         // An object is no hold, and not measured as one.
@@ -223,18 +223,21 @@ impl Request {
             revocable: *revocable,
             metadata: metadata.clone(),
         };
-        self.way = Way::Asked(Asked::new(service, &mut command));
+        self.way = Way::Asked(Asked::new(service, &mut command, waker));
         None
     }
 
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<Hold, Box<Outcome>>> {
         // As tokio's own: a task that takes free locks without end lets others have the thread now and then.
         let turn = std::task::ready!(poll_proceed(context));
-        let taken = self.start();
+        let is_first = self.service.is_some();
+        let taken = self.start(Some(context.waker()));
         // Entered for this poll only, and left before anything else runs in this task.
         let entered = self.acquire.as_ref().map(|acquire| acquire.span().enter());
         let answer = match (taken, &mut self.way) {
             (Some(hold), _) => Ok(hold),
+            // It is asked, and wakes this task.
+            (None, Way::Asked(asked)) if is_first && asked.waiting().is_some() => return Poll::Pending,
             (None, Way::Asked(asked)) => {
                 let (service, answer) = std::task::ready!(asked.poll(context));
                 // A hold first: from here on it is given back, whatever the application's subscriber and recorder do.
@@ -271,6 +274,10 @@ impl Request {
 /// A [`lock`](super::LockService::lock), [`lock_all`](super::LockService::lock_all) or
 /// [`suspend`](super::LockService::suspend) on its way. Await it.
 ///
+/// It takes part in tokio's cooperative scheduling, as tokio's own mutex does: a task that takes free locks one after the
+/// other lets other tasks have the thread now and then. So a poll may ask nothing, and come again at once;
+/// [`start`](super::LockBuilder::start) asks in any case.
+///
 /// # Cancel safety
 /// Nothing is asked before it is first polled or [started](super::LockBuilder::start). Dropping it at any later time
 /// gives up the place in the queue, or the lock if it was granted meanwhile: nothing stays held or queued. A new call
@@ -285,7 +292,7 @@ impl<G: Grant> Locking<G> {
 
     pub(super) fn start(mut self) -> Self {
         if let Ok(request) = &mut self.0
-            && let Some(hold) = request.start()
+            && let Some(hold) = request.start(None)
         {
             request.way = Way::Taken(hold);
         }
@@ -345,6 +352,8 @@ impl<G: Grant> Future for Locking<G> {
 }
 
 /// A [`try_lock`](super::LockService::try_lock) or [`try_lock_all`](super::LockService::try_lock_all) on its way.
+///
+/// It takes part in tokio's cooperative scheduling, as [`Locking`] does: a first poll may ask nothing and come again at once.
 ///
 /// # Cancel safety
 /// As of [`Locking`]: dropped at any time, nothing stays held or queued.

@@ -26,12 +26,11 @@ fn engine() -> Arc<Engine> {
 }
 
 fn ask(engine: &Engine, wait: Wait) -> (RequestId, Option<Answer>) {
-    let request = engine.next_request();
-    let service = ServiceName::new("inventory").unwrap();
+    let (request, service) = (RequestId(0), ServiceName::new("inventory").unwrap());
     let name = LockName::new(b"a").unwrap();
     let (want, owner, metadata) = (Want::Lock(name), Owner::default(), Metadata::default());
-    let command = Command::Lock { request, service, want, owner, wait, lease: None, revocable: false, metadata };
-    (request, engine.ask(request, &command, &AtomicBool::new(false)))
+    let mut command = Command::Lock { request, service, want, owner, wait, lease: None, revocable: false, metadata };
+    engine.ask(&mut command, &AtomicBool::new(false), None)
 }
 
 #[test]
@@ -44,7 +43,7 @@ fn what_is_given_back_while_somebody_has_the_lock_is_done_when_he_lets_go() {
         assert_eq!(shell.holds.len(), 1, "it neither waited nor went ahead");
     });
     assert!(engine.side.is_empty());
-    assert!(engine.enter().holds.is_empty());
+    assert!(engine.enter().0.holds.is_empty());
 }
 
 #[test]
@@ -52,12 +51,12 @@ fn the_timer_task_is_woken_when_its_deadline_comes_nearer() {
     let engine = engine();
     let (_held, answer) = ask(&engine, Wait::Forever);
     assert!(matches!(answer, Some(Ok(_))));
-    engine.enter().armed = Time::MAX;
+    engine.enter().0.armed = Time::MAX;
     let (_waits, answer) = ask(&engine, Wait::AtMost(Duration::from_millis(1)));
     assert!(answer.is_none());
     let mut rearmed = pin!(engine.rearm.notified());
     assert!(rearmed.as_mut().poll(&mut Context::from_waker(Waker::noop())) == Poll::Ready(()));
-    let shell = engine.enter();
+    let (shell, _gate) = engine.enter();
     assert_eq!(shell.armed, shell.deadline());
 }
 
