@@ -1,6 +1,6 @@
 //! Counts what the pure core takes on the way of every lock, in instructions and allocations, and fails if that is too much:
 //!
-//! - a free lock and its release at its grantor, alone and beside many that are held: the local path, without its task and clock;
+//! - a free lock and its release at its grantor, alone and beside many that are held, by commands;
 //! - what the core has to do with a free lock that is taken without a step, and given back before the next one;
 //! - a release that grants the lock to the next of some who wait, and of many;
 //! - the request for a lock, and its grant, to bytes and back.

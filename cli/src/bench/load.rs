@@ -2,7 +2,8 @@
 //! on this machine, in the same processes and on the same kind of runtime.
 //!
 //! - L: a dashmap of names to tokio mutexes, where a lock is put in, locked, unlocked and taken out;
-//! - R: 64 bytes there and back over TCP, one or several in flight on one connection, each written by itself;
+//! - R: 64 bytes there and back over TCP, one or several in flight on one connection, each written by itself; and the same
+//!   where all that one read has brought goes in one write, which no longer is an answer to each but moves the most bytes;
 //! - H: processes that pass 64 bytes on through a hub.
 
 use super::clock;
@@ -12,7 +13,7 @@ use elderlock::LockService;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::io::{AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Mutex;
 use tokio::task::JoinSet;
@@ -49,7 +50,7 @@ impl Locker for LockService {
 pub(crate) struct Table(Arc<DashMap<String, Arc<Mutex<()>>>>);
 
 impl Table {
-    /// One in which so many are locked, and stay so.
+    /// One in which so many stay, as if they were locked.
     pub(crate) fn holding(count: u32) -> Table {
         let table = Table::default();
         for number in 0..count {
@@ -79,12 +80,12 @@ pub(crate) async fn run<L: Locker>(lockers: Vec<L>, names: Names, window: Window
 }
 
 /// The same, each on a thread of its own: nobody else's runtime is woken when one of them has others go first.
-pub(crate) async fn on_threads<L: Locker>(lockers: Vec<L>, window: Window) -> Outcome<Ran> {
+pub(crate) async fn on_threads<L: Locker>(lockers: Vec<L>, names: u32, window: Window) -> Outcome<Ran> {
     let mut threads = JoinSet::new();
     for (number, locker) in (0..).zip(lockers) {
         threads.spawn_blocking(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-            runtime.block_on(take_turns(locker, task_names(Names::Own, number), window, None))
+            runtime.block_on(take_turns(locker, thread_names(number, names), window, None))
         });
     }
     join(threads).await
@@ -134,6 +135,10 @@ fn task_names(names: Names, task: u32) -> Vec<String> {
     }
 }
 
+fn thread_names(thread: u32, count: u32) -> Vec<String> {
+    (0..count).map(|number| format!("own-{thread:05}-{number:06}")).collect()
+}
+
 /// How the names of held locks begin.
 pub(crate) const HELD: &str = "held-";
 
@@ -157,8 +162,9 @@ async fn until(from: u64) {
     tokio::time::sleep(clock::between(clock::now(), from)).await;
 }
 
-/// Sends back whatever comes, on each connection to the address that it returns.
-pub(crate) async fn echo() -> Outcome<SocketAddr> {
+/// Sends back whatever comes, on each connection to the address that it returns: each frame by itself, or together what one
+/// read has brought.
+pub(crate) async fn echo(together: bool) -> Outcome<SocketAddr> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
     let addr = listener.local_addr()?;
     tokio::spawn(async move {
@@ -166,34 +172,41 @@ pub(crate) async fn echo() -> Outcome<SocketAddr> {
             let is_ready = stream.set_nodelay(true).is_ok();
             tokio::spawn(async move {
                 let mut stream = BufReader::with_capacity(BUFFER, stream);
-                let mut frame = [0; FRAME];
-                while is_ready && stream.read_exact(&mut frame).await.is_ok() {
-                    if stream.get_mut().write_all(&frame).await.is_err() {
-                        return;
-                    }
-                }
+                let mut frames = Vec::new();
+                while is_ready && pass_back(&mut stream, &mut frames, together).await.is_ok() {}
             });
         }
     });
     Ok(addr)
 }
 
+/// Waits for a frame, and writes it back; `together`: with all others that have come with it. Returns how many.
+async fn pass_back(stream: &mut BufReader<TcpStream>, frames: &mut Vec<u8>, together: bool) -> std::io::Result<u64> {
+    frames.resize(FRAME, 0);
+    stream.read_exact(frames).await?;
+    if together {
+        let whole = stream.buffer().len() / FRAME * FRAME;
+        frames.extend_from_slice(&stream.buffer()[..whole]);
+        stream.consume(whole);
+    }
+    stream.get_mut().write_all(frames).await?;
+    Ok((frames.len() / FRAME) as u64)
+}
+
 /// Floor R: keeps so many frames in flight.
-pub(crate) async fn ping_pong(at: SocketAddr, in_flight: u32, window: Window) -> Outcome<Ran> {
+pub(crate) async fn ping_pong(at: SocketAddr, in_flight: u32, together: bool, window: Window) -> Outcome<Ran> {
     let work = async move {
         let mut stream = BufReader::with_capacity(BUFFER, connect(at).await?);
-        let mut frame = [7; FRAME];
+        let mut frames = Vec::new();
         let mut ran = Ran::default();
         until(window.from).await;
         let mut now = clock::now();
         let from = now;
         for _ in 0..in_flight {
-            stream.get_mut().write_all(&frame).await?;
+            stream.get_mut().write_all(&[7; FRAME]).await?;
         }
         while now < window.to {
-            stream.read_exact(&mut frame).await?;
-            stream.get_mut().write_all(&frame).await?;
-            ran.turns += 1;
+            ran.turns += pass_back(&mut stream, &mut frames, together).await?;
             let after = clock::now();
             if in_flight == 1 && ran.spans.len() < KEPT {
                 ran.spans.push(after - now);
@@ -217,7 +230,8 @@ pub(crate) async fn hub(spokes: u32) -> Outcome<SocketAddr> {
             let (stream, _) = listener.accept().await?;
             stream.set_nodelay(true)?;
             let (reader, writer) = stream.into_split();
-            readers.push(reader);
+            // As at R: what fills the room that it is read into is looked for once more.
+            readers.push(BufReader::with_capacity(BUFFER, reader));
             writers.push(Arc::new(Mutex::new(writer)));
         }
         writers.rotate_left(1);
@@ -240,17 +254,17 @@ pub(crate) async fn hub(spokes: u32) -> Outcome<SocketAddr> {
 /// The rim of floor H: passes on the one frame that goes round. One of them brings it.
 pub(crate) async fn spoke(at: SocketAddr, brings: bool, window: Window) -> Outcome<Ran> {
     let work = async move {
-        let mut stream = connect(at).await?;
+        let mut stream = BufReader::with_capacity(BUFFER, connect(at).await?);
         let mut frame = [7; FRAME];
         let mut turns = 0;
         until(window.from).await;
         if brings {
-            stream.write_all(&frame).await?;
+            stream.get_mut().write_all(&frame).await?;
         }
         let pass = async {
             while clock::now() < window.to {
                 stream.read_exact(&mut frame).await?;
-                stream.write_all(&frame).await?;
+                stream.get_mut().write_all(&frame).await?;
                 turns += 1;
             }
             std::io::Result::Ok(())

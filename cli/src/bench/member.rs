@@ -159,7 +159,7 @@ impl Desk {
                 Report::Did { from, to }
             }
             Order::Run { load, window } => Report::Ran(self.run(load, window).await?),
-            Order::Echo => Report::Listens(echo().await?),
+            Order::Echo(together) => Report::Listens(echo(together).await?),
             Order::Hub(spokes) => Report::Listens(hub(spokes).await?),
             Order::Count(on) => {
                 count::turn(on);
@@ -189,11 +189,13 @@ impl Desk {
                 let table = self.table.as_ref().map(|(_, table)| table.clone()).unwrap_or_default();
                 run(vec![table; tasks as usize], names, window, false).await
             }
-            Load::Threads { threads, floor: true } => {
-                on_threads(vec![Table::default(); threads as usize], window).await
+            Load::Threads { threads, names, floor: true } => {
+                on_threads(vec![Table::default(); threads as usize], names, window).await
             }
-            Load::Threads { threads, .. } => on_threads(vec![self.service.clone(); threads as usize], window).await,
-            Load::PingPong { at, in_flight } => ping_pong(at, in_flight, window).await,
+            Load::Threads { threads, names, .. } => {
+                on_threads(vec![self.service.clone(); threads as usize], names, window).await
+            }
+            Load::PingPong { at, in_flight, together } => ping_pong(at, in_flight, together, window).await,
             Load::Spoke { at, brings } => spoke(at, brings, window).await,
         }
     }

@@ -47,7 +47,7 @@ pub(crate) enum Order {
         window: Window,
     },
     /// Send back what is sent to an address. Answered `Listens`.
-    Echo,
+    Echo(bool),
     /// Pass on what each of so many sends to the next of them. Answered `Listens`.
     Hub(u32),
     /// Count what is allocated, or no more. Answered `Done`.
@@ -91,10 +91,12 @@ pub(crate) enum Load {
         /// Which.
         names: Names,
     },
-    /// Either of them on threads of their own, each with a runtime of its own and a lock of its own.
+    /// Either of them on threads of their own, each with a runtime of its own and names of its own.
     Threads {
         /// At the same time.
         threads: u32,
+        /// Of each.
+        names: u32,
         /// Floor L, or our locks.
         floor: bool,
     },
@@ -104,6 +106,8 @@ pub(crate) enum Load {
         at: SocketAddr,
         /// Frames in flight.
         in_flight: u32,
+        /// What one read brings is written in one go.
+        together: bool,
     },
     /// Floor H.
     Spoke {

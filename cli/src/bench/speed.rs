@@ -13,6 +13,8 @@ const LOCAL: f64 = 2.5;
 const SCALING: f64 = 0.9;
 /// A lock and its release from elsewhere, in round trips of R.
 const REMOTE: f64 = 1.3;
+/// Names that each thread goes through.
+const OWN: u32 = 16;
 /// Of R's rate with as many in flight.
 const REMOTE_MANY: f64 = 0.5;
 /// Of H's rate.
@@ -30,29 +32,36 @@ const BESIDE: f64 = 0.01;
 /// With so many allocations of each it is no longer the member beside, however slow the machine is.
 const LEAKY: f64 = 0.5;
 
-/// At the grantor's own member, one task, and one thread and two; L beside.
+/// At the grantor's own member, one task and two, each on a thread with a runtime of its own: nobody else's is woken when one
+/// has others go first. L beside.
 pub(crate) fn local(args: &BenchArgs, logs: &Path, progress: &Progress, sheet: &mut Sheet) -> Step<()> {
     let mut stage = Stage::set(1, logs.to_owned())?;
     stage.ask(0, &Order::Become, Report::did)?;
     let mut rate = |load| -> Step<f64> { Ok(stage.run(&[(0, load)], args.span())?[0].rate()) };
     for round in 1..=args.rounds {
         progress.say(&format!("round {round} of {}", args.rounds));
-        let names = Names::Own;
-        let locks = rate(Load::Locks { tasks: 1, names, timed: false })?;
-        let floor = rate(Load::Table { tasks: 1, names })?;
-        sheet.note(1, Figure::time("lock and release, each"), 1.0 / locks);
+        let mut both = |threads, names| -> Step<[f64; 2]> {
+            let mut rate = |floor| rate(Load::Threads { threads, names, floor });
+            Ok([rate(false)?, rate(true)?])
+        };
+        let [one, floor] = both(1, OWN)?;
+        let [two, floor_of_two] = both(2, OWN)?;
+        sheet.note(1, Figure::time("lock and release, each"), 1.0 / one);
         sheet.note(1, Figure::time("floor L, each"), 1.0 / floor);
-        sheet.note(1, Figure::new("lock and release / L", Unit::Times).at_most(LOCAL), floor / locks);
-        let mut scalings = [0.0; 2];
-        for (scaling, floor, what) in [(0, false, "on threads of their own"), (1, true, "floor L, so too")] {
-            let [one, two] = [1, 2].map(|threads| rate(Load::Threads { threads, floor }));
-            let (one, two) = (one?, two?);
-            sheet.note(1, Figure::rate(what), one);
-            sheet.note(2, Figure::rate(what), two);
-            scalings[scaling] = two / one;
+        sheet.note(1, Figure::new("lock and release / L", Unit::Times).at_most(LOCAL), floor / one);
+        for (threads, rate, floor) in [(1, one, floor), (2, two, floor_of_two)] {
+            sheet.note(threads, Figure::rate("lock and release"), rate);
+            sheet.note(threads, Figure::rate("floor L"), floor);
         }
-        let [ours, floors] = scalings;
-        sheet.note(2, Figure::new("scaling / that of L", Unit::Share).at_least(SCALING), ours / floors);
+        let scaling = (two / one) / (floor_of_two / floor);
+        sheet.note(2, Figure::new("scaling / that of L", Unit::Share).at_least(SCALING), scaling);
+        // Where names of two threads lie in one shard, in theirs and in ours, both lose. With one name each that is chance, and
+        // mostly does not happen.
+        let [[one, floor], [two, floor_of_two]] = [both(1, 1)?, both(2, 1)?];
+        sheet.note(2, Figure::rate("lock and release, one name each"), two);
+        sheet.note(2, Figure::rate("floor L, one name each"), floor_of_two);
+        let scaling = (two / one) / (floor_of_two / floor);
+        sheet.note(2, Figure::new("scaling / that of L, one name each", Unit::Share), scaling);
         progress.step();
     }
 
@@ -96,12 +105,16 @@ pub(crate) fn remote_many(args: &BenchArgs, logs: &Path, progress: &Progress, sh
     for round in 1..=args.rounds {
         progress.say(&format!("round {round} of {}", args.rounds));
         for tasks in TASKS {
-            let (locks, floor) = (pair.locks(tasks, args)?, pair.floor(tasks, args)?);
+            let (locks, floor, most) = (pair.locks(tasks, args)?, pair.floor(tasks, args)?, pair.most(tasks, args)?);
             sheet.note(tasks, Figure::rate("lock and release"), locks.rate());
             sheet.note(tasks, Figure::rate("floor R"), floor.rate());
+            sheet.note(tasks, Figure::rate("R, in one write what one read brought"), most.rate());
             let share = Figure::new("rate / R", Unit::Share);
             let share = if Some(&tasks) == TASKS.last() { share.at_least(REMOTE_MANY) } else { share };
             sheet.note(tasks, share, locks.rate() / floor.rate());
+            if Some(&tasks) == TASKS.last() {
+                sheet.trace("lock and release, 64 tasks", percentiles(locks.spans));
+            }
         }
         progress.step();
     }
@@ -112,14 +125,17 @@ pub(crate) fn remote_many(args: &BenchArgs, logs: &Path, progress: &Progress, sh
 struct Pair {
     stage: Stage,
     echo: std::net::SocketAddr,
+    /// Answers together what one read has brought.
+    echo_together: std::net::SocketAddr,
 }
 
 impl Pair {
     fn set(logs: &Path) -> Step<Pair> {
         let mut stage = Stage::set(2, logs.to_owned())?;
         stage.ask(0, &Order::Become, Report::did)?;
-        let echo = stage.listener(0, &Order::Echo)?;
-        Ok(Pair { stage, echo })
+        let echo = stage.listener(0, &Order::Echo(false))?;
+        let echo_together = stage.listener(0, &Order::Echo(true))?;
+        Ok(Pair { stage, echo, echo_together })
     }
 
     fn locks(&mut self, tasks: u32, args: &BenchArgs) -> Step<Ran> {
@@ -127,7 +143,11 @@ impl Pair {
     }
 
     fn floor(&mut self, in_flight: u32, args: &BenchArgs) -> Step<Ran> {
-        self.run(Load::PingPong { at: self.echo, in_flight }, args)
+        self.run(Load::PingPong { at: self.echo, in_flight, together: false }, args)
+    }
+
+    fn most(&mut self, in_flight: u32, args: &BenchArgs) -> Step<Ran> {
+        self.run(Load::PingPong { at: self.echo_together, in_flight, together: true }, args)
     }
 
     fn run(&mut self, load: Load, args: &BenchArgs) -> Step<Ran> {

@@ -198,7 +198,9 @@ struct Redis {
 impl Redis {
     async fn connect(at: SocketAddr) -> Outcome<Redis> {
         let config = redis::AsyncConnectionConfig::new().set_response_timeout(None);
-        let client = redis::Client::open(format!("redis://{at}/"))?;
+        let to = redis::IntoConnectionInfo::into_connection_info(format!("redis://{at}/"))?;
+        let client =
+            redis::Client::open(to.set_tcp_settings(redis::io::tcp::TcpSettings::default().set_nodelay(true)))?;
         let connection = client.get_multiplexed_async_connection_with_config(&config).await?;
         Ok(Redis { connection, unlock: redis::Script::new(UNLOCK), mark: std::process::id() })
     }
