@@ -176,3 +176,39 @@ impl Lane {
         (0..SHARDS).all(|index| self.shard(index).held.is_empty())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::protocol::ViewNumber;
+
+    fn take(lane: &Lane, offer: TokenRange, name: u32) -> Option<(Arc<HoldCell>, bool)> {
+        let name = LockName::new(&name.to_le_bytes()).unwrap();
+        let ends = Arc::new(AtomicU64::new(u64::MAX));
+        let cell = |spare, token| HoldCell::in_place_of(spare, None, token, Time::MAX, &ends);
+        lane.take((&name, Owner::default(), Time::ZERO), offer, cell)
+    }
+
+    #[test]
+    fn it_holds_no_more_than_one_turn_can_take_in_and_gives_all_of_it_in_the_order_of_tokens() {
+        let lane = Lane::new(ServiceName::new("inventory").unwrap());
+        let offer = TokenRange { first: Token::new(ViewNumber(1), 1), last: Token::new(ViewNumber(1), 100_000) };
+        let taken = (0..100_000).filter_map(|name| take(&lane, offer, name)).count();
+        assert_eq!(taken, SHARDS * ROOM, "every shard is full");
+        let Doings { spent, held } = lane.empty();
+        assert_eq!((spent, held.len()), (taken as u64, taken));
+        assert!(held.is_sorted_by_key(|(taken, _)| taken.token));
+        assert!(take(&lane, offer, 0).is_some_and(|(_, is_first)| is_first), "there is room again");
+    }
+
+    #[test]
+    fn who_finds_no_token_has_nothing() {
+        let lane = Lane::new(ServiceName::new("inventory").unwrap());
+        let token = Token::new(ViewNumber(1), 1);
+        let offer = TokenRange { first: token, last: token };
+        assert!(take(&lane, offer, 0).is_some());
+        assert!(take(&lane, offer, 0).is_none(), "somebody has it");
+        assert!(take(&lane, offer, 1).is_none());
+        assert_eq!(lane.empty().held.len(), 1);
+    }
+}

@@ -99,3 +99,21 @@ fn a_reader_of_standings_begins_with_the_present_one_and_hears_each_change_once(
     assert_eq!((changes.try_recv(), engine.standing()), (Ok(Standing::Lost), Standing::Lost));
     assert_eq!(engine.subscribe_standing().0, Standing::Lost);
 }
+
+/// So that whatever ends all that was asked before ends this, too.
+#[test]
+fn what_is_in_a_lane_gets_a_lower_number_than_the_command_that_finds_it_there() {
+    let engine = engine();
+    let service = ServiceName::new("inventory").unwrap();
+    // The first one makes it the grantor, the second one finds out until when nothing is due.
+    for _ in 0..2 {
+        let (request, _) = ask(&engine, Wait::Forever);
+        engine.give_back(request, clock::now());
+    }
+    let lane = engine.lane(&service);
+    let free = LockName::new(b"free").unwrap();
+    let taken = engine.take(&lane, &free, Owner::default(), &AtomicBool::new(false)).expect("it is offered");
+    assert_eq!(taken.request(), None);
+    let (asked, _) = ask(&engine, Wait::Forever);
+    assert!(taken.request().is_some_and(|taken| taken < asked));
+}
