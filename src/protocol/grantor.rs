@@ -375,21 +375,25 @@ impl Grantor {
 
     /// With which tokens this very member may have that lock without a step, see [`Node::offer`](super::Node::offer).
     pub(crate) fn offer(&self, name: &LockName) -> Option<TokenRange> {
-        let spare = self.supply.left().checked_sub(LOW_TOKENS)?;
-        let TokenRange { first, .. } = *self.supply.ranges.front()?;
-        let last = first.sequence() + spare.min(left_in(self.supply.ranges.front()?)).checked_sub(1)?;
-        let is_free = self.is_at_rest() && self.table.is_clear(name);
-        is_free.then(|| TokenRange { first, last: Token::new(first.view(), last) })
+        let others = self.offered().checked_sub(1)?;
+        let first = self.supply.ranges.front()?.first;
+        let last = Token::new(first.view(), first.sequence() + others);
+        (self.is_at_rest() && self.table.is_clear(name)).then_some(TokenRange { first, last })
     }
 
     /// So many tokens of those that were offered have been used.
     pub(crate) fn spend(&mut self, count: u64) {
-        let spare = self.supply.left().saturating_sub(LOW_TOKENS);
         // Whoever finds that there are no more counts as well.
-        let count = u64::from(self.supply.ranges.front().map_or(0, left_in).min(spare)).min(count) as u32;
+        let count = count.min(u64::from(self.offered())) as u32;
         if count > 0 {
             self.supply.take(count);
         }
+    }
+
+    /// How many tokens in a row may be offered: so many that the elder need not be asked for more.
+    fn offered(&self) -> u32 {
+        let spare = self.supply.left().saturating_sub(LOW_TOKENS);
+        self.supply.ranges.front().map_or(0, left_in).min(spare)
     }
 
     /// This very member has a lock that was offered to it.

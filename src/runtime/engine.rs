@@ -111,7 +111,8 @@ pub(crate) struct EngineOptions {
 
 /// The core behind a lock. See the head of the module.
 pub(crate) struct Engine {
-    /// Whoever wants the shell to change it has this first, so that such meet here, and not at each of the reader-writer lock's parts.
+    /// Whoever wants the shell to change it has this first, so that such meet here, and not at each part of the
+    /// reader-writer lock.
     gate: Mutex<()>,
     shell: RwLock<Shell>,
     /// The shell's, to be flushed without its lock.
@@ -468,8 +469,8 @@ impl Engine {
         Some(cell)
     }
 
-    /// A hold is over, wherever it is kept. Never blocks but for the short lock of a name's shard, whoever calls it and wherever. `now`: as of
-    /// [`give_back`](Self::give_back).
+    /// A hold is over, wherever it is kept. Never blocks but for the short lock of a name's shard, whoever calls it and
+    /// wherever. `now`: as of [`give_back`](Self::give_back).
     pub(crate) fn end(&self, lane: &Lane, name: Option<&LockName>, cell: &Arc<HoldCell>, now: Time) {
         if let Some(request) = cell.request() {
             return self.give_back(request, now);
