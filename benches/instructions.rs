@@ -23,7 +23,7 @@ mod grantor;
 
 use elderlock::protocol::LockName;
 use elderlock::wire::{Decoder, Frame, encode};
-use grantor::{Grantor, Line, MANY, free_names};
+use grantor::{Grantor, Line, MANY, Pair, free_names};
 use gungraun::{
     Callgrind, Dhat, DhatMetric, EventKind, LibraryBenchmarkConfig, library_benchmark, library_benchmark_group,
 };
@@ -84,6 +84,17 @@ fn take_turns(mut line: Line) -> Line {
     line
 }
 
+fn pair_of() -> (Pair, Vec<LockName>) {
+    cycle_all((Pair::new(), free_names(TURNS)))
+}
+
+fn cycle_all((mut pair, names): (Pair, Vec<LockName>)) -> (Pair, Vec<LockName>) {
+    for name in &names {
+        pair.cycle(name);
+    }
+    (pair, names)
+}
+
 /// Both frames, and room that was used before.
 fn wire() -> Wire {
     let mut decoder = Decoder::new();
@@ -138,5 +149,14 @@ fn frames(wire: Wire) -> Wire {
     there_and_back(wire)
 }
 
-library_benchmark_group!(name = core, benchmarks = [lock_and_release, offer, release_to_the_next, frames]);
+#[library_benchmark]
+#[bench::free(args = (), setup = pair_of, config = took(30_000, 20))]
+fn from_another_member(at: (Pair, Vec<LockName>)) -> (Pair, Vec<LockName>) {
+    cycle_all(at)
+}
+
+library_benchmark_group!(
+    name = core,
+    benchmarks = [lock_and_release, offer, release_to_the_next, frames, from_another_member]
+);
 gungraun::main!(library_benchmark_groups = core);

@@ -1,12 +1,13 @@
 //! What the benches of the core have in common: a member that grants, names, and the frames of a lock from another member.
 
 use elderlock::protocol::{
-    Command, Config, Epoch, Input, LockName, MemberInfo, Message, Metadata, Node, Output, Owner, Packet, ProcessId,
-    RequestId, ServiceName, Time, Timing, Token, ViewNumber, Wait, Want,
+    Command, Config, Epoch, Input, LockName, MemberInfo, Message, Metadata, Node, Outcome, Output, Owner, Packet,
+    ProcessId, RequestId, ServiceName, Time, Timing, Token, ViewNumber, Wait, Want,
 };
-use elderlock::wire::Frame;
+use elderlock::wire::{Decoder, Frame, encode};
 use std::collections::VecDeque;
 use std::hint::black_box;
+use std::time::Duration;
 
 /// When everything happens.
 const NOW: Time = Time::from_nanos(10_000_000_000);
@@ -107,6 +108,92 @@ impl Line {
 
     pub(crate) fn check(&self) {
         assert!(self.grantor.node.granted(self.line[0]).is_some(), "whoever is first holds the lock");
+    }
+}
+
+/// Two members: one grants, the other asks it for locks and gives them back. What they say goes as bytes.
+pub(crate) struct Pair {
+    grantor: Node,
+    other: Node,
+    service: ServiceName,
+    requests: u64,
+    bytes: Vec<u8>,
+    decoder: Decoder,
+    out: Vec<Output>,
+}
+
+impl Pair {
+    pub(crate) fn new() -> Pair {
+        let mut grantor = Grantor::new();
+        let request = grantor.lock(&name(0));
+        grantor.release(request);
+        let me = MemberInfo { process: ProcessId(8), addr: ([127, 0, 0, 1], 7401).into(), host: None };
+        let seeds = [grantor.node.status(NOW).me.addr].into();
+        let other = Node::new(Config { seeds, ..Config::new(me, Timing::fast()) }, NOW);
+        let mut decoder = Decoder::new();
+        decoder.open();
+        let Grantor { node, service, .. } = grantor;
+        let mut pair =
+            Pair { grantor: node, other, service, requests: 1 << 32, bytes: Vec::new(), decoder, out: Vec::new() };
+        for millis in 0..1000 {
+            let now = NOW + Duration::from_millis(millis);
+            pair.step(false, now, Input::Timer);
+            pair.step(true, now, Input::Timer);
+        }
+        assert!(pair.other.is_ready(pair.now()), "it has joined");
+        pair
+    }
+
+    fn now(&self) -> Time {
+        NOW + Duration::from_secs(1)
+    }
+
+    /// A step of the other member, or of the grantor, and all that follows from it. Whether it was granted something.
+    fn step(&mut self, grantor: bool, now: Time, input: Input) -> bool {
+        let mut out = std::mem::take(&mut self.out);
+        let node = if grantor { &mut self.grantor } else { &mut self.other };
+        node.step(now, input, &mut out);
+        let mut granted = false;
+        let (from, addr) = if grantor { (ProcessId(7), 7400) } else { (ProcessId(8), 7401) };
+        let addr = ([127, 0, 0, 1], addr).into();
+        for output in out.drain(..) {
+            match output {
+                Output::Send { packet, .. } => {
+                    self.bytes.clear();
+                    encode(&Frame::Packet(packet), &mut self.bytes).expect("a short frame");
+                    self.decoder.back().extend_from_slice(&self.bytes);
+                    match self.decoder.next().expect("what was encoded").expect("all of it") {
+                        Frame::Packet(packet) => {
+                            granted |= self.step(!grantor, now, Input::Received { from, addr, packet });
+                        }
+                        frame => panic!("{frame:?} is no packet"),
+                    }
+                }
+                Output::Answer { outcome: Outcome::Granted { .. }, .. } => granted = true,
+                _ => {}
+            }
+        }
+        self.out = out;
+        granted
+    }
+
+    /// A free lock from the other member, and its release.
+    pub(crate) fn cycle(&mut self, name: &LockName) {
+        self.requests += 1;
+        let request = RequestId(self.requests);
+        let lock = Command::Lock {
+            request,
+            service: self.service.clone(),
+            want: Want::Lock(name.clone()),
+            owner: Owner::default(),
+            wait: Wait::Forever,
+            lease: None,
+            revocable: false,
+            metadata: Metadata::default(),
+        };
+        let now = self.now();
+        assert!(self.step(false, now, Input::Command(lock)), "it is free");
+        self.step(false, now, Input::Command(Command::Release { request }));
     }
 }
 

@@ -39,7 +39,7 @@ impl World {
             Packet::Heir { notice, .. } => notice,
             _ => return,
         };
-        let Notice::Accept { instance, change, .. } = notice else { return };
+        let Notice::Accept { instance, change, .. } = &**notice else { return };
         let Some(next) = self.newest().filter(|view| view.number.next() == *instance).map(|view| view.next(change))
         else {
             return;

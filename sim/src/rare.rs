@@ -275,9 +275,12 @@ impl Rare {
             node.grantors().any(|(of, _, state)| of == service && state == GrantorState::Recovering)
         };
         match packet {
-            Packet::Notice(Notice::Pulse { .. }) => self.cause = Cause::Pulse,
-            Packet::Notice(Notice::Beat { .. }) => self.cause = Cause::Beat,
-            Packet::Notice(Notice::Promise { accepted: Some(_), .. }) => self.reach(State::FoundAccepted),
+            Packet::Notice(notice) => match **notice {
+                Notice::Pulse { .. } => self.cause = Cause::Pulse,
+                Notice::Beat { .. } => self.cause = Cause::Beat,
+                Notice::Promise { accepted: Some(_), .. } => self.reach(State::FoundAccepted),
+                _ => {}
+            },
             Packet::Linked { message, .. } => match message {
                 Message::Hand { service, epoch } => {
                     let state = node.grantors().find(|(of, ..)| *of == service).map(|(_, _, state)| state);
@@ -349,7 +352,7 @@ impl Rare {
             Fact::Sent { packet, .. } => match packet {
                 Packet::Linked { .. } => true,
                 Packet::Notice(notice) => {
-                    matches!(notice, Notice::Canvass { .. } | Notice::Nack { .. } | Notice::ViewIs(_))
+                    matches!(**notice, Notice::Canvass { .. } | Notice::Nack { .. } | Notice::ViewIs(_))
                 }
                 _ => false,
             },
@@ -505,15 +508,18 @@ impl Rare {
 
     fn sends(&mut self, world: &World, place: usize, process: ProcessId, to: Option<ProcessId>, packet: &Packet) {
         match packet {
-            Packet::Notice(Notice::Canvass { instance, .. }) => {
-                let rival = self.candidates.insert(*instance, process);
-                self.reach_if(rival.is_some_and(|rival| rival != process), State::TwoCandidates);
-            }
-            Packet::Notice(Notice::Nack { .. }) => self.reach_if(self.cause == Cause::Pulse, State::BoundVote),
-            Packet::Notice(Notice::ViewIs(view)) => {
-                let seeks = world.peers[place].node.as_ref().is_some_and(|node| node.view().is_none());
-                self.reach_if(seeks && view.lineage.founder != process, State::RememberedView);
-            }
+            Packet::Notice(notice) => match &**notice {
+                Notice::Canvass { instance, .. } => {
+                    let rival = self.candidates.insert(*instance, process);
+                    self.reach_if(rival.is_some_and(|rival| rival != process), State::TwoCandidates);
+                }
+                Notice::Nack { .. } => self.reach_if(self.cause == Cause::Pulse, State::BoundVote),
+                Notice::ViewIs(view) => {
+                    let seeks = world.peers[place].node.as_ref().is_some_and(|node| node.view().is_none());
+                    self.reach_if(seeks && view.lineage.founder != process, State::RememberedView);
+                }
+                _ => {}
+            },
             Packet::Linked { message, .. } => {
                 self.reach_if(self.cause == Cause::Connected, State::Resent);
                 if let Some(to) = to {

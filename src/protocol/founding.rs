@@ -141,7 +141,7 @@ impl Seeking {
         let often = often.iter().filter(|addr| **addr != config.me.addr);
         for &addr in often.chain(&self.greeted) {
             let hello = Notice::Hello { me: config.me.clone(), asked: addr, belonging: belonging.clone() };
-            out.push(Output::Send { to: addr, process: None, packet: Packet::Notice(hello) });
+            out.push(Output::Send { to: addr, process: None, packet: hello.into() });
         }
         self.ask_to_join(config, out);
         if let Some(attempt) = &self.attempt {
@@ -207,7 +207,7 @@ impl Seeking {
         if agreed {
             let since = self.bound.as_ref().map_or(now, |bound| bound.since);
             self.bound = Some(Bound { coordinator: first.info.clone(), attempt, since });
-            let packet = Packet::Notice(Notice::FoundOk { attempt });
+            let packet = Packet::from(Notice::FoundOk { attempt });
             out.push(Output::Send { to: first.info.addr, process: Some(from), packet });
         }
     }
@@ -255,7 +255,7 @@ impl Seeking {
         if let Some((_, heard, elder, via)) = best.max_by_key(|(led, view, _, _)| (*led, *view)) {
             // Also through who told us: perhaps the elder is out of our reach but not of its.
             for info in BTreeSet::from([elder, via]) {
-                let packet = Packet::Notice(Notice::Join { me: config.me.clone(), heard });
+                let packet = Packet::from(Notice::Join { me: config.me.clone(), heard });
                 out.push(Output::Send { to: info.addr, process: Some(info.process), packet });
             }
         }
@@ -314,7 +314,7 @@ impl Seeking {
             let info = &member.info;
             if info.process != config.me.process && !attempt.agreed.contains(&info.process) {
                 let found = Notice::Found { attempt: self.attempts, view: attempt.view.clone() };
-                out.push(Output::Send { to: info.addr, process: Some(info.process), packet: Packet::Notice(found) });
+                out.push(Output::Send { to: info.addr, process: Some(info.process), packet: found.into() });
             }
         }
     }

@@ -522,7 +522,7 @@ impl Grantor {
     }
 
     fn tell_value(&self, to: ProcessId, name: &LockName, answers: Option<(RequestId, Told)>, turn: &mut Turn) {
-        let Some(content) = self.table.content(name).cloned() else { return };
+        let Some(content) = self.table.content(name).cloned().map(Box::new) else { return };
         let (service, epoch, name) = (self.service.clone(), self.epoch, name.clone());
         turn.say(to, Message::Value { service, epoch, name, content, answers });
     }
@@ -550,7 +550,7 @@ impl Grantor {
         {
             waiters.reverse();
         }
-        turn.say(from, Message::Seen { service: self.service.clone(), request, seen });
+        turn.say(from, Message::Seen { service: self.service.clone(), request, seen: Box::new(seen) });
     }
 
     /// Gives what is free to those who wait for it, if the member's lease and the tokens allow.
@@ -747,7 +747,8 @@ impl Grantor {
     }
 
     fn tell_refusal(&self, (process, request): (ProcessId, RequestId), refusal: Refusal, turn: &mut Turn) {
-        turn.say(process, Message::Refuse { service: self.service.clone(), epoch: self.epoch, request, refusal });
+        let (service, epoch, refusal) = (self.service.clone(), self.epoch, Box::new(refusal));
+        turn.say(process, Message::Refuse { service, epoch, request, refusal });
     }
 
     fn tell_grant(&self, key @ (process, request): (ProcessId, RequestId), token: Token, turn: &mut Turn) {

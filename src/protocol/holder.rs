@@ -706,7 +706,7 @@ impl Holder {
             objects.push((name.clone(), content.clone()));
             if bytes >= turn.part_bytes {
                 bytes = 0;
-                let (service, objects) = (service.clone(), std::mem::take(&mut objects));
+                let (service, objects) = (service.clone(), std::mem::take(&mut objects).into());
                 let (holds, waits) = (Vec::new(), Vec::new());
                 turn.say(from, Message::Report { service, epoch, objects, holds, waits, last: false });
             }
@@ -736,12 +736,15 @@ impl Holder {
             }
             if bytes >= turn.part_bytes {
                 bytes = 0;
-                let objects = std::mem::take(&mut objects);
+                let objects = std::mem::take(&mut objects).into();
                 let (service, holds, waits) = (service.clone(), std::mem::take(&mut holds), std::mem::take(&mut waits));
                 turn.say(from, Message::Report { service, epoch, objects, holds, waits, last: false });
             }
         }
-        turn.say(from, Message::Report { service: service.clone(), epoch, objects, holds, waits, last: true });
+        turn.say(
+            from,
+            Message::Report { service: service.clone(), epoch, objects: objects.into(), holds, waits, last: true },
+        );
         for (request, errand) in &mut session.errands {
             if let Business::Ending(whom @ Some(_)) = &mut errand.what {
                 // Whom we told may have handed its table over before. What is not in our report is over here.
@@ -921,8 +924,8 @@ impl Holder {
             }
             let service = service.clone();
             let message = match errand.what.clone() {
-                Business::Look(at, _) => Message::Look { service, epoch, request, at },
-                Business::Revoke(revoking) => Message::Look { service, epoch, request, at: revoking.at() },
+                Business::Look(at, _) => Message::Look { service, epoch, request, at: Box::new(at) },
+                Business::Revoke(revoking) => Message::Look { service, epoch, request, at: Box::new(revoking.at()) },
                 Business::Upgrade(hold, _) => Message::Upgrade { service, epoch, request, hold },
                 Business::Write(name, value, expect, _) => {
                     Message::Write { service, epoch, request, name, value, expect }

@@ -137,7 +137,8 @@ impl Post {
                     let relay = relays[detour.turn as usize % relays.len()];
                     detour.turn = detour.turn.wrapping_add(1);
                     let troubled = now < detour.seen_until;
-                    let packet = Packet::Relay { from: me.clone(), to, troubled, packet: Box::new(packet.clone()) };
+                    let packet =
+                        Packet::Relay { from: Box::new(me.clone()), to, troubled, packet: Box::new(packet.clone()) };
                     out.push(Output::Send { to: relay.addr, process: Some(relay.process), packet });
                 }
             }
@@ -150,7 +151,8 @@ impl Post {
         open_detour(&mut self.detours, now, to, seen, timing);
     }
 
-    /// A numbered message arrived. Returns what is now in turn, in order.
+    /// A numbered message arrived. Returns what is now in turn: mostly that message, and those that had come
+    /// before it.
     #[allow(clippy::too_many_arguments)]
     pub(crate) fn on_linked(
         &mut self,
@@ -161,9 +163,9 @@ impl Post {
         (seq, ack): (u64, u64),
         message: Message,
         out: &mut Vec<Output>,
-    ) -> VecDeque<Message> {
+    ) -> (Option<Message>, Vec<Message>) {
         let timing = &view.timing;
-        let mut ready = VecDeque::new();
+        let (mut first, mut more) = (None, Vec::new());
         let before = self.links.get(&from).and_then(Link::deadline);
         let link = self.links.entry(from).or_default();
         link.on_ack(now, ack, timing);
@@ -179,10 +181,10 @@ impl Post {
         } else if seq == link.received + 1 {
             link.received = seq;
             link.stuck_since = None;
-            ready.push_back(message);
+            first = Some(message);
             while let Some(message) = link.early.remove(&(link.received + 1)) {
                 link.received += 1;
-                ready.push_back(message);
+                more.push(message);
             }
         } else {
             if link.early.len() < MAX_EARLY {
@@ -200,7 +202,7 @@ impl Post {
             link.ack_at.get_or_insert(now + timing.retry / 4);
             self.reschedule(from, before);
         }
-        ready
+        (first, more)
     }
 
     /// An acknowledgement arrived alone.

@@ -18,7 +18,7 @@ use std::time::Duration;
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub enum Packet {
     /// Unreliable.
-    Notice(Notice),
+    Notice(Box<Notice>),
     /// The `seq`-th message of the sender to the receiver.
     Linked {
         /// The sender's view: the receiver fetches it first if it is newer than its own.
@@ -42,7 +42,7 @@ pub enum Packet {
     /// From `from` to `to` through the receiver, for pairs that cannot reach each other.
     Relay {
         /// Who speaks.
-        from: MemberInfo,
+        from: Box<MemberInfo>,
         /// To whom.
         to: ProcessId,
         /// Whether the speaker has trouble with the straight way itself, and wants answers by a detour too. Those
@@ -609,7 +609,7 @@ pub enum Message {
         /// The new grantor's term.
         epoch: Epoch,
         /// Objects. All of them come before all holds.
-        objects: Vec<(LockName, Content)>,
+        objects: Box<[(LockName, Content)]>,
         /// Holds, with their members.
         holds: Vec<(ProcessId, HoldReport)>,
         /// Waits, with their members, in ticket order.
@@ -718,7 +718,7 @@ pub enum Message {
         /// The request.
         request: RequestId,
         /// Why.
-        refusal: Refusal,
+        refusal: Box<Refusal>,
     },
     /// I do not grant this service, or no longer in that epoch.
     NotGrantor {
@@ -807,7 +807,7 @@ pub enum Message {
         /// The object.
         name: LockName,
         /// What it has to tell.
-        content: Content,
+        content: Box<Content>,
         /// Which request of the receiver this answers, and how. Both are taken, or neither is.
         answers: Option<(RequestId, Told)>,
     },
@@ -829,7 +829,7 @@ pub enum Message {
         /// As asked.
         epoch: Epoch,
         /// Objects that the sender has open, as far as it has heard. All of them come before all holds.
-        objects: Vec<(LockName, Content)>,
+        objects: Box<[(LockName, Content)]>,
         /// Holds of the sender.
         holds: Vec<HoldReport>,
         /// Waits of the sender.
@@ -878,7 +878,7 @@ pub enum Message {
         /// The asker's number for it.
         request: RequestId,
         /// At what.
-        at: Look,
+        at: Box<Look>,
     },
     /// This.
     Seen {
@@ -887,7 +887,7 @@ pub enum Message {
         /// As asked.
         request: RequestId,
         /// The answer.
-        seen: Seen,
+        seen: Box<Seen>,
     },
     /// Somebody wants your hold back.
     ///
@@ -917,6 +917,12 @@ pub enum Message {
         /// The answer.
         heard: Heard,
     },
+}
+
+impl From<Notice> for Packet {
+    fn from(notice: Notice) -> Packet {
+        Packet::Notice(Box::new(notice))
+    }
 }
 
 impl Packet {

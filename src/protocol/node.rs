@@ -136,6 +136,8 @@ pub struct Node {
     forced: bool,
     /// It met a lineage that goes on in its place, and gives its own one up.
     defected: bool,
+    /// Always empty between steps: the memory of what roles say.
+    mail: VecDeque<(ProcessId, Message)>,
     /// What it has said to itself in this step, and not heard yet.
     own_mail: VecDeque<Message>,
     /// It hears that, one after the other.
@@ -244,6 +246,7 @@ impl Node {
             orphaned_at: Time::MAX,
             forced: false,
             defected: false,
+            mail: VecDeque::new(),
             own_mail: VecDeque::new(),
             is_hearing: false,
             calm: Calm(None),
@@ -294,28 +297,19 @@ impl Node {
             }
             return;
         }
-        self.calm = Calm(None);
-        if std::mem::take(&mut self.untold) {
-            self.store(out); // that this heir is there, before anybody can take it in
-        }
-        if self.stage == Stage::Gone {
-            if let Input::Command(Command::Extend { request, .. } | Command::Narrow { request, .. }) = input {
-                out.push(Output::Answer { request, outcome: Outcome::NotHeld });
-            } else if let Input::Command(
-                Command::Lock { request, .. }
-                | Command::Upgrade { request, .. }
-                | Command::Write { request, .. }
-                | Command::Become { request, .. }
-                | Command::Destroy { request, .. }
-                | Command::Look { request, .. }
-                | Command::Revoke { request, .. },
-            ) = input
-            {
-                out.push(Output::Answer { request, outcome: Outcome::Closed(LostReason::Left) });
+        let is_short = self.is_short(now, &input);
+        if is_short {
+            self.look(now);
+        } else {
+            self.calm = Calm(None);
+            if std::mem::take(&mut self.untold) {
+                self.store(out); // that this heir is there, before anybody can take it in
             }
-            return;
+            if self.stage == Stage::Gone {
+                return self.answer_gone(input, out);
+            }
+            self.look_at_lease(now, out);
         }
-        self.look_at_lease(now, out);
         match input {
             Input::Received { from, addr, packet } => {
                 // Whatever was said of it: here it is.
@@ -328,9 +322,51 @@ impl Node {
             Input::Hint(hint) => self.on_hint(now, hint, out),
             Input::Timer => {}
         }
+        if is_short && self.stays_calm(now) {
+            return;
+        }
+        self.calm = Calm(None);
         self.on_timer(now, out);
         self.look_at_lease(now, out);
         self.end_services(now, out);
+    }
+
+    /// What is asked after the end.
+    fn answer_gone(&self, input: Input, out: &mut Vec<Output>) {
+        if let Input::Command(Command::Extend { request, .. } | Command::Narrow { request, .. }) = input {
+            out.push(Output::Answer { request, outcome: Outcome::NotHeld });
+        } else if let Input::Command(
+            Command::Lock { request, .. }
+            | Command::Upgrade { request, .. }
+            | Command::Write { request, .. }
+            | Command::Become { request, .. }
+            | Command::Destroy { request, .. }
+            | Command::Look { request, .. }
+            | Command::Revoke { request, .. },
+        ) = input
+        {
+            out.push(Output::Answer { request, outcome: Outcome::Closed(LostReason::Left) });
+        }
+    }
+
+    /// Whether nothing but requests, links and one table can change by this, and nothing is due: then nothing else need be
+    /// looked at before and after it. So goes nearly all that members say to each other about locks.
+    fn is_short(&mut self, now: Time, input: &Input) -> bool {
+        let is_plain = match input {
+            Input::Received { packet: Packet::Linked { message, .. }, .. } => is_plain(message),
+            Input::Received { packet: Packet::Ack { .. }, .. } => true,
+            Input::Command(Command::Lock { .. } | Command::Release { .. }) => true,
+            _ => false,
+        };
+        is_plain && self.suspected.is_empty() && now < self.calm_until()
+    }
+
+    /// After a short step: whether it was what it was taken for. What became due by it is on a link or in the book of requests.
+    fn stays_calm(&mut self, now: Time) -> bool {
+        let Calm(Some(calm)) = self.calm else { return false };
+        let due = [self.post.deadline(), self.holder.deadline()].into_iter().flatten().fold(calm, Time::min);
+        self.calm = Calm(Some(due));
+        now < due && self.is_idle()
     }
 
     /// The short way: a free lock, or a share of one, of a service that this member grants itself, and its end, if nobody is
@@ -403,23 +439,36 @@ impl Node {
         grantor.spend(spent);
     }
 
-    /// Until when [`at_once`](Node::at_once) may be tried.
-    fn calm_until(&mut self) -> Time {
-        if let Calm(Some(calm)) = self.calm {
-            return calm;
-        }
-        let is_idle = self.departing.is_empty()
+    /// Whether nothing is under way that a step goes on with, whatever it is about.
+    fn is_idle(&self) -> bool {
+        self.departing.is_empty()
             && self.handing.is_empty()
             && self.early.is_empty()
             && !self.untold
             && !self.holder.has_endings()
-            && !self.elder.as_ref().is_some_and(|elder| elder.registry.has_parked());
-        let is_calm = is_idle && self.stage == Stage::Member && self.lease.running;
+            && !self.elder.as_ref().is_some_and(|elder| elder.registry.has_parked())
+    }
+
+    /// Until when [`at_once`](Node::at_once) may be tried, and other steps may be short.
+    fn calm_until(&mut self) -> Time {
+        if let Calm(Some(calm)) = self.calm {
+            return calm;
+        }
+        let is_calm = self.is_idle() && self.stage == Stage::Member && self.lease.running;
         let calm = if is_calm { self.deadline().unwrap_or(Time::MAX) } else { Time::ZERO };
         #[cfg(elderlock_mutants)]
         let calm = if self.config.mutant.is_some() { Time::ZERO } else { calm }; // breaks are planted on the long way
         self.calm = Calm(Some(calm));
         calm
+    }
+
+    /// When somebody who has nothing else to go by looks again, as with [`deadline`](Node::deadline), which may have moved away
+    /// since: not later than that, and cheaper to say.
+    pub fn wake_by(&self) -> Option<Time> {
+        match self.calm {
+            Calm(Some(calm)) if calm > Time::ZERO => (calm != Time::MAX).then_some(calm),
+            _ => self.deadline(),
+        }
     }
 
     /// When [`Input::Timer`] is due next; `None`: never.
@@ -749,7 +798,7 @@ impl Node {
         self.vouch(now, out);
         if let Some(elder) = &mut self.elder {
             for (process, pulse) in elder.rally(now, self.config.me.process, &view) {
-                self.post.dispatch(now, &self.config.me, &view, process, Packet::Notice(pulse), out);
+                self.post.dispatch(now, &self.config.me, &view, process, pulse.into(), out);
             }
             let behind = self.elder.as_mut().map(|elder| elder.take_behind(now, &view.timing)).unwrap_or_default();
             for (process, have) in behind {
@@ -809,7 +858,7 @@ impl Node {
             #[cfg(elderlock_mutants)]
             mutant: self.config.mutant,
             out,
-            mail: VecDeque::new(),
+            mail: std::mem::take(&mut self.mail),
         };
         role(self, &mut turn);
         turn.mail
@@ -817,9 +866,9 @@ impl Node {
 
     /// What was said to others goes on its link; what was said to ourselves is heard in the same step, in the order in which it
     /// was said: what one word leads to comes after those that were said with it.
-    fn deliver(&mut self, now: Time, mail: VecDeque<(ProcessId, Message)>, out: &mut Vec<Output>) {
+    fn deliver(&mut self, now: Time, mut mail: VecDeque<(ProcessId, Message)>, out: &mut Vec<Output>) {
         let me = self.config.me.process;
-        for (to, message) in mail {
+        while let Some((to, message)) = mail.pop_front() {
             if to == me {
                 self.own_mail.push_back(message);
             } else if let Some(view) = &self.view
@@ -828,6 +877,7 @@ impl Node {
                 self.post.send(now, &self.config.me, view, to, message, out);
             }
         }
+        self.mail = mail;
         if std::mem::replace(&mut self.is_hearing, true) {
             return;
         }
@@ -838,8 +888,20 @@ impl Node {
     }
 }
 
+/// What changes nothing but requests and tables.
+fn is_plain(message: &Message) -> bool {
+    matches!(
+        message,
+        Message::Ask { .. }
+            | Message::Queued { .. }
+            | Message::Grant { .. }
+            | Message::Refuse { .. }
+            | Message::Done { .. }
+    )
+}
+
 fn send(to: SocketAddr, process: ProcessId, notice: Notice, out: &mut Vec<Output>) {
-    out.push(Output::Send { to, process: Some(process), packet: Packet::Notice(notice) });
+    out.push(Output::Send { to, process: Some(process), packet: notice.into() });
 }
 
 #[cfg(test)]

@@ -872,9 +872,9 @@ impl Shell {
         self.leaving || self.phase.closed.is_some()
     }
 
-    /// When the timer is due: [`Time::MAX`] for never.
+    /// When the timer is due, if not later: [`Time::MAX`] for never.
     fn deadline(&self) -> Time {
-        self.node.deadline().unwrap_or(Time::MAX)
+        self.node.wake_by().unwrap_or(Time::MAX)
     }
 
     /// A command from `Drop`.

@@ -420,13 +420,14 @@ impl Watch {
         // What goes by a detour goes the straight way, too; and what is only passed on is another's.
         match packet {
             // A canvass binds nobody and may come to nothing. After these there is another view, or this member is out.
-            Packet::Notice(
-                Notice::Prepare { instance, .. }
+            Packet::Notice(notice) => {
+                if let Notice::Prepare { instance, .. }
                 | Notice::Promise { instance, .. }
                 | Notice::Accept { instance, .. }
-                | Notice::Accepted { instance, .. },
-            ) => {
-                self.view.get_or_insert_with(|| Begun::new(What::View(*instance), now, notes));
+                | Notice::Accepted { instance, .. } = &**notice
+                {
+                    self.view.get_or_insert_with(|| Begun::new(What::View(*instance), now, notes));
+                }
             }
             Packet::Linked { message: Message::Hand { service, epoch }, .. } => {
                 self.begin(service, *epoch, GrantorState::Receiving, (node, now), notes);
@@ -565,7 +566,7 @@ mod tests {
         let me = MemberInfo { process: ProcessId(1), addr, host: None };
         let node = Node::new(Config::new(me, Timing::fast()), Time::ZERO);
         let ballot = Ballot { round: 0, process: ProcessId(1) };
-        let vote = Packet::Notice(Notice::Accepted { instance: ViewNumber(2), ballot });
+        let vote = Packet::from(Notice::Accepted { instance: ViewNumber(2), ballot });
         let (mut watch, mut notes) = (Watch::default(), Vec::new());
         watch.sent(&vote, &node, Time::ZERO, &mut notes);
         assert!(watch.view.is_none() && notes.is_empty(), "nobody listens");

@@ -27,9 +27,9 @@ const CHECKSUM: usize = 4;
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Frame {
     /// The dialler says who it is.
-    Hello(Handshake),
+    Hello(Box<Handshake>),
     /// The listener accepts, and says who it is.
-    Welcome(Handshake),
+    Welcome(Box<Handshake>),
     /// The listener does not accept.
     Refused(Refusal),
     /// Instead of a hello: somebody who does not join asks what the listener sees.
@@ -244,8 +244,8 @@ impl Decoder {
 fn read_body(body: &[u8]) -> Result<Frame, FrameError> {
     let (kind, body) = body.split_first().ok_or(FrameError::Garbage)?;
     Ok(match *kind {
-        HELLO => Frame::Hello(Handshake::read(body)?),
-        WELCOME => Frame::Welcome(Handshake::read(body)?),
+        HELLO => Frame::Hello(Handshake::read(body)?.into()),
+        WELCOME => Frame::Welcome(Handshake::read(body)?.into()),
         REFUSED => Frame::Refused(Refusal::read(body)?),
         FLAT => Frame::Packet(packet::read_flat(body).ok_or(FrameError::Garbage)?),
         RELAY => Frame::Packet(packet::read_relay(body).ok_or(FrameError::Garbage)?),

@@ -17,18 +17,23 @@ enum FlatRef<'a> {
 /// Reads what [`FlatRef`] writes: same order, same fields.
 #[derive(Deserialize)]
 enum Flat {
-    Notice(Notice),
+    Notice(Box<Notice>),
     Linked { view: ViewNumber, seq: u64, ack: u64, message: Message },
     Ack { view: ViewNumber, ack: u64, again: bool },
-    Heir { voter: ProcessId, me: MemberInfo, lineage: Lineage, notice: Notice },
+    Heir { voter: ProcessId, me: Box<MemberInfo>, lineage: Lineage, notice: Box<Notice> },
 }
 
 impl Flat {
     /// The packet, if what is in it is sound by itself.
     fn into_packet(self) -> Option<Packet> {
         match self {
-            Flat::Notice(Notice::Found { view, .. } | Notice::ViewIs(view)) if !view.is_sound() => None,
-            Flat::Notice(notice) => Some(Packet::Notice(notice)),
+            Flat::Notice(notice) => {
+                let is_sound = match &*notice {
+                    Notice::Found { view, .. } | Notice::ViewIs(view) => view.is_sound(),
+                    _ => true,
+                };
+                is_sound.then_some(Packet::Notice(notice))
+            }
             Flat::Linked { message: Message::Name { range, .. } | Message::Tokens { range, .. }, .. }
                 if !range.is_sound() =>
             {
@@ -36,9 +41,7 @@ impl Flat {
             }
             Flat::Linked { view, seq, ack, message } => Some(Packet::Linked { view, seq, ack, message }),
             Flat::Ack { view, ack, again } => Some(Packet::Ack { view, ack, again }),
-            Flat::Heir { voter, me, lineage, notice } => {
-                Some(Packet::Heir { voter, me: Box::new(me), lineage, notice: Box::new(notice) })
-            }
+            Flat::Heir { voter, me, lineage, notice } => Some(Packet::Heir { voter, me, lineage, notice }),
         }
     }
 }
@@ -75,5 +78,5 @@ pub(super) fn read_flat(bytes: &[u8]) -> Option<Packet> {
 
 pub(super) fn read_relay(bytes: &[u8]) -> Option<Packet> {
     let (from, to, troubled, flat) = codec::read::<(MemberInfo, ProcessId, bool, Flat), MAX_FRAME>(bytes).ok()?;
-    Some(Packet::Relay { from, to, troubled, packet: Box::new(flat.into_packet()?) })
+    Some(Packet::Relay { from: Box::new(from), to, troubled, packet: Box::new(flat.into_packet()?) })
 }

@@ -93,8 +93,8 @@ fn write_seeds(folder: &Path) -> io::Result<()> {
     let handshake = Handshake { cluster: "shop".into(), me: me.clone(), reserved: vec![1] };
     // The first byte says at which stage of a connection it comes, see `fuzz/targets/frame.rs`.
     let mut frames = vec![
-        (0, "Hello".to_string(), Frame::Hello(handshake.clone())),
-        (0, "Welcome".to_string(), Frame::Welcome(handshake)),
+        (0, "Hello".to_string(), Frame::Hello(handshake.clone().into())),
+        (0, "Welcome".to_string(), Frame::Welcome(handshake.into())),
         (0, "Refused".to_string(), Frame::Refused(Refusal::ForeignCluster("shed".into()))),
         (0, "Question".to_string(), Frame::Question(Question { cluster: "shop".into(), reserved: Vec::new() })),
         (2, "GossipWanted".to_string(), Frame::GossipWanted),

@@ -154,10 +154,10 @@ impl Invariant for WhatIsSeenIsSo {
                 ..
             } => {
                 let ask = world.history().find(*to, *request).filter(|ask| world.call(*ask).outcome.is_none());
-                if let Some(ask) = ask.filter(|_| *seen != Seen::Undecided)
+                if let Some(ask) = ask.filter(|_| **seen != Seen::Undecided)
                     && self.on_its_way.insert((*to, *request))
                 {
-                    self.told.push((ask, seen.clone()));
+                    self.told.push((ask, Seen::clone(seen)));
                 }
             }
             // What a grantor tells itself is in no packet.

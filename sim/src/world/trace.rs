@@ -88,8 +88,10 @@ pub(super) fn show(view: &View) -> String {
 fn show_packet(packet: &Packet) -> String {
     match packet {
         Packet::Relay { from, to, packet, .. } => format!("Relay {} -> {to}: {}", from.process, show_packet(packet)),
-        Packet::Notice(elderlock::protocol::Notice::ViewIs(view)) => format!("ViewIs {}", show(view)),
-        Packet::Notice(notice) => format!("{notice:?}"),
+        Packet::Notice(notice) => match &**notice {
+            elderlock::protocol::Notice::ViewIs(view) => format!("ViewIs {}", show(view)),
+            notice => format!("{notice:?}"),
+        },
         Packet::Linked { view, seq, ack, message } => format!("[v{view} #{seq} ack {ack}] {message:?}"),
         Packet::Heir { voter, me, notice, .. } => format!("{} for {voter}: {notice:?}", me.process),
         Packet::Ack { view, ack, again } => format!("[v{view} ack {ack}{}]", if *again { " again" } else { "" }),

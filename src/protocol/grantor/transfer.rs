@@ -134,9 +134,9 @@ impl Grantor {
             all_waits.iter_mut().for_each(|(_, wait)| wait.metadata = Metadata::default());
         }
         let (mut holds, mut waits, mut bytes) = (Vec::new(), Vec::new(), 0);
-        let part = |objects, holds, waits, last| {
+        let part = |objects: Vec<_>, holds, waits, last| {
             let service = service.clone();
-            Message::Table { service, epoch, objects, holds, waits, last }
+            Message::Table { service, epoch, objects: objects.into(), holds, waits, last }
         };
         let mut objects = Vec::new();
         for (name, content) in self.table.objects() {

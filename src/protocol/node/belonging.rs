@@ -170,7 +170,7 @@ impl Node {
             if self.elder.is_some() {
                 self.on_leave(now, me, out);
             } else {
-                self.post.dispatch(now, &self.config.me, view, elder, Packet::Notice(Notice::Leave), out);
+                self.post.dispatch(now, &self.config.me, view, elder, Packet::from(Notice::Leave), out);
             }
         }
     }
@@ -237,7 +237,7 @@ impl Node {
         }
         for addr in addrs.into_iter().filter(|addr| *addr != self.config.me.addr) {
             let hello = Notice::Hello { me: self.config.me.clone(), asked: addr, belonging: self.belonging(now) };
-            out.push(Output::Send { to: addr, process: None, packet: Packet::Notice(hello) });
+            out.push(Output::Send { to: addr, process: None, packet: hello.into() });
         }
     }
 
@@ -347,7 +347,7 @@ impl Node {
     pub(super) fn reply(&mut self, now: Time, addr: SocketAddr, to: ProcessId, notice: Notice, out: &mut Vec<Output>) {
         match &self.view {
             Some(view) if view.contains(to) => {
-                self.post.dispatch(now, &self.config.me, view, to, Packet::Notice(notice), out);
+                self.post.dispatch(now, &self.config.me, view, to, notice.into(), out);
             }
             _ => send(addr, to, notice, out),
         }

@@ -289,7 +289,7 @@ impl Node {
             grantor.on_look(from, request, at, turn);
         } else if !self.holder.has_heard_of(&service, epoch) && self.stage == Stage::Member {
             // Named, perhaps, and the word is still on its way.
-            turn.say(from, Message::Seen { service, request, seen: Seen::Undecided });
+            turn.say(from, Message::Seen { service, request, seen: Box::new(Seen::Undecided) });
         } else {
             let instead = self.grantor_after(&service, epoch, turn.me);
             turn.say(from, Message::NotGrantor { service, epoch, request, instead });
@@ -312,7 +312,7 @@ impl Node {
                 from,
                 if is_early && self.stage == Stage::Member {
                     // Named, perhaps, and the word is still on its way.
-                    Message::Refuse { service, epoch, request, refusal: Refusal::Undecided }
+                    Message::Refuse { service, epoch, request, refusal: Box::new(Refusal::Undecided) }
                 } else {
                     let instead = self.grantor_after(&service, epoch, turn.me);
                     Message::NotGrantor { service, epoch, request, instead }

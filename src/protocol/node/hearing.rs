@@ -80,7 +80,7 @@ impl Node {
             self.refused.remove(&from);
         }
         match packet {
-            Packet::Notice(notice) => self.on_notice(now, from, addr, notice, out),
+            Packet::Notice(notice) => self.on_notice(now, from, addr, *notice, out),
             Packet::Linked { view: theirs, seq, ack, message } => {
                 if let Some(view) = self.known_sender(now, from, addr, theirs, out) {
                     #[cfg(elderlock_mutants)]
@@ -88,7 +88,11 @@ impl Node {
                         self.on_message(now, from, message.clone(), out);
                     }
                     let me = &self.config.me;
-                    for message in self.post.on_linked(now, me, &view, from, (seq, ack), message, out) {
+                    let (first, more) = self.post.on_linked(now, me, &view, from, (seq, ack), message, out);
+                    if let Some(message) = first {
+                        self.on_message(now, from, message, out);
+                    }
+                    for message in more {
                         self.on_message(now, from, message, out);
                     }
                 }
@@ -99,7 +103,7 @@ impl Node {
                 }
             }
             Packet::Relay { from: origin, to, troubled, packet } => {
-                self.on_relay(now, origin, (to, troubled), *packet, out);
+                self.on_relay(now, *origin, (to, troubled), *packet, out);
             }
             Packet::Heir { voter, me, lineage, notice } => {
                 if self.hear_heir(now, voter, lineage, &me) {
@@ -132,7 +136,7 @@ impl Node {
             }
             self.on_packet(now, origin.process, origin.addr, packet, out);
         } else if let Some(member) = self.view.as_ref().and_then(|view| view.member(to)) {
-            let packet = Packet::Relay { from: origin, to, troubled, packet: Box::new(packet) };
+            let packet = Packet::Relay { from: Box::new(origin), to, troubled, packet: Box::new(packet) };
             out.push(Output::Send { to: member.info.addr, process: Some(to), packet });
         }
     }
@@ -245,6 +249,9 @@ impl Node {
     }
 
     pub(super) fn on_message(&mut self, now: Time, from: ProcessId, message: Message, out: &mut Vec<Output>) {
+        if !is_plain(&message) {
+            self.calm = Calm(None); // whatever step it is heard in, that is no short one
+        }
         match message {
             Message::WhoGrants { service } => self.with_registry(now, out, |registry, may_name, turn| {
                 registry.on_who_grants(from, service, may_name, turn);
@@ -315,7 +322,7 @@ impl Node {
                 if let Some(grantor) = node.grantors.get_mut(&service)
                     && grantor.epoch() == epoch
                 {
-                    grantor.on_table(from, objects, (holds, waits), (&view, last), turn);
+                    grantor.on_table(from, objects.into_vec(), (holds, waits), (&view, last), turn);
                     node.after_transfer(&service, turn);
                 }
             }),
@@ -347,7 +354,7 @@ impl Node {
                 self.act(now, out, |node, turn| {
                     let view = node.view.clone();
                     let is_there = |process| view.as_ref().is_none_or(|view| view.contains(process));
-                    node.holder.on_seen(request, seen, is_there, turn);
+                    node.holder.on_seen(request, *seen, is_there, turn);
                 });
             }
             Message::AskBack { service, request, name, token, says } => self.act(now, out, |node, turn| {
@@ -386,7 +393,7 @@ impl Node {
                 node.holder.on_grant(from, &service, epoch, request, token, turn);
             }),
             Message::Refuse { epoch, request, refusal, .. } => {
-                self.act(now, out, |node, turn| node.holder.on_refuse(epoch, request, refusal, turn));
+                self.act(now, out, |node, turn| node.holder.on_refuse(epoch, request, *refusal, turn));
             }
             Message::NotGrantor { service, epoch, request, instead } => self.act(now, out, |node, turn| {
                 let is_there = |process| node.view.as_ref().is_some_and(|view| view.contains(process));
@@ -423,7 +430,7 @@ impl Node {
                 }
             }),
             Message::Value { service, epoch, name, content, answers } => self.act(now, out, |node, turn| {
-                node.holder.on_value(from, (&service, epoch), (&name, content), answers, turn);
+                node.holder.on_value(from, (&service, epoch), (&name, *content), answers, turn);
             }),
             Message::Recover { service, epoch } => self.act(now, out, |node, turn| {
                 if node.holder.on_recover(from, &service, epoch, turn) {
@@ -437,7 +444,7 @@ impl Node {
                 if let Some(grantor) = node.grantors.get_mut(&service)
                     && grantor.epoch() == epoch
                 {
-                    grantor.on_report(from, objects, (holds, waits), last, turn);
+                    grantor.on_report(from, objects.into_vec(), (holds, waits), last, turn);
                     node.settle_bids(&service, turn);
                 } else {
                     node.send_reported_on(from, &service, epoch, &waits, turn);

@@ -86,7 +86,7 @@ impl Node {
             if theirs < view.number {
                 self.catch_up(now, addr, from, theirs, out);
             } else if let Some(answer) = answer {
-                self.post.dispatch(now, &self.config.me, &view, from, Packet::Notice(answer), out);
+                self.post.dispatch(now, &self.config.me, &view, from, answer.into(), out);
             }
             if !had && self.has_authority(now) {
                 self.on_authority(now, out);
@@ -150,7 +150,7 @@ impl Node {
             self.post.trouble(now, elder, true, &view.timing);
         }
         let beat = self.lease.beat(now, view.number, period);
-        self.post.dispatch(now, &self.config.me, view, elder, Packet::Notice(beat), out);
+        self.post.dispatch(now, &self.config.me, view, elder, beat.into(), out);
     }
 
     /// A process that became a member and never got a lease gives itself up: it holds nothing, and its cluster may

@@ -444,7 +444,7 @@ impl Node {
             match self.heir {
                 Some(_) => send(member.info.addr, member.info.process, install.clone(), out),
                 None => {
-                    let packet = Packet::Notice(install.clone());
+                    let packet = Packet::from(install.clone());
                     self.post.dispatch(now, &self.config.me, &view, member.info.process, packet, out);
                 }
             }

@@ -237,7 +237,7 @@ async fn a_connection_that_takes_no_more_gets_the_rest_in_order() {
         assert!(stream.read_buf(decoder.back()).await.unwrap() > 0);
     }
     decoder.open();
-    let welcome = Frame::Welcome(Handshake { cluster: "shop".into(), me: slow.clone(), reserved: vec![] });
+    let welcome = Frame::Welcome(Box::new(Handshake { cluster: "shop".into(), me: slow.clone(), reserved: vec![] }));
     let mut bytes = Vec::new();
     wire::encode(&welcome, &mut bytes).unwrap();
     stream.write_all(&bytes).await.unwrap();
@@ -301,9 +301,9 @@ async fn an_accepted_connection_carries_answers_to_a_member_that_cannot_be_diall
 #[tokio::test]
 async fn a_packet_for_whoever_is_there_arrives() {
     let (a, b) = (Peer::new(1).await, Peer::new(2).await);
-    a.transport.send(b.me.addr, None, Packet::Notice(Notice::Leave));
+    a.transport.send(b.me.addr, None, Packet::from(Notice::Leave));
     a.transport.flush(false);
-    let received = Input::Received { from: a.me.process, addr: a.me.addr, packet: Packet::Notice(Notice::Leave) };
+    let received = Input::Received { from: a.me.process, addr: a.me.addr, packet: Packet::from(Notice::Leave) };
     b.letters.until(|inputs| inputs.contains(&received).then_some(())).await;
     a.letters.hint(Hint::Connected(b.me.process)).await;
 }
@@ -373,7 +373,7 @@ async fn answer_to(addr: SocketAddr, bytes: &[u8]) -> Option<Frame> {
 async fn garbage_on_a_connection_is_counted_and_harmless() {
     let (a, b) = (Peer::new(1).await, Peer::new(2).await);
     let addr = b.me.addr;
-    let hello = Frame::Hello(Handshake { cluster: "shop".into(), me: a.me.clone(), reserved: vec![] });
+    let hello = Frame::Hello(Box::new(Handshake { cluster: "shop".into(), me: a.me.clone(), reserved: vec![] }));
     let mut greeting = Vec::new();
     wire::encode(&hello, &mut greeting).unwrap();
 
@@ -411,7 +411,7 @@ async fn garbage_on_a_connection_is_counted_and_harmless() {
 
 /// A hello, and a packet that can follow it.
 fn greeting_and_packet(me: &MemberInfo) -> (Vec<u8>, Vec<u8>) {
-    let hello = Frame::Hello(Handshake { cluster: "shop".into(), me: me.clone(), reserved: vec![] });
+    let hello = Frame::Hello(Box::new(Handshake { cluster: "shop".into(), me: me.clone(), reserved: vec![] }));
     let (mut greeting, mut packet) = (Vec::new(), Vec::new());
     wire::encode(&hello, &mut greeting).unwrap();
     wire::encode(&Frame::Packet(numbered(7)), &mut packet).unwrap();
@@ -591,7 +591,7 @@ async fn the_death_of_a_neighbour_is_told_once() {
     let host = Some(crate::protocol::Host { pid: child.id(), started, ..here });
     let info = MemberInfo { process: ProcessId(7), addr: "127.0.0.1:9".parse().unwrap(), host };
     let mut greeting = Vec::new();
-    let hello = Frame::Hello(Handshake { cluster: "shop".into(), me: info.clone(), reserved: vec![] });
+    let hello = Frame::Hello(Box::new(Handshake { cluster: "shop".into(), me: info.clone(), reserved: vec![] }));
     wire::encode(&hello, &mut greeting).unwrap();
     let mut streams = Vec::new();
     for count in 1..=2 {

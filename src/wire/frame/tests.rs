@@ -84,7 +84,7 @@ fn messages() -> Vec<Message> {
     let value = Value::new(&[0xff; MAX_VALUE]).unwrap();
     let writes = BTreeMap::from([(ProcessId(u128::MAX), (request, token))]);
     let content = Content { value: value.clone(), version: token, maybe_stale: true, writes };
-    let objects = vec![(name.clone(), content.clone())];
+    let objects: Box<[_]> = Box::from([(name.clone(), content.clone())]);
     let wants = [
         want.clone(),
         Want::Batch(batch.clone()),
@@ -160,7 +160,7 @@ fn messages() -> Vec<Message> {
         service: service.clone(),
         epoch,
         name: name.clone(),
-        content: content.clone(),
+        content: Box::new(content.clone()),
         answers: told.map(|told| (request, told)),
     }));
     messages.extend([None, Some(token)].map(|expect| Message::Write {
@@ -191,7 +191,12 @@ fn messages() -> Vec<Message> {
         message::Refusal::Limit(3),
         message::Refusal::Shared(1 << 40),
     ];
-    messages.extend(refusals.map(|refusal| Message::Refuse { service: service.clone(), epoch, request, refusal }));
+    messages.extend(refusals.map(Box::new).map(|refusal| Message::Refuse {
+        service: service.clone(),
+        epoch,
+        request,
+        refusal,
+    }));
     let looks = [
         Look::Lock(name.clone()),
         Look::Suspension,
@@ -201,7 +206,7 @@ fn messages() -> Vec<Message> {
         Look::Waiting(name.clone(), None),
         Look::Waiting(name.clone(), Some((ticket, ProcessId(1), request))),
     ];
-    messages.extend(looks.map(|at| Message::Look { service: service.clone(), epoch, request, at }));
+    messages.extend(looks.map(Box::new).map(|at| Message::Look { service: service.clone(), epoch, request, at }));
     let seen = [
         Seen::Lock {
             holders: vec![holder(None)],
@@ -220,7 +225,7 @@ fn messages() -> Vec<Message> {
         Seen::Unknown,
         Seen::Undecided,
     ];
-    messages.extend(seen.map(|seen| Message::Seen { service: service.clone(), request, seen }));
+    messages.extend(seen.map(Box::new).map(|seen| Message::Seen { service: service.clone(), request, seen }));
     messages.extend([(None, None), (Some(wanted), Some(metadata))].map(|(name, says)| Message::AskBack {
         service: service.clone(),
         request,
@@ -235,7 +240,7 @@ fn messages() -> Vec<Message> {
 
 fn packets() -> Vec<Packet> {
     let view = ViewNumber(900);
-    let mut packets: Vec<_> = notices().into_iter().map(Packet::Notice).collect();
+    let mut packets: Vec<_> = notices().into_iter().map(Packet::from).collect();
     packets.extend(messages().into_iter().map(|message| Packet::Linked { view, seq: 1 << 50, ack: 12, message }));
     packets.push(Packet::Ack { view, ack: 12, again: true });
     let lineage = Lineage { founded: view, founder: ProcessId(1) };
@@ -245,7 +250,7 @@ fn packets() -> Vec<Packet> {
     let relays: Vec<_> = packets
         .iter()
         .map(|packet| Packet::Relay {
-            from: info(5),
+            from: Box::new(info(5)),
             to: ProcessId(6),
             troubled: true,
             packet: Box::new(packet.clone()),
@@ -261,8 +266,8 @@ fn handshake() -> Handshake {
 
 fn hellos() -> Vec<Frame> {
     vec![
-        Frame::Hello(handshake()),
-        Frame::Welcome(handshake()),
+        Frame::Hello(Box::new(handshake())),
+        Frame::Welcome(Box::new(handshake())),
         Frame::Refused(Refusal::Version(3)),
         Frame::Refused(Refusal::ForeignCluster("shed".into())),
         Frame::Refused(Refusal::Garbage),
@@ -395,7 +400,7 @@ fn a_changed_frame_is_damaged_and_not_garbage() {
         bytes[at] ^= 0x10;
         assert_eq!(decoder(true, &bytes).next(), Err(FrameError::Damaged));
     }
-    let whole = bytes_of(&Frame::Hello(handshake()));
+    let whole = bytes_of(&Frame::Hello(Box::new(handshake())));
     let after_version = LENGTH + 1 + 4 + 2;
     for at in after_version..whole.len() {
         let mut bytes = whole.clone();
@@ -450,7 +455,7 @@ fn the_largest_batch_fits_into_a_frame_behind_the_rest_of_its_part() {
     let message = Message::Table {
         service: ServiceName::new(&"s".repeat(255)).unwrap(),
         epoch: Epoch(token),
-        objects: Vec::new(),
+        objects: Box::default(),
         holds,
         waits: Vec::new(),
         last: true,
@@ -515,21 +520,22 @@ fn a_handshake_without_cluster_or_with_an_address_that_cannot_be_dialled_is_garb
         Handshake { me: port_zero, ..handshake() },
         Handshake { me: nowhere, ..handshake() },
     ] {
-        assert_eq!(decoder(false, &bytes_of(&Frame::Hello(wrong))).next(), Err(FrameError::Garbage));
+        assert_eq!(decoder(false, &bytes_of(&Frame::Hello(Box::new(wrong)))).next(), Err(FrameError::Garbage));
     }
     let full = Handshake { cluster: "x".repeat(MAX_CLUSTER), me: info(1), reserved: vec![0; MAX_RESERVED] };
-    assert!(decoder(false, &bytes_of(&Frame::Hello(full))).next().is_ok());
+    assert!(decoder(false, &bytes_of(&Frame::Hello(Box::new(full)))).next().is_ok());
 }
 
 #[test]
 fn a_relay_in_a_relay_is_neither_written_nor_read() {
     let inner = Packet::Relay {
-        from: info(1),
+        from: Box::new(info(1)),
         to: ProcessId(2),
         troubled: false,
-        packet: Box::new(Packet::Notice(Notice::Leave)),
+        packet: Box::new(Packet::from(Notice::Leave)),
     };
-    let outer = Packet::Relay { from: info(1), to: ProcessId(2), troubled: false, packet: Box::new(inner.clone()) };
+    let outer =
+        Packet::Relay { from: Box::new(info(1)), to: ProcessId(2), troubled: false, packet: Box::new(inner.clone()) };
     let mut out = vec![9];
     assert_eq!(encode(&Frame::Packet(outer), &mut out), Err(FrameError::Garbage));
     assert_eq!(out, [9]);
@@ -548,7 +554,7 @@ fn an_unsound_view_is_garbage() {
     let mut view = View::first(ViewNumber(1), vec![info(1)], Timing::lan(), 7);
     view.members[0].ghost = true;
     for notice in [Notice::ViewIs(view.clone()), Notice::Found { attempt: 1, view }] {
-        let bytes = bytes_of(&Frame::Packet(Packet::Notice(notice)));
+        let bytes = bytes_of(&Frame::Packet(notice.into()));
         assert_eq!(decoder(true, &bytes).next(), Err(FrameError::Garbage));
     }
 }

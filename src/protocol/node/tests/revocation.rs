@@ -65,7 +65,7 @@ fn hears(node: &mut Node, from: ProcessId, n: u32, heard: Heard) -> Said {
 }
 
 fn look(to: ProcessId, epoch: Epoch) -> (ProcessId, Message) {
-    (to, Message::Look { service: service(), epoch, request: ASKS, at: Look::Lock(lock_name("x")) })
+    (to, Message::Look { service: service(), epoch, request: ASKS, at: Box::new(Look::Lock(lock_name("x"))) })
 }
 
 fn ask_back(to: ProcessId, n: u32, says: Option<Metadata>) -> (ProcessId, Message) {
