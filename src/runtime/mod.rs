@@ -25,6 +25,7 @@ pub(crate) mod mutant;
 mod peer;
 mod query;
 mod resolve;
+mod seldom;
 mod shared;
 #[cfg(feature = "simulated")]
 pub(crate) mod simulated;

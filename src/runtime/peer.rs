@@ -20,17 +20,19 @@
 //! processor that the next holder needs. It goes with the next frame, mostly the grant, or by the task after a short while.
 
 use super::counters::{Tally, add};
+use super::seldom::seldom;
 use super::shared::{Life, Shared};
 use super::tcp::{self, DialError};
 use crate::protocol::{Hint, Input, Message, Packet, ProcessId};
 use crate::wire::{self, ByteQueue, Frame};
 use std::collections::{BTreeMap, BTreeSet};
+use std::future::poll_fn;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::tcp::OwnedWriteHalf;
-use tokio::sync::Notify;
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
@@ -68,7 +70,6 @@ pub(super) struct Link {
 pub(super) struct Peer {
     pub(super) addr: SocketAddr,
     queue: Mutex<Queue>,
-    wake: Notify,
 }
 
 struct Queue {
@@ -86,8 +87,10 @@ struct Queue {
     pen: Option<Pen>,
     /// The task has found no pen, and waits for it.
     wanted: bool,
-    /// The task is woken and has not looked yet.
+    /// The task is to look, or does, and has not done so yet.
     woken: bool,
+    /// The task, while it waits to be woken.
+    task: Option<Waker>,
     /// Something is queued that may not rest.
     pressing: bool,
     /// What may rest does so: the task looks again by itself.
@@ -215,6 +218,7 @@ impl Queue {
             pen: Some(Pen::default()),
             wanted: false,
             woken: false,
+            task: None,
             pressing: false,
             rests: false,
             young: false,
@@ -289,7 +293,7 @@ fn route(links: &[Link], want: Option<ProcessId>) -> Option<usize> {
 
 impl Peer {
     pub(super) fn new(addr: SocketAddr) -> Self {
-        Peer { addr, queue: Mutex::new(Queue::new()), wake: Notify::new() }
+        Peer { addr, queue: Mutex::new(Queue::new()) }
     }
 
     fn queue(&self) -> MutexGuard<'_, Queue> {
@@ -391,10 +395,11 @@ impl Peer {
     }
 
     fn wake_from(&self, mut queue: MutexGuard<'_, Queue>) {
-        let was_woken = std::mem::replace(&mut queue.woken, true);
+        queue.woken = true;
+        let task = queue.task.take();
         drop(queue);
-        if !was_woken {
-            self.wake.notify_one();
+        if let Some(task) = task {
+            task.wake();
         }
     }
 
@@ -402,14 +407,9 @@ impl Peer {
     async fn stirred(&self) {
         let mut rests = false;
         loop {
-            let notified = self.wake.notified();
-            let is_late = if rests {
-                timeout(REST, notified).await.is_err()
-            } else {
-                notified.await;
-                false
-            };
-            let look = self.queue().look(is_late);
+            let look = poll_fn(|context| self.poll_look(context));
+            let look =
+                if rests { timeout(REST, look).await.unwrap_or_else(|_| self.queue().look(true)) } else { look.await };
             rests = match look {
                 Look::Empty => false,
                 Look::Rests => true,
@@ -418,6 +418,16 @@ impl Peer {
                 Look::Changed => return,
             };
         }
+    }
+
+    /// What the task finds when it is woken.
+    fn poll_look(&self, context: &mut Context<'_>) -> Poll<Look> {
+        let mut queue = self.queue();
+        if queue.woken {
+            return Poll::Ready(queue.look(false));
+        }
+        queue.task = Some(context.waker().clone());
+        Poll::Pending
     }
 
     /// Whether nothing waits here.
@@ -538,14 +548,19 @@ pub(super) async fn drive(shared: Arc<Shared>, life: Arc<Life>, peer: Arc<Peer>)
             return;
         }
         let due = if plan.dial && dialling.is_none() { not_before } else { now + IDLE };
-        tokio::select! {
-            () = peer.stirred() => {}
-            () = shared.closing.cancelled(), if !closing => {}
-            () = tokio::time::sleep_until(due) => {
-                if is_unused && dialling.is_none() && shared.retire(&life, &peer) {
-                    return;
-                }
+        let else_due = async {
+            tokio::select! {
+                () = shared.closing.cancelled(), if !closing => false,
+                () = tokio::time::sleep_until(due) => true,
             }
+        };
+        let is_due = tokio::select! {
+            biased;
+            () = peer.stirred() => false,
+            is_due = seldom(Box::pin(else_due)) => is_due,
+        };
+        if is_due && is_unused && dialling.is_none() && shared.retire(&life, &peer) {
+            return;
         }
     }
 }
@@ -593,7 +608,7 @@ mod tests {
         assert!(!peer.push(Some(ProcessId(9)), &ack(0)));
         assert!(!peer.push(None, &ack(0)));
         // Signs of life still pass.
-        assert!(peer.push(None, &Frame::Packet(Packet::Notice(Notice::Leave))));
+        assert!(peer.push(None, &Frame::Packet(Packet::from(Notice::Leave))));
         let (processes, frames) = peer.queue().give_up(&[]);
         assert_eq!(processes, [ProcessId(0), ProcessId(1), ProcessId(2)]);
         assert_eq!(frames, BULK.frames + 1);

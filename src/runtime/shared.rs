@@ -6,6 +6,7 @@
 use super::counters::{Tally, add};
 use super::host::Watch;
 use super::peer::{self, Peer};
+use super::seldom::seldom;
 use super::udp::News;
 use super::{Inbox, transport::Limits};
 use crate::protocol::{MemberInfo, Message, Packet, ProcessId};
@@ -39,8 +40,8 @@ struct Living {
     peers: BTreeMap<SocketAddr, Arc<Peer>>,
     /// Connections of each process.
     open: BTreeMap<ProcessId, usize>,
-    /// Peers for whom something was queued that has not been flushed.
-    fresh: Vec<Arc<Peer>>,
+    /// Peers for whom something was queued that has not been flushed: mostly there is one.
+    fresh: (Option<Arc<Peer>>, Vec<Arc<Peer>>),
     /// Something is granted that has not been flushed.
     grants: bool,
 }
@@ -121,7 +122,8 @@ impl Shared {
         let token = self.ended.child_token();
         let watch = Watch::new(me.host);
         let life = Arc::new(Life { me: me.clone(), inbox, token, watch });
-        let living = Living { life, peers: BTreeMap::new(), open: BTreeMap::new(), fresh: Vec::new(), grants: false };
+        let living =
+            Living { life, peers: BTreeMap::new(), open: BTreeMap::new(), fresh: Default::default(), grants: false };
         let before = self.living().replace(living);
         if let Some(before) = before {
             before.life.token.cancel();
@@ -139,11 +141,12 @@ impl Shared {
 
     /// Runs `task` until it or the incarnation ends.
     pub(super) fn spawn<F: Future<Output = ()> + Send + 'static>(&self, life: &Life, task: F) {
-        let token = life.token.clone();
+        let mut over = seldom(Box::pin(life.token.clone().cancelled_owned()));
         let task = async move {
             tokio::select! {
+                biased;
+                () = &mut over => {}
                 () = task => {}
-                () = token.cancelled() => {}
             }
         };
         self.tasks.spawn_on(task, &self.handle);
@@ -159,22 +162,24 @@ impl Shared {
         let mut living = self.living();
         let Some(living) = living.as_mut() else { return };
         living.grants |= matches!(packet, Packet::Linked { message: Message::Grant { .. }, .. });
-        if let Some(peer) = self.push(living, to, process, &Frame::Packet(packet))
-            && living.fresh.last().is_none_or(|last| !Arc::ptr_eq(last, &peer))
-        {
-            living.fresh.push(peer);
+        let Some(peer) = self.push(living, to, process, &Frame::Packet(packet)) else { return };
+        let (first, more) = &mut living.fresh;
+        match more.last().or(first.as_ref()) {
+            None => *first = Some(peer),
+            Some(last) if !Arc::ptr_eq(last, &peer) => more.push(peer),
+            Some(_) => {}
         }
     }
 
     /// What was queued by [`send`](Self::send) leaves: in a hurry here and now, else with what else comes. Where a lock is
     /// granted, the places of others rest.
     pub(super) fn flush(&self, hurry: bool) {
-        let (fresh, grants) = match self.living().as_mut() {
+        let ((first, more), grants) = match self.living().as_mut() {
             Some(living) => (std::mem::take(&mut living.fresh), std::mem::take(&mut living.grants)),
             None => return,
         };
         let mut written = 0;
-        for peer in fresh {
+        for peer in first.into_iter().chain(more) {
             if grants && peer.rest() {
                 continue;
             }

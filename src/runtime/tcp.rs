@@ -5,6 +5,7 @@
 
 use super::counters::add;
 use super::peer::{Link, Peer};
+use super::seldom::seldom;
 use super::shared::{Life, Shared};
 use super::transport::Limits;
 use super::udp::News;
@@ -129,8 +130,8 @@ async fn listen(
 async fn answer(shared: &Shared, life: &Life, stream: &mut TcpStream, decoder: &mut Decoder) -> Option<Handshake> {
     let refusal = match read_hello(stream, decoder).await {
         Ok(Some(Frame::Hello(hello))) if hello.cluster == shared.cluster => {
-            let welcome = bytes_of(&Frame::Welcome(shared.handshake(life)));
-            return stream.write_all(&welcome).await.is_ok().then_some(hello);
+            let welcome = bytes_of(&Frame::Welcome(shared.handshake(life).into()));
+            return stream.write_all(&welcome).await.is_ok().then_some(*hello);
         }
         Ok(Some(Frame::Question(question))) if question.cluster == shared.cluster => {
             let status = Frame::StatusIs(Box::new(life.inbox.status()?.cut(MAX_LOCKS_TOLD)));
@@ -194,7 +195,7 @@ async fn open(shared: &Shared, life: &Life, addr: SocketAddr) -> Result<Opened, 
     configure(&stream, &shared.limits)?;
     let mut decoder = Decoder::new();
     let greet = async {
-        stream.write_all(&bytes_of(&Frame::Hello(shared.handshake(life)))).await?;
+        stream.write_all(&bytes_of(&Frame::Hello(shared.handshake(life).into()))).await?;
         match read_hello(&mut stream, &mut decoder).await {
             Ok(Some(Frame::Welcome(welcome))) if welcome.cluster == shared.cluster => Ok(welcome.me),
             Ok(Some(Frame::Welcome(welcome))) => {
@@ -286,10 +287,16 @@ async fn converse(shared: &Arc<Shared>, life: &Arc<Life>, addr: SocketAddr, open
     life.watch.see(shared, life, &info);
     life.inbox.input(Input::Hint(Hint::Connected(info.process)));
 
+    let ended = async {
+        tokio::select! {
+            () = redundant.cancelled() => Ending::Ours,
+            () = closed.cancelled() => Ending::Broken,
+        }
+    };
     let ending = tokio::select! {
+        biased;
+        ending = seldom(Box::pin(ended)) => ending,
         ending = read(shared, life, &info, &peer, &mut reader, &mut decoder) => ending,
-        () = redundant.cancelled() => Ending::Ours,
-        () = closed.cancelled() => Ending::Broken,
     };
     let left = shared.closed(life, info.process);
     closed.cancel();
@@ -325,7 +332,7 @@ async fn read(
         loop {
             let next = decoder.next();
             if heard.len() == MAX_HEARD || !matches!(next, Ok(Some(Frame::Packet(_)))) {
-                if life.token.is_cancelled() {
+                if !heard.is_empty() && life.token.is_cancelled() {
                     return Ending::Ours;
                 }
                 life.inbox.hear(&mut heard);

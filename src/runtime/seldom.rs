@@ -1,0 +1,144 @@
+//! `Seldom`: what is waited for beside something that happens all the time.
+//!
+//! Whoever selects polls all that he waits for each time one of it has woken him. For the task of a busy connection that is
+//! its end, asked for after each packet, and asking a token or a timer takes longer than looking at the packet. So this has a
+//! waker of its own, and is polled when that was woken, and else not.
+
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll, Wake, Waker};
+
+/// A future that is polled only when it has been woken itself.
+pub(super) struct Seldom<F> {
+    future: F,
+    bell: Arc<Bell>,
+    own: Waker,
+}
+
+/// Wakes whoever polls, and says that it has rung.
+struct Bell {
+    has_rung: AtomicBool,
+    /// Whoever polled last.
+    wakes: Mutex<Waker>,
+}
+
+impl Wake for Bell {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        // First, or whoever is woken could look too early.
+        self.has_rung.store(true, Ordering::Release);
+        let waker = self.wakes.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        waker.wake();
+    }
+}
+
+/// Polls `future` only when it has been woken itself.
+pub(super) fn seldom<F: Future + Unpin>(future: F) -> Seldom<F> {
+    let bell = Arc::new(Bell { has_rung: AtomicBool::new(true), wakes: Mutex::new(Waker::noop().clone()) });
+    Seldom { future, own: bell.clone().into(), bell }
+}
+
+impl<F: Future + Unpin> Future for Seldom<F> {
+    type Output = F::Output;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
+        {
+            let mut wakes = self.bell.wakes.lock().unwrap_or_else(PoisonError::into_inner);
+            wakes.clone_from(context.waker());
+        }
+        // After that: who rings from here on wakes this one.
+        if !self.bell.has_rung.swap(false, Ordering::AcqRel) {
+            return Poll::Pending;
+        }
+        let Seldom { future, own, .. } = &mut *self;
+        Pin::new(future).poll(&mut Context::from_waker(own))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::future::poll_fn;
+    use std::pin::pin;
+    use std::sync::atomic::AtomicUsize;
+    use tokio::sync::oneshot;
+
+    /// Counts how often it is polled.
+    fn counted<F: Future + Unpin>(mut future: F, polls: &AtomicUsize) -> impl Future<Output = F::Output> + Unpin {
+        poll_fn(move |context| {
+            polls.fetch_add(1, Ordering::Relaxed);
+            Pin::new(&mut future).poll(context)
+        })
+    }
+
+    #[derive(Default)]
+    struct Woken(AtomicUsize);
+
+    impl Wake for Woken {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    #[test]
+    fn it_is_polled_when_it_was_woken_and_else_not() {
+        let (polls, [first, second]) = (AtomicUsize::new(0), [(); 2].map(|()| Arc::new(Woken::default())));
+        let (ring, rung) = oneshot::channel();
+        let mut seldom = pin!(seldom(counted(rung, &polls)));
+        for woken in [&first, &first, &second] {
+            assert!(seldom.as_mut().poll(&mut Context::from_waker(&woken.clone().into())).is_pending());
+        }
+        assert_eq!(polls.load(Ordering::Relaxed), 1, "whoever polls has woken nobody");
+        ring.send(7).unwrap();
+        let woken = |woken: &Woken| woken.0.load(Ordering::Relaxed);
+        assert_eq!((woken(&first), woken(&second)), (0, 1), "who polled last is woken");
+        let waker = second.clone().into();
+        assert_eq!(seldom.as_mut().poll(&mut Context::from_waker(&waker)), Poll::Ready(Ok(7)));
+        assert_eq!(polls.load(Ordering::Relaxed), 2);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn it_ends_what_goes_on_all_the_time() {
+        let polls = AtomicUsize::new(0);
+        let sleep = Box::pin(tokio::time::sleep(std::time::Duration::from_secs(1)));
+        let mut end = seldom(counted(sleep, &polls));
+        let mut turns = 0;
+        let busy = poll_fn(|context| {
+            turns += 1;
+            // At the end only time goes on.
+            if turns < 1000 {
+                context.waker().wake_by_ref();
+            }
+            Poll::<()>::Pending
+        });
+        tokio::select! {
+            biased;
+            () = busy => unreachable!(),
+            () = &mut end => {}
+        }
+        assert!(turns >= 1000 && polls.load(Ordering::Relaxed) <= 3, "{turns} turns, {polls:?} polls");
+    }
+
+    /// A word between the two looks of a poll is not lost.
+    #[test]
+    fn who_rings_while_it_is_polled_is_heard() {
+        let woken = Arc::new(Woken::default());
+        let mut times = 0;
+        let mut seldom = pin!(seldom(poll_fn(|context: &mut Context<'_>| {
+            times += 1;
+            if times == 1 {
+                context.waker().wake_by_ref();
+                return Poll::Pending;
+            }
+            Poll::Ready(times)
+        })));
+        let waker = woken.clone().into();
+        assert!(seldom.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+        assert_eq!(woken.0.load(Ordering::Relaxed), 1);
+        assert_eq!(seldom.as_mut().poll(&mut Context::from_waker(&waker)), Poll::Ready(2));
+    }
+}
