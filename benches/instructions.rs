@@ -123,22 +123,22 @@ fn there_and_back(mut wire: Wire) -> Wire {
 // Each gets what it works on and gives it back: neither making nor dropping it is counted.
 
 #[library_benchmark]
-#[bench::alone(args = (0), setup = free_beside, config = took(5_048, 0))]
-#[bench::beside_many(args = (MANY), setup = free_beside, config = took(10_283, 0))]
+#[bench::alone(args = (0), setup = free_beside, config = took(5_175, 0))]
+#[bench::beside_many(args = (MANY), setup = free_beside, config = took(10_759, 0))]
 fn lock_and_release(at: (Grantor, Vec<LockName>)) -> (Grantor, Vec<LockName>) {
     lock_all(at)
 }
 
 #[library_benchmark]
-#[bench::alone(args = (0), setup = free_beside, config = took(358, 0))]
-#[bench::beside_many(args = (MANY), setup = free_beside, config = took(1_190, 0))]
+#[bench::alone(args = (0), setup = free_beside, config = took(365, 0))]
+#[bench::beside_many(args = (MANY), setup = free_beside, config = took(480, 0))]
 fn offer(at: (Grantor, Vec<LockName>)) -> (Grantor, Vec<LockName>) {
     offer_all(at)
 }
 
 #[library_benchmark]
-#[bench::of_100(args = (100), setup = line_of, config = took(22_733, 5))]
-#[bench::of_many(args = (MANY), setup = line_of, config = took(27_174, 5))]
+#[bench::of_100(args = (100), setup = line_of, config = took(22_712, 5))]
+#[bench::of_many(args = (MANY), setup = line_of, config = took(27_153, 5))]
 fn release_to_the_next(line: Line) -> Line {
     take_turns(line)
 }

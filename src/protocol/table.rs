@@ -30,12 +30,15 @@ use super::id::{Epoch, LockName, Metadata, Owner, ProcessId, RequestId, Ticket, 
 use super::ledger::Ledger;
 use super::message::{Content, HoldReport, Refusal, WaitReport};
 use super::time::Time;
-use std::collections::{BTreeMap, BTreeSet, btree_map};
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
+mod names;
 mod objects;
 mod questions;
+mod sieve;
 
+use names::Names;
 use objects::Object;
 
 /// The part of a ticket's number that is the place in its block.
@@ -156,7 +159,7 @@ pub(crate) struct Table {
     parts: BTreeMap<ProcessId, Part>,
     /// How many hold.
     holds: usize,
-    held: BTreeMap<LockName, Use>,
+    held: Names<Use>,
     objects: BTreeMap<LockName, Object>,
     suspended: Option<(Token, Key)>,
     queues: BTreeMap<LockName, BTreeSet<Rank>>,
@@ -179,7 +182,7 @@ impl Table {
             passes: 0,
             parts: BTreeMap::new(),
             holds: 0,
-            held: BTreeMap::new(),
+            held: Names::new(),
             objects: BTreeMap::new(),
             suspended: None,
             queues: BTreeMap::new(),
@@ -760,44 +763,34 @@ impl Table {
         }
     }
 
-    /// Nearly always nobody has it. What costs is to look for its name: once is enough.
+    /// Nearly always nobody has it.
     fn put(&mut self, name: &LockName, key: Key, want: &Want) -> bool {
-        match self.held.entry(name.clone()) {
-            btree_map::Entry::Vacant(free) => {
-                free.insert(match want {
-                    Want::Share(_) => Use::Shares(Box::new(BTreeSet::from([key]))),
-                    Want::Permits(_, permits) => {
-                        Use::Permits(Box::new(Permitted { keys: BTreeSet::from([key]), sum: permits.get().into() }))
-                    }
-                    _ => Use::Lock(key.1, beginning(key.0)),
-                });
-                true
+        let first = || match want {
+            Want::Share(_) => Use::Shares(Box::new(BTreeSet::from([key]))),
+            Want::Permits(_, permits) => {
+                Use::Permits(Box::new(Permitted { keys: BTreeSet::from([key]), sum: permits.get().into() }))
             }
-            btree_map::Entry::Occupied(mut used) => match (used.get_mut(), want) {
-                (Use::Shares(keys), Want::Share(_)) => keys.insert(key),
-                (Use::Permits(permitted), Want::Permits(_, permits)) => {
-                    permitted.sum += u64::from(permits.get());
-                    permitted.keys.insert(key)
-                }
-                _ => false,
-            },
-        }
+            _ => Use::Lock(key.1, beginning(key.0)),
+        };
+        self.held.put(name, first, |used| match (used, want) {
+            (Use::Shares(keys), Want::Share(_)) => keys.insert(key),
+            (Use::Permits(permitted), Want::Permits(_, permits)) => {
+                permitted.sum += u64::from(permits.get());
+                permitted.keys.insert(key)
+            }
+            _ => false,
+        })
     }
 
     fn remove_use(&mut self, name: &LockName, key: Key, want: &Want) {
-        // As in `put`: once is enough.
-        let btree_map::Entry::Occupied(mut used) = self.held.entry(name.clone()) else { return };
-        let is_last = match used.get_mut() {
+        self.held.take(name, |used| match used {
             Use::Shares(keys) => keys.remove(&key) && keys.is_empty(),
             Use::Permits(permitted) => {
                 permitted.sum -= u64::from(want.tokens());
                 permitted.keys.remove(&key) && permitted.keys.is_empty()
             }
             Use::Lock(..) => true,
-        };
-        if is_last {
-            used.remove();
-        }
+        });
     }
 
     fn enter(&mut self, name: &LockName, rank: Rank, want: &Want) {

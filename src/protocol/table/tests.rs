@@ -218,6 +218,31 @@ fn waiters_are_served_by_ticket_and_an_idle_name_leaves_nothing() {
 }
 
 #[test]
+fn a_name_is_clear_while_nobody_has_it_however_many_are_held() {
+    let mut table = Table::new(Epoch(token(0)));
+    let key = |request: u32| (ProcessId(ANN), RequestId(request.into()));
+    let entry = |want| Entry { want, owner: Owner(0), revocable: false, metadata: Metadata::default() };
+    let text = |number: u32| number.to_string();
+    for number in 0..3000 {
+        assert!(table.is_clear(&name(&text(number))));
+        let want = if number % 3 == 0 { share(&text(number)) } else { lock(&text(number)) };
+        table.hold(key(2 * number), entry(want), token(number), NOW);
+        if number % 3 == 0 {
+            table.hold(key(2 * number + 1), entry(share(&text(number))), token(number), NOW);
+        }
+    }
+    let mut table = table.clone().renew(Epoch(token(1)));
+    for number in 0..3000 {
+        assert!(!table.is_clear(&name(&text(number))));
+        table.end(key(2 * number));
+        assert_eq!(table.is_clear(&name(&text(number))), number % 3 != 0, "one of two shares is left of some");
+        table.end(key(2 * number + 1));
+        assert!(table.is_clear(&name(&text(number))));
+    }
+    assert_eq!(table.forgetful(), Table::new(Epoch(token(1))));
+}
+
+#[test]
 fn of_two_claims_the_higher_token_wins_in_either_order() {
     for want in [lock("x"), Want::Suspension, batch(&["w", "x"])] {
         for (first, second) in [(10, 20), (20, 10)] {

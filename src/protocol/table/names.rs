@@ -1,0 +1,192 @@
+//! `Names`: a tree of names, and a sieve before it.
+//!
+//! Of a name that is asked for it is mostly true that it is not there, and in a tree of a million names it takes several
+//! misses of the cache to find that out. The [sieve](Sieve) takes one. It follows the tree, and whoever changes the tree can
+//! do so only here.
+//!
+//! A sieve has a size, so another one takes its place when there are twice as many names as it was made for, or half as many.
+//! That one is not made at once, for no operation goes through all names. Beside the **current** sieve, which goes on as ever,
+//! there is the **next**, and each change of the tree moves a few more names into it, in their order:
+//! ```text
+//!              up to the mark       behind the mark
+//! current      all names            all names
+//! next         all names            none
+//! ```
+//! A name that comes or goes is counted in the next sieve only up to the mark; behind it, it is moved when its turn comes,
+//! if it is there then. When the mark has passed the last name the next sieve is the current one.
+//!
+//! - The current sieve has what the tree has, or no pages: then every name may be there.
+//! - The next sieve has what the tree has up to the mark.
+//! - A change of the tree moves at most [`MOVED`] names, and gives back one page at most. A sieve that begins is a word for
+//!   each page, and its pages come with the first name that is in them.
+//! - Few names have no sieve, and take no memory for it.
+//! - What is kept in sieves is no part of what `Names` are: those with the same tree are equal.
+
+use super::super::id::LockName;
+use super::sieve::{Sieve, Spot};
+use std::collections::{BTreeMap, btree_map};
+use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::ops::{Bound, Deref};
+
+/// Names for which a page is made: 8 bytes for each. Twice as many have 4, and of those that are not there one in 20 is let
+/// through to the tree.
+const PER_PAGE: usize = 512;
+
+/// Names that one change moves. So a sieve is made before the number of names has changed by a seventh.
+const MOVED: usize = 8;
+
+/// What there is at each name. To be read as the tree is.
+#[derive(Clone)]
+pub(super) struct Names<V> {
+    tree: BTreeMap<LockName, V>,
+    sieves: Option<Box<Sieves>>,
+}
+
+#[derive(Clone, Default)]
+struct Sieves {
+    current: Sieve,
+    next: Option<Next>,
+    /// The one before, of which some pages are left.
+    spent: Sieve,
+}
+
+#[derive(Clone)]
+struct Next {
+    sieve: Sieve,
+    /// The last name that was moved, whether it is there still.
+    mark: Option<LockName>,
+}
+
+impl<V> Names<V> {
+    pub(super) fn new() -> Names<V> {
+        Names { tree: BTreeMap::new(), sieves: None }
+    }
+
+    /// Whether there is something at a name. Mostly there is not.
+    pub(super) fn contains_key(&self, name: &LockName) -> bool {
+        self.sieves.as_ref().is_none_or(|sieves| sieves.may_have(name)) && self.tree.contains_key(name)
+    }
+
+    /// Puts something at a name at which there is nothing, or `beside` what there is. Looks for the name once.
+    pub(super) fn put(
+        &mut self,
+        name: &LockName,
+        first: impl FnOnce() -> V,
+        beside: impl FnOnce(&mut V) -> bool,
+    ) -> bool {
+        match self.tree.entry(name.clone()) {
+            btree_map::Entry::Vacant(free) => {
+                free.insert(first());
+                self.note(name, Sieve::add);
+                true
+            }
+            btree_map::Entry::Occupied(mut used) => beside(used.get_mut()),
+        }
+    }
+
+    /// Takes something from a name, or, if it `is_last`, all that there is. Looks for the name once.
+    pub(super) fn take(&mut self, name: &LockName, is_last: impl FnOnce(&mut V) -> bool) {
+        if let btree_map::Entry::Occupied(mut used) = self.tree.entry(name.clone())
+            && is_last(used.get_mut())
+        {
+            used.remove();
+            self.note(name, Sieve::remove);
+        }
+    }
+
+    /// A name has come or gone.
+    fn note(&mut self, name: &LockName, change: fn(&mut Sieve, Spot)) {
+        if let Some(sieves) = &mut self.sieves {
+            let spot = Spot::of(name);
+            change(&mut sieves.current, spot);
+            if let Some(Next { sieve, mark }) = &mut sieves.next
+                && mark.as_ref().is_some_and(|mark| name <= mark)
+            {
+                change(sieve, spot);
+            }
+        }
+        self.tend();
+    }
+
+    /// Sees to the sieves, a step at a time.
+    fn tend(&mut self) {
+        let len = self.tree.len();
+        if self.sieves.is_none() && len < PER_PAGE {
+            return;
+        }
+        if len < PER_PAGE / 2 {
+            self.sieves = None;
+            return;
+        }
+        let sieves = self.sieves.get_or_insert_default();
+        sieves.spent.shed();
+        if let Some(next) = &mut sieves.next {
+            if next.go_on(&self.tree) {
+                sieves.spent = std::mem::replace(&mut sieves.current, std::mem::take(&mut next.sieve));
+                sieves.next = None;
+            }
+        } else if !is_fit(sieves.current.pages(), len) {
+            sieves.next = Some(Next { sieve: Sieve::new((len / PER_PAGE).max(1)), mark: None });
+        }
+    }
+}
+
+impl Sieves {
+    /// Never within another function: who has no sieves would save registers for it.
+    #[inline(never)]
+    fn may_have(&self, name: &LockName) -> bool {
+        self.current.may_have(Spot::of(name))
+    }
+}
+
+impl Next {
+    /// Moves some names. Returns whether they were the last ones.
+    fn go_on<V>(&mut self, tree: &BTreeMap<LockName, V>) -> bool {
+        let behind = self.mark.as_ref().map_or(Bound::Unbounded, Bound::Excluded);
+        let (mut moved, mut last) = (0, None);
+        for (name, _) in tree.range::<LockName, _>((behind, Bound::Unbounded)).take(MOVED) {
+            self.sieve.add(Spot::of(name));
+            (moved, last) = (moved + 1, Some(name));
+        }
+        self.mark = last.or(self.mark.as_ref()).cloned();
+        moved < MOVED
+    }
+}
+
+/// Whether a sieve of so many pages is for so many names.
+fn is_fit(pages: usize, names: usize) -> bool {
+    let made_for = pages * PER_PAGE;
+    (made_for / 2..=made_for * 2).contains(&names)
+}
+
+impl<V> Deref for Names<V> {
+    type Target = BTreeMap<LockName, V>;
+
+    fn deref(&self) -> &BTreeMap<LockName, V> {
+        &self.tree
+    }
+}
+
+impl<V: PartialEq> PartialEq for Names<V> {
+    fn eq(&self, other: &Names<V>) -> bool {
+        self.tree == other.tree
+    }
+}
+
+impl<V: Eq> Eq for Names<V> {}
+
+impl<V: Hash> Hash for Names<V> {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.tree.hash(state);
+    }
+}
+
+impl<V: fmt::Debug> fmt::Debug for Names<V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.tree.fmt(f)
+    }
+}
+
+#[cfg(test)]
+mod tests;

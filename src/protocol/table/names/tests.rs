@@ -1,0 +1,296 @@
+//! Names that come and go, against a plain tree, and what the sieves keep meanwhile.
+
+use super::*;
+use std::hash::DefaultHasher;
+
+/// More than two are kept for each page, when there are many.
+const MANY: u64 = 20_000;
+
+/// Any sequence will do.
+struct Chance(u64);
+
+impl Chance {
+    fn below(&mut self, end: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % end
+    }
+}
+
+fn name(number: u64) -> LockName {
+    LockName::new(format!("name-{number:011}").as_bytes()).expect("a good name")
+}
+
+fn put(names: &mut Names<u64>, number: u64) -> bool {
+    names.put(&name(number), || number, |_| false)
+}
+
+fn take(names: &mut Names<u64>, number: u64) {
+    names.take(&name(number), |_| true);
+}
+
+/// So many names, the numbers of which are even.
+fn names_of(count: u64) -> Names<u64> {
+    let mut names = Names::new();
+    (0..count).for_each(|number| assert!(put(&mut names, 2 * number)));
+    names
+}
+
+impl Names<u64> {
+    /// Pages that have memory, of all sieves.
+    fn pages(&self) -> usize {
+        let Some(Sieves { current, next, spent }) = self.sieves.as_deref() else { return 0 };
+        current.filled() + next.as_ref().map_or(0, |next| next.sieve.filled()) + spent.filled()
+    }
+
+    /// Names in the next sieve.
+    fn moved(&self) -> Option<usize> {
+        let next = self.sieves.as_ref()?.next.as_ref()?;
+        Some(next.mark.as_ref().map_or(0, |mark| self.tree.range(..=mark).count()))
+    }
+
+    /// Counts all anew.
+    fn check(&self) {
+        let Some(Sieves { current, next, .. }) = self.sieves.as_deref() else {
+            return assert!(self.tree.len() < PER_PAGE, "so many have a sieve");
+        };
+        assert!(self.tree.len() >= PER_PAGE / 2, "so few have none");
+        let anew = |sieve: &Sieve, mark: Option<&LockName>| {
+            let mut anew = Sieve::new(sieve.pages());
+            let names = self.tree.keys().filter(|name| mark.is_none_or(|mark| *name <= mark));
+            names.for_each(|name| anew.add(Spot::of(name)));
+            anew
+        };
+        assert!(anew(current, None).counts() == current.counts(), "the current sieve has what the tree has");
+        if let Some(Next { sieve, mark }) = next {
+            let anew = mark.as_ref().map_or(Sieve::new(sieve.pages()), |mark| anew(sieve, Some(mark)));
+            assert!(anew.counts() == sieve.counts(), "the next sieve has what the tree has up to the mark");
+        } else {
+            // One change is between this and the next sieve.
+            let (pages, len) = (current.pages(), self.tree.len());
+            assert!(is_fit(pages, len), "{pages} pages for {len} names");
+        }
+    }
+}
+
+/// Names come and go at random, more of them coming and then more of them going, through all sizes and back to nothing.
+#[test]
+fn it_has_what_a_tree_has_while_sieves_come_and_go() {
+    let (mut names, mut tree, mut chance) = (Names::new(), BTreeMap::new(), Chance(1));
+    let (mut sizes, mut ups, mut downs) = (Vec::new(), 0, 0);
+    for (turns, coming) in [(30_000, 80), (20_000, 50), (15_000, 20), (15_000, 70), (60_000, 10)] {
+        for turn in 0..turns {
+            let number = if chance.below(4) == 0 { chance.below(MANY) } else { chance.below(MANY / 2) };
+            let comes = chance.below(100) < coming;
+            // The names that go are such as are there, more often than chance has it.
+            let number = tree.range(number..).next().map_or(number, |(there, _)| if comes { number } else { *there });
+            if comes {
+                assert_eq!(put(&mut names, number), tree.insert(number, number).is_none());
+            } else {
+                take(&mut names, number);
+                tree.remove(&number);
+            }
+            assert_eq!(names.len(), tree.len());
+            for asked in [number, chance.below(MANY)] {
+                assert_eq!(names.contains_key(&name(asked)), tree.contains_key(&asked), "{asked} of {}", tree.len());
+            }
+            if turn % 97 == 0 {
+                names.check();
+                assert!(names.values().eq(tree.values()));
+            }
+            let size = names.sieves.as_ref().map_or(0, |sieves| sieves.current.pages());
+            if sizes.last() != Some(&size) {
+                ups += usize::from(sizes.last().is_some_and(|last| *last < size));
+                downs += usize::from(sizes.last().is_some_and(|last| *last > size));
+                sizes.push(size);
+            }
+        }
+    }
+    while let Some((&number, _)) = tree.first_key_value() {
+        take(&mut names, number);
+        tree.remove(&number);
+        assert!(tree.keys().next().is_none_or(|first| names.contains_key(&name(*first))));
+        names.check();
+    }
+    assert!(ups >= 5 && downs >= 4 && sizes.iter().any(|size| *size >= 16), "it went through {sizes:?}");
+    assert!(names.is_empty() && names.sieves.is_none());
+}
+
+/// Each name that comes or goes right before, at and behind the mark, in each step of a sieve in the making.
+#[test]
+fn a_name_may_come_and_go_on_each_side_of_the_mark() {
+    for count in [PER_PAGE as u64 * 2, PER_PAGE as u64 * 4] {
+        let mut names = names_of(count);
+        let mut steps = 0;
+        put(&mut names, 2 * count);
+        while let Some(moved) = names.moved() {
+            let mut all = names.clone();
+            // Numbers are as dense here as the names that were moved.
+            let mark = 2 * (moved as u64).saturating_sub(1);
+            for number in [mark.saturating_sub(2), mark, mark + 2, mark + 16, mark + 18] {
+                take(&mut all, number);
+                all.check();
+                assert!(!all.contains_key(&name(number)));
+            }
+            for number in [mark + 18, mark + 1, mark + 2, mark, mark.saturating_sub(2), mark + 16, mark + 15] {
+                put(&mut all, number);
+                all.check();
+                assert!(all.contains_key(&name(number)));
+            }
+            steps += 1;
+            put(&mut names, 2 * count + 2 * steps);
+        }
+        assert!(steps > count / MOVED as u64, "{steps} steps");
+    }
+}
+
+/// What the tree is spared. Of names that are not there fewer than one in 20 is let through, one in 100 by a new sieve, and
+/// those of one beginning no more often than others.
+#[test]
+fn few_names_that_are_not_there_are_let_through_to_the_tree() {
+    let share = |names: &Names<u64>, of: &dyn Fn(u64) -> LockName| {
+        let sieve = &names.sieves.as_ref().expect("a sieve").current;
+        (0..MANY).filter(|number| sieve.may_have(Spot::of(&of(*number)))).count() as f64 / MANY as f64
+    };
+    let odd = |number: u64| name(2 * number + 1);
+    let other =
+        |number: u64| LockName::new(&number.wrapping_mul(0x9E37_79B9_7F4A_7C15).to_be_bytes()).expect("a good name");
+    let long = |number: u64| LockName::new(format!("{number:0>40}").as_bytes()).expect("a good name");
+    for doublings in 1..6 {
+        let full = PER_PAGE as u64 * 2 << doublings;
+        let mut names = names_of(full);
+        for (kind, of) in [("odd", &odd as &dyn Fn(u64) -> LockName), ("other", &other), ("long", &long)] {
+            let share = share(&names, of);
+            assert!(share < 0.055, "{share} of {kind} names beside {full}");
+        }
+        let mut number = 2 * full;
+        while names.sieves.as_ref().is_some_and(|sieves| sieves.next.is_some()) || number == 2 * full {
+            put(&mut names, number);
+            number += 2;
+        }
+        let share = share(&names, &|at| name(number + 2 * at));
+        assert!(share < 0.016, "{share} by a new sieve of {}", names.len());
+    }
+}
+
+/// Eight bytes by a new sieve, four by an old one, and both while names are moved.
+#[test]
+fn a_name_takes_few_bytes_of_sieves() {
+    let bytes = |names: &Names<u64>| names.pages() as f64 * 4096.0 / names.len().max(1) as f64;
+    let (mut names, mut most, mut least) = (Names::new(), 0.0, f64::MAX);
+    for number in 0..MANY {
+        put(&mut names, number);
+        if names.len() > 2 * PER_PAGE {
+            most = bytes(&names).max(most);
+            least = bytes(&names).min(least);
+        }
+    }
+    assert!(most < 12.5 && least < 4.5, "{least} to {most}");
+    let mut most = 0.0;
+    for number in 0..MANY {
+        take(&mut names, number);
+        most = bytes(&names).max(most);
+    }
+    assert!(most < 28.0, "{most} as they go");
+    assert_eq!((names.pages(), names.sieves.is_none()), (0, true));
+}
+
+/// Nothing that names come to, however many there are, waits for all of them to be moved, or for much memory.
+#[test]
+fn one_change_moves_few_names_and_gives_back_one_page() {
+    let mut names = Names::new();
+    let mut sieves = 0;
+    let mut change = |names: &mut Names<u64>, change: &dyn Fn(&mut Names<u64>)| {
+        let (moved, pages, len) = (names.moved(), names.pages(), names.len());
+        change(names);
+        if let Some(after) = names.moved() {
+            let before = moved.unwrap_or_default();
+            assert!(after <= before + MOVED + 1, "{before} and then {after} were moved");
+        }
+        let few = if names.sieves.is_none() { 3 } else { 1 };
+        assert!(names.pages() + few >= pages, "of {pages} pages {} are left", names.pages());
+        assert!(names.pages() <= pages + 2 + MOVED, "{pages} pages and then {}", names.pages());
+        sieves += usize::from(moved.is_none() && names.moved().is_some());
+        // It is there in time: as fast as names come or go, never more than a seventh of them do meanwhile.
+        if let Some(sieves) = &names.sieves {
+            let fits = |len| sieves.current.pages() == 0 || is_fit(sieves.current.pages(), len);
+            assert!(fits(len * 7 / 8) || fits(len * 8 / 7), "{} pages for {len}", sieves.current.pages());
+        }
+    };
+    // In their order, so that those that come are always behind the mark, and against it.
+    for number in 0..MANY {
+        change(&mut names, &|names| assert!(put(names, number)));
+    }
+    for number in 0..MANY {
+        change(&mut names, &|names| take(names, number));
+    }
+    for number in (0..MANY).rev() {
+        change(&mut names, &|names| assert!(put(names, number)));
+    }
+    assert!(sieves >= 3 * 5, "{sieves} sieves were made");
+}
+
+/// One name that comes and goes makes no new sieve each time.
+#[test]
+fn one_who_comes_and_goes_at_a_limit_makes_one_sieve() {
+    for count in [PER_PAGE as u64 - 1, 2 * PER_PAGE as u64, 4 * PER_PAGE as u64] {
+        let mut names = names_of(count);
+        let mut sizes = Vec::new();
+        for _ in 0..10_000 {
+            put(&mut names, 1);
+            take(&mut names, 1);
+            sizes.push(names.sieves.as_ref().map_or(0, |sieves| sieves.current.pages()));
+            sizes.dedup();
+        }
+        assert!(sizes.len() <= 2, "{sizes:?}");
+        names.check();
+    }
+}
+
+#[test]
+fn few_names_have_no_sieve_and_none_leave_nothing() {
+    let mut names = names_of(PER_PAGE as u64 - 1);
+    assert!(names.sieves.is_none());
+    put(&mut names, 1);
+    assert!(names.sieves.is_some());
+    (0..PER_PAGE as u64).for_each(|number| take(&mut names, 2 * number));
+    assert!(names.sieves.is_none());
+    take(&mut names, 1);
+    assert!(names.is_empty() && size_of::<Names<u64>>() == size_of::<BTreeMap<LockName, u64>>() + size_of::<usize>());
+}
+
+#[test]
+fn names_that_came_by_other_ways_are_equal() {
+    let (mut one, mut other) = (names_of(MANY), Names::new());
+    (10..MANY).rev().for_each(|number| take(&mut one, 2 * number));
+    (0..10).rev().for_each(|number| assert!(put(&mut other, 2 * number)));
+    (1..PER_PAGE as u64).for_each(|number| assert!(put(&mut one, 2 * number + 1)));
+    (1..PER_PAGE as u64 - 300).for_each(|number| take(&mut one, 2 * number + 1));
+    (PER_PAGE as u64 - 300..PER_PAGE as u64).for_each(|number| assert!(put(&mut other, 2 * number + 1)));
+    put(&mut other, 1);
+    assert_ne!(one, other);
+    take(&mut other, 1);
+    // Both have the same names, and one of them has a sieve.
+    (2 * MANY..2 * MANY + 100).for_each(|number| assert!(put(&mut one, number) && put(&mut other, number)));
+    assert!(one.sieves.is_some() && other.sieves.is_none());
+    let hash = |names: &Names<u64>| {
+        let mut hasher = DefaultHasher::new();
+        names.hash(&mut hasher);
+        hasher.finish()
+    };
+    assert_eq!((&one, hash(&one), format!("{one:?}")), (&other, hash(&other), format!("{:?}", other.tree)));
+}
+
+/// Names that count at the same counters, as somebody could choose them: more than a counter can tell.
+#[test]
+fn counters_at_their_end_stay_there_and_never_say_no() {
+    let mut sieve = Sieve::new(1);
+    let spot = Spot::of(&name(1));
+    (0..40).for_each(|_| sieve.add(spot));
+    (0..39).for_each(|_| sieve.remove(spot));
+    assert!(sieve.may_have(spot), "one is left");
+    // And of others nothing is lost: each counter is by itself.
+    let mut sieve = Sieve::new(1);
+    (0..400).for_each(|number| (0..20).for_each(|_| sieve.add(Spot::of(&name(number)))));
+    (0..300).for_each(|number| (0..20).for_each(|_| sieve.remove(Spot::of(&name(number)))));
+    assert!((300..400).all(|number| sieve.may_have(Spot::of(&name(number)))));
+}

@@ -1,0 +1,119 @@
+//! `Sieve`: says of nearly every name that is not in a set that it is not, by one place in memory.
+//!
+//! A Bloom filter that counts, in split blocks. By its hash a name has one block, and in each of the four rows of it one of
+//! eight counters. It raises them when it comes and lowers them when it goes. One of whose counters is zero is not there.
+//! Others may have raised all four: so what is left is no yes.
+//!
+//! - It never says no of a name that was put in and not taken out.
+//! - A counter that has reached its end stays there: then it says no more seldom than it could, and never in error.
+//! - The hash is the same in every run. Who knows it may find names that share their counters, and gains nothing: for those
+//!   the set itself has to be asked, as if there were no sieve.
+//! - No name costs more than one block, and memory comes and goes by pages.
+
+use super::super::id::LockName;
+use foldhash::fast::FixedState;
+use std::hash::BuildHasher;
+
+/// Four rows of eight counters of 4 bits. It lies in one line of the cache.
+#[derive(Clone, Copy, PartialEq, Eq)]
+#[repr(align(16))]
+struct Block([u32; 4]);
+
+/// What is given memory at once, and has it taken: 4 KiB.
+type Page = [Block; BLOCKS];
+
+const BLOCKS: usize = 256;
+
+/// The highest count.
+const FULL: u32 = 15;
+
+/// Counts names that are in a set.
+#[derive(Clone, Default)]
+pub(super) struct Sieve {
+    /// None: all its counters are zero.
+    pages: Vec<Option<Box<Page>>>,
+}
+
+/// Where a name is counted.
+#[derive(Clone, Copy)]
+pub(super) struct Spot(u64);
+
+impl Spot {
+    pub(super) fn of(name: &LockName) -> Spot {
+        Spot(FixedState::default().hash_one(name))
+    }
+
+    /// Which of so many blocks: by the highest bits of the hash.
+    fn block(self, blocks: usize) -> usize {
+        ((u128::from(self.0) * blocks as u128) >> u64::BITS) as usize
+    }
+
+    /// At which bit of each row its counter begins: by the lowest bits of the hash.
+    fn counters(self) -> [u32; 4] {
+        [0, 3, 6, 9].map(|bit| (self.0 >> bit & 7) as u32 * 4)
+    }
+}
+
+impl Sieve {
+    /// With nothing in it, and room for so many pages.
+    pub(super) fn new(pages: usize) -> Sieve {
+        Sieve { pages: vec![None; pages] }
+    }
+
+    pub(super) fn pages(&self) -> usize {
+        self.pages.len()
+    }
+
+    /// Whether a name may have been put in. Without pages it knows nothing.
+    pub(super) fn may_have(&self, spot: Spot) -> bool {
+        let at = spot.block(self.pages.len() * BLOCKS);
+        let Some(page) = self.pages.get(at / BLOCKS) else { return true };
+        let Some(page) = page else { return false };
+        // All four, without a branch: which of them is zero cannot be foretold.
+        let counts = page[at % BLOCKS].0.into_iter().zip(spot.counters()).map(|(row, counter)| row >> counter & FULL);
+        counts.fold(true, |may, count| may & (count != 0))
+    }
+
+    /// A name that is not in it comes.
+    pub(super) fn add(&mut self, spot: Spot) {
+        self.change(spot, |count| count + 1);
+    }
+
+    /// A name that is in it goes.
+    pub(super) fn remove(&mut self, spot: Spot) {
+        self.change(spot, |count| count.saturating_sub(1));
+    }
+
+    fn change(&mut self, spot: Spot, change: impl Fn(u32) -> u32) {
+        let at = spot.block(self.pages.len() * BLOCKS);
+        let Some(page) = self.pages.get_mut(at / BLOCKS) else { return };
+        let page = page.get_or_insert_with(|| Box::new([Block([0; 4]); BLOCKS]));
+        for (row, counter) in page[at % BLOCKS].0.iter_mut().zip(spot.counters()) {
+            let count = *row >> counter & FULL;
+            if count != FULL {
+                *row ^= (count ^ change(count)) << counter;
+            }
+        }
+    }
+
+    /// Gives the memory of a page back. What it says from then on means nothing.
+    pub(super) fn shed(&mut self) {
+        if self.pages.pop().is_some() && self.pages.is_empty() {
+            self.pages = Vec::new();
+        }
+    }
+}
+
+#[cfg(test)]
+impl Sieve {
+    /// Pages that have memory.
+    pub(super) fn filled(&self) -> usize {
+        self.pages.iter().flatten().count()
+    }
+
+    /// All counters.
+    pub(super) fn counts(&self) -> Vec<u32> {
+        let empty = [Block([0; 4]); BLOCKS];
+        self.pages.iter().flat_map(|page| *page.as_deref().unwrap_or(&empty)).flat_map(|block| block.0).collect()
+    }
+}
