@@ -42,10 +42,14 @@ impl Names<u64> {
         current.filled() + next.as_ref().map_or(0, |next| next.sieve.filled()) + spent.filled()
     }
 
+    /// The mark of the next sieve, if there is one.
+    fn mark(&self) -> Option<Option<LockName>> {
+        Some(self.sieves.as_ref()?.next.as_ref()?.mark.clone())
+    }
+
     /// Names in the next sieve.
     fn moved(&self) -> Option<usize> {
-        let next = self.sieves.as_ref()?.next.as_ref()?;
-        Some(next.mark.as_ref().map_or(0, |mark| self.tree.range(..=mark).count()))
+        Some(self.mark()?.map_or(0, |mark| self.tree.range(..=mark).count()))
     }
 
     /// Counts all anew.
@@ -118,29 +122,28 @@ fn it_has_what_a_tree_has_while_sieves_come_and_go() {
 /// Each name that comes or goes right before, at and behind the mark, in each step of a sieve in the making.
 #[test]
 fn a_name_may_come_and_go_on_each_side_of_the_mark() {
-    for count in [PER_PAGE as u64 * 2, PER_PAGE as u64 * 4] {
-        let mut names = names_of(count);
-        let mut steps = 0;
-        put(&mut names, 2 * count);
-        while let Some(moved) = names.moved() {
-            let mut all = names.clone();
-            // Numbers are as dense here as the names that were moved.
-            let mark = 2 * (moved as u64).saturating_sub(1);
-            for number in [mark.saturating_sub(2), mark, mark + 2, mark + 16, mark + 18] {
-                take(&mut all, number);
-                all.check();
-                assert!(!all.contains_key(&name(number)));
-            }
-            for number in [mark + 18, mark + 1, mark + 2, mark, mark.saturating_sub(2), mark + 16, mark + 15] {
-                put(&mut all, number);
-                all.check();
-                assert!(all.contains_key(&name(number)));
-            }
-            steps += 1;
-            put(&mut names, 2 * count + 2 * steps);
-        }
-        assert!(steps > count / MOVED as u64, "{steps} steps");
+    let count = PER_PAGE as u64 * 2;
+    let (mut names, mut steps) = (names_of(count), 0);
+    put(&mut names, 2 * count);
+    while let Some(moved) = names.moved() {
+        let mut all = names.clone();
+        // Of the numbers each second one is a name.
+        let mark = 2 * (moved as u64).saturating_sub(1);
+        let numbers = [mark.saturating_sub(2), mark, mark + 2, mark + 16, mark + 18];
+        numbers.iter().for_each(|number| take(&mut all, *number));
+        all.check();
+        assert!(numbers.iter().all(|number| !all.contains_key(&name(*number))));
+        let numbers = [mark + 18, mark + 1, mark + 2, mark, mark.saturating_sub(2), mark + 16, mark + 15];
+        numbers.iter().for_each(|number| {
+            put(&mut all, *number);
+        });
+        all.check();
+        assert!(numbers.iter().all(|number| all.contains_key(&name(*number))));
+        steps += 1;
+        put(&mut names, 2 * count + 2 * steps);
     }
+    names.check();
+    assert!(steps > count / MOVED as u64, "{steps} steps");
 }
 
 /// What the tree is spared. Of names that are not there fewer than one in 20 is let through, one in 100 by a new sieve, and
@@ -200,17 +203,20 @@ fn one_change_moves_few_names_and_gives_back_one_page() {
     let mut names = Names::new();
     let mut sieves = 0;
     let mut change = |names: &mut Names<u64>, change: &dyn Fn(&mut Names<u64>)| {
-        let (moved, pages, len) = (names.moved(), names.pages(), names.len());
+        let (before, pages) = (names.mark(), names.pages());
         change(names);
-        if let Some(after) = names.moved() {
-            let before = moved.unwrap_or_default();
-            assert!(after <= before + MOVED + 1, "{before} and then {after} were moved");
+        let after = names.mark();
+        if let Some(Some(mark)) = &after {
+            let behind = before.as_ref().and_then(Option::as_ref).map_or(Bound::Unbounded, Bound::Excluded);
+            let moved = names.tree.range((behind, Bound::Included(mark))).count();
+            assert!(moved <= MOVED, "{moved} were moved");
         }
         let few = if names.sieves.is_none() { 3 } else { 1 };
         assert!(names.pages() + few >= pages, "of {pages} pages {} are left", names.pages());
         assert!(names.pages() <= pages + 2 + MOVED, "{pages} pages and then {}", names.pages());
-        sieves += usize::from(moved.is_none() && names.moved().is_some());
+        sieves += usize::from(before.is_none() && after.is_some());
         // It is there in time: as fast as names come or go, never more than a seventh of them do meanwhile.
+        let len = names.len();
         if let Some(sieves) = &names.sieves {
             let fits = |len| sieves.current.pages() == 0 || is_fit(sieves.current.pages(), len);
             assert!(fits(len * 7 / 8) || fits(len * 8 / 7), "{} pages for {len}", sieves.current.pages());
