@@ -159,7 +159,7 @@ fn few_names_that_are_not_there_are_let_through_to_the_tree() {
         |number: u64| LockName::new(&number.wrapping_mul(0x9E37_79B9_7F4A_7C15).to_be_bytes()).expect("a good name");
     let long = |number: u64| LockName::new(format!("{number:0>40}").as_bytes()).expect("a good name");
     for doublings in 1..6 {
-        let full = PER_PAGE as u64 * 2 << doublings;
+        let full = (PER_PAGE as u64 * 2) << doublings;
         let mut names = names_of(full);
         for (kind, of) in [("odd", &odd as &dyn Fn(u64) -> LockName), ("other", &other), ("long", &long)] {
             let share = share(&names, of);
