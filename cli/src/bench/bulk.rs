@@ -29,34 +29,50 @@ const SETTLE: Duration = Duration::from_millis(500);
 const GRANTOR: usize = 0;
 const HOLDER: usize = 1;
 
+/// From the fewest up to as many as were ordered, ten times as many each time.
+pub(crate) fn tables(table: u32) -> Vec<u32> {
+    let mut sizes: Vec<u32> =
+        std::iter::successors(Some(FEW_HELD), |size| size.checked_mul(10)).take_while(|size| *size < table).collect();
+    sizes.push(table);
+    sizes
+}
+
 /// Locks are held by one member at another; that other takes and gives back free locks beside them. L beside, with as
 /// many held.
 pub(crate) fn held(args: &BenchArgs, logs: &Path, progress: &Progress, sheet: &mut Sheet) -> Step<()> {
-    let many = args.table.max(2 * FEW_HELD);
     let mut stage = Stage::set(2, logs.to_owned())?;
     stage.ask(GRANTOR, &Order::Become, Report::did)?;
     hold(&mut stage, 0, FEW_HELD)?;
     let few = slow_down(&mut stage, FEW_HELD, args, progress, sheet)?;
-
-    progress.say(&format!("{many} locks are taken"));
-    // Not while rates are measured: it costs something.
-    count(&mut stage, true)?;
-    let before = allocated(&mut stage)?;
-    hold(&mut stage, FEW_HELD, many - FEW_HELD)?;
-    let after = allocated(&mut stage)?;
-    count(&mut stage, false)?;
-    let each = |place: usize| (after[place] - before[place]) as f64 / f64::from(many - FEW_HELD);
-    sheet.note(many, Figure::new("memory of each at the grantor", Unit::Bytes), each(GRANTOR));
-    sheet.note(many, Figure::new("memory of each at the holder's member", Unit::Bytes), each(HOLDER));
-    let both = Figure::new("memory of each", Unit::Bytes).at_most(BYTES);
-    sheet.note(many, both, each(GRANTOR) + each(HOLDER));
-    let full = slow_down(&mut stage, many, args, progress, sheet)?;
-    for ((few, few_floor), (full, full_floor)) in few.into_iter().zip(full) {
-        let (slower, floor) = (few / full, few_floor / full_floor);
-        sheet.note(many, Figure::new("lock and release, slower than with few", Unit::Times), slower);
-        sheet.note(many, Figure::new("floor L, slower than with few", Unit::Times), floor);
-        let ratio = Figure::new("slower than L gets", Unit::Times).at_most(SLOWER);
-        sheet.note(many, ratio, slower / floor);
+    let (mut there, mut memory) = (FEW_HELD, [0; 2]);
+    for many in tables(args.table).into_iter().skip(1) {
+        progress.say(&format!("{many} locks are taken"));
+        // Not while rates are measured: it costs something.
+        count(&mut stage, true)?;
+        let before = allocated(&mut stage)?;
+        hold(&mut stage, there, many - there)?;
+        let after = allocated(&mut stage)?;
+        count(&mut stage, false)?;
+        there = many;
+        for place in [GRANTOR, HOLDER] {
+            memory[place] += after[place] - before[place];
+        }
+        let is_last = many == args.table;
+        let each = |place: usize| memory[place] as f64 / f64::from(many - FEW_HELD);
+        sheet.note(many, Figure::new("memory of each at the grantor", Unit::Bytes), each(GRANTOR));
+        sheet.note(many, Figure::new("memory of each at the holder's member", Unit::Bytes), each(HOLDER));
+        let both = Figure::new("memory of each", Unit::Bytes);
+        let both = if is_last { both.at_most(BYTES) } else { both };
+        sheet.note(many, both, each(GRANTOR) + each(HOLDER));
+        let full = slow_down(&mut stage, many, args, progress, sheet)?;
+        for ((few, few_floor), (full, full_floor)) in few.iter().zip(full) {
+            let (slower, floor) = (few / full, few_floor / full_floor);
+            sheet.note(many, Figure::new("lock and release, slower than with few", Unit::Times), slower);
+            sheet.note(many, Figure::new("floor L, slower than with few", Unit::Times), floor);
+            let ratio = Figure::new("slower than L gets", Unit::Times);
+            let ratio = if is_last { ratio.at_most(SLOWER) } else { ratio };
+            sheet.note(many, ratio, slower / floor);
+        }
     }
     Ok(())
 }
@@ -170,4 +186,16 @@ pub(crate) fn waiters(args: &BenchArgs, logs: &Path, progress: &Progress, sheet:
         progress.step();
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_table_is_the_one_that_was_ordered() {
+        assert_eq!(tables(1_000_000), [1000, 10_000, 100_000, 1_000_000]);
+        assert_eq!(tables(2_000_000), [1000, 10_000, 100_000, 1_000_000, 2_000_000]);
+        assert_eq!(tables(2000), [1000, 2000]);
+    }
 }

@@ -8,6 +8,7 @@
 
 use super::clock;
 use super::message::{Names, Ran, Window};
+use super::spans::Spans;
 use dashmap::DashMap;
 use elderlock::LockService;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -30,8 +31,6 @@ const SCATTERED: u32 = 4096;
 pub(crate) const STRETCH: u64 = 128;
 /// How much later than the end the last of those who pass a frame on may notice.
 const GRACE: Duration = Duration::from_millis(100);
-/// Times that are kept, of all tasks together: enough for the slowest of a thousand.
-const KEPT: usize = 100_000;
 
 /// Somebody who can take a lock, and give it back.
 pub(crate) trait Locker: Send + 'static {
@@ -72,9 +71,8 @@ impl Locker for Table {
 /// Has each of these take turns on a task of its own, within the window.
 pub(crate) async fn run<L: Locker>(lockers: Vec<L>, names: Names, window: Window, timed: bool) -> Outcome<Ran> {
     let mut tasks = JoinSet::new();
-    let kept = timed.then(|| KEPT / lockers.len().max(1));
     for (number, locker) in (0..).zip(lockers) {
-        tasks.spawn(take_turns(locker, task_names(names, number), window, kept));
+        tasks.spawn(take_turns(locker, task_names(names, number), window, timed));
     }
     join(tasks).await
 }
@@ -85,29 +83,29 @@ pub(crate) async fn on_threads<L: Locker>(lockers: Vec<L>, names: u32, window: W
     for (number, locker) in (0..).zip(lockers) {
         threads.spawn_blocking(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-            runtime.block_on(take_turns(locker, thread_names(number, names), window, None))
+            runtime.block_on(take_turns(locker, thread_names(number, names), window, false))
         });
     }
     join(threads).await
 }
 
-/// `kept`: so many times of single turns, else they are timed by the stretch.
-async fn take_turns<L: Locker>(mut locker: L, names: Vec<String>, window: Window, kept: Option<usize>) -> Outcome<Ran> {
+/// `timed`: each turn by itself, else they are timed by the stretch.
+async fn take_turns<L: Locker>(mut locker: L, names: Vec<String>, window: Window, timed: bool) -> Outcome<Ran> {
     let mut names = names.iter().map(String::as_str).cycle();
     let mut ran = Ran::default();
     until(window.from).await;
     let mut now = clock::now();
     let from = now;
     while now < window.to {
-        for _ in 0..if kept.is_some() { 1 } else { STRETCH } {
+        for _ in 0..if timed { 1 } else { STRETCH } {
             locker.turn(names.next().expect("each task has a name at least")).await?;
             ran.turns += 1;
         }
         let after = clock::now();
-        match kept {
-            Some(kept) if ran.spans.len() < kept => ran.spans.push(after - now),
-            Some(_) => {}
-            None => tokio::task::yield_now().await,
+        if timed {
+            ran.spans.add(after - now);
+        } else {
+            tokio::task::yield_now().await;
         }
         now = after;
     }
@@ -208,8 +206,8 @@ pub(crate) async fn ping_pong(at: SocketAddr, in_flight: u32, together: bool, wi
         while now < window.to {
             ran.turns += pass_back(&mut stream, &mut frames, together).await?;
             let after = clock::now();
-            if in_flight == 1 && ran.spans.len() < KEPT {
-                ran.spans.push(after - now);
+            if in_flight == 1 {
+                ran.spans.add(after - now);
             }
             now = after;
         }
@@ -274,7 +272,7 @@ pub(crate) async fn spoke(at: SocketAddr, brings: bool, window: Window) -> Outco
         if let Ok(failed) = tokio::time::timeout(end, pass).await {
             failed?;
         }
-        Outcome::Ok(Ran { turns, nanos: window.to - window.from, spans: Vec::new() })
+        Outcome::Ok(Ran { turns, nanos: window.to - window.from, spans: Spans::default() })
     };
     tokio::spawn(work).await?
 }

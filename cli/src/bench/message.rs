@@ -1,6 +1,7 @@
 //! What the bench's processes say to each other. Times are nanoseconds of the machine's monotonic clock, which all
 //! processes share.
 
+use super::spans::Spans;
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
 
@@ -81,7 +82,7 @@ pub(crate) enum Load {
         tasks: u32,
         /// Which.
         names: Names,
-        /// Keep how long each took.
+        /// Count how long each took.
         timed: bool,
     },
     /// Floor L.
@@ -148,7 +149,7 @@ pub(crate) struct Ran {
     /// In how long; of the task that took the longest.
     pub(crate) nanos: u64,
     /// How long each took, if that was wanted.
-    pub(crate) spans: Vec<u64>,
+    pub(crate) spans: Spans,
 }
 
 impl Ran {
@@ -156,7 +157,7 @@ impl Ran {
     pub(crate) fn join(&mut self, other: Ran) {
         self.turns += other.turns;
         self.nanos = self.nanos.max(other.nanos);
-        self.spans.extend(other.spans);
+        self.spans.join(&other.spans);
     }
 
     /// In a second.

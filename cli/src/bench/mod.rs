@@ -4,6 +4,7 @@
 //! cost grows in step with the work. A target that is missed is said in words; only what must not be at all, as a lock
 //! that was lost, makes the bench fail.
 
+mod about;
 mod bulk;
 mod clock;
 mod count;
@@ -11,12 +12,14 @@ mod crowd;
 mod failover;
 mod interrupt;
 mod load;
+mod markdown;
 mod member;
 mod message;
 #[cfg(feature = "peers")]
 pub(crate) mod peers;
 mod plot;
 mod sheet;
+mod spans;
 mod speed;
 mod stage;
 mod takeover;
@@ -26,10 +29,12 @@ pub(crate) use member::{MemberArgs, serve};
 
 use crate::Done;
 use crate::processes::Directory;
+use about::About;
 use clap::Args;
 use clap::builder::PossibleValuesParser;
 use indicatif::{ProgressBar, ProgressStyle};
-use serde_json::json;
+use markdown::Markdown;
+use serde_json::{Value, json};
 use sheet::{HELD, Sheet};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -59,7 +64,7 @@ const CASES: [Case; 14] = [
     case("remote", "tasks", |_| 1, speed::remote),
     case("remote-64", "tasks", |_| 1, speed::remote_many),
     case("contended", "members", |_| 1, speed::contended),
-    case("held", HELD, |_| 2, bulk::held),
+    case("held", HELD, |args| bulk::tables(args.table).len(), bulk::held),
     case("names", "names", |_| 1, bulk::names),
     case("waiters", "waiting", |_| 1, bulk::waiters),
     case("wake", "waiting", |_| 1, wake::wake),
@@ -113,6 +118,9 @@ pub(crate) struct BenchArgs {
     /// Draw what came of it into this HTML file.
     #[arg(long, value_name = "FILE")]
     plot: Option<PathBuf>,
+    /// Write the tables of these cases into this Markdown file, between its marks `<!-- bench: ... -->` and `<!-- /bench -->`.
+    #[arg(long, value_name = "FILE")]
+    markdown: Option<PathBuf>,
 }
 
 impl BenchArgs {
@@ -129,19 +137,31 @@ pub(crate) fn run(mut args: BenchArgs) -> Done {
     let directory = Directory::make("bench")?;
     let is_wanted = |case: &&Case| args.only.is_empty() || args.only.iter().any(|name| name == case.name);
     let cases: Vec<&Case> = CASES.iter().filter(is_wanted).collect();
+    let names: Vec<&str> = cases.iter().map(|case| case.name).collect();
+    let plan = |file: &PathBuf| Markdown::plan(file, (!args.peers).then_some(&names));
+    let markdown = args.markdown.as_ref().map(plan).transpose()?;
+    let about = About::of(&args);
+    if !args.json {
+        println!("{}", about.line());
+    }
     let sheets = if args.peers { beside_peers(&args, &directory.0)? } else { sheets(&cases, &args, &directory.0) };
     interrupt::check()?;
 
     let is_ok = sheets.iter().all(|sheet| sheet.problems.is_empty());
-    let record = json!({ "ok": is_ok, "cases": sheets.iter().map(Sheet::json).collect::<Vec<_>>() });
-    if let Some(file) = &args.plot {
-        std::fs::write(file, plot::page(&record))?;
-    }
+    let cases: Vec<Value> = sheets.iter().map(Sheet::json).collect();
+    let record = json!({ "ok": is_ok, "about": about.json(), "cases": cases });
     if args.json {
         println!("{record}");
     }
+    if let Some(file) = &args.plot {
+        std::fs::write(file, plot::page(&about.line(), &record))?;
+    }
     if is_ok {
+        markdown.map(|markdown| markdown.write(&about.line(), &sheets)).transpose()?;
         return Ok(ExitCode::SUCCESS);
+    }
+    if let Some(file) = &args.markdown {
+        eprintln!("{} is left as it is, for something went wrong", file.display());
     }
     eprintln!("the members' logs are kept in {}", directory.keep().display());
     Ok(ExitCode::FAILURE)

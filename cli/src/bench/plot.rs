@@ -1,10 +1,10 @@
 //! The page of plots: what `--json` says, drawn. One file of HTML, with nothing that is not in it.
 //!
 //! Of each case the figures of one unit share a drawing. Those that were measured at several sizes are lines over the
-//! sizes; the others are dots side by side, and one that stands alone is in the table only. Bars go from the least round
-//! to the most. Scales are logarithmic, unless there is a zero.
+//! sizes; the others stand side by side, and one that stands alone is in the table only. Large dots are medians, small ones
+//! the rounds, in their order where there is room for it. Scales are logarithmic, unless there is a zero.
 
-use super::sheet::Unit;
+use super::sheet::{Unit, thousands};
 use serde_json::Value;
 use std::fmt::Write;
 
@@ -22,7 +22,7 @@ svg text { fill: var(--soft); font-size: 11px; } svg .grid { stroke: var(--line)
 .c0 { --c: light-dark(#2c5a94, #7fb0ec); } .c1 { --c: light-dark(#b5651d, #eaa968); }
 .c2 { --c: light-dark(#1f7a4a, #67c493); } .c3 { --c: light-dark(#8a3a8f, #d79bdc); }
 .c4 { --c: light-dark(#6b6b1e, #c8c86a); } .c5 { --c: light-dark(#44505f, #b9c4d2); }
-svg .c { stroke: var(--c); fill: none; } svg .dot { fill: var(--c); stroke: none; }
+svg .c { stroke: var(--c); fill: none; } svg .dot, svg .round { fill: var(--c); stroke: none; } svg .round { opacity: .45; }
 .key { color: var(--c); } ul.keys { list-style: none; padding: 0; margin: 0; font-size: 13px; }
 table { border-collapse: collapse; font-size: 13px; margin-top: 1rem; } td, th { padding: .15rem .7rem; text-align: right;
   border-bottom: 1px solid var(--line); } td:first-child, th:first-child { text-align: left; }
@@ -36,18 +36,23 @@ const LEFT: f64 = 84.0;
 const BELOW: f64 = 34.0;
 const ABOVE: f64 = 12.0;
 const COLOURS: usize = 6;
+/// From one round's dot to that of the next.
+const APART: f64 = 8.0;
 
-/// The page of one run.
-pub(crate) fn page(record: &Value) -> String {
+/// The page of one run, and what that was.
+pub(crate) fn page(about: &str, record: &Value) -> String {
     let mut body = String::new();
     for case in list(&record["cases"]) {
         draw_case(&mut body, case);
     }
+    let about = escape(about).replacen('`', "<code>", 1).replacen('`', "</code>", 1);
     format!(
         "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\n<title>elderlock, measured</title>\n\
          <link rel=\"icon\" href=\"data:,\"/>\n<style>{STYLE}</style>\n</head>\n<body>\n<h1>elderlock, measured</h1>\n\
-         <p class=\"soft\">Dots are medians of rounds, bars go from the least to the most, broken lines are targets.</p>\n\
+         <p>{about}.</p>\n\
+         <p class=\"soft\">Large dots are medians, small ones the rounds, bars go from the least to the most, broken lines are \
+         targets.</p>\n\
          {body}</body>\n</html>\n"
     )
 }
@@ -68,7 +73,6 @@ fn escape(text: &str) -> String {
 struct Line {
     name: String,
     points: Vec<Point>,
-    targets: Vec<f64>,
 }
 
 struct Point {
@@ -76,6 +80,8 @@ struct Point {
     median: f64,
     least: f64,
     most: f64,
+    rounds: Vec<f64>,
+    target: Option<f64>,
 }
 
 fn draw_case(out: &mut String, case: &Value) {
@@ -112,15 +118,13 @@ fn lines(case: &Value, unit: &str) -> Vec<Line> {
             median: number(&row["median"]),
             least: number(&row["min"]),
             most: number(&row["max"]),
+            rounds: list(&row["rounds"]).iter().filter_map(Value::as_f64).collect(),
+            target: row["target"]["at_most"].as_f64().or(row["target"]["at_least"].as_f64()),
         };
-        let target = row["target"]["at_most"].as_f64().or(row["target"]["at_least"].as_f64());
         let name = text(&row["what"]);
         match lines.iter_mut().find(|line| line.name == name) {
-            Some(line) => {
-                line.points.push(point);
-                line.targets.extend(target);
-            }
-            None => lines.push(Line { name, points: vec![point], targets: target.into_iter().collect() }),
+            Some(line) => line.points.push(point),
+            None => lines.push(Line { name, points: vec![point] }),
         }
     }
     for line in &mut lines {
@@ -141,9 +145,11 @@ fn curve(curve: &Value) -> Line {
             median: values.get(values.len() / 2).copied().unwrap_or_default(),
             least: values.first().copied().unwrap_or_default(),
             most: values.last().copied().unwrap_or_default(),
+            rounds: Vec::new(),
+            target: None,
         }
     });
-    Line { name: text(&curve["what"]), points: points.collect(), targets: Vec::new() }
+    Line { name: text(&curve["what"]), points: points.collect() }
 }
 
 /// What lies below on the drawing.
@@ -184,22 +190,32 @@ impl Scale {
         self.from + part * (self.to - self.from)
     }
 
-    /// Values that are worth a line.
+    /// Values that are worth a line: round ones, and some of them however short the scale is.
     fn ticks(&self) -> Vec<f64> {
-        if !self.is_log {
-            return (0..=4).map(|part| self.least + (self.most - self.least) * f64::from(part) / 4.0).collect();
+        let within = |tick: &f64| (self.least..=self.most).contains(tick);
+        if self.is_log {
+            let decades = self.least.log10().floor() as i32..=self.most.log10().ceil() as i32;
+            for steps in [&[1.0][..], &[1.0, 2.0, 5.0], &[1.0, 1.5, 2.0, 3.0, 5.0, 7.0]] {
+                let all = decades.clone().flat_map(|decade| steps.iter().map(move |step| step * 10_f64.powi(decade)));
+                let ticks: Vec<f64> = all.filter(within).collect();
+                if ticks.len() >= FEWEST_TICKS {
+                    return ticks;
+                }
+            }
         }
-        let decades = self.least.log10().floor() as i32..=self.most.log10().ceil() as i32;
-        let wide = decades.clone().count() > 4;
-        let steps: &[f64] = if wide { &[1.0] } else { &[1.0, 2.0, 5.0] };
-        let all = decades.flat_map(|decade| steps.iter().map(move |step| step * 10_f64.powi(decade)));
-        all.filter(|tick| (self.least..=self.most).contains(tick)).collect()
+        let step = (self.most - self.least) / FEWEST_TICKS as f64;
+        let decade = 10_f64.powf(step.log10().floor());
+        let step = decade * [5.0, 2.0].into_iter().find(|part| part * decade <= step).unwrap_or(1.0);
+        let first = (self.least / step).ceil();
+        (0..).map(|number| (first + f64::from(number)) * step).take_while(|tick| *tick <= self.most).collect()
     }
 }
 
+const FEWEST_TICKS: usize = 3;
+
 fn draw(out: &mut String, lines: &[Line], unit: Unit, x: X) {
     let values = lines.iter().flat_map(|line| {
-        line.points.iter().flat_map(|point| [point.least, point.most]).chain(line.targets.iter().copied())
+        line.points.iter().flat_map(|point| [point.least, point.most].into_iter().chain(point.target))
     });
     let y = Scale::new(values, HEIGHT - BELOW, ABOVE);
     let across = match x {
@@ -237,11 +253,11 @@ fn draw(out: &mut String, lines: &[Line], unit: Unit, x: X) {
             let mut sizes: Vec<f64> = lines.iter().flat_map(|line| line.points.iter().map(|point| point.x)).collect();
             sizes.sort_by(f64::total_cmp);
             sizes.dedup();
-            sizes.iter().for_each(|size| label(*size, &size.to_string()));
+            sizes.iter().for_each(|size| label(*size, &thousands(*size)));
         }
         X::Names => {}
         X::Shares => {
-            for (share, shown) in [(0.5, "50 %"), (0.9, "90 %"), (0.99, "99 %"), (0.999, "99.9 %")] {
+            for (share, shown) in [(0.0, "0 %"), (0.5, "50 %"), (0.9, "90 %"), (0.99, "99 %"), (0.999, "99.9 %")] {
                 label(nines(share), shown);
             }
             label(nines(1.0), "most");
@@ -260,24 +276,38 @@ fn draw(out: &mut String, lines: &[Line], unit: Unit, x: X) {
         }
         for point in &line.points {
             let (at, median) = (place(point), y.at(point.median));
+            let shown = escape(&unit.show(point.median));
             let _ = writeln!(
                 out,
                 "<line class=\"c\" x1=\"{at:.1}\" x2=\"{at:.1}\" y1=\"{:.1}\" y2=\"{:.1}\"/>\
-                 <circle class=\"dot\" cx=\"{at:.1}\" cy=\"{median:.1}\" r=\"3.5\"><title>{}: {}</title></circle>",
+                 <circle class=\"dot\" cx=\"{at:.1}\" cy=\"{median:.1}\" r=\"3.5\"><title>{}: {shown}</title></circle>",
                 y.at(point.least),
                 y.at(point.most),
-                line.name,
-                escape(&unit.show(point.median))
+                line.name
             );
-        }
-        for target in &line.targets {
-            let (at, height) = (line.points.last().map_or(LEFT, place), y.at(*target));
-            let _ = writeln!(
-                out,
-                "<line class=\"target\" x1=\"{:.1}\" x2=\"{:.1}\" y1=\"{height:.1}\" y2=\"{height:.1}\"/>",
-                at - 16.0,
-                at + 16.0
-            );
+            // Side by side there is room: the rounds from left to right, and in figures what they come to.
+            let apart = if matches!(x, X::Names) { APART } else { 0.0 };
+            let middle = (point.rounds.len() as f64 - 1.0) / 2.0;
+            for (number, round) in (0..).zip(&point.rounds) {
+                let (at, height) = (at + (f64::from(number) - middle) * apart, y.at(*round));
+                let _ = writeln!(out, "<circle class=\"round\" cx=\"{at:.1}\" cy=\"{height:.1}\" r=\"2\"/>");
+            }
+            if matches!(x, X::Names) {
+                let _ = writeln!(
+                    out,
+                    "<text x=\"{at:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{shown}</text>",
+                    HEIGHT - 18.0
+                );
+            }
+            if let Some(target) = point.target {
+                let height = y.at(target);
+                let _ = writeln!(
+                    out,
+                    "<line class=\"target\" x1=\"{:.1}\" x2=\"{:.1}\" y1=\"{height:.1}\" y2=\"{height:.1}\"/>",
+                    at - 16.0,
+                    at + 16.0
+                );
+            }
         }
         out.push_str("</g>\n");
     }
@@ -365,15 +395,35 @@ mod tests {
 
     #[test]
     fn the_page_is_well_formed_and_draws_every_figure() {
-        let page = page(&record());
+        let page = page("`bench <all>`, on a machine", &record());
         assert_eq!(unbalanced(&page), None);
         assert!(!page.contains("NaN") && !page.contains("inf"), "{page}");
         assert!(!page.contains("http"), "the page wants something that is not in it");
-        for drawn in ["lock &amp; release", "rate / R", "messages", "a &lt;lock&gt; was lost", "99.9 %"] {
+        for drawn in [
+            "lock &amp; release",
+            "rate / R",
+            "messages",
+            "a &lt;lock&gt; was lost",
+            "99.9 %",
+            "<code>bench &lt;all&gt;</code>",
+        ] {
             assert!(page.contains(drawn), "{drawn} is missing");
         }
         // Rates and shares over two sizes, and a curve; the one count is in the table.
         assert_eq!(page.matches("<svg").count(), 3);
+        assert_eq!(page.matches("class=\"round\"").count(), 8, "each round has its dot");
+    }
+
+    #[test]
+    fn a_scale_has_round_ticks_however_short_it_is() {
+        for values in [[130e-9, 310e-9], [0.35, 0.6], [45.0, 46.0], [1e-6, 2e3], [0.0, 0.01], [7e5, 1.6e7]] {
+            let scale = Scale::new(values.into_iter(), 0.0, 1.0);
+            let ticks = scale.ticks();
+            assert!((3..=12).contains(&ticks.len()), "{values:?}: {ticks:?}");
+            for pair in ticks.windows(2) {
+                assert!(pair[0] < pair[1] && scale.at(pair[0]) >= 0.0 && scale.at(pair[1]) <= 1.0, "{ticks:?}");
+            }
+        }
     }
 
     #[test]

@@ -43,8 +43,8 @@ pub(crate) struct Figure {
 }
 
 /// One figure at one size, over all rounds.
-struct Row {
-    size: u32,
+pub(crate) struct Row {
+    pub(crate) size: u32,
     figure: Figure,
     rounds: Vec<f64>,
 }
@@ -58,9 +58,9 @@ struct Curve {
 
 /// All figures of one case.
 pub(crate) struct Sheet {
-    case: &'static str,
+    pub(crate) case: &'static str,
     /// What sizes are numbers of.
-    sizes: &'static str,
+    pub(crate) sizes: &'static str,
     rows: Vec<Row>,
     curves: Vec<Curve>,
     /// Worth saying, and no problem.
@@ -109,13 +109,13 @@ impl Unit {
         match self {
             Unit::Seconds if value < 1e-6 => format!("{:.0} ns", value * 1e9),
             Unit::Seconds if value < 1e-3 => format!("{:.1} µs", value * 1e6),
-            Unit::Seconds if value < 10.0 => format!("{:.1} ms", value * 1e3),
+            Unit::Seconds if value < 1.0 => format!("{:.1} ms", value * 1e3),
             Unit::Seconds => format!("{value:.1} s"),
             Unit::PerSecond => format!("{}/s", thousands(value)),
             Unit::Times => format!("{value:.2} x"),
             Unit::Share => format!("{:.1} %", value * 100.0),
             Unit::Bytes if value >= 1e6 => format!("{:.1} MiB", value / f64::from(1 << 20)),
-            Unit::Bytes => format!("{value:.0} B"),
+            Unit::Bytes => format!("{} B", thousands(value)),
             Unit::BytesPerSecond => format!("{} B/s", thousands(value)),
             Unit::Count if value == value.round() => format!("{value:.0}"),
             Unit::Count => format!("{value:.3}"),
@@ -140,9 +140,9 @@ const UNITS: [Unit; 7] =
     [Unit::Seconds, Unit::PerSecond, Unit::Times, Unit::Share, Unit::Bytes, Unit::BytesPerSecond, Unit::Count];
 
 /// A whole number in groups of three digits.
-fn thousands(value: f64) -> String {
-    let digits = format!("{value:.0}");
-    let mut text = String::new();
+pub(crate) fn thousands(value: f64) -> String {
+    let digits = format!("{:.0}", value.abs());
+    let mut text = if value <= -0.5 { "-".to_owned() } else { String::new() };
     for (index, digit) in digits.chars().enumerate() {
         if index > 0 && (digits.len() - index).is_multiple_of(3) {
             text.push(',');
@@ -162,8 +162,8 @@ impl Target {
 
     fn show(self, unit: Unit) -> String {
         match self {
-            Target::AtMost(most) => format!("<= {}", unit.show(most)),
-            Target::AtLeast(least) => format!(">= {}", unit.show(least)),
+            Target::AtMost(most) => format!("≤ {}", unit.show(most)),
+            Target::AtLeast(least) => format!("≥ {}", unit.show(least)),
         }
     }
 
@@ -176,10 +176,12 @@ impl Target {
 }
 
 impl Row {
-    fn median(&self) -> f64 {
+    /// Of an even number of rounds the middle of the two in the middle.
+    pub(crate) fn median(&self) -> f64 {
         let mut rounds = self.rounds.clone();
         rounds.sort_by(f64::total_cmp);
-        rounds[rounds.len() / 2]
+        let half = rounds.len() / 2;
+        if rounds.len().is_multiple_of(2) { f64::midpoint(rounds[half - 1], rounds[half]) } else { rounds[half] }
     }
 
     fn least(&self) -> f64 {
@@ -190,8 +192,30 @@ impl Row {
         self.rounds.iter().copied().fold(f64::NEG_INFINITY, f64::max)
     }
 
-    fn is_met(&self) -> Option<bool> {
+    /// Whether the median is as it is to be, if that is said.
+    pub(crate) fn is_met(&self) -> Option<bool> {
         self.figure.target.map(|target| target.is_met_by(self.median()))
+    }
+
+    /// The median.
+    pub(crate) fn show(&self) -> String {
+        self.figure.unit.show(self.median())
+    }
+
+    /// The median, and from where to where it went.
+    pub(crate) fn show_range(&self) -> String {
+        let unit = self.figure.unit;
+        format!("{} ({} to {})", self.show(), unit.show(self.least()), unit.show(self.most()))
+    }
+
+    /// What it is to be.
+    pub(crate) fn show_target(&self) -> Option<String> {
+        self.figure.target.map(|target| target.show(self.figure.unit))
+    }
+
+    /// What it is.
+    pub(crate) fn name(&self) -> &'static str {
+        self.figure.name
     }
 }
 
@@ -235,6 +259,18 @@ impl Sheet {
             Some(other) => other.rounds.push(curve),
             None => self.curves.push(Curve { name, rounds: vec![curve] }),
         }
+    }
+
+    /// All figures, in the order in which they were noted.
+    pub(crate) fn rows(&self) -> &[Row] {
+        &self.rows
+    }
+
+    /// The figure of that name at each of its sizes, from the least on.
+    pub(crate) fn figure(&self, name: &str) -> Vec<&Row> {
+        let mut rows: Vec<&Row> = self.rows.iter().filter(|row| row.figure.name == name).collect();
+        rows.sort_by_key(|row| row.size);
+        rows
     }
 
     /// Of times that have a target and are measured at several numbers of held locks.
@@ -306,12 +342,12 @@ impl Sheet {
         );
         for row in &self.rows {
             let unit = row.figure.unit;
-            let target = match (row.figure.target, row.is_met()) {
-                (Some(target), Some(true)) => format!("{}, met", target.show(unit)),
-                (Some(target), _) => format!("{}, MISSED", target.show(unit)),
+            let target = match (row.show_target(), row.is_met()) {
+                (Some(target), Some(true)) => format!("{target}, met"),
+                (Some(target), _) => format!("{target}, MISSED"),
                 (None, _) => String::new(),
             };
-            let (median, least, most) = (unit.show(row.median()), unit.show(row.least()), unit.show(row.most()));
+            let (median, least, most) = (row.show(), unit.show(row.least()), unit.show(row.most()));
             let line =
                 format!("  {:<46} {:>9}  {median:>12} {least:>12} {most:>12}  {target}", row.figure.name, row.size);
             text += line.trim_end();
@@ -357,8 +393,9 @@ mod tests {
     fn the_median_decides_whether_a_target_is_met() {
         let met = sheet(&[(100, 1), (100, 900), (100, 200)]);
         assert_eq!(met.rows[0].median(), 0.2);
-        assert!(met.table().contains("<= 200.0 ms, met"));
-        assert!(sheet(&[(100, 201), (100, 1), (100, 300)]).table().contains("<= 200.0 ms, MISSED"));
+        assert!(met.table().contains("≤ 200.0 ms, met"));
+        assert!(sheet(&[(100, 201), (100, 1), (100, 300)]).table().contains("≤ 200.0 ms, MISSED"));
+        assert_eq!(sheet(&[(100, 900), (100, 200), (100, 1), (100, 300)]).rows[0].median(), 0.25);
     }
 
     #[test]
@@ -366,9 +403,9 @@ mod tests {
         let mut sheet = Sheet::new("remote", "tasks");
         let figure = Figure::new("rate to floor", Unit::Share).at_least(0.5);
         sheet.note(64, figure, 0.49);
-        assert!(sheet.table().contains(">= 50.0 %, MISSED"), "{}", sheet.table());
+        assert!(sheet.table().contains("≥ 50.0 %, MISSED"), "{}", sheet.table());
         sheet.note(64, figure, 0.51);
-        assert!(sheet.table().contains(">= 50.0 %, met"), "{}", sheet.table());
+        assert!(sheet.table().contains("≥ 50.0 %, met"), "{}", sheet.table());
     }
 
     #[test]
@@ -384,11 +421,13 @@ mod tests {
             (Unit::Seconds, 2.5e-7, "250 ns"),
             (Unit::Seconds, 9e-5, "90.0 µs"),
             (Unit::Seconds, 0.0123, "12.3 ms"),
+            (Unit::Seconds, 3.96, "4.0 s"),
             (Unit::PerSecond, 4_400_000.0, "4,400,000/s"),
             (Unit::PerSecond, 80.0, "80/s"),
             (Unit::Times, 2.0, "2.00 x"),
             (Unit::Share, 0.6, "60.0 %"),
             (Unit::Bytes, 320.0, "320 B"),
+            (Unit::Bytes, -7752.0, "-7,752 B"),
             (Unit::Bytes, 15_728_640.0, "15.0 MiB"),
             (Unit::Count, 2.0, "2"),
             (Unit::Count, 2.03, "2.030"),

@@ -61,7 +61,7 @@ pub(crate) fn local(args: &BenchArgs, logs: &Path, progress: &Progress, sheet: &
         sheet.note(2, Figure::rate("lock and release, one name each"), two);
         sheet.note(2, Figure::rate("floor L, one name each"), floor_of_two);
         let scaling = (two / one) / (floor_of_two / floor);
-        sheet.note(2, Figure::new("scaling / that of L, one name each", Unit::Share), scaling);
+        sheet.note(2, Figure::new("scaling / that of L, one name each", Unit::Share).at_least(SCALING), scaling);
         progress.step();
     }
 
@@ -92,8 +92,8 @@ pub(crate) fn remote(args: &BenchArgs, logs: &Path, progress: &Progress, sheet: 
         sheet.note(1, Figure::time("floor R, each"), 1.0 / floor.rate());
         let ratio = floor.rate() / locks.rate();
         sheet.note(1, Figure::new("lock and release / R", Unit::Times).at_most(REMOTE), ratio);
-        sheet.trace("lock and release", percentiles(locks.spans));
-        sheet.trace("floor R", percentiles(floor.spans));
+        sheet.trace("lock and release", locks.spans.percentiles());
+        sheet.trace("floor R", floor.spans.percentiles());
         progress.step();
     }
     Ok(())
@@ -113,7 +113,7 @@ pub(crate) fn remote_many(args: &BenchArgs, logs: &Path, progress: &Progress, sh
             let share = if Some(&tasks) == TASKS.last() { share.at_least(REMOTE_MANY) } else { share };
             sheet.note(tasks, share, locks.rate() / floor.rate());
             if Some(&tasks) == TASKS.last() {
-                sheet.trace("lock and release, 64 tasks", percentiles(locks.spans));
+                sheet.trace("lock and release, 64 tasks", locks.spans.percentiles());
             }
         }
         progress.step();
@@ -180,30 +180,10 @@ pub(crate) fn contended(args: &BenchArgs, logs: &Path, progress: &Progress, shee
         let (slowest, fastest) = (each.clone().min().unwrap_or(0), each.max().unwrap_or(0));
         let even = Figure::new("slowest member / fastest", Unit::Share).at_least(EVEN);
         sheet.note(size, even, slowest as f64 / fastest.max(1) as f64);
-        sheet.trace("wait, hold and release", percentiles(fought.into_iter().flat_map(|ran| ran.spans).collect()));
+        let mut all = Ran::default();
+        fought.into_iter().for_each(|ran| all.join(ran));
+        sheet.trace("wait, hold and release", all.spans.percentiles());
         progress.step();
     }
     Ok(())
-}
-
-/// How long the quickest half took, nine tenths of them, and so on.
-pub(super) fn percentiles(mut spans: Vec<u64>) -> Vec<(f64, f64)> {
-    spans.sort_unstable();
-    let Some(last) = spans.len().checked_sub(1) else { return Vec::new() };
-    let at = |share: f64| spans[((spans.len() as f64 * share) as usize).min(last)] as f64 / 1e9;
-    [0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 0.999, 1.0].map(|share| (share, at(share))).to_vec()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn percentiles_are_of_all_spans() {
-        let curve = percentiles((0..1000).rev().map(|number| number * 1_000_000_000).collect());
-        assert_eq!(curve[3], (0.5, 500.0));
-        assert_eq!(curve[7], (0.99, 990.0));
-        assert_eq!(curve.last(), Some(&(1.0, 999.0)));
-        assert_eq!(percentiles(Vec::new()), Vec::new());
-    }
 }

@@ -15,8 +15,8 @@ const WAITERS: u32 = 1000;
 const QUEUES: u32 = 10;
 /// A message that gives the lock back, and one that grants it.
 const MESSAGES: f64 = 2.0;
-/// At least so many: the fewest messages count, for a machine that stops for a while has some sent again.
-const ROUNDS: u32 = 3;
+/// At least so many, so that the median is not that of a round in which the machine stopped for a while and some were sent again.
+const ROUNDS: u32 = 5;
 /// What members say to each other all the time may add so much, and what acknowledges.
 const BESIDE: f64 = 0.1;
 
@@ -24,7 +24,6 @@ pub(crate) fn wake(args: &BenchArgs, logs: &Path, progress: &Progress, sheet: &m
     let mut stage = Stage::set(3, logs.to_owned())?;
     stage.ask(GRANTOR, &Order::Become, Report::did)?;
     let rounds = args.rounds.max(ROUNDS);
-    let (mut least, mut least_heard) = (f64::INFINITY, f64::INFINITY);
     for round in 1..=rounds {
         progress.say(&format!("round {round} of {rounds}"));
         stage.ask(HOLDER, &Order::HoldQueues(QUEUES), Report::done)?;
@@ -47,13 +46,14 @@ pub(crate) fn wake(args: &BenchArgs, logs: &Path, progress: &Progress, sheet: &m
         let heard = each(after[WAITER].frames_in - before[WAITER].frames_in);
         sheet.note(WAITERS, Figure::new("messages of a release", Unit::Count).at_most(MESSAGES + BESIDE), messages);
         sheet.note(WAITERS, Figure::new("messages to those who wait", Unit::Count).at_most(1.0 + BESIDE), heard);
-        (least, least_heard) = (least.min(messages), least_heard.min(heard));
-        progress.step();
+        // Rounds beyond those that were ordered are not in what the bar counts.
+        if round <= args.rounds {
+            progress.step();
+        }
     }
-    if least > MESSAGES + BESIDE || least_heard > 1.0 + BESIDE {
-        let what = format!("{least} messages, {least_heard} of them to those who wait");
-        sheet.problems.push(format!("a release that wakes one of {WAITERS} costs {what}"));
-    }
+    let missed = sheet.rows().iter().filter(|row| row.is_met() == Some(false));
+    let missed: Vec<String> = missed.map(|row| format!("{}: {}", row.name(), row.show_range())).collect();
+    sheet.problems.extend(missed.into_iter().map(|what| format!("with {WAITERS} waiting, {what}")));
     Ok(())
 }
 

@@ -13,7 +13,6 @@ pub(crate) use client::{ClientArgs, serve};
 use super::clock::between;
 use super::message::{Load, Names, Order, Place, Ran, Report};
 use super::sheet::{Figure, Sheet};
-use super::speed::percentiles;
 use super::stage::{Stage, Step};
 use super::{BenchArgs, Progress, interrupt};
 use clap::ValueEnum;
@@ -60,7 +59,7 @@ const fn theirs(name: &'static str, rival: Rival, is_durable: bool) -> Entry {
 }
 
 const ENTRIES: [Entry; 8] = [
-    Entry { name: "elderlock", who: Who::Ours },
+    Entry { name: "elderlock, from other members", who: Who::Ours },
     theirs("PostgreSQL advisory", Rival::Postgresql, true),
     theirs("Redis, memory only", Rival::Redis, false),
     theirs("Redis, appendfsync always", Rival::Redis, true),
@@ -107,7 +106,9 @@ pub(super) fn run(args: &BenchArgs, logs: &Path, progress: &Progress) -> Vec<She
         progress.say(&format!("{} starts", entry.name));
         match Contender::start(entry, logs) {
             Ok(contender) => {
-                sheets[0].notes.extend(contender.version());
+                // Of a server with and without its disk the same.
+                let version = contender.version().filter(|version| !sheets[0].notes.contains(version));
+                sheets[0].notes.extend(version);
                 contenders.push(contender);
             }
             Err(missing) => entry.complain(&mut sheets[0], "missing", &missing),
@@ -166,7 +167,7 @@ impl Contender {
     }
 
     fn version(&self) -> Option<String> {
-        self.server.as_ref().map(|server| format!("{}: {}", self.entry.name, server.version()))
+        self.server.as_ref().map(Server::version)
     }
 
     /// All that is measured, once.
@@ -183,7 +184,7 @@ impl Contender {
                 self.stage.run(&loads, args.span())?.into_iter().for_each(|ran| all.join(ran));
                 if counts {
                     sheet.note(work.clients as u32 * work.tasks, Figure::rate(name), all.rate());
-                    sheet.trace(name, percentiles(all.spans));
+                    sheet.trace(name, all.spans.percentiles());
                 }
             }
         }

@@ -5,7 +5,8 @@ use crate::processes::free_addresses;
 use rustix::process::{Pid, Signal, kill_process};
 use std::ffi::OsString;
 use std::fs::File;
-use std::net::SocketAddr;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
 use std::os::unix::fs::{MetadataExt, chown};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -25,6 +26,7 @@ const NOBODY: (&str, &str) = ("nobody", "nogroup");
 pub(super) struct Server {
     child: Child,
     addr: SocketAddr,
+    rival: Rival,
     version: String,
 }
 
@@ -44,16 +46,19 @@ impl Server {
         let errors = log.try_clone().map_err(|error| error.to_string())?;
         let child = command.stdin(Stdio::null()).stdout(log).stderr(errors).spawn();
         let child = child.map_err(|error| format!("{:?}: {error}", command.get_program()))?;
-        Ok(Server { child, addr: plan.addr, version })
+        Ok(Server { child, addr: plan.addr, rival, version })
     }
 
     pub(super) fn addr(&self) -> SocketAddr {
         self.addr
     }
 
-    /// As it says itself.
-    pub(super) fn version(&self) -> &str {
-        &self.version
+    /// As it says itself, when it is up.
+    pub(super) fn version(&self) -> String {
+        match self.rival {
+            Rival::Zookeeper => format!("{}, {}", srvr(self.addr).unwrap_or("ZooKeeper".to_owned()), self.version),
+            _ => self.version.clone(),
+        }
     }
 
     /// Lets it end, and kills it if it does not. Its folder goes with that of the bench.
@@ -125,7 +130,9 @@ impl Plan<'_> {
         command.args(["--bind", "127.0.0.1", "--port", &self.addr.port().to_string(), "--save", "", "--dir"]);
         command.arg(self.folder);
         command.args(["--appendonly", if self.is_durable { "yes" } else { "no" }, "--appendfsync", "always"]);
-        Ok((command, version(&program, "--version")))
+        let version = version(&program, "--version");
+        // What follows is of its build.
+        Ok((command, version.split(" sha=").next().unwrap_or_default().to_owned()))
     }
 
     fn etcd(&self) -> Result<(Command, String), String> {
@@ -158,8 +165,7 @@ impl Plan<'_> {
         command.arg(format!("-Dzookeeper.forceSync={}", if self.is_durable { "yes" } else { "no" }));
         command.arg("-Dzookeeper.jmx.log4j.disable=true").arg("-cp").arg(&jar);
         command.arg("org.apache.zookeeper.server.ZooKeeperServerMain").arg(&config);
-        let name = jar.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-        Ok((command, format!("{name}, {}", version(&java, "-version"))))
+        Ok((command, version(&java, "-version")))
     }
 }
 
@@ -183,6 +189,16 @@ fn version(program: &Path, flag: &str) -> String {
     let Ok(said) = Command::new(program).arg(flag).output() else { return "of no known version".to_owned() };
     let all = [said.stdout, said.stderr].concat();
     String::from_utf8_lossy(&all).lines().next().unwrap_or_default().to_owned()
+}
+
+/// The first thing that ZooKeeper says when it is asked how it is: its version, which no flag tells, and when it was built.
+fn srvr(addr: SocketAddr) -> std::io::Result<String> {
+    let mut stream = TcpStream::connect(addr)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.write_all(b"srvr")?;
+    let mut said = String::new();
+    stream.read_to_string(&mut said)?;
+    Ok(said.split(['\n', ',']).next().unwrap_or_default().to_owned())
 }
 
 /// The number of a user or a group, from its table.

@@ -1,0 +1,298 @@
+//! Tables of a text in Markdown, as README is, filled with what was measured.
+//!
+//! A table stands between marks, `<!-- bench: how-fast -->` and `<!-- /bench -->`. What is between them is replaced and nothing
+//! else, and it begins with what made it. All cases of a table are measured in one run, or it is left as it is: no row of it is older
+//! than another, and none is missing.
+//!
+//! What a table is to say stands in a file (`how-fast.md`, `grantor.md`), with places for figures, of which each names a case and what
+//! the case calls the figure:
+//!
+//! ```text
+//! {local: floor L}             its median, at the largest of its sizes
+//! {first local: floor L}       at the least of them
+//! {range local: floor L}       its median with the least and the most of the rounds, at the largest
+//! {size local: floor L}        the largest, {first-size ...} the least
+//! {met local: floor L}         what it is to be, and whether it is at all sizes for which that is said
+//! {each local: floor L}        its medians at all sizes, a cell for each; {sizes ...} the sizes, {rules ...} the lines below them
+//! ```
+
+use super::sheet::{Row, Sheet, thousands};
+use std::path::{Path, PathBuf};
+
+struct Table {
+    mark: &'static str,
+    /// `None`: a row for each whose locks were measured.
+    template: Option<&'static str>,
+}
+
+const HOW_FAST: Table = Table { mark: "how-fast", template: Some(include_str!("how-fast.md")) };
+const GRANTOR: Table = Table { mark: "grantor", template: Some(include_str!("grantor.md")) };
+const PEERS: Table = Table { mark: "peers", template: None };
+const END: &str = "<!-- /bench -->";
+
+/// A file, and which of its tables a run makes.
+pub(crate) struct Markdown {
+    file: PathBuf,
+    tables: Vec<Table>,
+}
+
+impl Markdown {
+    /// For a run of these cases, or `None` for that of the rivals. An error if the file has not the marks, or if only some of the
+    /// cases of a table are measured: before anything is, for that takes a while.
+    pub(crate) fn plan(file: &Path, cases: Option<&[&str]>) -> Result<Markdown, String> {
+        let tables = match cases {
+            Some(cases) => whole(cases)?,
+            None => vec![PEERS],
+        };
+        let markdown = Markdown { file: file.to_owned(), tables };
+        markdown.fill(|_| Ok(String::new()))?;
+        Ok(markdown)
+    }
+
+    /// Writes its tables into the file. An error leaves it as it was.
+    pub(crate) fn write(&self, about: &str, sheets: &[Sheet]) -> Result<(), String> {
+        let text = self.fill(|table| {
+            let rows = match table.template {
+                Some(template) => expand(template, sheets)?,
+                None => contenders(sheets),
+            };
+            Ok(format!("{about}:\n\n{}", rows.trim_end()))
+        })?;
+        std::fs::write(&self.file, text).map_err(|error| self.complain(&error.to_string()))
+    }
+
+    /// The text with what goes between its marks.
+    fn fill(&self, inside: impl Fn(&Table) -> Result<String, String>) -> Result<String, String> {
+        let text = std::fs::read_to_string(&self.file).map_err(|error| self.complain(&error.to_string()))?;
+        let filled = self.tables.iter().try_fold(text, |text, table| replace(&text, table.mark, &inside(table)?));
+        filled.map_err(|problem| self.complain(&problem))
+    }
+
+    fn complain(&self, problem: &str) -> String {
+        format!("{} is left as it is: {problem}", self.file.display())
+    }
+}
+
+/// The tables of which all cases are measured. An error if one would be made of some of them only.
+fn whole(measured: &[&str]) -> Result<Vec<Table>, String> {
+    let mut tables = Vec::new();
+    for table in [HOW_FAST, GRANTOR] {
+        let (there, lacking): (Vec<&str>, Vec<&str>) =
+            cases(&table).into_iter().partition(|case| measured.contains(case));
+        match (&there[..], &lacking[..]) {
+            ([..], []) => tables.push(table),
+            ([], [..]) => {}
+            _ => {
+                let lacking = lacking.join(", ");
+                return Err(format!("the table `{}` is made as a whole, and wants {lacking} as well", table.mark));
+            }
+        }
+    }
+    Ok(tables)
+}
+
+/// Those that a table names, each once.
+fn cases(table: &Table) -> Vec<&'static str> {
+    let places = table.template.unwrap_or_default().split('{').skip(1);
+    let mut cases: Vec<&str> = places.filter_map(|place| Some(parse(place)?.1)).collect();
+    cases.sort_unstable();
+    cases.dedup();
+    cases
+}
+
+/// What is wanted, of which case, and of which of its figures.
+fn parse(place: &str) -> Option<(&str, &str, &str)> {
+    let (head, figure) = place.split_once(": ")?;
+    let (verb, case) = head.rsplit_once(' ').unwrap_or(("", head));
+    Some((verb, case, figure))
+}
+
+/// The text with `inside` between these marks.
+fn replace(text: &str, mark: &str, inside: &str) -> Result<String, String> {
+    let begin = format!("<!-- bench: {mark} -->");
+    let mut parts = text.split(&begin);
+    let (Some(before), Some(after), None) = (parts.next(), parts.next(), parts.next()) else {
+        return Err(format!("it should have the mark {begin} once"));
+    };
+    let (old, after) = after.split_once(END).ok_or(format!("no {END} follows {begin}"))?;
+    if old.contains("<!-- bench: ") {
+        return Err(format!("another table begins before {END} follows {begin}"));
+    }
+    Ok(format!("{before}{begin}\n\n{inside}\n\n{END}{after}"))
+}
+
+fn expand(template: &str, sheets: &[Sheet]) -> Result<String, String> {
+    let mut parts = template.split('{');
+    let mut text = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let (place, rest) = part.split_once('}').ok_or(format!("a place has no end: {part}"))?;
+        text += &show(place, sheets)?;
+        text += rest;
+    }
+    Ok(text)
+}
+
+fn show(place: &str, sheets: &[Sheet]) -> Result<String, String> {
+    let (verb, case, figure) = parse(place).ok_or(format!("`{place}` is no place for a figure"))?;
+    let sheet = sheets.iter().find(|sheet| sheet.case == case);
+    let rows = sheet.map(|sheet| sheet.figure(figure)).unwrap_or_default();
+    let [first, ..] = rows[..] else { return Err(format!("case {case} has no figure `{figure}`")) };
+    let last = rows[rows.len() - 1];
+    let size = |row: &Row| thousands(row.size.into());
+    let cells = |cell: &dyn Fn(&Row) -> String| rows.iter().map(|row| cell(row)).collect::<Vec<_>>().join(" | ");
+    Ok(match verb {
+        "" => last.show(),
+        "first" => first.show(),
+        "range" => last.show_range(),
+        "size" => size(last),
+        "first-size" => size(first),
+        "met" => verdict(&rows).ok_or(format!("`{figure}` of case {case} has no target"))?,
+        "each" => cells(&Row::show),
+        "sizes" => cells(&size),
+        "rules" => "---|".repeat(rows.len()),
+        _ => return Err(format!("nobody knows what {verb} of a figure is")),
+    })
+}
+
+fn verdict(rows: &[&Row]) -> Option<String> {
+    let target = rows.iter().rev().find_map(|row| row.show_target())?;
+    let missed: Vec<String> =
+        rows.iter().filter(|row| row.is_met() == Some(false)).map(|row| thousands(row.size.into())).collect();
+    Some(match (missed.len(), rows.len()) {
+        (0, _) => format!("{target}, met"),
+        (_, 1) => format!("{target}, **missed**"),
+        _ => format!("{target}, **missed** with {}", missed.join(", ")),
+    })
+}
+
+/// A row for each whose locks were measured, and a column for each work.
+fn contenders(sheets: &[Sheet]) -> String {
+    let mut names: Vec<&str> = Vec::new();
+    for row in sheets.iter().flat_map(Sheet::rows) {
+        if !names.contains(&row.name()) {
+            names.push(row.name());
+        }
+    }
+    let line = |first: &str, cells: Vec<String>| format!("| {first} | {} |\n", cells.join(" | "));
+    let heading = |sheet: &Sheet| match sheet.rows().first() {
+        Some(row) if row.size > 1 => format!("{}, {} {}", sheet.case, row.size, sheet.sizes),
+        _ => sheet.case.to_owned(),
+    };
+    let mut text = line("", sheets.iter().map(heading).collect());
+    text += &format!("|---|{}\n", "---|".repeat(sheets.len()));
+    for name in names {
+        let cell = |sheet: &Sheet| sheet.figure(name).first().map_or(String::new(), |row| row.show_range());
+        text += &line(name, sheets.iter().map(cell).collect());
+    }
+    let notes: Vec<String> = sheets.iter().flat_map(|sheet| &sheet.notes).map(|note| format!("- {note}\n")).collect();
+    format!("{text}\n{}", notes.concat())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::CASES;
+    use super::super::sheet::{Figure, HELD, Unit};
+    use super::*;
+
+    const README: &str = include_str!("../../../README.md");
+
+    fn sheets() -> Vec<Sheet> {
+        let mut local = Sheet::new("local", "tasks");
+        let mut transfer = Sheet::new("transfer", HELD);
+        for round in [1.0, 2.0, 3.0] {
+            local.note(1, Figure::rate("floor L"), 1000.0 * round);
+            local.note(2, Figure::rate("floor L"), 2000.0 * round);
+            local.note(1, Figure::new("lock and release / L", Unit::Times).at_most(2.5), round);
+            transfer.note(100, Figure::time("gap").at_most(0.2), 0.01 * round);
+            transfer.note(10_000, Figure::time("gap").at_most(0.2), 0.2 * round);
+        }
+        vec![local, transfer]
+    }
+
+    #[test]
+    fn places_are_filled_with_figures() {
+        let shown = |place: &str| show(place, &sheets()).unwrap();
+        assert_eq!(shown("local: floor L"), "4,000/s");
+        assert_eq!(shown("first local: floor L"), "2,000/s");
+        assert_eq!(shown("range local: floor L"), "4,000/s (2,000/s to 6,000/s)");
+        assert_eq!(shown("size transfer: gap"), "10,000");
+        assert_eq!(shown("first-size transfer: gap"), "100");
+        assert_eq!(shown("each transfer: gap"), "20.0 ms | 400.0 ms");
+        assert_eq!(shown("sizes transfer: gap"), "100 | 10,000");
+        assert_eq!(shown("rules transfer: gap"), "---|---|");
+        assert_eq!(shown("met local: lock and release / L"), "≤ 2.50 x, met");
+        assert_eq!(shown("met transfer: gap"), "≤ 200.0 ms, **missed** with 10,000");
+        assert_eq!(expand("a {size local: floor L}, b", &sheets()).as_deref(), Ok("a 2, b"));
+    }
+
+    #[test]
+    fn a_figure_that_was_not_measured_is_missed() {
+        for place in ["local: floor R", "remote: floor R", "met local: floor L", "most local: floor L", "local"] {
+            assert!(show(place, &sheets()).is_err(), "{place}");
+        }
+        assert!(expand("a {local: floor L", &sheets()).is_err());
+    }
+
+    #[test]
+    fn what_is_between_the_marks_is_replaced_and_nothing_else() {
+        let text = "a\n<!-- bench: x -->\nold\n<!-- /bench -->\nb\n<!-- bench: y -->\nkept\n<!-- /bench -->\nc";
+        let new = "a\n<!-- bench: x -->\n\nnew\n\n<!-- /bench -->\nb\n<!-- bench: y -->\nkept\n<!-- /bench -->\nc";
+        assert_eq!(replace(text, "x", "new").as_deref(), Ok(new));
+        assert_eq!(replace(new, "x", "new").as_deref(), Ok(new));
+    }
+
+    #[test]
+    fn a_text_without_its_marks_is_refused() {
+        for text in [
+            "",
+            "<!-- bench: x -->",
+            "<!-- /bench --><!-- bench: x -->",
+            "<!-- bench: x --><!-- /bench --><!-- bench: x --><!-- /bench -->",
+            "<!-- bench: x --><!-- bench: y --><!-- /bench -->",
+        ] {
+            assert!(replace(text, "x", "new").is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_table_is_made_of_all_its_cases_or_not_at_all() {
+        let all: Vec<&str> = CASES.iter().map(|case| case.name).collect();
+        let marks =
+            |measured: &[&str]| whole(measured).map(|tables| tables.iter().map(|table| table.mark).collect::<Vec<_>>());
+        assert_eq!(marks(&all), Ok(vec!["how-fast", "grantor"]));
+        assert_eq!(marks(&["recovery", "transfer", "hand-off"]), Ok(vec!["grantor"]));
+        let lacking = marks(&["recovery", "transfer"]).unwrap_err();
+        assert!(lacking.contains("wants hand-off as well"), "{lacking}");
+        assert!(marks(&["local", "recovery", "transfer", "hand-off"]).is_err());
+        let mut named = [cases(&HOW_FAST), cases(&GRANTOR)].concat();
+        named.sort_unstable();
+        let mut all = all;
+        all.sort_unstable();
+        assert_eq!(named, all, "each case is of one table");
+    }
+
+    #[test]
+    fn rivals_have_a_row_each_and_one_that_is_not_there_is_named() {
+        let mut work = Sheet::new("one client", "tasks");
+        work.note(64, Figure::rate("elderlock"), 1000.0);
+        work.note(64, Figure::rate("Redis"), 10.0);
+        work.notes.push("etcd: missing: there is no etcd here".to_owned());
+        let mut killed = Sheet::new("holder killed", "waiting");
+        killed.note(1, Figure::time("Redis"), 3.5);
+        let rows = [
+            "|  | one client, 64 tasks | holder killed |\n|---|---|---|\n",
+            "| elderlock | 1,000/s (1,000/s to 1,000/s) |  |\n",
+            "| Redis | 10/s (10/s to 10/s) | 3.5 s (3.5 s to 3.5 s) |\n",
+            "\n- etcd: missing: there is no etcd here\n",
+        ];
+        assert_eq!(contenders(&[work, killed]), rows.concat());
+    }
+
+    #[test]
+    fn readme_has_the_marks() {
+        for table in [HOW_FAST, GRANTOR, PEERS] {
+            replace(README, table.mark, "").unwrap();
+        }
+        assert_eq!(README.matches("<!-- bench: ").count(), 3, "README has a mark that nobody knows");
+    }
+}
