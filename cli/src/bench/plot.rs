@@ -22,7 +22,7 @@ svg text { fill: var(--soft); font-size: 11px; } svg .grid { stroke: var(--line)
 .c0 { --c: light-dark(#2c5a94, #7fb0ec); } .c1 { --c: light-dark(#b5651d, #eaa968); }
 .c2 { --c: light-dark(#1f7a4a, #67c493); } .c3 { --c: light-dark(#8a3a8f, #d79bdc); }
 .c4 { --c: light-dark(#6b6b1e, #c8c86a); } .c5 { --c: light-dark(#44505f, #b9c4d2); }
-svg .c { stroke: var(--c); fill: none; } svg .dot, svg .round { fill: var(--c); stroke: none; } svg .round { opacity: .45; }
+svg .c { stroke: var(--c); fill: none; } svg .dot, svg .round { fill: var(--c); stroke: none; } svg .round { opacity: .55; }
 .key { color: var(--c); } ul.keys { list-style: none; padding: 0; margin: 0; font-size: 13px; }
 table { border-collapse: collapse; font-size: 13px; margin-top: 1rem; } td, th { padding: .15rem .7rem; text-align: right;
   border-bottom: 1px solid var(--line); } td:first-child, th:first-child { text-align: left; }
@@ -37,7 +37,7 @@ const BELOW: f64 = 34.0;
 const ABOVE: f64 = 12.0;
 const COLOURS: usize = 6;
 /// From one round's dot to that of the next.
-const APART: f64 = 8.0;
+const APART: f64 = 10.0;
 
 /// The page of one run, and what that was.
 pub(crate) fn page(about: &str, record: &Value) -> String {
@@ -257,7 +257,7 @@ fn draw(out: &mut String, lines: &[Line], unit: Unit, x: X) {
         }
         X::Names => {}
         X::Shares => {
-            for (share, shown) in [(0.0, "0 %"), (0.5, "50 %"), (0.9, "90 %"), (0.99, "99 %"), (0.999, "99.9 %")] {
+            for (share, shown) in [(0.5, "50 %"), (0.9, "90 %"), (0.99, "99 %"), (0.999, "99.9 %")] {
                 label(nines(share), shown);
             }
             label(nines(1.0), "most");
@@ -290,7 +290,7 @@ fn draw(out: &mut String, lines: &[Line], unit: Unit, x: X) {
             let middle = (point.rounds.len() as f64 - 1.0) / 2.0;
             for (number, round) in (0..).zip(&point.rounds) {
                 let (at, height) = (at + (f64::from(number) - middle) * apart, y.at(*round));
-                let _ = writeln!(out, "<circle class=\"round\" cx=\"{at:.1}\" cy=\"{height:.1}\" r=\"2\"/>");
+                let _ = writeln!(out, "<circle class=\"round\" cx=\"{at:.1}\" cy=\"{height:.1}\" r=\"2.5\"/>");
             }
             if matches!(x, X::Names) {
                 let _ = writeln!(
@@ -341,7 +341,7 @@ fn draw_table(out: &mut String, case: &Value) {
             out,
             "<tr><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td>{met}{target}</td></tr>",
             text(&row["what"]),
-            row["size"],
+            thousands(row["size"].as_f64().unwrap_or_default()),
             shown(&row["median"]),
             shown(&row["min"]),
             shown(&row["max"])

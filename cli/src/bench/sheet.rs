@@ -113,13 +113,25 @@ impl Unit {
             Unit::Seconds => format!("{value:.1} s"),
             Unit::PerSecond => format!("{}/s", thousands(value)),
             Unit::Times => format!("{value:.2} x"),
+            Unit::Share if value < 0.01 => format!("{:.2} %", value * 100.0),
             Unit::Share => format!("{:.1} %", value * 100.0),
             Unit::Bytes if value >= 1e6 => format!("{:.1} MiB", value / f64::from(1 << 20)),
             Unit::Bytes => format!("{} B", thousands(value)),
             Unit::BytesPerSecond => format!("{} B/s", thousands(value)),
             Unit::Count if value == value.round() => format!("{value:.0}"),
+            Unit::Count if value.abs() < 0.001 => format!("{value:.5}"),
             Unit::Count => format!("{value:.3}"),
         }
+    }
+
+    /// A value, and from where to where it went: what it counts is said once, where it is the same of all three.
+    fn show_range(self, value: f64, least: f64, most: f64) -> String {
+        let [value, mut least, mut most] = [value, least, most].map(|value| self.show(value));
+        let counted = value.trim_start_matches(|c: char| c.is_ascii_digit() || "-,.".contains(c));
+        if let (Some(less), Some(more)) = (least.strip_suffix(counted), most.strip_suffix(counted)) {
+            (least, most) = (less.to_owned(), more.to_owned());
+        }
+        format!("{value} ({least} to {most})")
     }
 
     /// For programs.
@@ -204,8 +216,7 @@ impl Row {
 
     /// The median, and from where to where it went.
     pub(crate) fn show_range(&self) -> String {
-        let unit = self.figure.unit;
-        format!("{} ({} to {})", self.show(), unit.show(self.least()), unit.show(self.most()))
+        self.figure.unit.show_range(self.median(), self.least(), self.most())
     }
 
     /// What it is to be.
@@ -426,15 +437,21 @@ mod tests {
             (Unit::PerSecond, 80.0, "80/s"),
             (Unit::Times, 2.0, "2.00 x"),
             (Unit::Share, 0.6, "60.0 %"),
+            (Unit::Share, 0.0026, "0.26 %"),
             (Unit::Bytes, 320.0, "320 B"),
             (Unit::Bytes, -7752.0, "-7,752 B"),
             (Unit::Bytes, 15_728_640.0, "15.0 MiB"),
             (Unit::Count, 2.0, "2"),
             (Unit::Count, 2.03, "2.030"),
+            (Unit::Count, 0.0001, "0.00010"),
         ];
         for (unit, value, text) in shown {
             assert_eq!(unit.show(value), text);
             assert_eq!(Unit::named(unit.name()), unit);
         }
+        assert_eq!(Unit::Times.show_range(1.2, 1.1, 1.3), "1.20 x (1.10 to 1.30)");
+        assert_eq!(Unit::Seconds.show_range(2e-3, 8e-4, 3e-3), "2.0 ms (800.0 µs to 3.0 ms)");
+        assert_eq!(Unit::Seconds.show_range(2e-3, 2e-3, 1.5), "2.0 ms (2.0 ms to 1.5 s)");
+        assert_eq!(Unit::Count.show_range(2.0, 2.0, 2.001), "2 (2 to 2.001)");
     }
 }

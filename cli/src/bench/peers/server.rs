@@ -198,7 +198,7 @@ fn srvr(addr: SocketAddr) -> std::io::Result<String> {
     stream.write_all(b"srvr")?;
     let mut said = String::new();
     stream.read_to_string(&mut said)?;
-    Ok(said.split(['\n', ',']).next().unwrap_or_default().to_owned())
+    Ok(said.split(['\n', ',', '-']).next().unwrap_or_default().to_owned())
 }
 
 /// The number of a user or a group, from its table.
