@@ -204,6 +204,8 @@ mod tests {
             local.note(1, Figure::rate("floor L"), 1000.0 * round);
             local.note(2, Figure::rate("floor L"), 2000.0 * round);
             local.note(1, Figure::new("lock and release / L", Unit::Times).at_most(2.5), round);
+            local.note(1, Figure::new("scaling", Unit::Share), 0.1 * round);
+            local.note(2, Figure::new("scaling", Unit::Share).at_least(0.9), 0.1 * round);
             transfer.note(100, Figure::time("gap").at_most(0.2), 0.01 * round);
             transfer.note(10_000, Figure::time("gap").at_most(0.2), 0.2 * round);
         }
@@ -222,6 +224,7 @@ mod tests {
         assert_eq!(shown("sizes transfer: gap"), "100 | 10,000");
         assert_eq!(shown("rules transfer: gap"), "---|---|");
         assert_eq!(shown("met local: lock and release / L"), "≤ 2.50 x, met");
+        assert_eq!(shown("met local: scaling"), "≥ 90.0 %, **missed**");
         assert_eq!(shown("met transfer: gap"), "≤ 200.0 ms, **missed** with 10,000");
         assert_eq!(expand("a {size local: floor L}, b", &sheets()).as_deref(), Ok("a 2, b"));
     }
@@ -270,6 +273,29 @@ mod tests {
         let mut all = all;
         all.sort_unstable();
         assert_eq!(named, all, "each case is of one table");
+    }
+
+    /// A run of all cases would show it, after some minutes.
+    #[test]
+    fn each_figure_of_a_table_is_noted_by_a_case() {
+        let noted = [
+            include_str!("bulk.rs"),
+            include_str!("crowd.rs"),
+            include_str!("failover.rs"),
+            include_str!("speed.rs"),
+            include_str!("takeover.rs"),
+            include_str!("wake.rs"),
+        ]
+        .concat();
+        for table in [HOW_FAST, GRANTOR] {
+            for part in table.template.unwrap().split('{').skip(1) {
+                let place = part.split_once('}').unwrap().0;
+                let (verb, _, figure) = parse(place).unwrap();
+                let known = ["", "first", "range", "size", "first-size", "met", "each", "sizes", "rules"];
+                assert!(known.contains(&verb), "{place}");
+                assert!(noted.contains(&format!("\"{figure}\"")), "no case notes {figure}");
+            }
+        }
     }
 
     #[test]
