@@ -33,6 +33,8 @@ const WIDTH: f64 = 480.0;
 const HEIGHT: f64 = 260.0;
 /// Room for what is written beside the scales.
 const LEFT: f64 = 84.0;
+/// Half of the widest size.
+const RIGHT: f64 = 30.0;
 const BELOW: f64 = 34.0;
 const ABOVE: f64 = 12.0;
 const COLOURS: usize = 6;
@@ -220,10 +222,10 @@ fn draw(out: &mut String, lines: &[Line], unit: Unit, x: X) {
     let y = Scale::new(values, HEIGHT - BELOW, ABOVE);
     let across = match x {
         X::Sizes(_) => {
-            Scale::new(lines.iter().flat_map(|line| line.points.iter().map(|point| point.x)), LEFT, WIDTH - 10.0)
+            Scale::new(lines.iter().flat_map(|line| line.points.iter().map(|point| point.x)), LEFT, WIDTH - RIGHT)
         }
-        X::Names => Scale { least: -0.6, most: lines.len() as f64 - 0.4, is_log: false, from: LEFT, to: WIDTH - 10.0 },
-        X::Shares => Scale { least: 0.0, most: 4.2, is_log: false, from: LEFT, to: WIDTH - 10.0 },
+        X::Names => Scale { least: -0.6, most: lines.len() as f64 - 0.4, is_log: false, from: LEFT, to: WIDTH - RIGHT },
+        X::Shares => Scale { least: 0.0, most: 4.2, is_log: false, from: LEFT, to: WIDTH - RIGHT },
     };
     let _ = writeln!(
         out,

@@ -5,6 +5,7 @@ use super::sheet::{Figure, Sheet, Unit};
 use super::stage::{Stage, Step};
 use super::{BenchArgs, Progress};
 use std::path::Path;
+use std::time::Duration;
 
 const GRANTOR: usize = 0;
 const HOLDER: usize = 1;
@@ -17,6 +18,8 @@ const QUEUES: u32 = 10;
 const MESSAGES: f64 = 2.0;
 /// At least so many, so that the median is not that of a round in which the machine stopped for a while and some were sent again.
 const ROUNDS: u32 = 5;
+/// Until all who wait have heard that they stand in line: the grantor tells them when it has nothing else to tell.
+const SETTLE: Duration = Duration::from_millis(100);
 /// What members say to each other all the time may add so much, and what acknowledges.
 const BESIDE: f64 = 0.1;
 
@@ -30,6 +33,7 @@ pub(crate) fn wake(args: &BenchArgs, logs: &Path, progress: &Progress, sheet: &m
         let places = (0..WAITERS).map(|waiter| Place { queue: waiter % QUEUES, waiter }).collect();
         stage.order(WAITER, &Order::Wait(places));
         stage.stand_in_line(GRANTOR, QUEUES, WAITERS)?;
+        stage.pause(SETTLE)?;
 
         let before = usages(&mut stage)?;
         stage.ask(HOLDER, &Order::FreeQueues, Report::done)?;
