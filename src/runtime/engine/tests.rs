@@ -2,6 +2,7 @@
 
 use super::super::Outbox;
 use super::*;
+use crate::protocol::Event;
 use crate::protocol::{LockName, Metadata, Owner, Packet, Timing, Wait, Want};
 use std::net::Ipv4Addr;
 use std::pin::pin;

@@ -1,0 +1,71 @@
+//! Who is told what the member goes through.
+
+use crate::protocol::{Event, ProcessId};
+use tokio::sync::broadcast;
+
+/// Changes of standing kept for a slow reader. Each takes a member lease or a join, so this is minutes of trouble.
+const STANDING_RING: usize = 64;
+
+/// Events kept for a slow reader. A member goes through a handful at a time; a thousand is a reader that stopped.
+const EVENT_RING: usize = 1024;
+
+/// What the engine tells the application.
+#[derive(Clone, Debug)]
+pub(crate) enum Announcement {
+    /// The core said so.
+    Event(Event),
+    /// Expelled: the incarnation is over.
+    Lost,
+    /// A new incarnation is ready.
+    Rejoined(ProcessId),
+}
+
+/// Something for the readers.
+pub(super) enum News {
+    Happened(Announcement),
+    Stands(Standing),
+}
+
+/// How a member stands with its cluster, from [`Member::standing`](crate::Member::standing): its member lease, in one
+/// word. Each implies what the guards of the member say.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize)]
+#[non_exhaustive]
+pub enum Standing {
+    /// Its lease runs: guards are good, requests are answered.
+    Connected,
+    /// Its lease ran out, and no elder with a quorum has renewed it: every guard is lost for good, requests wait. It may
+    /// be [`Connected`](Standing::Connected) again, as the same process.
+    Suspended,
+    /// The others went on without it, or it has left or is leaving: every guard is lost for good, and what it held may be
+    /// others' by now. Unless it has left, it joins again by itself as a new process.
+    Lost,
+}
+
+/// Who is told what the member goes through.
+pub(super) struct Readers {
+    pub(super) events: broadcast::Sender<Announcement>,
+    pub(super) standings: broadcast::Sender<Standing>,
+    /// What was told last: where a new reader of standings begins.
+    pub(super) told: Standing,
+}
+
+impl Readers {
+    pub(super) fn new() -> Readers {
+        Readers {
+            events: broadcast::Sender::new(EVENT_RING),
+            standings: broadcast::Sender::new(STANDING_RING),
+            told: Standing::Lost,
+        }
+    }
+
+    pub(super) fn tell(&mut self, news: News) {
+        // Sending fails without readers, which is no fault.
+        match news {
+            News::Happened(announcement) => _ = self.events.send(announcement),
+            News::Stands(standing) => {
+                self.told = standing;
+                let _ = self.standings.send(standing);
+            }
+        }
+    }
+}
