@@ -1,7 +1,7 @@
 //! What the pure core takes on the way of every lock: no socket, no task and no clock, so it is the core's time alone.
 //!
-//! - node: lock and release of a free lock at its grantor, and the offer of one, alone and among many that are held; and a
-//!   release that grants the lock to the next of many who wait.
+//! - node: lock and release of a free lock at its grantor, and the offer of one, alone and among many that are held; and
+//!   of another member, with frames to bytes and back; and a release that grants the lock to the next of many who wait.
 //! - frame: the request for a lock, and its grant, to bytes and back.
 //!
 //! `elderlock bench` measures what all of that comes to with sockets and tasks, beside floors. `instructions.rs` counts the
@@ -11,13 +11,14 @@ mod grantor;
 
 use criterion::{Criterion, Throughput};
 use elderlock::wire::{Decoder, encode};
-use grantor::{Grantor, Line, MANY, free_names};
+use grantor::{Grantor, Line, MANY, Pair, free_names};
 use std::hint::black_box;
 
 fn main() {
     let mut criterion = Criterion::default().configure_from_args();
     free(&mut criterion);
     offers(&mut criterion);
+    from_another_member(&mut criterion);
     next_in_line(&mut criterion);
     frames(&mut criterion);
     criterion.final_summary();
@@ -46,6 +47,14 @@ fn offers(criterion: &mut Criterion) {
         grantor.take_in(1);
         assert!(grantor.offers(&names[0]), "what was taken is given back");
     }
+}
+
+fn from_another_member(criterion: &mut Criterion) {
+    let (mut pair, names) = (Pair::new(), free_names(MANY));
+    let mut free = names.iter().cycle();
+    criterion.bench_function("node/free lock and release from another member", |bench| {
+        bench.iter(|| pair.cycle(free.next().expect("there are some")));
+    });
 }
 
 fn next_in_line(criterion: &mut Criterion) {

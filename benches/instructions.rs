@@ -3,7 +3,8 @@
 //! - a free lock and its release at its grantor, alone and beside many that are held, by commands;
 //! - what the core has to do with a free lock that is taken without a step, and given back before the next one;
 //! - a release that grants the lock to the next of some who wait, and of many;
-//! - the request for a lock, and its grant, to bytes and back.
+//! - the request for a lock, and its grant, to bytes and back;
+//! - a free lock from another member and its release: all that two cores do about it, and their frames.
 //!
 //! ```text
 //! cargo install --locked gungraun-runner --version 0.20.0     the version in Cargo.lock; and valgrind

@@ -81,10 +81,6 @@ impl Config {
 }
 
 /// What happens to a node.
-#[expect(
-    clippy::large_enum_variant,
-    reason = "nearly all of them are packets: a box for each would cost more than it saves"
-)]
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Input {
     /// A packet arrived from a process at the other end of a connection.

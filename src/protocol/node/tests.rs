@@ -9,6 +9,7 @@ use std::time::Duration;
 
 mod offers;
 mod revocation;
+mod short;
 
 const NOW: Time = Time::from_nanos(10_000_000_000);
 const ANN: ProcessId = ProcessId(1);

@@ -1,0 +1,126 @@
+//! Steps that look at nothing but what they are about.
+
+use super::*;
+use std::collections::VecDeque;
+
+/// Two members, and what is on its way between them, in order.
+struct Two {
+    nodes: [Node; 2],
+    ways: [VecDeque<Input>; 2],
+    now: Time,
+    short: usize,
+    long: usize,
+}
+
+impl Two {
+    fn new() -> Two {
+        let info = |number: u16| MemberInfo {
+            process: ProcessId(number.into()),
+            addr: ([127, 0, 0, 1], 7400 + number).into(),
+            host: None,
+        };
+        let founds = Config { found_alone: true, ..Config::new(info(0), Timing::fast()) };
+        let joins = Config { seeds: [info(0).addr].into(), ..Config::new(info(1), Timing::fast()) };
+        let nodes = [founds, joins].map(|config| Node::new(config, Time::from_nanos(1)));
+        let mut two = Two { nodes, ways: Default::default(), now: NOW, short: 0, long: 0 };
+        for _ in 0..300 {
+            two.pass(Duration::from_millis(10));
+        }
+        assert!(two.nodes.iter().all(|node| node.is_ready(two.now)), "both have joined");
+        two
+    }
+
+    /// Time goes on, and all that was said is heard.
+    fn pass(&mut self, time: Duration) {
+        self.now = self.now + time;
+        for at in [0, 1] {
+            if self.nodes[at].deadline().is_some_and(|due| due <= self.now) {
+                self.step(at, Input::Timer);
+            }
+        }
+        while let Some(at) = (0..2).find(|at| !self.ways[*at].is_empty()) {
+            self.hear(at);
+        }
+    }
+
+    /// The next thing that was said to that one, if there is any.
+    fn hear(&mut self, at: usize) -> Vec<Output> {
+        self.ways[at].pop_front().map(|input| self.step(at, input)).unwrap_or_default()
+    }
+
+    /// Returns what is not said to the other. Whoever looked at nothing else had nothing else to look at.
+    fn step(&mut self, at: usize, input: Input) -> Vec<Output> {
+        let (mut out, node) = (Vec::new(), &mut self.nodes[at]);
+        node.step(self.now, input, &mut out);
+        let [wake_by, due] = [node.wake_by(), node.deadline()].map(|at| at.unwrap_or(Time::MAX));
+        assert!(wake_by <= due, "it would be woken too late");
+        if let Calm(Some(_)) = node.calm {
+            self.short += 1;
+            let (mut twin, mut more) = (node.clone(), Vec::new());
+            twin.on_timer(self.now, &mut more);
+            twin.look_at_lease(self.now, &mut more);
+            twin.end_services(self.now, &mut more);
+            assert_eq!(more, []);
+            assert_eq!(twin, *node);
+        } else {
+            self.long += 1;
+        }
+        let me = node.config.me.clone();
+        out.retain(|output| {
+            let Output::Send { packet, .. } = output else { return true };
+            self.ways[1 - at].push_back(Input::Received { from: me.process, addr: me.addr, packet: packet.clone() });
+            false
+        });
+        out
+    }
+}
+
+#[test]
+fn a_short_step_leaves_nothing_undone() {
+    let mut two = Two::new();
+    let names: Vec<LockName> =
+        (0..4).map(|n| LockName::new(format!("n{n}").as_bytes()).expect("a good name")).collect();
+    let mut open: [Vec<RequestId>; 2] = Default::default();
+    let (mut next, mut chance, mut granted) = (1, 1_u64, 0);
+    let mut draw = |below: usize| {
+        // Any sequence will do.
+        chance = chance.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (chance >> 33) as usize % below
+    };
+    (two.short, two.long) = (0, 0);
+    for _ in 0..20_000 {
+        let at = draw(2);
+        let told = match draw(8) {
+            // Nobody's timer is in time.
+            0 if draw(2) == 0 => {
+                two.now = two.now + Duration::from_micros(100 * draw(30) as u64);
+                Vec::new()
+            }
+            0 => {
+                two.pass(Duration::from_micros(100 * draw(30) as u64));
+                Vec::new()
+            }
+            1 | 2 if open[at].len() < 6 => {
+                let (request, service, metadata) = (RequestId(next), service(), Metadata::default());
+                let (want, owner) = (Want::Lock(names[draw(4)].clone()), Owner(draw(3) as u64));
+                let wait = [Wait::Forever, Wait::Try, Wait::AtMost(Duration::from_millis(1))][draw(3)];
+                let lease = [None, Some(Duration::from_millis(2))][draw(2)];
+                next += 1;
+                open[at].push(request);
+                let lock = Command::Lock { request, service, want, owner, wait, lease, revocable: false, metadata };
+                two.step(at, Input::Command(lock))
+            }
+            3 if !open[at].is_empty() => {
+                let request = open[at].swap_remove(draw(open[at].len()));
+                two.step(at, Input::Command(Command::Release { request }))
+            }
+            _ => two.hear(at),
+        };
+        granted += told
+            .iter()
+            .filter(|output| matches!(output, Output::Answer { outcome: Outcome::Granted { .. }, .. }))
+            .count();
+    }
+    let Two { short, long, .. } = two;
+    assert!(short > 5000 && long > 500 && granted > 500, "{short} short, {long} long, {granted} granted");
+}
