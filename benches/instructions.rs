@@ -124,34 +124,34 @@ fn there_and_back(mut wire: Wire) -> Wire {
 // Each gets what it works on and gives it back: neither making nor dropping it is counted.
 
 #[library_benchmark]
-#[bench::alone(args = (0), setup = free_beside, config = took(5_175, 0))]
-#[bench::beside_many(args = (MANY), setup = free_beside, config = took(10_759, 0))]
+#[bench::alone(args = (0), setup = free_beside, config = took(5_146, 0))]
+#[bench::beside_many(args = (MANY), setup = free_beside, config = took(10_624, 0))]
 fn lock_and_release(at: (Grantor, Vec<LockName>)) -> (Grantor, Vec<LockName>) {
     lock_all(at)
 }
 
 #[library_benchmark]
-#[bench::alone(args = (0), setup = free_beside, config = took(365, 0))]
-#[bench::beside_many(args = (MANY), setup = free_beside, config = took(480, 0))]
+#[bench::alone(args = (0), setup = free_beside, config = took(368, 0))]
+#[bench::beside_many(args = (MANY), setup = free_beside, config = took(483, 0))]
 fn offer(at: (Grantor, Vec<LockName>)) -> (Grantor, Vec<LockName>) {
     offer_all(at)
 }
 
 #[library_benchmark]
-#[bench::of_100(args = (100), setup = line_of, config = took(22_712, 5))]
-#[bench::of_many(args = (MANY), setup = line_of, config = took(27_153, 5))]
+#[bench::of_100(args = (100), setup = line_of, config = took(16_832, 2))]
+#[bench::of_many(args = (MANY), setup = line_of, config = took(21_173, 2))]
 fn release_to_the_next(line: Line) -> Line {
     take_turns(line)
 }
 
 #[library_benchmark]
-#[bench::there_and_back(args = (), setup = wire, config = took(6_886, 2))]
+#[bench::there_and_back(args = (), setup = wire, config = took(5_007, 2))]
 fn frames(wire: Wire) -> Wire {
     there_and_back(wire)
 }
 
 #[library_benchmark]
-#[bench::free(args = (), setup = pair_of, config = took(30_000, 20))]
+#[bench::free(args = (), setup = pair_of, config = took(23_058, 6))]
 fn from_another_member(at: (Pair, Vec<LockName>)) -> (Pair, Vec<LockName>) {
     cycle_all(at)
 }
