@@ -13,7 +13,7 @@
 //! name rise in the order of its holders.
 
 use super::hold::HoldCell;
-use super::sync::{AtomicU32, AtomicU64, Mutex, MutexGuard, Planted, Spread, is_planted};
+use super::sync::{AtomicU64, Mutex, MutexGuard, Planted, Spread, is_planted};
 use crate::protocol::message::TokenRange;
 use crate::protocol::{LockName, Owner, ServiceName, Taken, Time, Token};
 use crossbeam_utils::CachePadded;
@@ -32,7 +32,7 @@ use crate::protocol::Node;
 
 /// Threads that want different names seldom meet in one of so many.
 #[cfg(not(elderlock_shuttle))]
-const SHARDS: usize = 32;
+const SHARDS: usize = 64;
 /// Each lock is one more place where shuttle chooses.
 #[cfg(elderlock_shuttle)]
 const SHARDS: usize = 2;
@@ -42,7 +42,7 @@ const SPARE: usize = 8;
 
 /// Locks of one shard. Whoever wants one more has a turn, which empties all: so no turn has to take in many thousands, and
 /// a lane counts for little beside the requests that a member may have.
-const ROOM: usize = 32;
+const ROOM: usize = 16;
 
 /// Room that an empty shard keeps.
 const KEPT: usize = 7;
@@ -53,7 +53,7 @@ pub(crate) struct Lane {
     /// Under shuttle the same in each run.
     hasher: Seeds,
     /// A bit for each shard that was used since the core has heard of it. Read by all and seldom written.
-    used: CachePadded<AtomicU32>,
+    used: CachePadded<AtomicU64>,
     /// Tokens that were used since then.
     spent: CachePadded<AtomicU64>,
     shards: [CachePadded<Mutex<Shard>>; SHARDS],
@@ -97,7 +97,7 @@ impl Lane {
         Lane {
             service,
             hasher: Seeds::default(),
-            used: CachePadded::new(AtomicU32::new(0)),
+            used: CachePadded::new(AtomicU64::new(0)),
             spent: CachePadded::new(AtomicU64::new(0)),
             shards: std::array::from_fn(|_| CachePadded::default()),
         }
@@ -123,7 +123,7 @@ impl Lane {
         let token = offer.nth(early.unwrap_or_else(spend))?;
         let cell = cell(spare.pop(), token);
         free.insert(Hold { cell: cell.clone(), owner, since });
-        let bit = 1 << index;
+        let bit = 1_u64 << index;
         // Under the shard's lock, and none of its bits is taken away while anybody looks at the core.
         let is_first = self.used.load(Ordering::Relaxed) & bit == 0 && self.used.fetch_or(bit, Ordering::Relaxed) == 0;
         Some((cell, is_first))
