@@ -197,6 +197,10 @@ impl Peer {
 
     /// Looks up when the timer is due.
     pub fn reschedule(&mut self) {
+        if let Some(node) = &self.node {
+            let [wake_by, deadline] = [node.wake_by(), node.deadline()].map(|at| at.unwrap_or(Time::MAX));
+            assert!(wake_by <= deadline, "the engine would wake it too late");
+        }
         self.due = self.node.as_deref().and_then(Node::deadline).and_then(|local| self.clock.when(local));
     }
 }

@@ -104,7 +104,7 @@ fn a_request_whose_grantor_went_without_a_word_is_asked_anew() {
     w.granted(second);
 }
 
-/// Geode 6 number 2, brief 3.10 number 1: a release crosses recovery and the hold does not come back.
+/// Geode 6 number 2, trace 1: a release crosses recovery and the hold does not come back.
 #[test]
 fn a_release_that_crosses_recovery_is_not_undone() {
     for after in 0..12 {
@@ -357,7 +357,7 @@ fn when_elder_and_grantor_die_together_holds_and_waits_survive() {
     }
 }
 
-/// Geode 6 number 24, brief P8: a member that does not answer recovery holds up no wait limit.
+/// Geode 6 number 24, P8: a member that does not answer recovery holds up no wait limit.
 #[test]
 fn waits_end_in_time_while_a_member_does_not_answer_recovery() {
     let mut w = World::new(15).members(4);

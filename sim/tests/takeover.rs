@@ -280,7 +280,7 @@ fn who_is_connected_again_is_renewed_for_as_long_as_it_holds() {
     assert!(w.fence(held).is_some() && !w.is_granted(wanted));
 }
 
-/// Geode 6 number 25, brief P7: a minority grants nothing once its leases have run out.
+/// Geode 6 number 25, P7: a minority grants nothing once its leases have run out.
 #[test]
 fn a_minority_grants_nothing_and_its_grantor_neither() {
     let mut w = World::new(12).members(5);

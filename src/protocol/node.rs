@@ -43,6 +43,8 @@ const MAX_EARLY: usize = 1 << 16;
 const MAX_DEAD: usize = 256;
 /// How far above the last view that it knew a forced lineage begins: what is left of the old one may have gone on.
 const FORCE_GAP: u32 = 1 << 16;
+/// Messages for which the memory of what roles say is kept.
+const MAIL: usize = 64;
 /// Entries in one part of an inventory.
 const INVENTORY_PART: usize = 512;
 
@@ -877,6 +879,8 @@ impl Node {
                 self.post.send(now, &self.config.me, view, to, message, out);
             }
         }
+        // Once in a while it was a word for each of a million locks.
+        mail.shrink_to(MAIL);
         self.mail = mail;
         if std::mem::replace(&mut self.is_hearing, true) {
             return;

@@ -2,7 +2,7 @@
 //!
 //! Most locks are free, are of a service that the member grants itself, and are given back before anybody else asks. What
 //! the core would do with such a lock is known beforehand: it says by [`Node::offer`] that it would, and with which tokens.
-//! So threads that want different names need not wait for each other: each looks at the core beside the others, and what
+//! So threads that want different names seldom wait for each other: each looks at the core beside the others, and what
 //! it took stands in the lane, in a shard by its name.
 //!
 //! **Before anything happens to the core** all lanes are emptied into it (`Shell::take_in`), under the engine's lock for

@@ -78,12 +78,12 @@ pub(crate) async fn run<L: Locker>(lockers: Vec<L>, names: Names, window: Window
 }
 
 /// The same, each on a thread of its own: nobody else's runtime is woken when one of them has others go first.
-pub(crate) async fn on_threads<L: Locker>(lockers: Vec<L>, names: u32, window: Window) -> Outcome<Ran> {
+pub(crate) async fn on_threads<L: Locker>(lockers: Vec<L>, (names, round): (u32, u32), window: Window) -> Outcome<Ran> {
     let mut threads = JoinSet::new();
     for (number, locker) in (0..).zip(lockers) {
         threads.spawn_blocking(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-            runtime.block_on(take_turns(locker, thread_names(number, names), window, false))
+            runtime.block_on(take_turns(locker, thread_names(number, names, round), window, false))
         });
     }
     join(threads).await
@@ -133,8 +133,9 @@ fn task_names(names: Names, task: u32) -> Vec<String> {
     }
 }
 
-fn thread_names(thread: u32, count: u32) -> Vec<String> {
-    (0..count).map(|number| format!("own-{thread:05}-{number:06}")).collect()
+/// 16 bytes.
+fn thread_names(thread: u32, count: u32, round: u32) -> Vec<String> {
+    (0..count).map(|number| format!("own-{thread:02}-{round:04}-{number:04}")).collect()
 }
 
 /// How the names of held locks begin.

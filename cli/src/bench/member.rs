@@ -189,11 +189,11 @@ impl Desk {
                 let table = self.table.as_ref().map(|(_, table)| table.clone()).unwrap_or_default();
                 run(vec![table; tasks as usize], names, window, false).await
             }
-            Load::Threads { threads, names, floor: true } => {
-                on_threads(vec![Table::default(); threads as usize], names, window).await
+            Load::Threads { threads, names, round, floor: true } => {
+                on_threads(vec![Table::default(); threads as usize], (names, round), window).await
             }
-            Load::Threads { threads, names, .. } => {
-                on_threads(vec![self.service.clone(); threads as usize], names, window).await
+            Load::Threads { threads, names, round, .. } => {
+                on_threads(vec![self.service.clone(); threads as usize], (names, round), window).await
             }
             Load::PingPong { at, in_flight, together } => ping_pong(at, in_flight, together, window).await,
             Load::Spoke { at, brings } => spoke(at, brings, window).await,

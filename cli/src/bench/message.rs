@@ -98,6 +98,8 @@ pub(crate) enum Load {
         threads: u32,
         /// Of each.
         names: u32,
+        /// Other names each time: which of them lie in one shard is chance.
+        round: u32,
         /// Floor L, or our locks.
         floor: bool,
     },

@@ -41,7 +41,7 @@ pub(crate) fn local(args: &BenchArgs, logs: &Path, progress: &Progress, sheet: &
     for round in 1..=args.rounds {
         progress.say(&format!("round {round} of {}", args.rounds));
         let mut both = |threads, names| -> Step<[f64; 2]> {
-            let mut rate = |floor| rate(Load::Threads { threads, names, floor });
+            let mut rate = |floor| rate(Load::Threads { threads, names, round, floor });
             Ok([rate(false)?, rate(true)?])
         };
         let [one, floor] = both(1, OWN)?;
@@ -55,11 +55,13 @@ pub(crate) fn local(args: &BenchArgs, logs: &Path, progress: &Progress, sheet: &
         }
         let scaling = (two / one) / (floor_of_two / floor);
         sheet.note(2, Figure::new("scaling / that of L", Unit::Share).at_least(SCALING), scaling);
-        // Where names of two threads lie in one shard, in theirs and in ours, both lose. With one name each that is chance, and
-        // mostly does not happen.
+        // Where names of two threads lie in one shard, in theirs and in ours, both lose. With one name each that is chance, drawn
+        // anew in each round, and mostly does not happen.
         let [[one, floor], [two, floor_of_two]] = [both(1, 1)?, both(2, 1)?];
-        sheet.note(2, Figure::rate("lock and release, one name each"), two);
-        sheet.note(2, Figure::rate("floor L, one name each"), floor_of_two);
+        for (threads, rate, floor) in [(1, one, floor), (2, two, floor_of_two)] {
+            sheet.note(threads, Figure::rate("lock and release, one name each"), rate);
+            sheet.note(threads, Figure::rate("floor L, one name each"), floor);
+        }
         let scaling = (two / one) / (floor_of_two / floor);
         sheet.note(2, Figure::new("scaling / that of L, one name each", Unit::Share).at_least(SCALING), scaling);
         progress.step();
