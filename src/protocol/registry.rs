@@ -47,6 +47,8 @@ pub(crate) struct Registry {
     parked: BTreeMap<ServiceName, BTreeSet<ProcessId>>,
     /// Young turks that wait until they may be named: of each service the last that asked, and its last request.
     turks: BTreeMap<ServiceName, (ProcessId, RequestId)>,
+    /// Of each that was told that another came after it the last request that this ends.
+    outbid: BTreeMap<(ServiceName, ProcessId), RequestId>,
     /// Grantors that ran out of tokens before this elder heard of them.
     hungry: BTreeSet<(ServiceName, ProcessId, Epoch)>,
     /// The next token of the present view.
@@ -93,6 +95,7 @@ impl Registry {
             awaiting,
             parked: BTreeMap::new(),
             turks: BTreeMap::new(),
+            outbid: BTreeMap::new(),
             hungry: BTreeSet::new(),
             next: first_token(view.number),
         }
@@ -107,6 +110,7 @@ impl Registry {
             askers.retain(|process| view.contains(*process));
         }
         self.turks.retain(|_, (turk, _)| view.contains(*turk));
+        self.outbid.retain(|(_, turk), _| view.contains(*turk));
         self.keep(|process| view.contains(process));
     }
 
@@ -116,6 +120,7 @@ impl Registry {
             askers.remove(&process);
         }
         self.turks.retain(|_, (turk, _)| *turk != process);
+        self.outbid.retain(|(_, turk), _| *turk != process);
         self.keep(|known| known != process);
     }
 
@@ -299,6 +304,7 @@ impl Registry {
             && before != process
             && asked.is_some()
         {
+            self.outbid.insert((service.clone(), before), request);
             turn.say(before, Message::Outbid { service: service.clone(), request, by: process });
         }
         entry.line.insert(process);
@@ -324,6 +330,10 @@ impl Registry {
         may_name: bool,
         turn: &mut Turn,
     ) {
+        // It says so once more in each new view, and that may cross the word that another came after it.
+        if self.outbid.get(&(service.clone(), from)).is_some_and(|outbid| request <= *outbid) {
+            return;
+        }
         if let Some(entry) = self.entries.get_mut(&service)
             && entry.grantor.is_some_and(|(process, _)| process == from)
         {
@@ -332,6 +342,7 @@ impl Registry {
         }
         let before = self.turks.insert(service.clone(), (from, request));
         if let Some((turk, request)) = before.filter(|(turk, _)| *turk != from) {
+            self.outbid.insert((service.clone(), turk), request);
             turn.say(turk, Message::Outbid { service: service.clone(), request, by: from });
             if planted!(turn.mutant, NameTheOutbid) {
                 self.turks.insert(service.clone(), (turk, request));

@@ -107,6 +107,23 @@ fn revoke(n: u32) -> Message {
     Message::Revoke { service: service(), epoch: Epoch(token(100)), request: RequestId(n.into()) }
 }
 
+/// It says in each new view that it wants to be the grantor. Both would hear that the other came after it, and nobody would be it.
+#[test]
+fn who_was_outbid_and_says_again_what_it_asked_comes_after_nobody() {
+    let mut node = with_two_more();
+    let mut elder = node.elder.take().expect("it has founded");
+    let (mut out, registry) = (Vec::new(), &mut elder.registry);
+    let mut ask = |from, request| {
+        node.turn(NOW, &mut out, |_, turn| {
+            registry.on_become((from, RequestId(request)), service(), true, turn);
+        });
+        registry.has_parked()
+    };
+    assert!(!ask(ANN, 1) && !ask(BOB, 1), "each is named at once");
+    assert!(!ask(ANN, 1), "that is what BOB came after");
+    assert!(ask(ANN, 2), "this is not");
+}
+
 /// Geode's defect P19: there the first keeps the lock, and the second is told nothing.
 #[test]
 fn of_two_members_that_claim_one_lock_the_one_with_the_lower_token_is_told() {
