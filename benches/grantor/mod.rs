@@ -51,16 +51,7 @@ impl Grantor {
     pub(crate) fn lock(&mut self, name: &LockName) -> RequestId {
         self.requests += 1;
         let request = RequestId(self.requests);
-        self.command(Command::Lock {
-            request,
-            service: self.service.clone(),
-            want: Want::Lock(name.clone()),
-            owner: Owner::default(),
-            wait: Wait::Forever,
-            lease: None,
-            revocable: false,
-            metadata: Metadata::default(),
-        });
+        self.command(locking(request, &self.service, name));
         request
     }
 
@@ -124,9 +115,7 @@ pub(crate) struct Pair {
 
 impl Pair {
     pub(crate) fn new() -> Pair {
-        let mut grantor = Grantor::new();
-        let request = grantor.lock(&name(0));
-        grantor.release(request);
+        let grantor = Grantor::new();
         let me = MemberInfo { process: ProcessId(8), addr: ([127, 0, 0, 1], 7401).into(), host: None };
         let seeds = [grantor.node.status(NOW).me.addr].into();
         let other = Node::new(Config { seeds, ..Config::new(me, Timing::fast()) }, NOW);
@@ -181,17 +170,8 @@ impl Pair {
     pub(crate) fn cycle(&mut self, name: &LockName) {
         self.requests += 1;
         let request = RequestId(self.requests);
-        let lock = Command::Lock {
-            request,
-            service: self.service.clone(),
-            want: Want::Lock(name.clone()),
-            owner: Owner::default(),
-            wait: Wait::Forever,
-            lease: None,
-            revocable: false,
-            metadata: Metadata::default(),
-        };
         let now = self.now();
+        let lock = locking(request, &self.service, name);
         assert!(self.step(false, now, Input::Command(lock)), "it is free");
         self.step(false, now, Input::Command(Command::Release { request }));
     }
@@ -200,6 +180,20 @@ impl Pair {
 /// Names that lie among those that are held, as if by chance, and the same each time: Knuth's multiplier.
 pub(crate) fn free_names(count: u32) -> Vec<LockName> {
     (1..=count).map(|turn| name(2 * (turn.wrapping_mul(2_654_435_761) % MANY) + 1)).collect()
+}
+
+/// A member's own request for a lock.
+fn locking(request: RequestId, service: &ServiceName, name: &LockName) -> Command {
+    Command::Lock {
+        request,
+        service: service.clone(),
+        want: Want::Lock(name.clone()),
+        owner: Owner::default(),
+        wait: Wait::Forever,
+        lease: None,
+        revocable: false,
+        metadata: Metadata::default(),
+    }
 }
 
 /// The request for a lock, as another member sends it.

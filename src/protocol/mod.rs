@@ -12,6 +12,8 @@ macro_rules! planted {
     }};
 }
 
+#[cfg(test)]
+mod chance;
 mod decision;
 mod elder;
 pub mod event;

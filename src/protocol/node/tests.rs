@@ -1,5 +1,6 @@
 //! What no World comes to: a lock that was granted twice, and more requests than anybody makes.
 
+use super::super::chance;
 use super::super::event::{Input, Wait};
 use super::super::id::{Metadata, Opening, Owner, Value, Want};
 use super::super::message::{Content, HoldReport, Told};
@@ -33,6 +34,15 @@ fn service() -> ServiceName {
 
 fn want(name: &str) -> Want {
     Want::Lock(LockName::new(name.as_bytes()).expect("a good name"))
+}
+
+fn names(count: usize) -> Vec<LockName> {
+    (0..count).map(|n| LockName::new(format!("n{n}").as_bytes()).expect("a good name")).collect()
+}
+
+fn draws() -> impl FnMut(usize) -> usize {
+    let mut below = chance::draws(1);
+    move |bound| below(bound as u64) as usize
 }
 
 const fn token(n: u32) -> Token {

@@ -4,6 +4,7 @@ use super::super::id::{Batch, Mode, Opening, Permits};
 use super::super::message::{HolderInfo, Look, Seen, WaiterInfo};
 use super::questions::LISTED;
 use super::*;
+use crate::protocol::chance::draws;
 use std::time::Duration;
 
 const NOW: Time = Time::from_nanos(5_000_000_000);
@@ -946,11 +947,7 @@ fn the_highest_version_of_an_object_stays() {
 #[test]
 fn whatever_is_asked_for_in_whatever_order_nothing_is_held_beside_what_excludes_it() {
     for seed in 1..=40_u64 {
-        let mut chance = seed;
-        let mut below = |bound: u64| {
-            chance = chance.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            (chance >> 33) % bound
-        };
+        let mut below = draws(seed);
         let mut story = Story::new();
         let mut keys: Vec<Key> = Vec::new();
         for step in 0..300 {

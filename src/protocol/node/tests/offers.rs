@@ -6,19 +6,13 @@ use super::*;
 /// happens to it.
 #[test]
 fn what_is_taken_as_offered_comes_to_what_commands_come_to() {
-    let names: Vec<LockName> =
-        (0..6).map(|n| LockName::new(format!("n{n}").as_bytes()).expect("a good name")).collect();
+    let names = names(6);
     let (mut commanded, mut offered) = (lone(), lone());
     let mut held: BTreeMap<LockName, RequestId> = BTreeMap::new();
     // What was taken as offered, in the order of the tokens, and whether it is over; what the other node was told of none of it.
     let mut taken: Vec<(Taken, bool)> = Vec::new();
     let (mut spent, mut offers, mut refusals) = (0, 0, 0);
-    let (mut next, mut chance, mut now) = (1, 1_u64, NOW);
-    let mut draw = |below: usize| {
-        // Any sequence will do.
-        chance = chance.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (chance >> 33) as usize % below
-    };
+    let (mut next, mut now, mut draw) = (1, NOW, draws());
     for _ in 0..20_000 {
         now = now + Duration::from_micros(1);
         let name = names[draw(names.len())].clone();

@@ -77,15 +77,9 @@ impl Two {
 #[test]
 fn what_comes_of_a_short_step_is_what_comes_of_the_long_way() {
     let mut two = Two::new();
-    let names: Vec<LockName> =
-        (0..4).map(|n| LockName::new(format!("n{n}").as_bytes()).expect("a good name")).collect();
+    let names = names(4);
     let mut open: [Vec<RequestId>; 2] = Default::default();
-    let (mut next, mut chance, mut granted) = (1, 1_u64, 0);
-    let mut draw = |below: usize| {
-        // Any sequence will do.
-        chance = chance.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (chance >> 33) as usize % below
-    };
+    let (mut next, mut granted, mut draw) = (1, 0, draws());
     (two.short, two.long) = (0, 0);
     for _ in 0..20_000 {
         let at = draw(2);

@@ -1,20 +1,11 @@
 //! Names that come and go, against a plain tree, and what the sieves keep meanwhile.
 
 use super::*;
+use crate::protocol::chance::draws;
 use std::hash::DefaultHasher;
 
 /// More than two are kept for each page, when there are many.
 const MANY: u64 = 20_000;
-
-/// Any sequence will do.
-struct Chance(u64);
-
-impl Chance {
-    fn below(&mut self, end: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) % end
-    }
-}
 
 fn name(number: u64) -> LockName {
     LockName::new(format!("name-{number:011}").as_bytes()).expect("a good name")
@@ -79,12 +70,12 @@ impl Names<u64> {
 /// Names come and go at random, more of them coming and then more of them going, through all sizes and back to nothing.
 #[test]
 fn it_has_what_a_tree_has_while_sieves_come_and_go() {
-    let (mut names, mut tree, mut chance) = (Names::new(), BTreeMap::new(), Chance(1));
+    let (mut names, mut tree, mut below) = (Names::new(), BTreeMap::new(), draws(1));
     let (mut sizes, mut ups, mut downs) = (Vec::new(), 0, 0);
     for (turns, coming) in [(30_000, 80), (20_000, 50), (15_000, 20), (15_000, 70), (60_000, 10)] {
         for turn in 0..turns {
-            let number = if chance.below(4) == 0 { chance.below(MANY) } else { chance.below(MANY / 2) };
-            let comes = chance.below(100) < coming;
+            let number = if below(4) == 0 { below(MANY) } else { below(MANY / 2) };
+            let comes = below(100) < coming;
             // The names that go are such as are there, more often than chance has it.
             let number = tree.range(number..).next().map_or(number, |(there, _)| if comes { number } else { *there });
             if comes {
@@ -94,7 +85,7 @@ fn it_has_what_a_tree_has_while_sieves_come_and_go() {
                 tree.remove(&number);
             }
             assert_eq!(names.len(), tree.len());
-            for asked in [number, chance.below(MANY)] {
+            for asked in [number, below(MANY)] {
                 assert_eq!(names.contains_key(&name(asked)), tree.contains_key(&asked), "{asked} of {}", tree.len());
             }
             if turn % 97 == 0 {
