@@ -156,6 +156,8 @@ fn hit(cluster: &mut Cluster, moment: usize, role: Role, exit: Exit, rng: &mut R
             for (waiters, number) in [first, second].into_iter().enumerate() {
                 contenders.push(ask(number));
                 peers[grantor].until_waiting(&service, "x", waiters + 1);
+                // Who looks is told its place first.
+                peers[number].ask(&format!("look {service} x")).expect("there is a grantor");
             }
             release = Some(peers[holder].begin(&format!("release {}", grant.guard)));
         }

@@ -517,6 +517,8 @@ pub struct Sizes {
     pub request_timers: usize,
     /// Requests of others for a term that this member has not heard of.
     pub early: usize,
+    /// Places in line that others have not been told of.
+    pub places: usize,
     /// Requests and locks that its grantors know, and what they keep while they recover.
     pub granting: usize,
     /// Members that a hint calls unreachable.

@@ -235,6 +235,11 @@ impl Grantor {
         self.setup.is_none()
     }
 
+    /// Whether the request waits, at that place.
+    pub(crate) fn waits_at(&self, key: (ProcessId, RequestId), ticket: Ticket) -> bool {
+        self.table.place(key) == Some(Place::Waits(ticket))
+    }
+
     /// What it has to do, if it acts.
     pub(crate) fn load(&self) -> Option<Load> {
         let (holds, waits) = self.table.load();

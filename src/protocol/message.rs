@@ -667,7 +667,8 @@ pub enum Message {
     ///
     /// ```text
     /// H ->[Ask] G     G ->[Grant] H                     H ->[Done] G      (free)
-    /// H ->[Ask] G     G ->[Queued] H   G ->[Grant] H    H ->[Done] G      (held by another)
+    /// H ->[Ask] G     G ->[Grant] H                     H ->[Done] G      (held by another for a moment)
+    /// H ->[Ask] G     G ->[Queued] H   G ->[Grant] H    H ->[Done] G      (for longer)
     /// ```
     Ask {
         /// The service.

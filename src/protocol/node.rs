@@ -116,6 +116,9 @@ pub struct Node {
     handing: BTreeMap<ServiceName, Handing>,
     /// Requests for epochs that this member has not heard of yet.
     early: BTreeMap<ServiceName, Vec<(Epoch, Asked)>>,
+    /// Places of others in line, in the order in which they were given, with when to tell of them: see
+    /// [`tell_places`](Node::tell_places).
+    places: VecDeque<(Time, ProcessId, Message)>,
     /// Processes known to be dead for sure.
     dead: BTreeSet<ProcessId>,
     /// When this member learned that the elder of the view is dead.
@@ -237,6 +240,7 @@ impl Node {
             departing: BTreeMap::new(),
             handing: BTreeMap::new(),
             early: BTreeMap::new(),
+            places: VecDeque::new(),
             dead: BTreeSet::new(),
             elder_dead_at: None,
             suspected: BTreeSet::new(),
@@ -363,10 +367,12 @@ impl Node {
         is_plain && self.suspected.is_empty() && now < self.calm_until()
     }
 
-    /// After a short step: whether it was what it was taken for. What became due by it is on a link or in the book of requests.
+    /// After a short step: whether it was what it was taken for. What became due by it is on a link, in the book of requests or
+    /// a place.
     fn stays_calm(&mut self, now: Time) -> bool {
         let Calm(Some(calm)) = self.calm else { return false };
-        let due = [self.post.deadline(), self.holder.deadline()].into_iter().flatten().fold(calm, Time::min);
+        let due = [self.post.deadline(), self.holder.deadline(), self.places_due()];
+        let due = due.into_iter().flatten().fold(calm, Time::min);
         self.calm = Calm(Some(due));
         now < due && self.is_idle()
     }
@@ -498,6 +504,7 @@ impl Node {
         }
         if let Some(view) = self.view.as_ref().filter(|_| !matches!(self.stage, Stage::Parting { .. })) {
             due = due.min(self.post.deadline().unwrap_or(Time::MAX)).min(self.vouch_at);
+            due = due.min(self.places_due().unwrap_or(Time::MAX));
             if self.stage == Stage::Member {
                 let end = if self.lease.running { self.lease_end() } else { self.give_up_at(view) };
                 due = due.min(end).min(self.greet_at).min(self.orphaned_at);
@@ -648,6 +655,7 @@ impl Node {
     pub fn sizes(&self, now: Time) -> Sizes {
         let mut sizes = Sizes {
             early: self.early.values().map(Vec::len).sum(),
+            places: self.places.len(),
             granting: self.grantors.values().map(Grantor::size).sum(),
             suspected: self.suspected.len(),
             proposals: usize::from(self.proposal.is_some()),
@@ -819,6 +827,7 @@ impl Node {
             }
         }
         self.decide(now, out);
+        self.tell_places(now, out);
         if let Some(view) = &self.view {
             self.post.on_timer(now, &self.config.me, view, out);
         }
@@ -876,7 +885,11 @@ impl Node {
             } else if let Some(view) = &self.view
                 && view.contains(to)
             {
-                self.post.send(now, &self.config.me, view, to, message, out);
+                if matches!(message, Message::Queued { .. }) {
+                    self.places.push_back((now + view.timing.place(), to, message));
+                } else {
+                    self.post.send(now, &self.config.me, view, to, message, out);
+                }
             }
         }
         // Once in a while it was a word for each of a million locks.

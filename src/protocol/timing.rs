@@ -82,6 +82,12 @@ impl Timing {
         self.member_lease / 8
     }
 
+    /// How long somebody waits in line before the grantor tells the place: long beside most waits for a lock that is handed
+    /// on and on, short beside the time that an acknowledgement takes.
+    pub(crate) fn place(&self) -> Duration {
+        self.retry / 32
+    }
+
     /// How long a seed listens before it founds: two greetings of every member of a council that may live on.
     pub(crate) fn listen(&self) -> Duration {
         self.slow_beat() * 2

@@ -126,6 +126,10 @@ async fn act(state: &State, seq: u64, index: u64, verb: &str, words: &[&str]) ->
             let guard = kept.lock().unwrap().take().ok_or("released before")?;
             guard.release().await.map(|()| String::new()).map_err(|error| format!("{error:?}"))
         }
+        "look" => {
+            let service = member.lock_service(words[0]).await.map_err(|error| error.to_string())?;
+            service.inspect(words[1]).await.map(|_| String::new()).map_err(|error| error.to_string())
+        }
         "latch" => {
             let service = member.lock_service(words[0]).await.map_err(|error| error.to_string())?;
             let latch = LeaderLatch::new(&service, words[1], words[2]).map_err(|error| error.to_string())?;

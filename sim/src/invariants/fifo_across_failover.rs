@@ -117,7 +117,10 @@ impl Invariant for FifoAcrossFailover {
                 self.places.retain(|ask, _| world.call(*ask).is_open());
                 let is_early = |(of, (ticket, theirs, at)): &(&Ask, &(Ticket, Token, u64))| {
                     let other = world.call(**of);
-                    let is_told = told.is_none_or(|told| told < *at) && first.is_none_or(|first| first > *at);
+                    // It may be that its place was told with its report only, by the member that granted then.
+                    let is_told = told.is_none_or(|told| told < *at)
+                        && first.is_none_or(|first| first > *at)
+                        && served.asked < other.answered;
                     other.shares(served) && *ticket > place && *theirs < *token && is_told
                 };
                 if let Some((other, (ticket, ..))) = self.served.iter().find(is_early)

@@ -273,6 +273,7 @@ impl Node {
         self.elder = None;
         self.proposal = None;
         self.early.clear();
+        self.places.clear();
         self.post = Post::default();
         out.push(Output::Event(event));
     }

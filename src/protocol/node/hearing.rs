@@ -347,9 +347,12 @@ impl Node {
                 let instead = instead.filter(|by| self.view.as_ref().is_some_and(|view| view.contains(*by)));
                 self.act(now, out, |node, turn| node.holder.on_unsettled(from, request, instead, turn));
             }
-            Message::Look { service, epoch, request, at } => self.act(now, out, |node, turn| {
-                node.on_look(from, (service, epoch), request, &at, turn);
-            }),
+            Message::Look { service, epoch, request, at } => {
+                self.tell_places_to(now, from, out);
+                self.act(now, out, |node, turn| {
+                    node.on_look(from, (service, epoch), request, &at, turn);
+                });
+            }
             Message::Seen { request, seen, .. } => {
                 self.act(now, out, |node, turn| {
                     let view = node.view.clone();

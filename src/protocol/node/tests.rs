@@ -9,6 +9,7 @@ use super::*;
 use std::time::Duration;
 
 mod offers;
+mod places;
 mod revocation;
 mod short;
 

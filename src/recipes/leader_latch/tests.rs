@@ -24,8 +24,8 @@ async fn three() -> (Arc<Lan>, [Member; 3]) {
     (lan, members)
 }
 
-/// A latch at each member, in line in this order.
-async fn line(members: [&Member; 3]) -> [LeaderLatch; 3] {
+/// A latch at each member, in line in this order, and all know it: the first one grants, and tells the others.
+async fn line(lan: &Lan, members: [&Member; 3]) -> [LeaderLatch; 3] {
     let mut latches = Vec::new();
     for member in members {
         let service = member.lock_service("latches").await.unwrap();
@@ -39,6 +39,7 @@ async fn line(members: [&Member; 3]) -> [LeaderLatch; 3] {
         soon(wait).await;
         latches.push(latch);
     }
+    lan.places(2).await;
     latches.try_into().unwrap()
 }
 
@@ -83,7 +84,7 @@ async fn a_latch_that_is_closed_while_it_starts_leaves_no_place_in_line() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_leader_that_is_cut_off_leads_no_more_when_another_one_leads_and_waits_again_when_it_is_back() {
     let (lan, [elder, second, other]) = three().await;
-    let [first, next, last] = line([&other, &second, &elder]).await;
+    let [first, next, last] = line(&lan, [&other, &second, &elder]).await;
     let mut events = first.events();
     let before = soon(first.await_leadership()).await.unwrap();
 
@@ -120,7 +121,7 @@ async fn a_leader_that_is_cut_off_leads_no_more_when_another_one_leads_and_waits
 async fn nobody_leads_while_all_are_suspended_and_then_whoever_is_next_in_line() {
     let (lan, members) = three().await;
     let [elder, second, other] = &members;
-    let latches = line([second, other, elder]).await;
+    let latches = line(&lan, [second, other, elder]).await;
     let before = soon(latches[0].await_leadership()).await.unwrap();
     members.iter().for_each(|member| lan.cut(member));
     assert!(is_lost(soon(before.ended()).await, LostReason::Suspended));
@@ -199,10 +200,8 @@ async fn of_a_hundred_latches_one_is_told_that_it_is_next_and_nobody_else_hears_
         soon(wait).await
     };
     let ids: Vec<String> = line(100).await;
-    // Links keep order: once both are answered, all know their places.
-    for (_, latch) in &latches[..2] {
-        soon(latch.participants()).await.unwrap();
-    }
+    // The other half is the grantor's own.
+    lan.places(50).await;
     let at = |id: &String| id.trim_start_matches("client").parse::<usize>().unwrap();
     for round in 0..3 {
         let (leads, next) = (at(&ids[round]), at(&ids[round + 1]));

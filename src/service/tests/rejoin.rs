@@ -24,6 +24,8 @@ pub(crate) struct Lan {
     engines: Mutex<BTreeMap<SocketAddr, Weak<Engine>>>,
     /// What was said on links, but for what was repeated, since somebody has [taken](Lan::said) it.
     said: Mutex<Vec<Message>>,
+    /// How many places in line were told on links.
+    places: AtomicUsize,
     /// The number of the last word on each link.
     last: Mutex<BTreeMap<(ProcessId, SocketAddr), u64>>,
     /// Each of them reaches nobody.
@@ -71,6 +73,9 @@ impl Lan {
             // Repeated: also when what was said before has been taken.
             if *seq > *last {
                 *last = *seq;
+                if matches!(message, Message::Queued { .. }) {
+                    self.places.fetch_add(1, Ordering::SeqCst);
+                }
                 self.said.lock().unwrap().push(message.clone());
             }
         }
@@ -116,6 +121,11 @@ impl Lan {
     /// What was said since this was last asked.
     pub(crate) fn said(&self) -> Vec<Message> {
         std::mem::take(&mut *self.said.lock().unwrap())
+    }
+
+    /// Waits until so many places in line were told to others than the grantor, in all.
+    pub(crate) async fn places(&self, count: usize) {
+        come(|| self.places.load(Ordering::SeqCst) >= count).await;
     }
 
     /// From now on such words are lost.

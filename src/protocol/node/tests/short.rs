@@ -4,16 +4,16 @@ use super::*;
 use std::collections::VecDeque;
 
 /// Two members, and what is on its way between them, in order.
-struct Two {
-    nodes: [Node; 2],
-    ways: [VecDeque<Input>; 2],
-    now: Time,
+pub(super) struct Two {
+    pub(super) nodes: [Node; 2],
+    pub(super) ways: [VecDeque<Input>; 2],
+    pub(super) now: Time,
     short: usize,
     long: usize,
 }
 
 impl Two {
-    fn new() -> Two {
+    pub(super) fn new() -> Two {
         let info = |number: u16| MemberInfo {
             process: ProcessId(number.into()),
             addr: ([127, 0, 0, 1], 7400 + number).into(),
@@ -31,7 +31,7 @@ impl Two {
     }
 
     /// Time goes on, and all that was said is heard.
-    fn pass(&mut self, time: Duration) {
+    pub(super) fn pass(&mut self, time: Duration) {
         self.now = self.now + time;
         for at in [0, 1] {
             if self.nodes[at].deadline().is_some_and(|due| due <= self.now) {
@@ -44,12 +44,12 @@ impl Two {
     }
 
     /// The next thing that was said to that one, if there is any.
-    fn hear(&mut self, at: usize) -> Vec<Output> {
+    pub(super) fn hear(&mut self, at: usize) -> Vec<Output> {
         self.ways[at].pop_front().map(|input| self.step(at, input)).unwrap_or_default()
     }
 
     /// Returns what is not said to the other. What comes of it is what comes of the long way.
-    fn step(&mut self, at: usize, input: Input) -> Vec<Output> {
+    pub(super) fn step(&mut self, at: usize, input: Input) -> Vec<Output> {
         let (mut out, node) = (Vec::new(), &mut self.nodes[at]);
         let is_heard = matches!(input, Input::Received { .. });
         let (mut twin, mut other) = (node.clone(), Vec::new());

@@ -1,0 +1,119 @@
+//! When those who wait in line hear of it.
+
+use super::super::super::message::Look;
+use super::short::Two;
+use super::*;
+
+/// Lets all be heard that was said, and no time goes by.
+const ALL_HEARD: Duration = Duration::ZERO;
+
+/// A grantor, and another member that waits with request 2 for what the grantor holds with request 1.
+fn one_waits() -> Two {
+    let mut two = Two::new();
+    for (at, request) in [(0, 1), (1, 2)] {
+        ask(&mut two, at, request);
+    }
+    assert_eq!(queue(&two), 1);
+    two
+}
+
+fn ask(two: &mut Two, at: usize, request: u64) {
+    let (want, metadata, wait) = (want("a"), Metadata::default(), Wait::Forever);
+    let (request, service, owner) = (RequestId(request), service(), Owner(request));
+    two.step(
+        at,
+        Input::Command(Command::Lock { request, service, want, owner, wait, lease: None, revocable: false, metadata }),
+    );
+    two.pass(ALL_HEARD);
+}
+
+fn release(two: &mut Two, at: usize, request: u64) {
+    two.step(at, Input::Command(Command::Release { request: RequestId(request) }));
+}
+
+/// How many wait, as the grantor knows.
+fn queue(two: &Two) -> usize {
+    two.nodes[0].grantors[&service()].load().expect("it acts").waits
+}
+
+/// The messages that are under way to the second.
+fn said(two: &Two) -> Vec<&'static str> {
+    let words = two.ways[1].iter().map(|input| match input {
+        Input::Received { packet: packet @ Packet::Linked { .. }, .. } => packet.kind(),
+        _ => "something else",
+    });
+    words.collect()
+}
+
+/// Goes on to the time at which a place is due, and lets the grantor's timer go off.
+fn come_to_it(two: &mut Two) {
+    two.now = two.nodes[0].places_due().expect("somebody is to be told");
+    assert!(two.nodes[0].wake_by().is_some_and(|at| at <= two.now));
+    two.step(0, Input::Timer);
+}
+
+#[test]
+fn who_waits_for_long_hears_its_place_and_only_once() {
+    let mut two = one_waits();
+    assert_eq!(two.nodes[1].holder.place_of(RequestId(2)), None);
+    assert_eq!(two.nodes[0].sizes(two.now).places, 1);
+    come_to_it(&mut two);
+    assert_eq!(said(&two), ["Queued"]);
+    two.pass(ALL_HEARD);
+    assert!(two.nodes[1].holder.place_of(RequestId(2)).is_some());
+    assert_eq!((two.nodes[0].places_due(), two.nodes[0].sizes(two.now).places), (None, 0));
+    release(&mut two, 0, 1);
+    assert_eq!(said(&two), ["Grant"]);
+}
+
+#[test]
+fn who_is_granted_before_hears_nothing_else() {
+    let mut two = one_waits();
+    release(&mut two, 0, 1);
+    assert_eq!(said(&two), ["Grant"]);
+    two.pass(ALL_HEARD);
+    come_to_it(&mut two);
+    assert_eq!(said(&two), [""; 0]);
+    assert_eq!(two.nodes[0].sizes(two.now).places, 0, "it is forgotten with its time");
+}
+
+#[test]
+fn who_gives_up_before_hears_nothing() {
+    let mut two = one_waits();
+    release(&mut two, 1, 2);
+    two.pass(ALL_HEARD);
+    assert_eq!(queue(&two), 0);
+    come_to_it(&mut two);
+    assert_eq!(said(&two), [""; 0]);
+}
+
+#[test]
+fn who_looks_hears_it_before_the_answer() {
+    let mut two = one_waits();
+    let (request, service) = (RequestId(3), service());
+    let at = Look::Place(RequestId(2));
+    two.step(1, Input::Command(Command::Look { request, service, at }));
+    two.hear(0);
+    assert_eq!(said(&two), ["Queued", "Seen"]);
+}
+
+/// Who gave up and asks again has another place, and hears of that one.
+#[test]
+fn of_two_places_the_one_that_counts_is_told() {
+    let mut two = one_waits();
+    release(&mut two, 1, 2);
+    two.now = two.now + Duration::from_micros(1);
+    ask(&mut two, 1, 3);
+    come_to_it(&mut two);
+    assert_eq!(said(&two), [""; 0]);
+    come_to_it(&mut two);
+    assert_eq!(said(&two), ["Queued"]);
+}
+
+#[test]
+fn the_grantors_own_member_knows_its_place_at_once() {
+    let mut two = one_waits();
+    ask(&mut two, 0, 3);
+    assert!(two.nodes[0].holder.place_of(RequestId(3)).is_some());
+    assert_eq!(two.nodes[0].places.len(), 1, "that of the other");
+}
