@@ -40,6 +40,10 @@ pub struct Counters {
     pub overflowed: u64,
     /// Not sent: the peer could not be reached, or somebody else answered there.
     pub undelivered: u64,
+    /// Read by whoever waited for it with its thread awake, see [`busy_poll`](crate::MemberBuilder::busy_poll).
+    pub attended: u64,
+    /// Waited for with a thread awake, to the limit, and in vain.
+    pub attended_in_vain: u64,
 }
 
 macro_rules! tally {
@@ -76,6 +80,8 @@ tally!(
     silent,
     overflowed,
     undelivered,
+    attended,
+    attended_in_vain,
 );
 
 impl Tally {

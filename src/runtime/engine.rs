@@ -15,6 +15,7 @@ mod shell;
 mod side;
 
 use super::disk::Disk;
+use super::ear::Ear;
 use super::hold::HoldCell;
 use super::lane::Lane;
 use super::sync::{
@@ -102,6 +103,15 @@ pub(crate) enum Closed {
     Unheard,
     /// The runtime under it ended, or the core broke.
     Broken,
+}
+
+/// What came of a turn.
+struct Turned<R> {
+    result: R,
+    /// What was sent was written here and now, and this is where the answer comes.
+    ear: Option<Arc<Ear>>,
+    /// Somebody who has waited goes on.
+    has_woken: bool,
 }
 
 /// The right to change the shell.
@@ -295,7 +305,8 @@ impl Engine {
 
     /// Asks for what `command` says, in the name of a service handle. It gets its number here, in the turn: a member's requests
     /// are numbered in the order in which the core hears of them. `None`: wait, by way of [`poll`](Self::poll). Whatever is
-    /// answered, [`give_back`](Self::give_back) ends it. `waker`: as of `poll`, if somebody polls already.
+    /// answered, [`give_back`](Self::give_back) ends it. `waker`: as of `poll`, if somebody polls already. Returned with it: where
+    /// the answer comes, if the question has left.
     ///
     /// `destroyed` belongs to the handle and is set, in the same turn, by the command that destroys its service: so
     /// nothing that is asked by way of the handle outlives it.
@@ -304,14 +315,15 @@ impl Engine {
         command: &mut Command,
         destroyed: &AtomicBool,
         waker: Option<&Waker>,
-    ) -> (RequestId, Option<Answer>) {
+    ) -> (RequestId, Option<Answer>, Option<Arc<Ear>>) {
         // Cloned before locking: a waker is user code.
         let waker = waker.cloned();
-        self.turn(|shell, after| {
+        let Turned { result: (request, answer), ear, .. } = self.turned(|shell, after| {
             let request = self.next_request();
             command.number(request);
             (request, shell.ask((request, waker), command, destroyed, after))
-        })
+        });
+        (request, answer, ear)
     }
 
     /// Whether this member grants the locks of the service now.
@@ -453,14 +465,23 @@ impl Engine {
 
     /// One turn: under the lock `work`, after it whatever has to be told.
     fn turn<R>(&self, work: impl FnOnce(&mut Shell, &mut After) -> R) -> R {
-        let result = self.turn_with(self.enter(), work);
+        self.turned(work).result
+    }
+
+    /// A turn, and what came of it besides.
+    fn turned<R>(&self, work: impl FnOnce(&mut Shell, &mut After) -> R) -> Turned<R> {
+        let turned = self.turn_with(self.enter(), work);
         if !is_planted(Planted::SideQueueStays) {
             self.empty_side();
         }
-        result
+        turned
     }
 
-    fn turn_with<R>(&self, (mut shell, gate): Entered<'_>, work: impl FnOnce(&mut Shell, &mut After) -> R) -> R {
+    fn turn_with<R>(
+        &self,
+        (mut shell, gate): Entered<'_>,
+        work: impl FnOnce(&mut Shell, &mut After) -> R,
+    ) -> Turned<R> {
         let mut after = After::default();
         // First of all: nothing happens to a core that does not know what was taken.
         let is_broken = is_poisoned(&self.shell);
@@ -497,9 +518,7 @@ impl Engine {
         drop(shell);
         drop(gate);
 
-        if after.sent {
-            self.network.flush(after.hurry);
-        }
+        let ear = if after.sent { self.network.flush(after.hurry) } else { None };
         seam();
         if after.phase {
             self.phase.send_modify(|seen| {
@@ -510,6 +529,7 @@ impl Engine {
             });
         }
         seam();
+        let has_woken = !after.wakers.is_empty();
         for waker in after.wakers {
             waker.wake();
         }
@@ -532,7 +552,7 @@ impl Engine {
         for note in after.notes {
             note.tell();
         }
-        result
+        Turned { result, ear, has_woken }
     }
 
     /// Empties the side queue, unless somebody has the shell: then that one does it after unlocking.
@@ -637,11 +657,11 @@ impl Inbox for Engine {
         });
     }
 
-    fn hear(&self, packets: &mut Vec<Input>) {
+    fn hear(&self, packets: &mut Vec<Input>) -> bool {
         if packets.is_empty() {
-            return;
+            return false;
         }
-        self.turn(|shell, after| {
+        let Turned { ear, has_woken, .. } = self.turned(|shell, after| {
             let process = shell.node.process();
             // Those who are reborn by one of them do not hear the others: these were meant for who was there before.
             for packet in packets.drain(..) {
@@ -653,6 +673,7 @@ impl Inbox for Engine {
             // Nothing else is about to be sent by this thread, and somebody may wait for the answers.
             after.hurry = true;
         });
+        ear.is_some() && !has_woken
     }
 }
 

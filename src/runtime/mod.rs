@@ -16,6 +16,7 @@ pub(crate) use planted;
 pub(crate) mod clock;
 pub(crate) mod counters;
 pub(crate) mod disk;
+mod ear;
 pub(crate) mod engine;
 pub(crate) mod hold;
 pub(crate) mod host;
@@ -39,7 +40,9 @@ pub use disk::DataDirError;
 pub use query::{QueryError, query_status};
 
 use crate::protocol::{Input, MemberInfo, Packet, ProcessId, Status};
+use ear::Ear;
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 /// Where the engine pushes packets. Must not block and must not call back into the engine: it is called under the
 /// engine's lock, so that packets leave in the order in which the core said them.
@@ -61,9 +64,11 @@ pub(crate) trait Network: Outbox {
     fn joined(&self) {}
 
     /// What was sent before leaves now, if somebody is in a `hurry`, and else with what else comes soon. Never blocks. Called
-    /// after each turn that sent something, without the engine's lock.
-    fn flush(&self, hurry: bool) {
+    /// after each turn that sent something, without the engine's lock. Returns where the answer comes, if all of it was
+    /// written to one connection.
+    fn flush(&self, hurry: bool) -> Option<Arc<Ear>> {
         let _ = hurry;
+        None
     }
 }
 
@@ -72,8 +77,9 @@ pub(crate) trait Inbox: Send + Sync {
     /// From any thread, at any time; never blocks but for a short lock.
     fn input(&self, input: Input);
 
-    /// The same with packets that came together, in their order. Leaves none behind.
-    fn hear(&self, packets: &mut Vec<Input>);
+    /// The same with packets that came together, in their order. Leaves none behind. Whether they were questions: they were
+    /// answered, and nobody of this member has waited for them.
+    fn hear(&self, packets: &mut Vec<Input>) -> bool;
 
     /// What the member sees, for somebody who asks from outside; `None` once it is gone.
     fn status(&self) -> Option<Status>;

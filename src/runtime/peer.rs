@@ -9,21 +9,19 @@
 //! - nobody answers in time: likewise, with a weaker hint.
 //!
 //! Dropping is right, since whatever still matters is sent again by the core, and nothing stale floods a peer that comes
-//! back. Two connections that cross are both kept; each side sends on the newest.
+//! back. Two connections that cross are both kept; both sides send on the one that the lesser process has dialled.
 //!
 //! Mostly it is not the task that writes. Who has queued what somebody waits for writes it himself, with all that was
 //! queued before, as far as the connection takes it at once: a task that must be woken first is a detour. The **pen**
 //! keeps the frames in order. There is one, whoever writes has it, and when it is put back nothing is left to be written,
 //! or the task is woken.
-//!
-//! A place in a line may **rest** while the same turn grants something: whoever is told of it is woken for nothing, on a
-//! processor that the next holder needs. It goes with the next frame, mostly the grant, or by the task after a short while.
 
 use super::counters::{Tally, add};
+use super::ear::Ear;
 use super::seldom::seldom;
 use super::shared::{Life, Shared};
 use super::tcp::{self, DialError};
-use crate::protocol::{Hint, Input, Message, Packet, ProcessId};
+use crate::protocol::{Hint, Input, Packet, ProcessId};
 use crate::wire::{self, ByteQueue, Frame};
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::poll_fn;
@@ -33,7 +31,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::tcp::OwnedWriteHalf;
-use tokio::time::{Instant, timeout};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 /// Membership: a handful per second and peer. Thousands mean that the peer has not read for long.
@@ -42,8 +40,6 @@ const NOTICES: Bound = Bound { frames: 4 * 1024, bytes: 4 * 1024 * 1024 };
 const BULK: Bound = Bound { frames: 64 * 1024, bytes: 16 * 1024 * 1024 };
 /// Bulk in one write: a notice waits for no more than this.
 const BATCH: usize = 256 * 1024;
-/// What rests and is not taken along is written after one or two of these.
-const REST: Duration = Duration::from_millis(1);
 /// An unused peer without connection is forgotten after this.
 const IDLE: Duration = Duration::from_secs(30);
 const FIRST_BACKOFF: Duration = Duration::from_millis(50);
@@ -59,12 +55,16 @@ pub(super) struct Link {
     /// Who the handshake said is at the other end.
     pub(super) process: ProcessId,
     pub(super) writer: OwnedWriteHalf,
+    pub(super) ear: Arc<Ear>,
     /// Cancelled when either half has ended; ends the other.
     pub(super) closed: CancellationToken,
     /// Cancelled to close a connection that is not needed, with which nothing is wrong.
     pub(super) redundant: CancellationToken,
     /// The handshake's dialler was this member.
     pub(super) dialled: bool,
+    /// Of two that crossed both sides use this one: so whoever has asked knows where the answer comes.
+    pub(super) is_preferred: bool,
+    pub(super) opened: Instant,
 }
 
 pub(super) struct Peer {
@@ -91,12 +91,6 @@ struct Queue {
     woken: bool,
     /// The task, while it waits to be woken.
     task: Option<Waker>,
-    /// Something is queued that may not rest.
-    pressing: bool,
-    /// What may rest does so: the task looks again by itself.
-    rests: bool,
-    /// Nothing was queued at some time since the task looked last.
-    young: bool,
 }
 
 /// The right to write, and what it takes.
@@ -188,8 +182,6 @@ impl Load {
 enum Look {
     /// Nothing is queued: mostly somebody else has written it.
     Empty,
-    /// All that is queued rests.
-    Rests,
     /// Something is to be written.
     Queued,
     /// There is something else to do.
@@ -219,9 +211,6 @@ impl Queue {
             wanted: false,
             woken: false,
             task: None,
-            pressing: false,
-            rests: false,
-            young: false,
         }
     }
 
@@ -235,17 +224,13 @@ impl Queue {
         self.pen.take()
     }
 
-    /// What the task finds; `is_late`: it was not woken, but looks because it has let something rest.
-    fn look(&mut self, is_late: bool) -> Look {
+    /// What the task finds.
+    fn look(&mut self) -> Look {
         self.woken = false;
-        let is_young = std::mem::take(&mut self.young);
         if self.changed {
             Look::Changed
         } else if self.is_empty() {
-            self.rests = false;
             Look::Empty
-        } else if self.rests && !self.pressing && (is_young || !is_late) {
-            Look::Rests
         } else {
             Look::Queued
         }
@@ -286,9 +271,11 @@ impl Queue {
     }
 }
 
-/// The newest live link with the wanted process.
+/// The newest live link with the wanted process, one that both prefer before all others.
 fn route(links: &[Link], want: Option<ProcessId>) -> Option<usize> {
-    links.iter().rposition(|link| !link.closed.is_cancelled() && want.is_none_or(|process| process == link.process))
+    let fits = |link: &Link| !link.closed.is_cancelled() && want.is_none_or(|process| process == link.process);
+    let preferred = links.iter().rposition(|link| link.is_preferred && fits(link));
+    preferred.or_else(|| links.iter().rposition(fits))
 }
 
 impl Peer {
@@ -303,11 +290,7 @@ impl Peer {
     /// Queues a frame; `false`: dropped. Nothing leaves before [`write`](Self::write) or [`wake`](Self::wake).
     pub(super) fn push(&self, want: Option<ProcessId>, frame: &Frame) -> bool {
         let mut queue = self.queue();
-        let Queue { wants, notices, bulk, pressing, young, .. } = &mut *queue;
-        if notices.frames + bulk.frames == 0 {
-            (*pressing, *young) = (false, true);
-        }
-        *pressing |= !may_rest(frame);
+        let Queue { wants, notices, bulk, .. } = &mut *queue;
         let lanes = wants.entry(want).or_default();
         if is_notice(frame) {
             notices.push(&mut lanes.notices, frame, &NOTICES)
@@ -317,10 +300,12 @@ impl Peer {
     }
 
     /// Writes what is queued, as much as a connection takes at once. The rest is left to the task, and so is all but writing.
-    pub(super) fn write(&self, tally: &Tally) {
+    /// Returns where the answer comes, if all of it was written.
+    pub(super) fn write(&self, tally: &Tally) -> Option<Arc<Ear>> {
+        let mut ear = None;
         let mut queue = self.queue();
         // Whoever has it looks again before it is back.
-        let Some(mut pen) = queue.pen.take() else { return };
+        let mut pen = queue.pen.take()?;
         if pen.begun.is_none() {
             pen.batch.clear();
             let Plan { write, frames, .. } = queue.plan(&pen.links, &mut pen.batch);
@@ -331,6 +316,7 @@ impl Peer {
                 if written == pen.batch.len() {
                     add(&tally.frames_out, frames);
                     add(&tally.bytes_out, written);
+                    ear = Some(pen.links[link].ear.clone());
                 } else {
                     pen.begun = Some(Begun { link, written, frames });
                 }
@@ -342,25 +328,7 @@ impl Peer {
         if queue.changed || !queue.is_empty() {
             self.wake_from(queue);
         }
-    }
-
-    /// Lets what is queued rest for a short while, to go with what comes next. `false`: not all of it may.
-    pub(super) fn rest(&self) -> bool {
-        let mut queue = self.queue();
-        if queue.pressing {
-            return false;
-        }
-        if !std::mem::replace(&mut queue.rests, true) {
-            self.wake_from(queue);
-        }
-        true
-    }
-
-    /// The task writes what is queued as soon as it can.
-    pub(super) fn press(&self) {
-        let mut queue = self.queue();
-        queue.pressing = true;
-        self.wake_from(queue);
+        ear
     }
 
     /// A connection that may carry frames to this peer.
@@ -405,18 +373,13 @@ impl Peer {
 
     /// Completes when there is something for the task to do.
     async fn stirred(&self) {
-        let mut rests = false;
         loop {
-            let look = poll_fn(|context| self.poll_look(context));
-            let look =
-                if rests { timeout(REST, look).await.unwrap_or_else(|_| self.queue().look(true)) } else { look.await };
-            rests = match look {
-                Look::Empty => false,
-                Look::Rests => true,
+            match poll_fn(|context| self.poll_look(context)).await {
+                Look::Empty => {}
                 // Those who are about to queue more come first, and all of it goes in one write.
                 Look::Queued => return tokio::task::yield_now().await,
                 Look::Changed => return,
-            };
+            }
         }
     }
 
@@ -424,7 +387,7 @@ impl Peer {
     fn poll_look(&self, context: &mut Context<'_>) -> Poll<Look> {
         let mut queue = self.queue();
         if queue.woken {
-            return Poll::Ready(queue.look(false));
+            return Poll::Ready(queue.look());
         }
         queue.task = Some(context.waker().clone());
         Poll::Pending
@@ -446,11 +409,6 @@ fn is_notice(frame: &Frame) -> bool {
     }
 }
 
-/// A place in a line: nobody waits for it, and its member has no use for it until a later grantor asks.
-fn may_rest(frame: &Frame) -> bool {
-    matches!(frame, Frame::Packet(Packet::Linked { message: Message::Queued { .. }, .. }))
-}
-
 /// A dial that is under way.
 struct Dialling {
     /// Processes to which links led when it began.
@@ -466,7 +424,6 @@ pub(super) async fn drive(shared: Arc<Shared>, life: Arc<Life>, peer: Arc<Peer>)
         let (pen, offered, dialled) = {
             let mut queue = peer.queue();
             queue.changed = false;
-            queue.rests = false;
             match queue.take_pen() {
                 Some(pen) => (Some(pen), std::mem::take(&mut queue.offered), queue.dialled.take()),
                 None => (None, Vec::new(), None),
@@ -486,6 +443,11 @@ pub(super) async fn drive(shared: Arc<Shared>, life: Arc<Life>, peer: Arc<Peer>)
             if link.dialled && known {
                 link.redundant.cancel();
             } else {
+                // A later one did not cross: the other side has opened it because the one before does not do any more.
+                let crossing = shared.limits.connect + shared.limits.handshake;
+                for before in pen.links.iter_mut().filter(|before| before.process == link.process) {
+                    before.is_preferred &= link.opened < before.opened + crossing;
+                }
                 pen.links.push(link);
             }
         }
@@ -589,7 +551,7 @@ impl Pen {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::protocol::{Epoch, Notice, RequestId, ServiceName, Ticket, Token, ViewNumber};
+    use crate::protocol::{Notice, ViewNumber};
 
     fn ack(ack: u64) -> Frame {
         Frame::Packet(Packet::Ack { view: ViewNumber(1), ack, again: false })
@@ -615,34 +577,6 @@ mod tests {
         assert!(peer.is_idle());
         let queue = peer.queue();
         assert_eq!([queue.bulk.frames, queue.bulk.bytes, queue.notices.frames, queue.notices.bytes], [0; 4]);
-    }
-
-    #[test]
-    fn what_rests_has_its_time_and_no_more() {
-        let epoch = Epoch(Token::new(ViewNumber(1), 1));
-        let place = Message::Queued {
-            service: ServiceName::new("inventory").unwrap(),
-            epoch,
-            request: RequestId(1),
-            ticket: Ticket { epoch, number: 1 },
-        };
-        let place = Frame::Packet(Packet::Linked { view: ViewNumber(1), seq: 1, ack: 0, message: place });
-        let peer = peer();
-        let look = |is_late| peer.queue().look(is_late);
-        assert!(peer.push(None, &place) && peer.rest());
-        assert_eq!([look(false), look(true)], [Look::Rests, Look::Queued]);
-        // Another one has come instead of it, and has its time, too.
-        peer.queue().give_up(&[]);
-        assert!(peer.push(None, &place) && peer.rest());
-        assert_eq!([look(true), look(true)], [Look::Rests, Look::Queued]);
-        // What may not rest takes it along.
-        assert!(peer.push(None, &ack(1)) && !peer.rest());
-        assert_eq!(look(false), Look::Queued);
-        peer.queue().give_up(&[]);
-        assert_eq!(look(true), Look::Empty);
-        // Where nothing rests, a place is written as all else.
-        assert!(peer.push(None, &place));
-        assert_eq!(look(false), Look::Queued);
     }
 
     #[test]

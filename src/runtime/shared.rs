@@ -4,17 +4,19 @@
 //! engine may send while it holds its own lock, so no task calls the engine while it holds one of these.
 
 use super::counters::{Tally, add};
+use super::ear::Ear;
 use super::host::Watch;
 use super::peer::{self, Peer};
 use super::seldom::seldom;
 use super::udp::News;
 use super::{Inbox, transport::Limits};
-use crate::protocol::{MemberInfo, Message, Packet, ProcessId};
+use crate::protocol::{MemberInfo, Packet, ProcessId};
 use crate::wire::{Frame, Handshake};
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
@@ -42,8 +44,6 @@ struct Living {
     open: BTreeMap<ProcessId, usize>,
     /// Peers for whom something was queued that has not been flushed: mostly there is one.
     fresh: (Option<Arc<Peer>>, Vec<Arc<Peer>>),
-    /// Something is granted that has not been flushed.
-    grants: bool,
 }
 
 pub(super) struct Shared {
@@ -51,6 +51,8 @@ pub(super) struct Shared {
     pub(super) bound: SocketAddr,
     pub(super) advertised: SocketAddr,
     pub(super) limits: Limits,
+    /// How long to attend to what may come, see [`Ear`]; zero: never.
+    pub(super) busy_poll: Duration,
     pub(super) tally: Tally,
     /// Flush and end.
     pub(super) closing: CancellationToken,
@@ -78,6 +80,7 @@ pub(super) struct Parts {
     pub(super) bound: SocketAddr,
     pub(super) advertised: SocketAddr,
     pub(super) limits: Limits,
+    pub(super) busy_poll: Duration,
     pub(super) news: mpsc::Sender<News>,
     pub(super) seeds: BTreeSet<SocketAddr>,
     pub(super) unresolved: Vec<(String, String)>,
@@ -90,6 +93,7 @@ impl Shared {
             bound: parts.bound,
             advertised: parts.advertised,
             limits: parts.limits,
+            busy_poll: parts.busy_poll,
             tally: Tally::default(),
             closing: CancellationToken::new(),
             ended: CancellationToken::new(),
@@ -122,8 +126,7 @@ impl Shared {
         let token = self.ended.child_token();
         let watch = Watch::new(me.host);
         let life = Arc::new(Life { me: me.clone(), inbox, token, watch });
-        let living =
-            Living { life, peers: BTreeMap::new(), open: BTreeMap::new(), fresh: Default::default(), grants: false };
+        let living = Living { life, peers: BTreeMap::new(), open: BTreeMap::new(), fresh: Default::default() };
         let before = self.living().replace(living);
         if let Some(before) = before {
             before.life.token.cancel();
@@ -161,7 +164,6 @@ impl Shared {
     pub(super) fn send(self: &Arc<Self>, to: SocketAddr, process: Option<ProcessId>, packet: Packet) {
         let mut living = self.living();
         let Some(living) = living.as_mut() else { return };
-        living.grants |= matches!(packet, Packet::Linked { message: Message::Grant { .. }, .. });
         let Some(peer) = self.push(living, to, process, &Frame::Packet(packet)) else { return };
         let (first, more) = &mut living.fresh;
         match more.last().or(first.as_ref()) {
@@ -171,25 +173,21 @@ impl Shared {
         }
     }
 
-    /// What was queued by [`send`](Self::send) leaves: in a hurry here and now, else with what else comes. Where a lock is
-    /// granted, the places of others rest.
-    pub(super) fn flush(&self, hurry: bool) {
-        let ((first, more), grants) = match self.living().as_mut() {
-            Some(living) => (std::mem::take(&mut living.fresh), std::mem::take(&mut living.grants)),
-            None => return,
-        };
+    /// What was queued by [`send`](Self::send) leaves: in a hurry here and now, else with what else comes. Returns where the
+    /// answer comes, if that is one connection.
+    pub(super) fn flush(&self, hurry: bool) -> Option<Arc<Ear>> {
+        let (first, more) = std::mem::take(&mut self.living().as_mut()?.fresh);
         let mut written = 0;
+        let mut ear = None;
         for peer in first.into_iter().chain(more) {
-            if grants && peer.rest() {
-                continue;
-            }
             if hurry && written < AT_ONCE {
-                peer.write(&self.tally);
+                ear = peer.write(&self.tally);
                 written += 1;
             } else {
-                peer.press();
+                peer.wake();
             }
         }
+        ear.filter(|_| written == 1)
     }
 
     /// Sends what is no packet.

@@ -1,14 +1,14 @@
-//! Connections: dialling, accepting, the handshake, reading.
+//! Connections: dialling, accepting, the handshake, the end.
 //!
-//! Every connection carries frames both ways. Its reading half is a task of its own, here; its writing half belongs to
-//! the [`Peer`] of the other side's address.
+//! Every connection carries frames both ways. Its reading half is an [`Ear`], with a task of its own, here; its writing
+//! half belongs to the [`Peer`] of the other side's address.
 
 use super::counters::add;
+use super::ear::{Ear, Ending};
 use super::peer::{Link, Peer};
 use super::seldom::seldom;
 use super::shared::{Life, Shared};
 use super::transport::Limits;
-use super::udp::News;
 use crate::protocol::{Hint, Input, MemberInfo};
 use crate::wire::{self, Decoder, Frame, FrameError, Handshake, PROTOCOL_VERSION, Refusal};
 use socket2::{SockRef, TcpKeepalive};
@@ -17,20 +17,15 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::tcp::OwnedReadHalf;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::time::{Instant, timeout, timeout_at};
+use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
 /// Connections that have not said who they are. Each costs at most a hello's bytes, and ends at the handshake limit.
 const MAX_STRANGERS: usize = 1024;
 /// Connections accepted at one time: some for each member of the largest cluster.
 const MAX_ACCEPTED: usize = 4096;
-/// Read at once; what an idle connection costs.
-const READ: usize = 8 * 1024;
-/// Packets handed to the engine in one go. It keeps its lock for so long.
-const MAX_HEARD: usize = 64;
 /// Locks told to somebody who asks from outside, in all: with names and metadata of any length they fit one frame.
 const MAX_LOCKS_TOLD: usize = 256;
 /// After an error of the listener, which is mostly "too many open files".
@@ -266,23 +261,23 @@ async fn read_hello(stream: &mut TcpStream, decoder: &mut Decoder) -> Result<Opt
     }
 }
 
-/// How a connection ended.
-enum Ending {
-    /// The other side closed it.
-    Closed,
-    /// It broke, timed out, or carried what it must not.
-    Broken,
-    /// This side wanted it.
-    Ours,
-}
-
 /// A connection from after its handshake to its end.
 async fn converse(shared: &Arc<Shared>, life: &Arc<Life>, addr: SocketAddr, opened: Opened, dialled: bool) {
-    let Opened { stream, mut decoder, info } = opened;
-    let (mut reader, writer) = stream.into_split();
+    let Opened { stream, decoder, info } = opened;
+    let (reader, writer) = stream.into_split();
     let closed = CancellationToken::new();
     let redundant = CancellationToken::new();
-    let link = Link { process: info.process, writer, closed: closed.clone(), redundant: redundant.clone(), dialled };
+    let ear = Arc::new(Ear::new(shared.clone(), life.clone(), addr, info.clone(), reader, decoder));
+    let link = Link {
+        process: info.process,
+        writer,
+        ear: ear.clone(),
+        closed: closed.clone(),
+        redundant: redundant.clone(),
+        dialled,
+        is_preferred: dialled == (life.me.process < info.process),
+        opened: Instant::now(),
+    };
     let Some(peer) = shared.adopt(life, addr, link) else { return };
     life.watch.see(shared, life, &info);
     life.inbox.input(Input::Hint(Hint::Connected(info.process)));
@@ -296,8 +291,9 @@ async fn converse(shared: &Arc<Shared>, life: &Arc<Life>, addr: SocketAddr, open
     let ending = tokio::select! {
         biased;
         ending = seldom(Box::pin(ended)) => ending,
-        ending = read(shared, life, &info, &peer, &mut reader, &mut decoder) => ending,
+        ending = ear.listen() => ending,
     };
+    ear.close();
     let left = shared.closed(life, info.process);
     closed.cancel();
     peer.link_closed();
@@ -310,85 +306,6 @@ async fn converse(shared: &Arc<Shared>, life: &Arc<Life>, addr: SocketAddr, open
     if !silent && !shared.closing.is_cancelled() {
         life.inbox.input(Input::Hint(Hint::Unreachable(info.process)));
     }
-}
-
-/// Takes what comes, to the end of the connection.
-///
-/// A frame that has begun has to end in time, or the connection is broken: if its length was damaged, it swallows all
-/// that follows, up to the longest frame, and neither side would notice. What has come already is read before the time is
-/// looked at, so that a process that was stopped does not blame the other side.
-async fn read(
-    shared: &Shared,
-    life: &Life,
-    info: &MemberInfo,
-    peer: &Peer,
-    reader: &mut OwnedReadHalf,
-    decoder: &mut Decoder,
-) -> Ending {
-    // By when the frame must end whose beginning waits in the decoder.
-    let mut due: Option<Instant> = None;
-    let mut heard = Vec::new();
-    loop {
-        loop {
-            let next = decoder.next();
-            if heard.len() == MAX_HEARD || !matches!(next, Ok(Some(Frame::Packet(_)))) {
-                if !heard.is_empty() && life.token.is_cancelled() {
-                    return Ending::Ours;
-                }
-                life.inbox.hear(&mut heard);
-            }
-            match next {
-                Ok(Some(frame)) => {
-                    due = None;
-                    add(&shared.tally.frames_in, 1);
-                    match frame {
-                        Frame::Packet(packet) => {
-                            heard.push(Input::Received { from: info.process, addr: info.addr, packet });
-                        }
-                        frame => take(shared, info, peer, frame),
-                    }
-                }
-                Ok(None) => break,
-                Err(error) => {
-                    tracing::warn!(process = %info.process, addr = %info.addr, %error, "a member sent nonsense");
-                    shared.tally.refuse_frame(&error);
-                    return Ending::Broken;
-                }
-            }
-        }
-        if !decoder.is_empty() && due.is_none() {
-            due = Some(Instant::now() + shared.limits.frame);
-        }
-        decoder.back().reserve(READ);
-        let read = reader.read_buf(decoder.back());
-        let read = match due {
-            None => read.await,
-            Some(due) => match timeout_at(due, read).await {
-                Ok(read) => read,
-                Err(_) => {
-                    tracing::warn!(process = %info.process, addr = %info.addr, "a member did not finish a frame");
-                    add(&shared.tally.unfinished, 1);
-                    return Ending::Broken;
-                }
-            },
-        };
-        match read {
-            Ok(0) => return Ending::Closed,
-            Ok(count) => add(&shared.tally.bytes_in, count),
-            Err(_) => return Ending::Broken,
-        }
-    }
-}
-
-fn take(shared: &Shared, info: &MemberInfo, peer: &Peer, frame: Frame) {
-    let news = match frame {
-        Frame::GossipWanted => News::Wanted(peer.addr, info.process),
-        Frame::Gossip(state) => News::State(state),
-        // The decoder lets no handshake through, and packets are the engine's.
-        _ => return,
-    };
-    // Gossip says everything again: what finds the queue full is dropped.
-    let _ = shared.news.try_send(news);
 }
 
 fn bytes_of(frame: &Frame) -> Vec<u8> {

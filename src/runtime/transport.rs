@@ -1,6 +1,7 @@
 //! `Transport`: one member's network, from binding to closing.
 
 use super::counters::Counters;
+use super::ear::Ear;
 use super::shared::{Parts, Shared};
 use super::udp::{self, News};
 use super::{Inbox, Network, Outbox, resolve, tcp};
@@ -37,6 +38,8 @@ pub(crate) struct TransportOptions {
     pub(crate) insecure: bool,
     /// Times.
     pub(crate) limits: Limits,
+    /// How long to keep a thread awake for what may come; zero: never.
+    pub(crate) busy_poll: Duration,
 }
 
 impl TransportOptions {
@@ -50,6 +53,7 @@ impl TransportOptions {
             seeds: Vec::new(),
             insecure: false,
             limits: Limits::default(),
+            busy_poll: Duration::from_micros(50),
         }
     }
 }
@@ -149,7 +153,7 @@ impl Transport {
     /// Binds TCP and UDP on the same port and resolves the seeds once. To be called in a tokio runtime, on which all
     /// of its tasks run.
     pub(crate) async fn bind(options: TransportOptions) -> Result<Transport, BindError> {
-        let TransportOptions { cluster, bind, advertise, seeds, insecure, limits } = options;
+        let TransportOptions { cluster, bind, advertise, seeds, insecure, limits, busy_poll } = options;
         if !(1..=MAX_CLUSTER).contains(&cluster.len()) {
             return Err(BindError::ClusterName(cluster.len()));
         }
@@ -177,6 +181,7 @@ impl Transport {
             bound,
             advertised,
             limits,
+            busy_poll,
             news: sender,
             seeds: resolved.addrs,
             unresolved: resolved.unresolved,
@@ -277,8 +282,8 @@ impl Network for Transport {
         self.set_seeking(false);
     }
 
-    fn flush(&self, hurry: bool) {
-        self.shared.flush(hurry);
+    fn flush(&self, hurry: bool) -> Option<Arc<Ear>> {
+        self.shared.flush(hurry)
     }
 }
 

@@ -23,6 +23,9 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 use tokio::task::coop::poll_proceed;
 
+/// How many free locks of one's own count as much as one that was attended to: tokio lets a task have 128 such in a row.
+const ATTENTION: usize = 8;
+
 /// What a request is granted: a [`Guard`], a [`BatchGuard`], a [`SuspendGuard`], a [`PermitGuard`] or a [`SharedValue`].
 pub trait Grant: sealed::Grant {}
 
@@ -92,15 +95,26 @@ struct Asked {
     /// Until it is answered.
     service: Option<Arc<Inner>>,
     request: RequestId,
-    /// Started before anybody awaited it, and answered at once.
+    /// It was answered when it was asked.
     answer: Option<Answer>,
+    /// After the thread had waited for it.
+    attended: bool,
 }
 
 impl Asked {
     /// Asks. `waker`: of whoever polls already.
     fn new(service: Arc<Inner>, command: &mut Command, waker: Option<&Waker>) -> Asked {
-        let (request, answer) = service.engine.ask(command, &service.destroyed, waker);
-        Asked { service: Some(service), request, answer }
+        let (request, answer, ear) = service.engine.ask(command, &service.destroyed, waker);
+        // First: what is heard meanwhile may wake others, whose code may panic.
+        let mut asked = Asked { service: Some(service), request, answer, attended: false };
+        // The answer may be here before this thread could sleep.
+        if let (None, Some(waker), Some(ear), Some(service)) = (&asked.answer, waker, ear, &asked.service)
+            && ear.attend()
+        {
+            asked.answer = service.engine.poll(request, waker);
+            asked.attended = true;
+        }
+        asked
     }
 
     /// Its number, while it waits.
@@ -153,6 +167,8 @@ impl Future for Asking {
     type Output = Result<Arc<HoldCell>, Outcome>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        // As of a request.
+        let turn = std::task::ready!(poll_proceed(context));
         if let Inquiry::Unasked(..) = self.0
             && let Inquiry::Unasked(service, mut command) = std::mem::replace(&mut self.0, Inquiry::Over)
         {
@@ -164,10 +180,13 @@ impl Future for Asking {
             }
         }
         let Inquiry::Asked(asked) = &mut self.0 else { panic!("polled after it was ready") };
-        Poll::Ready(match std::task::ready!(asked.poll(context)).1 {
-            Ok(cell) => Ok(cell),
-            Err(outcome) => Err(*outcome),
-        })
+        let attended = asked.attended;
+        let answer = std::task::ready!(asked.poll(context)).1;
+        turn.made_progress();
+        if attended {
+            spend(context);
+        }
+        Poll::Ready(answer.map_err(|outcome| *outcome))
     }
 }
 
@@ -231,6 +250,7 @@ impl Request {
         // As tokio's own: a task that takes free locks without end lets others have the thread now and then.
         let turn = std::task::ready!(poll_proceed(context));
         let is_first = self.service.is_some();
+        let mut attended = false;
         let taken = self.start(Some(context.waker()));
         // Entered for this poll only, and left before anything else runs in this task.
         let entered = self.acquire.as_ref().map(|acquire| acquire.span().enter());
@@ -239,6 +259,7 @@ impl Request {
             // It is asked, and wakes this task.
             (None, Way::Asked(asked)) if is_first && asked.waiting().is_some() => return Poll::Pending,
             (None, Way::Asked(asked)) => {
+                attended = asked.attended;
                 let (service, answer) = std::task::ready!(asked.poll(context));
                 // A hold first: from here on it is given back, whatever the application's subscriber and recorder do.
                 answer.map(|cell| Hold::new(service, self.wish.want.clone(), cell))
@@ -250,6 +271,9 @@ impl Request {
         };
         turn.made_progress();
         drop(entered);
+        if attended {
+            spend(context);
+        }
         if let Some(acquire) = &mut self.acquire {
             match &answer {
                 Ok(hold) => acquire.granted(hold.cell.token(), hold.cell.since()),
@@ -268,6 +292,16 @@ impl Request {
             }
         }
         Poll::Ready(answer)
+    }
+}
+
+/// The thread has waited for this answer, see [`busy_poll`](super::MemberBuilder::busy_poll): the task's turn is the shorter for it.
+fn spend(context: &mut Context<'_>) {
+    for _ in 1..ATTENTION {
+        match poll_proceed(context) {
+            Poll::Ready(turn) => turn.made_progress(),
+            Poll::Pending => return,
+        }
     }
 }
 

@@ -31,7 +31,8 @@ fn ask(engine: &Engine, wait: Wait) -> (RequestId, Option<Answer>) {
     let name = LockName::new(b"a").unwrap();
     let (want, owner, metadata) = (Want::Lock(name), Owner::default(), Metadata::default());
     let mut command = Command::Lock { request, service, want, owner, wait, lease: None, revocable: false, metadata };
-    engine.ask(&mut command, &AtomicBool::new(false), None)
+    let (request, answer, _) = engine.ask(&mut command, &AtomicBool::new(false), None);
+    (request, answer)
 }
 
 #[test]

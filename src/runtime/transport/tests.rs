@@ -1,9 +1,10 @@
 use super::*;
-use crate::protocol::{Epoch, Hint, Input, Message, Notice, RequestId, ServiceName, Status, Ticket, Token, ViewNumber};
+use crate::protocol::{Hint, Input, Message, Notice, ServiceName, Status, ViewNumber};
 use crate::runtime::host;
 use crate::runtime::{QueryError, query_status};
 use crate::wire::{self, Decoder, Frame, Handshake, Refusal};
 use std::io::ErrorKind;
+use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
@@ -16,6 +17,10 @@ const GUARD: Duration = Duration::from_secs(20);
 struct Letters {
     inputs: Mutex<Vec<Input>>,
     arrived: Notify,
+    /// Takes all for questions, which are answered.
+    answers: AtomicBool,
+    /// Panics with the next, as the code of an application may.
+    panics: AtomicBool,
 }
 
 impl Inbox for Letters {
@@ -24,8 +29,10 @@ impl Inbox for Letters {
         self.arrived.notify_waiters();
     }
 
-    fn hear(&self, packets: &mut Vec<Input>) {
+    fn hear(&self, packets: &mut Vec<Input>) -> bool {
+        assert!(packets.is_empty() || !self.panics.swap(false, Ordering::Relaxed), "on purpose");
         packets.drain(..).for_each(|packet| self.input(packet));
+        self.answers.load(Ordering::Relaxed)
     }
 
     fn status(&self) -> Option<Status> {
@@ -99,8 +106,11 @@ impl Peer {
     fn send(&self, to: &Peer, packet: Packet) {
         // Some are written here and now, others by the task.
         let hurry = matches!(packet, Packet::Linked { seq, .. } if seq % 3 == 0);
+        let attends = matches!(packet, Packet::Linked { seq, .. } if seq % 21 == 0);
         self.transport.send(to.me.addr, Some(to.me.process), packet);
-        self.transport.flush(hurry);
+        if let Some(ear) = self.transport.flush(hurry).filter(|_| attends) {
+            ear.attend();
+        }
     }
 
     /// Both have heard of each other.
@@ -126,6 +136,7 @@ async fn until(what: &str, mut holds: impl FnMut() -> bool) {
 
 async fn thousands_both_ways() {
     let (a, b) = (Peer::new(1).await, Peer::new(2).await);
+    b.letters.answers.store(true, Ordering::Relaxed);
     a.meet(&b).await;
     let many = 20_000;
     for number in 1..=many {
@@ -175,7 +186,7 @@ async fn what_somebody_waits_for_leaves_at_once_with_all_that_was_queued_before(
     a.meet(&b).await;
     let send = |number, hurry| {
         a.transport.send(b.me.addr, Some(b.me.process), numbered(number));
-        a.transport.flush(hurry);
+        let _ = a.transport.flush(hurry);
         a.transport.counters().frames_out
     };
     let before = a.transport.counters().frames_out;
@@ -186,35 +197,136 @@ async fn what_somebody_waits_for_leaves_at_once_with_all_that_was_queued_before(
     b.letters.until(|inputs| numbers(inputs, a.me.process).ends_with(&[4]).then_some(())).await;
 }
 
+/// Says something that is written at once; returns where the answer comes.
+fn ask(from: &Peer, to: &MemberInfo, number: u64) -> Option<Arc<Ear>> {
+    from.transport.send(to.addr, Some(to.process), numbered(number));
+    from.transport.flush(true)
+}
+
+/// One that attends for as long as a test may wait.
+async fn patient(process: u128) -> Peer {
+    let busy_poll = Duration::from_millis(20);
+    Peer::with(process, TransportOptions { busy_poll, ..TransportOptions::new("shop", "127.0.0.1:0") }).await
+}
+
 #[tokio::test]
-async fn a_place_in_line_rests_while_the_same_turn_grants() {
-    let (a, b, c) = (Peer::new(1).await, Peer::new(2).await, Peer::new(3).await);
+async fn who_attends_hears_what_has_come_before_any_task_runs() {
+    let (a, b) = (patient(1).await, Peer::new(2).await);
     a.meet(&b).await;
+    b.meet(&a).await;
+    let ear = ask(&a, &b.me, 1).expect("it is written, to one connection");
+    ask(&b, &a.me, 1);
+    let heard = || numbers(&a.letters.inputs.lock().unwrap(), b.me.process);
+    let counted = || (a.transport.counters().attended, a.transport.counters().attended_in_vain);
+    assert_eq!(heard(), [0]);
+    assert!(ear.attend());
+    assert_eq!((heard(), counted()), (vec![0, 1], (1, 0)));
+    // Nothing comes, and the next time it is not tried.
+    assert!(!ear.attend());
+    ask(&b, &a.me, 2);
+    assert!(!ear.attend());
+    assert_eq!((heard(), counted()), (vec![0, 1], (1, 1)));
+    a.letters.until(|inputs| (numbers(inputs, b.me.process) == [0, 1, 2]).then_some(())).await;
+    // What goes to two says nothing of where the answer comes.
+    let c = Peer::new(3).await;
     a.meet(&c).await;
-    let (service, token, request) =
-        (ServiceName::new("inventory").unwrap(), Token::new(ViewNumber(1), 1), RequestId(1));
-    let epoch = Epoch(token);
-    let place = Message::Queued { service: service.clone(), epoch, request, ticket: Ticket { epoch, number: 1 } };
-    let grant = Message::Grant { service, epoch, request, token };
-    let turn = |messages: &[(&Peer, u64, &Message)]| {
-        let before = a.transport.counters().frames_out;
-        for (to, seq, message) in messages {
-            let packet = Packet::Linked { view: ViewNumber(1), seq: *seq, ack: 0, message: (*message).clone() };
-            a.transport.send(to.me.addr, Some(to.me.process), packet);
-        }
-        a.transport.flush(true);
-        a.transport.counters().frames_out - before
-    };
-    // Nothing is granted: at once.
-    assert_eq!(turn(&[(&b, 1, &place)]), 1);
-    // Something is: later, and before what comes next.
-    assert_eq!(turn(&[(&c, 1, &grant), (&b, 2, &place)]), 1);
-    assert_eq!(turn(&[(&b, 3, &grant)]), 2);
-    b.letters.until(|inputs| numbers(inputs, a.me.process).ends_with(&[1, 2, 3]).then_some(())).await;
-    // Nothing comes next: by itself.
-    assert_eq!(turn(&[(&c, 2, &grant), (&b, 4, &place)]), 1);
-    b.letters.until(|inputs| numbers(inputs, a.me.process).ends_with(&[4]).then_some(())).await;
-    c.letters.until(|inputs| numbers(inputs, a.me.process).ends_with(&[1, 2]).then_some(())).await;
+    a.transport.send(b.me.addr, Some(b.me.process), numbered(2));
+    assert!(ask(&a, &c.me, 1).is_none());
+}
+
+#[tokio::test]
+async fn who_has_set_the_limit_to_zero_does_not_attend() {
+    let options = TransportOptions { busy_poll: Duration::ZERO, ..TransportOptions::new("shop", "127.0.0.1:0") };
+    let (a, b) = (Peer::with(1, options).await, Peer::new(2).await);
+    a.letters.answers.store(true, Ordering::Relaxed);
+    a.meet(&b).await;
+    b.meet(&a).await;
+    let ear = ask(&a, &b.me, 1).expect("it is written");
+    ask(&b, &a.me, 1);
+    assert!(!ear.attend());
+    a.letters.until(|inputs| (numbers(inputs, b.me.process) == [0, 1]).then_some(())).await;
+    let counters = a.transport.counters();
+    assert_eq!((counters.attended, counters.attended_in_vain), (0, 0));
+}
+
+#[tokio::test]
+async fn who_has_answered_attends_to_the_next_question() {
+    let (a, b) = (Peer::new(1).await, patient(2).await);
+    b.letters.answers.store(true, Ordering::Relaxed);
+    a.meet(&b).await;
+    // It attends before anybody else has the thread, so in vain.
+    until("it has attended", || b.transport.counters().attended_in_vain == 1).await;
+    b.letters.answers.store(false, Ordering::Relaxed);
+    for number in 1..10 {
+        ask(&a, &b.me, number);
+    }
+    b.letters.until(|inputs| numbers(inputs, a.me.process).ends_with(&[9]).then_some(())).await;
+    assert_eq!(b.transport.counters().attended_in_vain, 1, "these were no questions");
+}
+
+/// Who hears runs the wakers of others. The connection is not deaf after it: it ends, and another one is opened.
+#[tokio::test]
+async fn a_panic_of_who_attends_ends_the_connection() {
+    let (a, b) = (patient(1).await, Peer::new(2).await);
+    a.meet(&b).await;
+    b.meet(&a).await;
+    let ear = ask(&a, &b.me, 1).expect("it is written");
+    ask(&b, &a.me, 1);
+    a.letters.panics.store(true, Ordering::Relaxed);
+    let attending = std::panic::AssertUnwindSafe(|| ear.attend());
+    assert!(std::panic::catch_unwind(attending).is_err());
+    a.letters.hint(Hint::Unreachable(b.me.process)).await;
+    b.send(&a, numbered(2));
+    a.letters.until(|inputs| numbers(inputs, b.me.process).ends_with(&[2]).then_some(())).await;
+}
+
+/// A member with a connection of this test's own, and where its answers come.
+async fn with_a_member_by_hand(limits: Limits) -> (Peer, MemberInfo, TcpStream, Vec<u8>, Arc<Ear>) {
+    let options = TransportOptions { limits, ..TransportOptions::new("shop", "127.0.0.1:0") };
+    let a = Peer::with(1, TransportOptions { busy_poll: Duration::from_millis(20), ..options }).await;
+    let me = MemberInfo { process: ProcessId(7), addr: "127.0.0.1:9".parse().unwrap(), host: None };
+    let (greeting, packet) = greeting_and_packet(&me);
+    let mut stream = TcpStream::connect(a.me.addr).await.unwrap();
+    stream.write_all(&greeting).await.unwrap();
+    a.letters.hint(Hint::Connected(me.process)).await;
+    let mut ear = None;
+    // The peer's task takes the connection over first.
+    until("it can be written to", || {
+        ear = ask(&a, &me, 1);
+        ear.is_some()
+    })
+    .await;
+    (a, me, stream, packet, ear.unwrap())
+}
+
+#[tokio::test]
+async fn a_frame_that_begins_while_somebody_attends_has_to_end_as_well() {
+    let limits = Limits { frame: Duration::from_millis(100), ..Limits::default() };
+    let (a, me, mut stream, packet, ear) = with_a_member_by_hand(limits).await;
+    stream.write_all(&packet[..9]).await.unwrap();
+    assert!(ear.attend(), "something came");
+    // From here on it is the task's.
+    stream.write_all(&packet[9..12]).await.unwrap();
+    assert!(!ear.attend());
+    a.letters.hint(Hint::Unreachable(me.process)).await;
+    assert_eq!(a.transport.counters().unfinished, 1);
+    assert!(!ear.attend(), "it is over");
+}
+
+#[tokio::test]
+async fn an_end_that_is_seen_by_who_attends_is_told_as_any_other() {
+    let (a, me, stream, _, ear) = with_a_member_by_hand(Limits::default()).await;
+    drop(stream);
+    assert!(!ear.attend());
+    a.letters.hint(Hint::Unreachable(me.process)).await;
+    let (a, me, mut stream, packet, ear) = with_a_member_by_hand(Limits::default()).await;
+    let mut damaged = packet.clone();
+    *damaged.last_mut().unwrap() ^= 1;
+    stream.write_all(&[packet, damaged].concat()).await.unwrap();
+    assert!(!ear.attend());
+    assert_eq!(numbers(&a.letters.inputs.lock().unwrap(), me.process), [7], "what came before it was heard");
+    a.letters.hint(Hint::Unreachable(me.process)).await;
+    assert_eq!(a.transport.counters().damaged, 1);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -205,3 +205,47 @@ async fn a_query_dropped_at_any_poll_leaves_the_member_as_it_was() {
     member.leave().await.unwrap();
     assert!(is_free(&addr));
 }
+
+/// tokio's rule: a task that finds everything ready lets others have the thread nevertheless. Answers that are attended to are
+/// ready, and each of them takes as long as many free locks.
+#[test]
+fn who_takes_locks_from_elsewhere_one_after_the_other_lets_other_tasks_have_the_thread() {
+    const LOCKS: usize = 2000;
+    let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let (here, there) = (runtime(), runtime());
+    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    let grantor = there.block_on(async {
+        let grantor = at("127.0.0.1:0").found().join().await.unwrap();
+        grantor.lock_service("inventory").await.unwrap().lock("a").await.unwrap().release().await.unwrap();
+        grantor
+    });
+    let addr = grantor.addr().to_string();
+    let there = std::thread::spawn(move || there.block_on(stopped));
+    here.block_on(async {
+        let member = at("127.0.0.1:0").busy_poll(MS).seeds([addr]).join().await.unwrap();
+        let stock = member.lock_service("inventory").await.unwrap();
+        let counted = Arc::new(AtomicUsize::new(0));
+        let turns = counted.clone();
+        let other = tokio::spawn(async move {
+            loop {
+                turns.fetch_add(1, Ordering::Relaxed);
+                tokio::task::yield_now().await;
+            }
+        });
+        for _ in 0..LOCKS {
+            stock.lock("a").await.unwrap().release().await.unwrap();
+        }
+        let turns = || counted.swap(0, Ordering::Relaxed);
+        let beside = turns();
+        assert!(beside >= LOCKS / 16, "{beside} turns beside {LOCKS} locks, {:?}", member.counters());
+        for _ in 0..LOCKS {
+            stock.inspect("a").await.unwrap();
+        }
+        let beside = turns();
+        assert!(beside >= LOCKS / 16, "{beside} turns beside {LOCKS} looks, {:?}", member.counters());
+        other.abort();
+    });
+    stop.send(()).unwrap();
+    there.join().unwrap().unwrap();
+    drop(grantor);
+}
