@@ -12,10 +12,11 @@ pub(crate) struct About {
     kernel: String,
     /// What was going on before it began, as Linux counts it.
     load: String,
+    has_equal_addresses: bool,
 }
 
 impl About {
-    pub(crate) fn of(args: &BenchArgs) -> About {
+    pub(crate) fn of(args: &BenchArgs, has_equal_addresses: bool) -> About {
         let arguments = std::env::args().skip(1);
         let cpus = read("/proc/cpuinfo");
         About {
@@ -27,18 +28,20 @@ impl About {
             model: model(&cpus).unwrap_or(std::env::consts::ARCH).to_owned(),
             kernel: read("/proc/sys/kernel/osrelease").trim().to_owned(),
             load: read("/proc/loadavg").split_whitespace().next().unwrap_or("unknown").to_owned(),
+            has_equal_addresses,
         }
     }
 
     /// In one line, of Markdown as well as of plain text.
     pub(crate) fn line(&self) -> String {
-        let About { command, rounds, millis, processors, model, kernel, load } = self;
+        let About { command, rounds, millis, processors, model, kernel, load, has_equal_addresses } = self;
         let version = env!("CARGO_PKG_VERSION");
         let build = if cfg!(debug_assertions) { ", a debug build" } else { "" };
         let [rounds, processors] = [counted(*rounds as usize, "round"), counted(*processors, "processor")];
+        let addresses = if *has_equal_addresses { "equal" } else { "random" };
         format!(
-            "`{command}`, version {version}{build}, on {processors} ({model}), Linux {kernel}, load {load} before it; \
-             medians of {rounds} of {millis} ms"
+            "`{command}`, version {version}{build}, on {processors} ({model}), Linux {kernel}, load {load} before it, all \
+             processes at {addresses} addresses; medians of {rounds} of {millis} ms"
         )
     }
 
@@ -54,6 +57,7 @@ impl About {
             "model": self.model,
             "kernel": self.kernel,
             "load": self.load,
+            "equal_addresses": self.has_equal_addresses,
         })
     }
 }

@@ -25,6 +25,9 @@ pub(crate) struct MemberArgs {
     bind: SocketAddr,
     #[arg(long)]
     seed: SocketAddr,
+    /// How many microseconds it stays awake for what others are about to say, if not as long as any member.
+    #[arg(long, env = "ELDERLOCK_BENCH_BUSY_POLL")]
+    busy_poll: Option<u64>,
 }
 
 /// Longer than anything may take: a request that waits so long has failed.
@@ -61,7 +64,11 @@ pub(crate) async fn serve(args: MemberArgs) -> Done {
     // Fails when the other end is gone, and with it the process.
     listen(move |order: Result<Order, String>| drop(sender.send(order)))?;
     let (bind, seed) = (args.bind.to_string(), args.seed.to_string());
-    let member = Member::builder("elderlock-bench").bind(bind).seeds([seed]).join_limit(LIMIT).join().await?;
+    let mut builder = Member::builder("elderlock-bench").bind(bind).seeds([seed]).join_limit(LIMIT);
+    if let Some(micros) = args.busy_poll {
+        builder = builder.busy_poll(Duration::from_micros(micros));
+    }
+    let member = builder.join().await?;
     tokio::spawn(tell(member.events()));
     say(&Report::Joined(format!("{:032x}", member.process().0)));
     let service = member.lock_service("bench").await?;

@@ -112,6 +112,10 @@ pub(crate) struct BenchArgs {
     /// a build with `--features peers`.
     #[arg(long, conflicts_with = "only")]
     peers: bool,
+    /// Leave each member's code at addresses that the system chooses by chance. Otherwise all have it at the same: what a
+    /// processor learned of the jumps of one counts for the next, as it does where each member has a machine of its own.
+    #[arg(long)]
+    random_addresses: bool,
     /// Print one JSON object on standard output; progress goes to standard error.
     #[arg(long)]
     json: bool,
@@ -134,13 +138,14 @@ pub(crate) fn run(mut args: BenchArgs) -> Done {
     args.holds.sort_unstable();
     args.holds.dedup();
     interrupt::heed()?;
+    let has_equal_addresses = !args.random_addresses && stage::choose_equal_addresses();
     let directory = Directory::make("bench")?;
     let is_wanted = |case: &&Case| args.only.is_empty() || args.only.iter().any(|name| name == case.name);
     let cases: Vec<&Case> = CASES.iter().filter(is_wanted).collect();
     let names: Vec<&str> = cases.iter().map(|case| case.name).collect();
     let plan = |file: &PathBuf| Markdown::plan(file, (!args.peers).then_some(&names));
     let markdown = args.markdown.as_ref().map(plan).transpose()?;
-    let about = About::of(&args);
+    let about = About::of(&args, has_equal_addresses);
     if !args.json {
         println!("{}", about.line());
     }

@@ -18,6 +18,18 @@ const LEAD: Duration = Duration::from_millis(50);
 /// What did not go as it must: something of the cluster, or of the bench.
 pub(crate) type Step<T> = Result<T, String>;
 
+/// From now on each process that this one starts has its code and its memory at the same addresses as the others. False:
+/// the system does not allow it.
+pub(crate) fn choose_equal_addresses() -> bool {
+    #[cfg(target_os = "linux")]
+    {
+        use nix::sys::personality::{Persona, get, set};
+        get().and_then(|persona| set(persona | Persona::ADDR_NO_RANDOMIZE)).is_ok()
+    }
+    #[cfg(not(target_os = "linux"))]
+    false
+}
+
 /// Members on the loopback. The one in place 0 is the elder for as long as it lives.
 pub(crate) struct Stage {
     processes: Processes<Report>,
