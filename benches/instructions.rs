@@ -151,7 +151,7 @@ fn frames(wire: Wire) -> Wire {
 }
 
 #[library_benchmark]
-#[bench::free(args = (), setup = pair_of, config = took(23_058, 6))]
+#[bench::free(args = (), setup = pair_of, config = took(21_445, 6))]
 fn from_another_member(at: (Pair, Vec<LockName>)) -> (Pair, Vec<LockName>) {
     cycle_all(at)
 }

@@ -50,11 +50,26 @@ struct Link {
     asked_at: Option<Time>,
     /// Something came that needed a newer view, and was dropped.
     missed: bool,
+    /// The time at which the agenda has this link: at its deadline or before.
+    alarm: Option<Time>,
 }
 
 impl Link {
     fn deadline(&self) -> Option<Time> {
         [self.ack_at, self.resend_at].into_iter().flatten().min()
+    }
+
+    /// Sees to it that the agenda has the link by its deadline. One that moves away is left where it was, for mostly it moves with
+    /// each message: so an alarm may go off for nothing, once a quarter of `retry`.
+    fn arm(&mut self, me: ProcessId, agenda: &mut BTreeSet<(Time, ProcessId)>) {
+        if let Some(at) = self.deadline()
+            && self.alarm.is_none_or(|alarm| at < alarm)
+        {
+            if let Some(alarm) = self.alarm.replace(at) {
+                agenda.remove(&(alarm, me));
+            }
+            agenda.insert((at, me));
+        }
     }
 
     fn take_ack(&mut self) -> u64 {
@@ -90,7 +105,7 @@ struct Detour {
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub(crate) struct Post {
     links: BTreeMap<ProcessId, Link>,
-    /// Link deadlines, so that a thousand quiet links cost nothing.
+    /// Alarms of links, so that a thousand quiet links cost nothing.
     agenda: BTreeSet<(Time, ProcessId)>,
     detours: BTreeMap<ProcessId, Detour>,
 }
@@ -106,13 +121,12 @@ impl Post {
         message: Message,
         out: &mut Vec<Output>,
     ) {
-        let before = self.links.get(&to).and_then(Link::deadline);
         let link = self.links.entry(to).or_default();
         link.sent += 1;
         link.kept.push_back(message.clone());
         link.resend_at.get_or_insert(now + view.timing.retry);
         let packet = Packet::Linked { view: view.number, seq: link.sent, ack: link.take_ack(), message };
-        self.reschedule(to, before);
+        link.arm(to, &mut self.agenda);
         self.dispatch(now, me, view, to, packet, out);
     }
 
@@ -166,7 +180,6 @@ impl Post {
     ) -> (Option<Message>, Vec<Message>) {
         let timing = &view.timing;
         let (mut first, mut more) = (None, Vec::new());
-        let before = self.links.get(&from).and_then(Link::deadline);
         let link = self.links.entry(from).or_default();
         link.on_ack(now, ack, timing);
         let mut again = false;
@@ -196,11 +209,11 @@ impl Post {
         link.unacked += 1;
         if at_once || again || link.unacked >= ACK_EVERY {
             let packet = Packet::Ack { view: view.number, ack: link.take_ack(), again };
-            self.reschedule(from, before);
+            link.arm(from, &mut self.agenda);
             self.dispatch(now, me, view, from, packet, out);
         } else {
             link.ack_at.get_or_insert(now + timing.retry / 4);
-            self.reschedule(from, before);
+            link.arm(from, &mut self.agenda);
         }
         (first, more)
     }
@@ -218,10 +231,9 @@ impl Post {
         out: &mut Vec<Output>,
     ) {
         let Some(link) = self.links.get_mut(&from) else { return };
-        let before = link.deadline();
         link.on_ack(now, ack, &view.timing);
         let resend = again && is_time(&mut link.resent_at, now, &view.timing);
-        self.reschedule(from, before);
+        link.arm(from, &mut self.agenda);
         if resend {
             self.resend(now, me, view, from, out);
         }
@@ -253,7 +265,6 @@ impl Post {
         if link.kept.is_empty() {
             return;
         }
-        let before = link.deadline();
         let wait = view.timing.retry * (1 << link.tries.min(6));
         link.resend_at = Some(now + wait.min(view.timing.elder_lease));
         let ack = link.take_ack();
@@ -262,7 +273,7 @@ impl Post {
             .zip(link.kept.iter().take(MAX_BURST))
             .map(|(seq, message)| Packet::Linked { view: view.number, seq, ack, message: message.clone() })
             .collect();
-        self.reschedule(to, before);
+        link.arm(to, &mut self.agenda);
         for packet in packets {
             self.dispatch(now, me, view, to, packet, out);
         }
@@ -274,21 +285,21 @@ impl Post {
             if at > now {
                 break;
             }
-            let Some(link) = self.links.get_mut(&process) else {
-                self.agenda.remove(&(at, process));
-                continue;
-            };
+            self.agenda.pop_first();
+            let Some(link) = self.links.get_mut(&process) else { continue };
+            link.alarm = None;
             if link.resend_at.is_some_and(|at| at <= now) {
                 link.tries += 1;
                 if link.tries >= 2 {
                     self.trouble(now, process, true, &view.timing);
                 }
                 self.resend(now, me, view, process, out);
-            } else {
-                let before = link.deadline();
+            } else if link.ack_at.is_some_and(|at| at <= now) {
                 let packet = Packet::Ack { view: view.number, ack: link.take_ack(), again: false };
-                self.reschedule(process, before);
+                link.arm(process, &mut self.agenda);
                 self.dispatch(now, me, view, process, packet, out);
+            } else {
+                link.arm(process, &mut self.agenda);
             }
         }
     }
@@ -313,11 +324,9 @@ impl Post {
     #[cfg(elderlock_mutants)]
     pub(crate) fn lose_kept(&mut self, to: ProcessId) {
         if let Some(link) = self.links.get_mut(&to) {
-            let before = link.deadline();
             link.sent -= link.kept.len() as u64;
             link.kept.clear();
             link.resend_at = None;
-            self.reschedule(to, before);
         }
     }
 
@@ -355,18 +364,6 @@ impl Post {
     pub(crate) fn deadline(&self) -> Option<Time> {
         self.agenda.first().map(|(at, _)| *at)
     }
-
-    fn reschedule(&mut self, process: ProcessId, before: Option<Time>) {
-        let after = self.links.get(&process).and_then(Link::deadline);
-        if before != after {
-            if let Some(at) = before {
-                self.agenda.remove(&(at, process));
-            }
-            if let Some(at) = after {
-                self.agenda.insert((at, process));
-            }
-        }
-    }
 }
 
 /// For one member lease packets to `to` also go through the council.
@@ -386,4 +383,99 @@ fn is_time(last: &mut Option<Time>, now: Time, timing: &Timing) -> bool {
         *last = Some(now);
     }
     due
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::id::{ServiceName, ViewNumber};
+    use super::*;
+    use std::time::Duration;
+
+    const RETRY: Duration = Duration::from_millis(200);
+
+    struct End {
+        me: MemberInfo,
+        post: Post,
+    }
+
+    fn ends() -> ([End; 2], View) {
+        let info = |number: u16| MemberInfo {
+            process: ProcessId(number.into()),
+            addr: ([127, 0, 0, 1], 7400 + number).into(),
+            host: None,
+        };
+        let ends = [1, 2].map(|number| End { me: info(number), post: Post::default() });
+        let timing = Timing { retry: RETRY, ..Timing::lan() };
+        let members = ends.iter().map(|end| end.me.clone()).collect();
+        (ends, View::first(ViewNumber(1), members, timing, 7))
+    }
+
+    impl End {
+        /// Says something, and returns its packet.
+        fn say(&mut self, now: Time, view: &View, to: ProcessId) -> Packet {
+            let mut out = Vec::new();
+            let word = Message::WhoGrants { service: ServiceName::new("stock").expect("a name") };
+            self.post.send(now, &self.me, view, to, word, &mut out);
+            only(out).expect("it is said")
+        }
+
+        fn hear(&mut self, now: Time, view: &View, from: ProcessId, packet: Packet) {
+            let mut out = Vec::new();
+            let Packet::Linked { seq, ack, message, .. } = packet else { panic!("{packet:?} has no number") };
+            self.post.on_linked(now, &self.me, view, from, (seq, ack), message, &mut out);
+            assert_eq!(only(out), None);
+        }
+
+        /// When its alarm goes off, and what it does then.
+        fn wake(&mut self, view: &View) -> (Time, Option<Packet>) {
+            let (at, mut out) = (self.post.deadline().expect("an alarm"), Vec::new());
+            self.post.on_timer(at, &self.me, view, &mut out);
+            assert!(self.post.deadline().is_none_or(|next| next > at), "it would go off without end");
+            (at, only(out))
+        }
+    }
+
+    fn only(mut out: Vec<Output>) -> Option<Packet> {
+        assert!(out.len() <= 1, "{out:?}");
+        out.pop().map(|output| match output {
+            Output::Send { packet, .. } => packet,
+            other => panic!("{other:?}"),
+        })
+    }
+
+    #[test]
+    fn whatever_the_alarms_acknowledgements_and_repetitions_come_when_they_are_due() {
+        let ([mut a, mut b], view) = ends();
+        let mut now = Time::from_nanos(1);
+        // Talk, so that deadlines move with each word, and alarms stay behind.
+        let (mut last_said, mut last_heard) = (now, now);
+        for _ in 0..60 {
+            let word = a.say(now, &view, b.me.process);
+            now = now + Duration::from_millis(1);
+            b.hear(now, &view, a.me.process, word);
+            last_said = now;
+            let word = b.say(now, &view, a.me.process);
+            now = now + Duration::from_millis(1);
+            a.hear(now, &view, b.me.process, word);
+            last_heard = now;
+            for end in [&mut a, &mut b] {
+                while end.post.deadline().is_some_and(|at| at <= now) {
+                    assert_eq!(end.wake(&view).1, None, "nothing is due while they talk");
+                }
+            }
+        }
+        let due = |end: &mut End| loop {
+            let (at, packet) = end.wake(&view);
+            if packet.is_some() {
+                return (at, packet);
+            }
+        };
+        let (at, packet) = due(&mut a);
+        assert_eq!(at, last_heard + RETRY / 4);
+        assert!(matches!(packet, Some(Packet::Ack { ack: 60, .. })), "{packet:?}");
+        assert_eq!((a.post.deadline(), a.post.agenda.len()), (None, 0), "a quiet link costs nothing");
+        let (at, packet) = due(&mut b);
+        assert_eq!(at, last_said + RETRY);
+        assert!(matches!(packet, Some(Packet::Linked { seq: 60, .. })), "{packet:?}");
+    }
 }

@@ -116,9 +116,8 @@ pub struct Node {
     handing: BTreeMap<ServiceName, Handing>,
     /// Requests for epochs that this member has not heard of yet.
     early: BTreeMap<ServiceName, Vec<(Epoch, Asked)>>,
-    /// Places of others in line, in the order in which they were given, with when to tell of them: see
-    /// [`tell_places`](Node::tell_places).
-    places: VecDeque<(Time, ProcessId, Message)>,
+    /// Places of others in line that are to be told, in the order in which they were given.
+    places: VecDeque<LatePlace>,
     /// Processes known to be dead for sure.
     dead: BTreeSet<ProcessId>,
     /// When this member learned that the elder of the view is dead.
@@ -156,6 +155,18 @@ struct Handing {
     to: ProcessId,
     /// The number of that part on the link, or of a message after it; `None`: it was said in this step.
     last: Option<u64>,
+}
+
+/// A place in line that another member is to be told of, if it waits there still when its time comes: see
+/// [`tell_places`](Node::tell_places).
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+struct LatePlace {
+    at: Time,
+    to: ProcessId,
+    service: ServiceName,
+    epoch: Epoch,
+    request: RequestId,
+    ticket: Ticket,
 }
 
 /// Until when nothing is due, and a command may be done [at once](Node::at_once); `None`: to be found out.
@@ -885,11 +896,18 @@ impl Node {
             } else if let Some(view) = &self.view
                 && view.contains(to)
             {
-                if matches!(message, Message::Queued { .. }) {
-                    self.places.push_back((now + view.timing.place(), to, message));
-                } else {
-                    self.post.send(now, &self.config.me, view, to, message, out);
+                if let Message::Queued { service, epoch, request, ticket } = message {
+                    let at = now + view.timing.place();
+                    self.places.push_back(LatePlace { at, to, service, epoch, request, ticket });
+                    continue;
                 }
+                // Mostly who is granted has waited longest. Then no timer goes off for its place.
+                if let Message::Grant { request, .. } = &message
+                    && self.places.front().is_some_and(|place| (place.to, place.request) == (to, *request))
+                {
+                    self.places.pop_front();
+                }
+                self.post.send(now, &self.config.me, view, to, message, out);
             }
         }
         // Once in a while it was a word for each of a million locks.

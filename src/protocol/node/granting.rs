@@ -7,12 +7,18 @@ impl Node {
     /// Tells those who have waited for a while, and wait still, of their places. Most waits are over before that, and then
     /// nothing was said but the grant.
     pub(super) fn tell_places(&mut self, now: Time, out: &mut Vec<Output>) {
-        while let Some((at, to, message)) = self.places.pop_front() {
-            if at > now {
-                self.places.push_front((at, to, message));
+        if self.places_due().is_none_or(|at| at > now) {
+            return;
+        }
+        while let Some(place) = self.places.pop_front() {
+            if !self.counts(&place) {
+                continue;
+            }
+            if place.at > now {
+                self.places.push_front(place);
                 return;
             }
-            self.tell_place(now, to, message, out);
+            self.tell_place(now, place, out);
         }
         // Once in a while it was one for each of many thousands.
         self.places.shrink_to(MAIL);
@@ -20,30 +26,35 @@ impl Node {
 
     /// Tells one member all its places: it looks for something, and links keep order, so once it has the answer it has them as well.
     pub(super) fn tell_places_to(&mut self, now: Time, to: ProcessId, out: &mut Vec<Output>) {
-        if !self.places.iter().any(|(_, other, _)| *other == to) {
+        if !self.places.iter().any(|place| place.to == to) {
             return;
         }
-        let (told, kept) = std::mem::take(&mut self.places).into_iter().partition(|(_, other, _)| *other == to);
-        self.places = kept;
-        let told: VecDeque<_> = told;
-        for (.., message) in told {
-            self.tell_place(now, to, message, out);
+        for place in std::mem::take(&mut self.places) {
+            if place.to != to {
+                self.places.push_back(place);
+            } else if self.counts(&place) {
+                self.tell_place(now, place, out);
+            }
         }
     }
 
-    fn tell_place(&mut self, now: Time, to: ProcessId, message: Message, out: &mut Vec<Output>) {
-        let Message::Queued { service, epoch, request, ticket } = &message else { return };
-        let grantor = self.grantors.get(service).filter(|grantor| grantor.epoch() == *epoch);
-        if grantor.is_some_and(|grantor| grantor.waits_at((to, *request), *ticket))
-            && let Some(view) = self.view.as_ref().filter(|view| view.contains(to))
-        {
+    /// Whether it waits there still.
+    fn counts(&self, place: &LatePlace) -> bool {
+        let grantor = self.grantors.get(&place.service).filter(|grantor| grantor.epoch() == place.epoch);
+        grantor.is_some_and(|grantor| grantor.waits_at((place.to, place.request), place.ticket))
+    }
+
+    fn tell_place(&mut self, now: Time, place: LatePlace, out: &mut Vec<Output>) {
+        let LatePlace { at: _, to, service, epoch, request, ticket } = place;
+        if let Some(view) = self.view.as_ref().filter(|view| view.contains(to)) {
+            let message = Message::Queued { service, epoch, request, ticket };
             self.post.send(now, &self.config.me, view, to, message, out);
         }
     }
 
     /// When the next place is to be told.
     pub(super) fn places_due(&self) -> Option<Time> {
-        self.places.front().map(|(at, ..)| *at)
+        self.places.front().map(|place| place.at)
     }
 
     pub(super) fn on_inventory_wanted(&mut self, from: ProcessId, view: ViewNumber, turn: &mut Turn) {

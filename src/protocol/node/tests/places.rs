@@ -72,9 +72,7 @@ fn who_is_granted_before_hears_nothing_else() {
     release(&mut two, 0, 1);
     assert_eq!(said(&two), ["Grant"]);
     two.pass(ALL_HEARD);
-    come_to_it(&mut two);
-    assert_eq!(said(&two), [""; 0]);
-    assert_eq!(two.nodes[0].sizes(two.now).places, 0, "it is forgotten with its time");
+    assert_eq!(two.nodes[0].places_due(), None, "no timer goes off for it");
 }
 
 #[test]
@@ -108,6 +106,23 @@ fn of_two_places_the_one_that_counts_is_told() {
     assert_eq!(said(&two), [""; 0]);
     come_to_it(&mut two);
     assert_eq!(said(&two), ["Queued"]);
+}
+
+/// A timer goes off once for places that are no more, and not for each of them.
+#[test]
+fn places_that_are_no_more_are_forgotten_together() {
+    let mut two = one_waits();
+    for request in [3, 4] {
+        two.now = two.now + Duration::from_micros(1);
+        ask(&mut two, 1, request);
+    }
+    for request in [4, 3, 2] {
+        release(&mut two, 1, request);
+    }
+    two.pass(ALL_HEARD);
+    assert_eq!(two.nodes[0].places.len(), 3);
+    come_to_it(&mut two);
+    assert_eq!((said(&two), two.nodes[0].places.len()), (vec![], 0));
 }
 
 #[test]
