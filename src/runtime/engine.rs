@@ -254,7 +254,8 @@ impl Engine {
         owner: Owner,
         destroyed: &AtomicBool,
     ) -> Option<Arc<HoldCell>> {
-        let shell = self.shell.try_read().ok()?;
+        // Waits for who has a turn, and has none of its own for that: the others would meet it there, and each of them have one.
+        let shell = self.shell.read().ok()?;
         if shell.is_over() || destroyed.load(Ordering::Acquire) {
             return None;
         }

@@ -102,20 +102,41 @@ fn a_reader_of_standings_begins_with_the_present_one_and_hears_each_change_once(
     assert_eq!(engine.subscribe_standing().0, Standing::Lost);
 }
 
+/// A lane of a service that this member grants, from which locks can be taken.
+fn lane(engine: &Engine) -> Arc<Lane> {
+    // The first one makes it the grantor, the second one finds out until when nothing is due.
+    for _ in 0..2 {
+        let (request, _) = ask(engine, Wait::Forever);
+        engine.give_back(request, clock::now());
+    }
+    engine.lane(&ServiceName::new("inventory").unwrap())
+}
+
+fn take(engine: &Engine, lane: &Arc<Lane>) -> Option<Arc<HoldCell>> {
+    engine.take(lane, &LockName::new(b"free").unwrap(), Owner::default(), &AtomicBool::new(false))
+}
+
 /// So that whatever ends all that was asked before ends this, too.
 #[test]
 fn what_is_in_a_lane_gets_a_lower_number_than_the_command_that_finds_it_there() {
     let engine = engine();
-    let service = ServiceName::new("inventory").unwrap();
-    // The first one makes it the grantor, the second one finds out until when nothing is due.
-    for _ in 0..2 {
-        let (request, _) = ask(&engine, Wait::Forever);
-        engine.give_back(request, clock::now());
-    }
-    let lane = engine.lane(&service);
-    let free = LockName::new(b"free").unwrap();
-    let taken = engine.take(&lane, &free, Owner::default(), &AtomicBool::new(false)).expect("it is offered");
+    let taken = take(&engine, &lane(&engine)).expect("it is offered");
     assert_eq!(taken.request(), None);
     let (asked, _) = ask(&engine, Wait::Forever);
     assert!(taken.request().is_some_and(|taken| taken < asked));
+}
+
+/// Or each who meets a turn would have one, which others meet, and so on for ever.
+#[test]
+fn who_wants_a_free_lock_during_a_turn_waits_for_its_end_and_has_none() {
+    let engine = engine();
+    let lane = lane(&engine);
+    std::thread::scope(|scope| {
+        let turn = engine.enter();
+        let taking = scope.spawn(|| take(&engine, &lane));
+        // Longer than whoever does not wait takes to come back with nothing.
+        std::thread::sleep(Duration::from_millis(20));
+        drop(turn);
+        assert!(taking.join().unwrap().is_some_and(|hold| hold.request().is_none()));
+    });
 }
