@@ -6,6 +6,9 @@
 use elderlock::{LockService, Member};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
+use std::future::IntoFuture;
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
@@ -73,4 +76,32 @@ async fn a_name_of_its_own_memory_costs_one_allocation() {
     let count = allocations(&locks, async |locks| locks.lock(name).await.unwrap().release().await.unwrap()).await;
     // One: so whoever counts is seen to count.
     assert!((CYCLES..CYCLES + BESIDE).contains(&count), "{count} allocations in {CYCLES} cycles");
+}
+
+/// What is there at the first poll was waited for by nobody: no task was put to sleep, and none woken.
+#[tokio::test]
+async fn a_free_lock_at_its_grantors_own_member_switches_no_task() {
+    let member = Member::local().await.unwrap();
+    let locks = member.lock_service("inventory").await.unwrap();
+    let switches = |name: &str| {
+        let mut locking = pin!(locks.lock(name).into_future());
+        match locking.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(guard) => {
+                drop(guard.unwrap());
+                0
+            }
+            Poll::Pending => 1,
+        }
+    };
+    let mut count = 0;
+    for cycle in 0..CYCLES {
+        count += switches("free");
+        if cycle % 100 == 99 {
+            // Or tokio would have the task let others go first.
+            tokio::task::yield_now().await;
+        }
+    }
+    assert_eq!(count, 0, "in {CYCLES} cycles");
+    let _held = locks.lock("held").await.unwrap();
+    assert_eq!(switches("held"), 1, "who waits is seen to wait");
 }
