@@ -145,7 +145,7 @@ fn release_to_the_next(line: Line) -> Line {
 }
 
 #[library_benchmark]
-#[bench::there_and_back(args = (), setup = wire, config = took(5_007, 2))]
+#[bench::there_and_back(args = (), setup = wire, config = took(5_250, 2))]
 fn frames(wire: Wire) -> Wire {
     there_and_back(wire)
 }

@@ -33,7 +33,7 @@
 //! - **[`Member::events`]** and **[`Member::status`]** tell what happens and where things stand; [`telemetry`] says what is
 //!   measured and logged.
 //! - **Recipes** are built on that: [`ReentrantMutex`], [`Mutex`], [`MultiLock`], [`ReadWriteLock`], [`Semaphore`],
-//!   [`LeaderLatch`], [`LeaderSelector`], [`SharedCount`], [`Barrier`], [`DoubleBarrier`] and [`CountDownLatch`].
+//!   [`LeaderLatch`], [`LeaderSelector`], [`LeaderObserver`], [`SharedCount`], [`Barrier`], [`DoubleBarrier`] and [`CountDownLatch`].
 //! - **[`Member::connection`]** tells when a member, and with it every guard, is cut off or back.
 //! - Every future can be dropped at any time: nothing stays held or queued.
 //!

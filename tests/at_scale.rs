@@ -128,3 +128,37 @@ async fn a_thousand_waiters_of_mixed_kinds_keep_their_order_when_the_grantor_die
     drop(semaphores);
     until(|| local.members[1..].iter().all(|member| left_over(member) == (0, 0))).await;
 }
+
+/// Locks that one member holds, unless `ELDERLOCK_TEST_HELD` says otherwise.
+const HELD: usize = 50_000;
+
+/// Whoever asks a member for its status, from outside and again and again, costs it no lease.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_member_that_holds_very_much_is_asked_for_its_status_and_keeps_its_lease() {
+    let held = std::env::var("ELDERLOCK_TEST_HELD").map_or(HELD, |held| held.parse().expect("a number"));
+    let local = Local::start(3).await;
+    let grantor = &local.members[1];
+    let service = grantor.lock_service("stock").await.expect("a good name");
+    let mut guards = Vec::with_capacity(held);
+    for number in 0..held {
+        guards.push(soon(service.lock(format!("lock-{number}"))).await.expect("it is free"));
+    }
+    let addr = grantor.addr().to_string();
+    let (mut longest, mut whole) = (std::time::Duration::ZERO, std::time::Duration::ZERO);
+    for _ in 0..20 {
+        let start = std::time::Instant::now();
+        let status = elderlock::query_status(&addr, grantor.cluster()).await.expect("it answers");
+        longest = longest.max(start.elapsed());
+        let stock = status.services.iter().find(|of| of.service.as_str() == "stock").expect("it grants it");
+        assert_eq!((stock.held_here, stock.locks.len() + stock.more_locks), (held, held));
+    }
+    for _ in 0..2 {
+        let start = std::time::Instant::now();
+        let status = grantor.status();
+        whole = whole.max(start.elapsed());
+        assert_eq!(status.services.iter().map(|of| of.locks.len()).sum::<usize>(), held);
+    }
+    println!("{held} held: asked from outside {longest:?}, whole {whole:?} (longest)");
+    // They would be lost for good.
+    assert!(guards.iter().all(|guard| guard.fence().is_ok()));
+}

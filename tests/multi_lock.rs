@@ -8,7 +8,8 @@
 mod local;
 
 use elderlock::{
-    FenceError, LockError, LockService, LostReason, Member, MultiLock, MultiLockError, ReleaseError, RevokeError,
+    FenceError, LockError, LockService, LostReason, Member, MultiLock, MultiLockError, Owner, ReentrantMutex,
+    ReleaseError, RevokeError,
 };
 use local::{HANG, Local, MS, left_over, poll_a_wait_then_drop, poll_k_then_drop, soon, until};
 use std::future::IntoFuture;
@@ -271,6 +272,87 @@ async fn a_multi_lock_survives_the_grantors_of_its_services() {
     all.release().await.expect("held");
     let next = soon(next).await.expect("no panic").expect("granted");
     assert!(next.fence("orders", "17").expect("held") > before);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_owner_enters_what_it_has_by_whichever_recipe_and_nobody_else_does() {
+    let (local, [accounts, _orders], multi) = far_from_the_grantor().await;
+    let mine = local.members[1].lock_service("accounts").await.expect("a good name");
+    let (alices, bobs) = (ReentrantMutex::new(&mine, "alice"), ReentrantMutex::new(&mine, "bob"));
+    let (owner, other) = (Owner::new(), Owner::new());
+    let free = async |name| {
+        let guard = soon(accounts.try_lock(name)).await.expect("it is free");
+        guard.release().await.expect("it was held");
+    };
+    // What the mutex has the multi lock enters, and asks for the rest.
+    let alice = soon(alices.acquire(owner)).await.expect("it is free");
+    let all = soon(multi.acquire().owner(owner)).await.expect("the rest is free");
+    assert_eq!(all.fence("accounts", "alice"), Ok(alice.token()));
+    assert_eq!(all.tokens().count(), 3);
+    let again = soon(multi.acquire().owner(owner)).await.expect("the owner has all of it");
+    assert!(again.tokens().eq(all.tokens()));
+    assert!(soon(multi.acquire().owner(other).wait(20 * MS)).await.expect_err("another owner").is_timeout());
+    assert!(soon(multi.acquire().wait(20 * MS)).await.expect_err("no owner").is_timeout());
+    // What the multi lock has the mutex enters.
+    let bob = soon(bobs.acquire(owner)).await.expect("the owner has it");
+    assert_eq!((bob.fence().ok(), bob.name()), (again.fence("accounts", "bob").ok(), &b"bob"[..]));
+    assert_eq!(bob.watch().token(), bob.token());
+    drop(alice);
+    all.release().await.expect("it was held");
+    assert!(soon(accounts.try_lock("alice")).await.is_err(), "the second guard keeps it");
+    again.release_and_confirm().await.expect("it was held");
+    free("alice").await;
+    assert!(soon(accounts.try_lock("bob")).await.is_err());
+    bob.release_and_confirm().await.expect("it was held");
+    free("bob").await;
+
+    // Granted as one batch, whose second name is entered by the mutex.
+    let all = soon(multi.acquire().owner(owner)).await.expect("all are free");
+    let bob = soon(bobs.acquire(owner)).await.expect("the owner has it");
+    assert_eq!(Ok(bob.fence().expect("held")), all.fence("accounts", "bob"));
+    assert!(bob.token() > all.fence("accounts", "alice").expect("held"));
+    all.release_and_confirm().await.expect("it was held");
+    assert!(soon(accounts.try_lock("alice")).await.is_err(), "what was granted together is given back together");
+    bob.release_and_confirm().await.expect("it was held");
+    free("alice").await;
+
+    // Two tasks of one owner stand in line. Whichever is granted the lock first, both have it.
+    for multi_first in [true, false] {
+        let held = soon(accounts.lock("alice")).await.expect("it is free");
+        let waits = |count| {
+            let members = &local.members;
+            move || members[1].status().services.iter().map(|service| service.waiting_here).sum::<usize>() == count
+        };
+        let entering = |is_multi| {
+            let (multi, alices) = (multi.clone(), alices.clone());
+            tokio::spawn(async move {
+                let (all, alice);
+                let token = if is_multi {
+                    all = soon(multi.acquire().owner(owner)).await.expect("granted");
+                    all.fence("accounts", "alice").expect("held")
+                } else {
+                    alice = soon(alices.acquire(owner)).await.expect("granted");
+                    alice.fence().expect("held")
+                };
+                tokio::time::sleep(100 * MS).await;
+                token
+            })
+        };
+        let first = entering(multi_first);
+        until(waits(1)).await;
+        let second = entering(!multi_first);
+        until(waits(2)).await;
+        held.release().await.expect("it was held");
+        assert_eq!(first.await.expect("no panic"), second.await.expect("no panic"));
+    }
+
+    // Of a hold that is lost nothing is entered while guards of it are there.
+    let short = soon(alices.acquire(owner).lease(5 * MS)).await.expect("it is free");
+    soon(short.lost()).await;
+    let error = soon(multi.acquire().owner(owner)).await.expect_err("the owner has lost it");
+    assert!(matches!(error, MultiLockError::Lost { .. }), "{error}");
+    drop(short);
+    soon(multi.acquire().owner(owner)).await.expect("it is free").release().await.expect("it was held");
 }
 
 /// Two members, the first of which grants the locks of both services; its handles, and a multi lock of the other one.

@@ -28,6 +28,12 @@ const IMPURE: [&str; 8] = [
     "std::thread",
 ];
 
+/// What panics on a thread without a tokio runtime.
+const RUNTIME: [&str; 4] = ["tokio::time", "tokio::spawn", "tokio::task::spawn", "tokio::net"];
+
+/// Joining wants a runtime, and says so; tests have one.
+const WITH_RUNTIME: [&str; 2] = ["service/builder.rs", "service/simulated.rs"];
+
 /// With what a row begins that gives a reason, beside tests or in their place.
 const VERDICTS: [&str; 3] = ["does not apply: ", "applies: ", "applies in part: "];
 
@@ -70,6 +76,25 @@ fn pure_rooms_name_no_socket_clock_or_thread() {
         if PURE.contains(&room.as_str()) {
             assert_eq!(named(&IMPURE, &code(&text)), Vec::<&str>::new(), "{}", file.display());
         }
+    }
+}
+
+#[test]
+fn calls_of_the_application_need_no_runtime_of_their_own() {
+    let has_runtime =
+        |file: &Path| file.iter().any(|part| part == "tests") || WITH_RUNTIME.iter().any(|name| file.ends_with(name));
+    for (room, file, text) in room_files() {
+        if !(room == "service" || room == "recipes") || has_runtime(&file) {
+            continue;
+        }
+        assert_eq!(named(&RUNTIME, &code(&text)), Vec::<&str>::new(), "{}", file.display());
+    }
+}
+
+#[test]
+fn a_call_that_needs_a_runtime_is_found() {
+    for name in RUNTIME {
+        assert!(!named(&RUNTIME, &code(&format!("fn f() {{}}\n{name}(x).await;\n"))).is_empty(), "{name}");
     }
 }
 

@@ -200,6 +200,14 @@ fn tell(event: &MemberEvent) -> (&'static str, String, Value) {
         MemberEvent::Rejoined { process } => {
             ("rejoined", format!("rejoined as {process}"), json!({ "process": process.to_string() }))
         }
+        MemberEvent::ClockDistrusted { boottime, raw } => {
+            let text = format!("suspended: its clock ran {boottime:?} while the hardware's ran {raw:?}");
+            ("clock_distrusted", text, json!({ "boottime": boottime.as_secs_f64(), "raw": raw.as_secs_f64() }))
+        }
+        MemberEvent::ClockTrusted => ("clock_trusted", "its clock is steady again".to_owned(), Value::Null),
+        MemberEvent::WallClockJumped { millis } => {
+            ("wall_clock_jumped", format!("the wall clock jumped by {millis} ms"), json!({ "millis": millis }))
+        }
         MemberEvent::Left => ("left", "left".to_owned(), Value::Null),
         MemberEvent::Missed { count, .. } => {
             ("missed", format!("missed {count} events: read too slowly"), json!({ "count": count }))

@@ -74,6 +74,9 @@ fn table(status: &Status) -> String {
             text += &format!("  and {} more\n", service.more_locks);
         }
     }
+    if status.more_services > 0 {
+        text += &format!("and {} more services\n", status.more_services);
+    }
     text
 }
 

@@ -106,6 +106,11 @@ pub enum What {
         /// Whether a holder leaves.
         leaves: bool,
     },
+    /// Two members take a lock each of one service, and then want to suspend it, one after the other.
+    Duel {
+        /// The first of the two, of all but the grantor, counted round.
+        first: usize,
+    },
     /// A value is written, and the grantor is killed before one of those who have the object open has heard of it.
     TornValue {
         /// Who hears nothing of it, of those, counted round; the one before it writes.
@@ -215,6 +220,7 @@ impl What {
             What::StrayName(..) => "stray name",
             What::Rush { .. } => "rush",
             What::Newcomer { .. } => "newcomer",
+            What::Duel { .. } => "duel",
             What::TornValue { .. } => "torn value",
         }
     }
@@ -259,6 +265,8 @@ pub const RUSH: usize = 32;
 
 /// The kind that means something only where objects are open. It is not drawn with the others.
 pub const TORN_VALUE: usize = KINDS;
+/// The kind that means something only where services are suspended. It is not drawn with the others.
+pub const DUEL: usize = KINDS + 1;
 
 /// The kinds of packets that change who may do what: late ones are the worst.
 const TELLING: [&str; 20] = [
@@ -426,6 +434,10 @@ impl Fault {
                 lasts = dice.between(20 * MS, 2 * SECOND);
                 What::Rush { turk: place, leaves: dice.chance(400_000) }
             }
+            DUEL => {
+                lasts = dice.between(100 * MS, 600 * MS);
+                What::Duel { first: place }
+            }
             TORN_VALUE => {
                 lasts = dice.between(20 * MS, 200 * MS);
                 What::TornValue { late: place }
@@ -507,7 +519,7 @@ impl World {
             Target::Batcher => self.wants(|call| call.keys.len() > 1),
             Target::Sharer => self.wants(|call| matches!(call.mode, Mode::Share | Mode::Permits(_))),
             Target::Writer => {
-                let writes = |call: &Call| matches!(call.deed, Deed::Put(..));
+                let writes = |call: &Call| matches!(call.deed, Deed::Put(..) | Deed::Add(..));
                 let writers = self.history().open().map(|ask| self.call(ask)).filter(|call| writes(call));
                 let opened = self.history().opened().map(|ask| self.call(ask));
                 let place = writers.map(|call| call.member).next().or_else(|| opened.map(|call| call.member).next());
@@ -779,6 +791,22 @@ impl World {
                 plot.now = now + fault.lasts * 3 / 4;
                 plot.ask(turk, service, Wanted::Lock("fresh".to_string()));
                 plot.ask(turk, service, Wanted::Become);
+            }
+            What::Duel { first } => {
+                let service = crate::chaos::SERVICES[0];
+                let grantor = self.find_grantor(service)?;
+                let up: Vec<usize> = all().filter(|place| *place != grantor && self.is_up(*place)).collect();
+                if up.len() < 2 {
+                    return None;
+                }
+                let duellists = [up[first % up.len()], up[(first + 1) % up.len()]];
+                let quarter = fault.lasts / 4;
+                plot.ask(duellists[0], service, Wanted::Lock("left".to_string()));
+                plot.ask(duellists[1], service, Wanted::Lock("right".to_string()));
+                for (number, duellist) in duellists.into_iter().enumerate() {
+                    plot.now = now + quarter * (number as u64 + 1);
+                    plot.ask(duellist, service, Wanted::Suspension);
+                }
             }
             What::TornValue { late } => {
                 let service = crate::chaos::SERVICES[0];

@@ -17,6 +17,8 @@ pub enum Deed {
     Hold(Want),
     /// To change the value of the object that the call has open; with a version only if it still has that one.
     Put(Ask, Value, Option<Token>),
+    /// To add to the number that the object that the call has open is.
+    Add(Ask, i32),
     /// That the share that the call has becomes the lock.
     Upgrade(Ask),
     /// That its member becomes the grantor.

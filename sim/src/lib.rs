@@ -19,6 +19,7 @@ pub mod gossip;
 pub mod history;
 pub mod invariants;
 pub mod kind;
+pub mod limits;
 pub mod liveness;
 pub mod log;
 pub mod meter;

@@ -1,9 +1,10 @@
 //! Logs: a World as it is before anything happens, and every step that was taken, with its time. A log is a whole run
 //! and needs no seed of chaos to be told again.
 
+use crate::limits::SMALL_PARTS;
 use crate::step::Step;
 use crate::world::World;
-use elderlock::protocol::Timing;
+use elderlock::protocol::{Limits, Timing};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// A World before anything happens.
@@ -37,6 +38,8 @@ pub struct Scene {
     pub lineages: bool,
     /// Whether founders are started by steps, too.
     pub asleep: bool,
+    /// Bounds and sizes of each member.
+    pub limits: Limits,
 }
 
 impl Scene {
@@ -57,6 +60,7 @@ impl Scene {
             durable: false,
             lineages: false,
             asleep: false,
+            limits: SMALL_PARTS,
         }
     }
 
@@ -67,6 +71,7 @@ impl Scene {
             .joiners(self.joiners)
             .council(self.council)
             .timing(self.timing)
+            .limits(self.limits)
             .hosts(&self.hosts)
             .lenient();
         for (place, ppm) in self.clocks.iter().enumerate().take(self.founders + self.joiners) {

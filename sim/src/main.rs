@@ -24,6 +24,8 @@ enum Command {
     Check(command::check::Options),
     /// Shows what members cost that do nothing, from a few to a thousand.
     Crowd(command::crowd::Options),
+    /// Tries breaks that a tool has drawn. Needs a copy that `sim/drawn` makes.
+    Drawn(command::drawn::Options),
     /// Checks the record of a run, as `chaos --history` writes it, once more.
     Judge(command::judge::Options),
     /// Plants breaks in the core and looks whether chaos finds each. Needs RUSTFLAGS="--cfg elderlock_mutants".
@@ -43,6 +45,7 @@ fn main() -> ExitCode {
         Command::Chaos(options) => command::chaos::run(&options),
         Command::Check(options) => command::check::run(&options),
         Command::Crowd(options) => command::crowd::run(&options),
+        Command::Drawn(options) => command::drawn::run(&options),
         Command::Judge(options) => command::judge::run(&options),
         Command::Mutants(options) => command::mutants::run(&options),
         Command::Recipes(options) => command::recipes::run(&options),

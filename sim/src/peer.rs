@@ -2,7 +2,9 @@
 
 use crate::chance::mix;
 use crate::clock::Clock;
-use elderlock::protocol::{Config, Host, Input, MemberInfo, Node, ProcessId, StoredVote, Time, Timing, ViewNumber};
+use elderlock::protocol::{
+    Config, Host, Input, Limits, MemberInfo, Node, ProcessId, StoredVote, Time, Timing, ViewNumber,
+};
 use std::collections::{BTreeSet, VecDeque};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -81,6 +83,8 @@ pub struct Common {
     pub trust_refused: bool,
     /// Every place has a data directory.
     pub durable: bool,
+    /// Bounds and sizes.
+    pub limits: Limits,
     /// A deliberate break of every core.
     #[cfg(elderlock_mutants)]
     pub mutant: Option<elderlock::protocol::mutant::Mutant>,
@@ -143,8 +147,7 @@ impl Peer {
             durable: common.durable,
             stored: self.disk.clone(),
             trust_refused: common.trust_refused,
-            // Tables are small here, and are to have parts all the same.
-            part_bytes: 400,
+            limits: common.limits,
             #[cfg(elderlock_mutants)]
             mutant: common.mutant,
             ..Config::new(me.clone(), common.timing)

@@ -180,7 +180,7 @@ impl World {
                 history::Deed::Hold(Want::Permits(..)) => Deed::Permits,
                 history::Deed::Hold(Want::Open(_)) => Deed::Open,
                 history::Deed::Hold(_) => Deed::Lock,
-                history::Deed::Put(..) => Deed::Put,
+                history::Deed::Put(..) | history::Deed::Add(..) => Deed::Put,
                 history::Deed::Upgrade(_) => Deed::Upgrade,
                 history::Deed::Become => Deed::Become,
                 history::Deed::Destroy => Deed::Destroy,
@@ -198,7 +198,7 @@ impl World {
                 _ => 0,
             },
             of: match &call.deed {
-                history::Deed::Put(of, ..) | history::Deed::Upgrade(of) => Some(of.0),
+                history::Deed::Put(of, ..) | history::Deed::Add(of, _) | history::Deed::Upgrade(of) => Some(of.0),
                 _ => None,
             },
             owner: call.owner.0,
@@ -220,8 +220,8 @@ impl World {
                 Entry::Ok { call: ask.0, token: token.get(), until: self.true_end(place, *until) }
             }
             Outcome::Opened { .. } => Entry::Ok { call: ask.0, token: 0, until: None },
-            Outcome::Written(_) => fail("written"),
-            Outcome::Changed(_) => fail("changed"),
+            Outcome::Written { .. } => fail("written"),
+            Outcome::Unwritten(_) => fail("changed"),
             Outcome::NotOpen => fail("not open"),
             Outcome::Upgraded { .. } => fail("upgraded"),
             Outcome::Shared(_) => fail("shared"),
@@ -235,6 +235,7 @@ impl World {
             Outcome::Superseded(_) => fail("superseded"),
             Outcome::Destroyed => fail("destroyed"),
             Outcome::Unconfirmed => fail("unconfirmed"),
+            Outcome::Confirmed => fail("confirmed"),
             Outcome::Seen(_) => fail("seen"),
             Outcome::AskedBack { .. } => fail("asked back"),
             Outcome::TakenBack => fail("taken back"),

@@ -182,6 +182,8 @@ pub enum Wanted {
     Put(usize, String),
     /// The same, if it has no other value meanwhile than the one that is seen now.
     PutIf(usize, String),
+    /// That so much is added to the number that the object that a call has open is.
+    Add(usize, i32),
     /// That the share that a call has becomes the lock.
     Upgrade(usize),
     /// That its member becomes the grantor.
@@ -216,6 +218,7 @@ impl Wanted {
             Wanted::SeePlace(call)
             | Wanted::Put(call, _)
             | Wanted::PutIf(call, _)
+            | Wanted::Add(call, _)
             | Wanted::Upgrade(call)
             | Wanted::TakeBack(call) => Some(call),
             _ => None,
@@ -240,6 +243,7 @@ impl Wanted {
                 let open = world.named(*call)?;
                 Deed::Put(open, value(to)?, Some(world.call(open).sight.as_ref()?.version))
             }
+            Wanted::Add(call, by) => Deed::Add(world.named(*call)?, *by),
             Wanted::Upgrade(call) => Deed::Upgrade(world.named(*call)?),
             Wanted::Become => Deed::Become,
             Wanted::Destroy => Deed::Destroy,

@@ -8,8 +8,8 @@ use crate::rare::State;
 use crate::rule::{Fate, Flight, Rule, RuleId};
 use crate::world::{Due, World};
 use elderlock::protocol::{
-    Batch, Command, GrantorState, Hint, Input, LockName, Look, LostReason, Metadata, Node, Outcome, Owner, Permits,
-    ProcessId, RequestId, ServiceName, Sizes, Status, StoredVote, Time, Token, View, Wait, Want,
+    self, Batch, Command, Edit, GrantorState, Hint, Input, LockName, Look, LostReason, Metadata, Node, Outcome, Owner,
+    Permits, ProcessId, RequestId, ServiceName, Sizes, Status, StoredVote, Time, Token, Value, View, Wait, Want,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -103,7 +103,7 @@ impl World {
             Deed::Hold(Want::Suspension) => (vec![(service.clone(), None)], None),
             Deed::Hold(Want::Open(opening)) => (Vec::new(), Some((service.clone(), Some(opening.name().clone())))),
             Deed::Hold(want) => (of(want), None),
-            Deed::Put(open, ..) => (Vec::new(), self.call(*open).object.clone()),
+            Deed::Put(open, ..) | Deed::Add(open, _) => (Vec::new(), self.call(*open).object.clone()),
             Deed::Become | Deed::Destroy | Deed::Look(_) | Deed::Upgrade(_) | Deed::Revoke(_) => (Vec::new(), None),
         };
         let mode = match &deed {
@@ -114,7 +114,7 @@ impl World {
         let (wait, lease) = match deed {
             Deed::Hold(Want::Open(_)) => (wait, None),
             Deed::Hold(_) => (wait, lease),
-            Deed::Put(..) => (Wait::Forever, None),
+            Deed::Put(..) | Deed::Add(..) => (Wait::Forever, None),
             Deed::Upgrade(_) => (Wait::Try, None),
             Deed::Become => (wait, None),
             // Its shortest wait is longer than that of others.
@@ -165,7 +165,14 @@ impl World {
         self.feed(
             member,
             Input::Command(match deed {
-                Deed::Put(open, value, expect) => Command::Write { request, open: request_of(open), value, expect },
+                Deed::Put(open, value, expect) => {
+                    Command::Write { request, open: request_of(open), edit: Edit::Set { value, expect } }
+                }
+                Deed::Add(open, by) => {
+                    let tail = Value::new(b"").expect("it is not too long");
+                    let edit = Edit::Step { step: protocol::Step::Add(by), tail };
+                    Command::Write { request, open: request_of(open), edit }
+                }
                 Deed::Upgrade(of) => Command::Upgrade { request, hold: request_of(of) },
                 Deed::Hold(want) => {
                     Command::Lock { request, service, want, owner, wait, lease, revocable: true, metadata }

@@ -108,6 +108,7 @@ impl World {
                 council: 7,
                 trust_refused: false,
                 durable: false,
+                limits: crate::limits::SMALL_PARTS,
                 #[cfg(elderlock_mutants)]
                 mutant: None,
             },

@@ -15,10 +15,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::time::Duration;
 
-/// Processes taken in with one view. More wait for the next one, so that a crowd that arrives together and dies
-/// together cannot outvote those who were there.
-const MAX_JOINS: usize = 64;
-
 /// What the elder keeps about the cluster.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Elder {
@@ -36,6 +32,8 @@ pub(crate) struct Elder {
     /// This elder promised its vote to another candidate: it renews nobody any more.
     pub(crate) deposed: bool,
     joins: BTreeMap<ProcessId, (MemberInfo, Time)>,
+    /// Processes taken in with one view.
+    most_joins: usize,
     /// Who said goodbye, and when that was first heard.
     leaves: BTreeMap<ProcessId, Time>,
     revives: BTreeSet<ProcessId>,
@@ -59,7 +57,13 @@ pub(crate) struct Elder {
 }
 
 impl Elder {
-    pub(crate) fn new(now: Time, me: ProcessId, view: &View, registry: Registry, last_pulse: u64) -> Elder {
+    pub(crate) fn new(
+        now: Time,
+        me: ProcessId,
+        view: &View,
+        registry: Registry,
+        (last_pulse, joins): (u64, u32),
+    ) -> Elder {
         let mut elder = Elder {
             seats: BTreeMap::new(),
             lease_ends: BTreeSet::new(),
@@ -69,6 +73,7 @@ impl Elder {
             floor: None,
             deposed: false,
             joins: BTreeMap::new(),
+            most_joins: joins as usize,
             leaves: BTreeMap::new(),
             revives: BTreeSet::new(),
             condemned: BTreeSet::new(),
@@ -104,7 +109,11 @@ impl Elder {
 
     /// Since when a quorum stands by this elder, at the latest count. `None` if none does.
     pub(crate) fn backed_since(&self, now: Time) -> Option<Time> {
-        if self.deposed { None } else { self.backed.max(self.floor).map(|since| since.min(now)) }
+        if self.deposed && !planted!(self.mutant, RenewThoughDeposed) {
+            None
+        } else {
+            self.backed.max(self.floor).map(|since| since.min(now))
+        }
     }
 
     /// Whether this elder may renew and name at `now`.
@@ -219,7 +228,7 @@ impl Elder {
     }
 
     pub(crate) fn on_join(&mut self, now: Time, info: MemberInfo) {
-        if self.joins.len() < 4 * MAX_JOINS || self.joins.contains_key(&info.process) {
+        if self.joins.len() < 4 * self.most_joins || self.joins.contains_key(&info.process) {
             self.joins.insert(info.process, (info, now));
         }
     }
@@ -294,7 +303,7 @@ impl Elder {
             *at = (*at).max(*heard);
         }
         let joins = self.joins.values().filter(|(info, heard)| latest.get(&info.addr) == Some(heard));
-        change.join.extend(joins.map(|(info, _)| info.clone()).take(MAX_JOINS));
+        change.join.extend(joins.map(|(info, _)| info.clone()).take(self.most_joins));
         // Who comes in place of a former process votes for itself from then on, also if it was its heir: the former one
         // becomes a ghost, or the view would count on the word of the dead.
         let former =

@@ -1,9 +1,11 @@
 //! The core's one way in and its ways out, as data.
 
+use super::edit::Edit;
 use super::heir::StoredVote;
 use super::id::{
-    Epoch, LockName, MemberInfo, Metadata, Owner, ProcessId, RequestId, ServiceName, Token, Value, ViewNumber, Want,
+    Epoch, LockName, MemberInfo, Metadata, Owner, ProcessId, RequestId, ServiceName, Token, ViewNumber, Want,
 };
+use super::limits::Limits;
 use super::message::{Content, HolderInfo, Look, Packet, Seen, WaiterInfo};
 use super::time::Time;
 use super::timing::Timing;
@@ -39,8 +41,8 @@ pub struct Config {
     pub contacts: BTreeSet<SocketAddr>,
     /// The operator vouches that a refused connection means a dead process.
     pub trust_refused: bool,
-    /// About how many bytes of a grantor's table, or of a report to one, go in one message.
-    pub part_bytes: usize,
+    /// How much is kept, and how much is said at a time.
+    pub limits: Limits,
     /// A deliberate break, to prove that the checks can fail.
     #[cfg(elderlock_mutants)]
     pub mutant: Option<super::mutant::Mutant>,
@@ -61,7 +63,7 @@ impl Config {
             stored: None,
             contacts: BTreeSet::new(),
             trust_refused: false,
-            part_bytes: 64 << 10,
+            limits: Limits::default(),
             #[cfg(elderlock_mutants)]
             mutant: None,
         }
@@ -149,7 +151,7 @@ pub enum Command {
         /// The request that holds.
         hold: RequestId,
     },
-    /// Write into an object that a request has open. Answered `Written`, `Changed` or `NotOpen`, unless `Release` of
+    /// Write into an object that a request has open. Answered `Written`, `Unwritten` or `NotOpen`, unless `Release` of
     /// this request comes first: then it may be written all the same.
     Write {
         /// A number never used before in this process.
@@ -157,9 +159,7 @@ pub enum Command {
         /// The request that has it open.
         open: RequestId,
         /// What to write.
-        value: Value,
-        /// Only if this is its version.
-        expect: Option<Token>,
+        edit: Edit,
     },
     /// Become the grantor of the service. Answered `Won` or `Superseded`, or at the limit `TimedOut`, unless `Release`
     /// comes first; it may become so even after that.
@@ -179,6 +179,16 @@ pub enum Command {
         request: RequestId,
         /// The service.
         service: ServiceName,
+    },
+    /// Hear that the service's grantor knows of the end of a request. Answered `Confirmed`, or `Unconfirmed` if no grantor
+    /// has said so after one member lease, unless `Release` of this request comes first.
+    Confirm {
+        /// A number never used before in this process.
+        request: RequestId,
+        /// The service.
+        service: ServiceName,
+        /// The request that is over.
+        over: RequestId,
     },
     /// Ask the service's grantor. Answered `Seen`, or `Undecided` if it cannot say in time.
     Look {
@@ -223,6 +233,7 @@ impl Command {
             | Command::Write { request, .. }
             | Command::Become { request, .. }
             | Command::Destroy { request, .. }
+            | Command::Confirm { request, .. }
             | Command::Look { request, .. }
             | Command::Revoke { request, .. } => *request = number,
             Command::Seeds(_) | Command::Leave | Command::Force => {}
@@ -333,10 +344,15 @@ pub enum Outcome {
         /// What it has to tell.
         content: Content,
     },
-    /// The object was written, as this version.
-    Written(Token),
-    /// The object was not written: its version is another than was expected.
-    Changed(Content),
+    /// The object was written.
+    Written {
+        /// As this version.
+        version: Token,
+        /// Of a step: the number that it made.
+        number: Option<i32>,
+    },
+    /// The object was not written: its version is another than was expected, or there is no such step from its number.
+    Unwritten(Content),
     /// This member has not got the object open.
     NotOpen,
     /// The hold goes on with less.
@@ -368,8 +384,10 @@ pub enum Outcome {
     Superseded(ProcessId),
     /// The service is destroyed here, and nothing of it is left at its grantor.
     Destroyed,
-    /// The service is destroyed here, and no grantor has said in time that nothing of it is left there.
+    /// The service is destroyed, or a request is over, here, and no grantor has said in time that it knows.
     Unconfirmed,
+    /// The grantor knows that the request is over.
+    Confirmed,
     /// What the grantor sees.
     Seen(Seen),
     /// Who held what is wanted back has been told, or holds it for good; those who gave it back meanwhile are left out.
@@ -418,6 +436,8 @@ pub enum LostReason {
     Revoked,
     /// It was given back, by whoever had it: told to those only who watch a hold that is not theirs.
     Released,
+    /// This process is a copy that `fork` made of the one that has it. Join after the fork.
+    Forked,
 }
 
 /// Somebody wants a revocable hold back.
@@ -494,6 +514,8 @@ pub struct Status {
     pub leased: bool,
     /// Services it uses or grants.
     pub services: Vec<ServiceStatus>,
+    /// Further services that are not listed: an answer to somebody outside is cut.
+    pub more_services: usize,
     /// Members that some hint calls unreachable.
     pub suspected: Vec<ProcessId>,
 }
@@ -540,18 +562,22 @@ pub struct Load {
     pub way: Option<(GrantorState, Time)>,
 }
 
-#[cfg(feature = "tokio")]
+/// Where a page of a [`Status`] ends: with that service, or before its end with that entry of its locks.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct StatusMark {
+    pub(crate) service: ServiceName,
+    pub(crate) lock: Option<Option<LockName>>,
+}
+
 impl Status {
-    /// With at most `most` locks in all, and what is left out counted in
-    /// [`more_locks`](ServiceStatus::more_locks).
-    pub(crate) fn cut(mut self, most: usize) -> Status {
-        let mut left = most;
-        for service in &mut self.services {
-            service.more_locks += service.locks.len().saturating_sub(left);
-            service.locks.truncate(left);
-            left -= service.locks.len();
+    /// What the next page says of services.
+    pub(crate) fn go_on(&mut self, page: Vec<ServiceStatus>) {
+        for service in page {
+            match self.services.last_mut().filter(|last| last.service == service.service) {
+                Some(last) => last.locks.extend(service.locks),
+                None => self.services.push(service),
+            }
         }
-        self
     }
 }
 

@@ -15,9 +15,6 @@ use super::view::View;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
-/// Addresses learned from gossip are kept up to this number: more do not make a cluster easier to find.
-const MAX_CONTACTS: usize = 64;
-
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 struct Heard {
     me: MemberInfo,
@@ -49,6 +46,8 @@ pub(crate) struct Seeking {
     started: Time,
     seeds: BTreeSet<SocketAddr>,
     contacts: BTreeSet<SocketAddr>,
+    /// How many of them, and of those that answered.
+    most: usize,
     /// Where other voters may be: an heir greets them as often as seeds.
     voters: BTreeSet<SocketAddr>,
     /// The contact that was said hello to last.
@@ -77,6 +76,7 @@ impl Seeking {
             started: now,
             seeds: config.seeds.clone(),
             contacts: config.known_addrs(),
+            most: config.limits.contacts as usize,
             voters: BTreeSet::new(),
             greeted: None,
             heard: BTreeMap::new(),
@@ -100,7 +100,7 @@ impl Seeking {
     }
 
     pub(crate) fn add_contact(&mut self, addr: SocketAddr) {
-        if self.contacts.len() < MAX_CONTACTS {
+        if self.contacts.len() < self.most {
             self.contacts.insert(addr);
         }
     }
@@ -171,7 +171,7 @@ impl Seeking {
         let addr = asked.unwrap_or(me.addr);
         let known = self.heard.get(&addr).is_some_and(|heard| heard.belonging == belonging && heard.me == me);
         let matters = asked.is_some() || self.seeds.contains(&addr) || is_member;
-        let has_room = self.heard.len() < MAX_CONTACTS + self.seeds.len() || self.heard.contains_key(&addr);
+        let has_room = self.heard.len() < self.most + self.seeds.len() || self.heard.contains_key(&addr);
         if matters && has_room {
             self.heard.insert(addr, Heard { me, belonging, at: now });
         }

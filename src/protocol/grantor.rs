@@ -17,9 +17,12 @@
 //! - `recovered_table_is_the_union`: nothing is granted before every member of the view has reported or left it.
 //! - `nothing_lost_in_transfer`: a table is handed over whole, once, by a grantor that grants nothing after it.
 
+use super::edit::{Edit, Edited};
 use super::event::{Event, GrantorState, Load, LockStatus, Output};
-use super::id::{Epoch, LockName, Metadata, Owner, ProcessId, RequestId, ServiceName, Ticket, Token, Value, Want};
-use super::message::{Content, HoldReport, Look, Message, Origin, Refusal, Seen, TokenRange, Told, WaitReport};
+use super::id::{Epoch, LockName, Metadata, Owner, ProcessId, RequestId, ServiceName, Ticket, Token, Want};
+use super::message::{
+    Content, HoldReport, LastWrite, Look, Message, Origin, Refusal, Seen, TokenRange, Told, WaitReport,
+};
 use super::table::{Contents, Entry, Place, Table};
 use super::time::Time;
 use super::turn::Turn;
@@ -34,8 +37,6 @@ mod transfer;
 /// With fewer tokens left than this the elder is asked for more: enough for a second at full speed, so that the
 /// answer comes in time.
 const LOW_TOKENS: u32 = 1 << 20;
-/// Requests that arrive before it acts are kept up to this number; later ones are told to ask again.
-const MAX_PARKED: usize = 1 << 20;
 
 /// The tokens left to grant with.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -163,7 +164,7 @@ impl Grantor {
             epoch,
             way: Way(None),
             supply,
-            table: Table::new(epoch),
+            table: Table::new(epoch).within(turn),
             setup: None,
             checking: BTreeMap::new(),
             yielding: None,
@@ -202,7 +203,7 @@ impl Grantor {
     /// Asks everyone, unless somebody younger waits for the table, who then does that.
     fn recover(&mut self, view: &View, turn: &mut Turn) {
         let Some(setup) = &mut self.setup else { return };
-        self.table = Table::new(self.epoch);
+        self.table = Table::new(self.epoch).within(turn);
         setup.source = None;
         if setup.heir.is_some() {
             return;
@@ -266,8 +267,14 @@ impl Grantor {
         self.table.waiting()
     }
 
-    pub(crate) fn status(&self, now: Time) -> Vec<LockStatus> {
-        self.table.status(now)
+    pub(crate) fn status(&self, now: Time, after: Option<Option<&LockName>>, most: usize) -> (Vec<LockStatus>, bool) {
+        self.table.status(now, after, most)
+    }
+
+    /// How long that list is.
+    #[cfg(any(feature = "tokio", test))]
+    pub(crate) fn listed(&self) -> usize {
+        self.table.listed()
     }
 
     /// How many locks and requests it keeps, and what it has heard before it acts.
@@ -295,7 +302,7 @@ impl Grantor {
                 self.send_on(&asked, Some(heir), turn);
             } else if asked.only_if_free {
                 self.refuse(&asked, Refusal::Undecided, turn);
-            } else if setup.parked.len() >= MAX_PARKED {
+            } else if setup.parked.len() >= turn.limits.parked as usize {
                 self.send_on(&asked, None, turn);
             } else {
                 setup.parked.push_back(asked);
@@ -482,14 +489,7 @@ impl Grantor {
     }
 
     /// Somebody writes into an object.
-    pub(crate) fn on_write(
-        &mut self,
-        key: (ProcessId, RequestId),
-        name: &LockName,
-        value: Value,
-        expect: Option<Token>,
-        turn: &mut Turn,
-    ) {
+    pub(crate) fn on_write(&mut self, key: (ProcessId, RequestId), name: &LockName, edit: &Edit, turn: &mut Turn) {
         if !self.is_acting() {
             return self.tell_refusal(key, Refusal::Undecided, turn);
         }
@@ -497,21 +497,27 @@ impl Grantor {
         let Some(content) = self.table.content(name).filter(|_| is_open) else {
             return self.tell_refusal(key, Refusal::NotOpen, turn);
         };
-        if let Some((_, version)) =
-            content.writes.get(&key.0).filter(|(request, _)| *request == key.1 && !planted!(turn.mutant, WriteTwice))
+        if let Some(&LastWrite { version, number, .. }) =
+            content.writes.get(&key.0).filter(|last| last.request == key.1 && !planted!(turn.mutant, WriteTwice))
+            && !(number.is_some() && planted!(turn.mutant, StepTwice))
         {
             // Asked twice: the first answer was lost with its grantor.
-            let answers = Some((key.1, Told::Written(*version)));
+            let answers = Some((key.1, Told::Written { version, number }));
             return self.tell_value(key.0, name, answers, turn);
         }
-        if expect.is_some_and(|expected| expected != content.version) {
-            return self.tell_value(key.0, name, Some((key.1, Told::Changed)), turn);
-        }
+        #[cfg(elderlock_mutants)]
+        let edited = self.bend_edit(edit, content, turn).or_else(|| edit.apply(content));
+        #[cfg(not(elderlock_mutants))]
+        let edited = edit.apply(content);
+        let Some(Edited { value, number }) = edited else {
+            return self.tell_value(key.0, name, Some((key.1, Told::Unwritten)), turn);
+        };
         let Some(version) = turn.leased.then(|| self.supply.take(1)).flatten() else {
             return self.tell_refusal(key, Refusal::Undecided, turn);
         };
-        self.table.write(key, name, value, version);
-        self.tell_all(name, Some((key, Told::Written(version))), turn);
+        let (process, request) = key;
+        self.table.write(process, name, value, LastWrite { request, version, number });
+        self.tell_all(name, Some((key, Told::Written { version, number })), turn);
         self.grant(turn); // it may be a limit
     }
 
@@ -536,7 +542,8 @@ impl Grantor {
     /// who can tell, if not this one later. What it has reported here it may have given up at another, younger one that
     /// never came to act: it hears that this one has it still.
     pub(crate) fn is_settled(&self, from: ProcessId, request: RequestId) -> Result<(), Option<ProcessId>> {
-        let has_more = self.table.requests_of(from).any(|one| one < request);
+        // In their order.
+        let has_more = self.table.requests_of(from).next().is_some_and(|one| one < request);
         match &self.setup {
             None if self.checking.contains_key(&from) || has_more => Err(None),
             None => Ok(()),
@@ -548,8 +555,16 @@ impl Grantor {
     /// Somebody wants to know.
     pub(crate) fn on_look(&self, from: ProcessId, request: RequestId, at: &Look, turn: &mut Turn) {
         // Without a lease others may have been granted what is free here.
-        let knows = self.is_acting() && turn.leased || planted!(turn.mutant, SeeBeforeActing);
+        let leased = turn.leased || planted!(turn.mutant, SeeWithoutLease);
+        // What a member has ended meanwhile the one before may have heard alone.
+        let is_heard = !matches!(at, Look::Place(_)) || !self.checking.contains_key(&from);
+        let knows = self.is_acting() && leased && is_heard || planted!(turn.mutant, SeeBeforeActing);
         let mut seen = if knows { self.table.look(from, at, turn.now) } else { Seen::Undecided };
+        if let Seen::Place { before, .. } = &mut seen
+            && planted!(turn.mutant, TellPlaceOneLater)
+        {
+            *before += 1;
+        }
         if planted!(turn.mutant, SeeWaitersBackwards)
             && let Seen::Lock { waiters, .. } | Seen::Waiting { waiters, .. } = &mut seen
         {
@@ -613,6 +628,7 @@ impl Grantor {
                 Some(_) => {}
                 None if setup.heir.is_some() => {}
                 None => {
+                    let joined = if planted!(turn.mutant, AskNoJoiners) { &[] } else { joined };
                     for &process in joined {
                         setup.awaiting.insert(process);
                         turn.say(process, Message::Recover { service: self.service.clone(), epoch: self.epoch });
@@ -752,6 +768,9 @@ impl Grantor {
     }
 
     fn tell_refusal(&self, (process, request): (ProcessId, RequestId), refusal: Refusal, turn: &mut Turn) {
+        if refusal == Refusal::Deadlock && planted!(turn.mutant, DeadlockInSilence) {
+            return;
+        }
         let (service, epoch, refusal) = (self.service.clone(), self.epoch, Box::new(refusal));
         turn.say(process, Message::Refuse { service, epoch, request, refusal });
     }

@@ -13,14 +13,18 @@
 //! What is asked of others and is no request for a lock is an errand (`errands.rs`); what is open is an object
 //! (`objects.rs`); a hold that is wanted back is in `revocation.rs`.
 
+use super::edit::Edit;
 use super::event::{LostReason, Outcome, Output, RevocationRequest, Revoke, Sizes, Wait};
-use super::id::{Epoch, LockName, Metadata, Owner, ProcessId, RequestId, ServiceName, Ticket, Token, Value, Want};
+use super::id::{Epoch, LockName, Metadata, Owner, ProcessId, RequestId, ServiceName, Ticket, Token, Want};
 use super::ledger::Ledger;
+use super::limits::Limits;
 use super::message::{Content, Heard, HoldReport, HolderInfo, Look, Message, Refusal, Seen, Told, WaitReport};
 use super::time::Time;
+use super::touch::touch;
 use super::turn::Turn;
 use super::view::View;
 use std::collections::{BTreeMap, BTreeSet, btree_map};
+use std::ops::Bound;
 use std::time::Duration;
 
 mod errands;
@@ -29,10 +33,6 @@ mod revocation;
 
 use errands::{Business, Errand};
 use objects::Object;
-
-/// Requests of one member that wait or hold at the same time: four million, about a gigabyte of them. Beyond it the
-/// caller is told [`Outcome::Busy`].
-const MAX_REQUESTS: usize = 1 << 22;
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 enum State {
@@ -182,22 +182,43 @@ struct Session {
     /// The service was destroyed here, and nobody has asked for anything of it since.
     destroyed: bool,
     requests: Ledger<Request>,
+    /// Those of them that do not hold: few beside those that do, and nothing but a report goes through all of these.
+    waits: BTreeSet<RequestId>,
+    /// How many of them have an object open.
+    opens: usize,
     errands: BTreeMap<RequestId, Errand>,
     objects: BTreeMap<LockName, Object>,
     /// Requests for permits that have not been granted, by their objects.
     permits: BTreeSet<(LockName, RequestId)>,
+    /// Requests for the suspension of the service that wait or hold, by their owners: at most one of each.
+    suspensions: BTreeMap<Owner, RequestId>,
 }
 
 impl Session {
     /// Without a known grantor: whether something waits for it. What an object has to tell is worth little without one.
     fn wants_grantor(&self) -> bool {
         !self.objects.is_empty()
-            || self.requests.values().any(|entry| entry.state == State::Unsent)
+            || self.waiting().any(|entry| entry.state == State::Unsent)
             || self.errands.values().any(|errand| match &errand.what {
-                Business::Look(..) | Business::Upgrade(..) | Business::Write(..) => true,
+                Business::Look(..) | Business::Confirm(..) | Business::Upgrade(..) | Business::Write(..) => true,
                 Business::Revoke(revoking) => revoking.looks(),
                 Business::Bid | Business::Ending(_) => false,
             })
+    }
+
+    /// The requests that do not hold.
+    fn waiting(&self) -> impl Iterator<Item = &Request> + '_ {
+        self.waits.iter().filter_map(|request| self.requests.get(request)).inspect(|_| touch())
+    }
+
+    /// Does something with each request that does not hold.
+    fn each_waiting(&mut self, mut act: impl FnMut(RequestId, &mut Request)) {
+        for request in &self.waits {
+            touch();
+            if let Some(entry) = self.requests.get_mut(request) {
+                act(*request, entry);
+            }
+        }
     }
 
     /// The requests to be the grantor, in the order in which they were made.
@@ -229,6 +250,8 @@ pub(crate) struct Holder {
     again: BTreeSet<(Time, ServiceName)>,
     /// Errands of the kind `Ending`.
     endings: BTreeSet<RequestId>,
+    /// Requests and errands at the same time; beyond it the caller is told [`Outcome::Busy`].
+    most: usize,
 }
 
 /// What the application asks for.
@@ -244,11 +267,19 @@ pub(crate) struct Wish {
 }
 
 impl Holder {
+    pub(crate) fn new(limits: &Limits) -> Holder {
+        Holder { most: limits.requests as usize, ..Holder::default() }
+    }
+
+    fn is_full(&self) -> bool {
+        self.services.len() >= self.most
+    }
+
     /// The application wants a lock. `answer`: how long a try may take; `crowded`: too much is on its way to a
     /// member already.
     pub(crate) fn lock(&mut self, wish: Wish, answer: Duration, crowded: impl Fn(ProcessId) -> bool, turn: &mut Turn) {
         let (request, service) = (wish.request, wish.service.clone());
-        let is_full = self.services.len() >= MAX_REQUESTS;
+        let is_full = self.is_full();
         let session = self.session(&service);
         session.destroyed = false;
         if is_full || session.grantor.is_some_and(|(process, _)| crowded(process)) {
@@ -266,16 +297,35 @@ impl Holder {
                 turn.out.push(Output::Answer { request, outcome: Outcome::NotOpen });
                 return;
             }
+            Want::Suspension => {
+                if self.suspends(&service, wish.owner, turn) && !planted!(turn.mutant, WaitForItself) {
+                    turn.out.push(Output::Answer { request, outcome: Outcome::Deadlock });
+                    return;
+                }
+                self.session(&service).suspensions.insert(wish.owner, request);
+            }
             _ => {}
         }
         let waiting = wish.waiting(answer, turn.now);
+        let session = self.session(&service);
         let (number, limit) = (session.number, waiting.limit);
         session.requests.insert(request, wish.kept(Some(waiting), State::Unsent));
+        session.waits.insert(request);
         self.services.insert(request, number);
         if limit != Time::MAX {
             self.agenda.insert((limit, request));
         }
         self.pursue(&service, Some(request), turn);
+    }
+
+    /// Whether the owner waits for the suspension of the service or has it: another one that it asks for would wait for
+    /// the end of the first. A hold whose lease is over does not count, though its end was not noticed yet.
+    fn suspends(&self, service: &ServiceName, owner: Owner, turn: &Turn) -> bool {
+        let first = self.sessions.get(service).and_then(|session| session.suspensions.get(&owner));
+        first.is_some_and(|request| match self.request(*request).map(|entry| &entry.state) {
+            Some(State::Held { .. }) => turn.leased && turn.now < self.lease_end(*request),
+            waits => waits.is_some(),
+        })
     }
 
     /// The application wants a lock, or a share of one, of a service that this very member grants in that epoch: it holds it
@@ -297,7 +347,7 @@ impl Holder {
     /// Whether this very member grants the service, in that epoch, and may have one more request.
     pub(crate) fn may_hold(&self, service: &ServiceName, home: (ProcessId, Epoch)) -> bool {
         let is_home = |session: &Session| session.grantor == Some(home) && session.newest == Some(home.1);
-        self.sessions.get(service).is_some_and(is_home) && self.services.len() < MAX_REQUESTS
+        self.sessions.get(service).is_some_and(is_home) && !self.is_full()
     }
 
     /// This member holds what its own grantor has given it without a word. Returns until when.
@@ -616,7 +666,7 @@ impl Holder {
         turn: &mut Turn,
     ) {
         let Some(session) = self.sessions.get_mut(service) else { return };
-        let homeless = |entry: &mut Request| {
+        let homeless = |_: RequestId, entry: &mut Request| {
             if let State::Asked(asked) | State::Queued(asked) = entry.state
                 && asked == epoch
             {
@@ -628,7 +678,7 @@ impl Holder {
             session.last = session.grantor.map(|(process, _)| process);
             session.grantor = None;
             session.refused = Some(epoch);
-            session.requests.values_mut().for_each(homeless);
+            session.each_waiting(homeless);
             for errand in session.errands.values_mut() {
                 if let Some(asked) = errand.what.asked()
                     && *asked == Some(epoch)
@@ -637,7 +687,7 @@ impl Holder {
                 }
             }
         } else if let Some(entry) = session.requests.get_mut(&request) {
-            homeless(entry);
+            homeless(request, entry);
         }
         if let Some((process, newer)) = instead
             && newer > epoch
@@ -704,7 +754,7 @@ impl Holder {
             let Some(content) = &object.content else { continue };
             bytes += content.weight(name);
             objects.push((name.clone(), content.clone()));
-            if bytes >= turn.part_bytes {
+            if bytes >= turn.limits.part_bytes as usize {
                 bytes = 0;
                 let (service, objects) = (service.clone(), std::mem::take(&mut objects).into());
                 let (holds, waits) = (Vec::new(), Vec::new());
@@ -734,7 +784,7 @@ impl Holder {
                     waits.push(WaitReport { request, want, owner, ticket, revocable, metadata });
                 }
             }
-            if bytes >= turn.part_bytes {
+            if bytes >= turn.limits.part_bytes as usize {
                 bytes = 0;
                 let objects = std::mem::take(&mut objects).into();
                 let (service, holds, waits) = (service.clone(), std::mem::take(&mut holds), std::mem::take(&mut waits));
@@ -764,18 +814,18 @@ impl Holder {
             session.refused = None;
             if session.grantor.is_some_and(|(process, _)| !view.contains(process)) {
                 session.grantor = None;
-                for entry in session.requests.values_mut() {
+                session.each_waiting(|_, entry| {
                     if let State::Asked(_) | State::Queued(_) = entry.state {
                         entry.state = State::Unsent;
                     }
-                }
+                });
             }
             // The elder may be another one.
             session.say_bids(service, turn);
             for (request, errand) in &mut session.errands {
                 match &mut errand.what {
                     Business::Bid | Business::Look(..) | Business::Upgrade(..) | Business::Write(..) => {}
-                    Business::Revoke(_) => {}
+                    Business::Revoke(_) | Business::Confirm(..) => {}
                     Business::Ending(Some(whom)) if !view.contains(*whom) => {
                         // It may have had a successor.
                         *whom = view.elder().process;
@@ -796,12 +846,14 @@ impl Holder {
 
     /// The member's lease runs (again): what was won meanwhile begins to be held, in the order in which it was granted.
     pub(crate) fn on_resumed(&mut self, turn: &mut Turn) {
-        let won = |(request, entry): (RequestId, &Request)| match entry.state {
-            State::Won(token, _) => Some((token, request)),
-            _ => None,
-        };
-        let won: BTreeSet<(Token, RequestId)> =
-            self.sessions.values().flat_map(|session| session.requests.iter().filter_map(won)).collect();
+        let mut won = BTreeSet::new();
+        for session in self.sessions.values_mut() {
+            session.each_waiting(|request, entry| {
+                if let State::Won(token, _) = entry.state {
+                    won.insert((token, request));
+                }
+            });
+        }
         for (_, request) in won {
             self.accept(request, turn);
         }
@@ -855,13 +907,22 @@ impl Holder {
     }
 
     /// For [`Status`](super::Status): the service, its grantor and epoch, waits, holds and open objects of this member.
-    pub(crate) fn status(&self) -> impl Iterator<Item = (&ServiceName, Option<(ProcessId, Epoch)>, [usize; 3])> {
-        self.sessions.iter().map(|(service, session)| {
-            let has = session.requests.values().filter(|entry| matches!(entry.state, State::Held { .. }));
-            let (opens, holds): (Vec<_>, Vec<_>) = has.partition(|entry| entry.want.opens());
-            let waits = session.requests.len() - holds.len() - opens.len();
-            (service, session.grantor, [waits, holds.len(), opens.len()])
+    /// Services `after` that one, all if there is none, in the order of their names.
+    pub(crate) fn status(
+        &self,
+        after: Bound<&ServiceName>,
+    ) -> impl Iterator<Item = (&ServiceName, Option<(ProcessId, Epoch)>, [usize; 3])> {
+        self.sessions.range::<ServiceName, _>((after, Bound::Unbounded)).map(|(service, session)| {
+            touch();
+            let (waits, opens) = (session.waits.len(), session.opens);
+            (service, session.grantor, [waits, session.requests.len() - waits - opens, opens])
         })
+    }
+
+    /// How many services it knows.
+    #[cfg(any(feature = "tokio", test))]
+    pub(crate) fn services(&self) -> usize {
+        self.sessions.len()
     }
 
     fn held(&self) -> Vec<RequestId> {
@@ -901,18 +962,18 @@ impl Holder {
                     ask(request, entry);
                 }
             }
-            None => session.requests.iter_mut().for_each(|(request, entry)| ask(request, entry)),
+            None => session.each_waiting(ask),
         }
         // After the requests: they may be about one.
         let objects = &session.objects;
         let mut run = |request: RequestId, errand: &mut Errand| {
             let asked = match &mut errand.what {
-                Business::Look(_, asked) | Business::Upgrade(_, asked) => asked,
+                Business::Look(_, asked) | Business::Confirm(_, asked) | Business::Upgrade(_, asked) => asked,
                 Business::Revoke(revoking) => match revoking.asked() {
                     Some(asked) => asked,
                     None => return,
                 },
-                Business::Write(name, _, _, asked)
+                Business::Write(name, _, asked)
                     if objects.get(name).is_some_and(|object| object.writing == Some(request)) =>
                 {
                     asked
@@ -925,11 +986,14 @@ impl Holder {
             let service = service.clone();
             let message = match errand.what.clone() {
                 Business::Look(at, _) => Message::Look { service, epoch, request, at: Box::new(at) },
+                Business::Confirm(over, _) => {
+                    // Before the question, on the same link: whoever answers this has heard that.
+                    turn.say(grantor, Message::Done { service: service.clone(), request: over });
+                    Message::Look { service, epoch, request, at: Box::new(Look::Place(over)) }
+                }
                 Business::Revoke(revoking) => Message::Look { service, epoch, request, at: Box::new(revoking.at()) },
                 Business::Upgrade(hold, _) => Message::Upgrade { service, epoch, request, hold },
-                Business::Write(name, value, expect, _) => {
-                    Message::Write { service, epoch, request, name, value, expect }
-                }
+                Business::Write(name, edit, _) => Message::Write { service, epoch, request, name, edit },
                 Business::Bid | Business::Ending(_) => return,
             };
             turn.say(grantor, message);
@@ -961,6 +1025,8 @@ impl Holder {
         self.lease_until(request, until);
         let mut outcome = Outcome::Granted { token, until };
         if let Some(session) = self.session_of_mut(request) {
+            session.waits.remove(&request);
+            session.opens += usize::from(want.opens());
             match want {
                 Want::Permits(name, _) => drop(session.permits.remove(&(name, request))),
                 Want::Open(opening) => {
@@ -1013,6 +1079,11 @@ impl Holder {
         let number = self.services.remove(&request)?;
         let session = self.sessions.get_mut(self.names.get(number as usize)?)?;
         let entry = session.requests.remove(&request)?;
+        let is_held = matches!(entry.state, State::Held { .. });
+        if !is_held {
+            session.waits.remove(&request);
+        }
+        session.opens -= usize::from(is_held && entry.want.opens());
         let due = match entry.state {
             State::Held { .. } => self.leases.remove(&request),
             _ => Some(entry.limit()),
@@ -1026,6 +1097,9 @@ impl Holder {
                 if let Some(object) = session.objects.get_mut(opening.name()) {
                     object.opens.remove(&request);
                 }
+            }
+            Want::Suspension if session.suspensions.get(&entry.owner) == Some(&request) => {
+                session.suspensions.remove(&entry.owner);
             }
             _ => {}
         }

@@ -5,6 +5,7 @@
 //! number. A tree would leave its nodes half empty, which many small ones do not matter for and a million held locks do.
 
 use super::id::RequestId;
+use super::touch::touch;
 use std::collections::BTreeMap;
 use std::fmt;
 
@@ -109,11 +110,13 @@ impl<T> Ledger<T> {
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = (RequestId, &T)> {
-        self.pages.iter().flat_map(|(number, page)| page.requests(*number).zip(&page.values))
+        let all = self.pages.iter().flat_map(|(number, page)| page.requests(*number).zip(&page.values));
+        all.inspect(|_| touch())
     }
 
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (RequestId, &mut T)> {
-        self.pages.iter_mut().flat_map(|(number, page)| page.requests(*number).zip(&mut page.values))
+        let all = self.pages.iter_mut().flat_map(|(number, page)| page.requests(*number).zip(&mut page.values));
+        all.inspect(|_| touch())
     }
 
     pub(crate) fn keys(&self) -> impl Iterator<Item = RequestId> {
@@ -121,11 +124,7 @@ impl<T> Ledger<T> {
     }
 
     pub(crate) fn values(&self) -> impl Iterator<Item = &T> {
-        self.pages.values().flat_map(|page| &page.values)
-    }
-
-    pub(crate) fn values_mut(&mut self) -> impl Iterator<Item = &mut T> {
-        self.pages.values_mut().flat_map(|page| &mut page.values)
+        self.pages.values().flat_map(|page| &page.values).inspect(|_| touch())
     }
 }
 

@@ -9,19 +9,12 @@
 
 use super::event::{Output, Sizes};
 use super::id::{MemberInfo, ProcessId};
+use super::limits::Limits;
 use super::message::{Message, Packet};
 use super::time::Time;
 use super::timing::Timing;
 use super::view::View;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-
-/// Messages that arrived ahead of their turn are kept up to this number: as many as a reordering network may
-/// plausibly swap. More are dropped and sent again by the other side.
-const MAX_EARLY: usize = 256;
-/// Messages sent again in one go. The rest follows when these are acknowledged.
-const MAX_BURST: usize = 1024;
-/// An acknowledgement is sent at once after so many messages, so that the other side need not keep more.
-const ACK_EVERY: u32 = 64;
 
 /// One direction each way between this process and another.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
@@ -108,9 +101,24 @@ pub(crate) struct Post {
     /// Alarms of links, so that a thousand quiet links cost nothing.
     agenda: BTreeSet<(Time, ProcessId)>,
     detours: BTreeMap<ProcessId, Detour>,
+    bounds: Bounds,
+}
+
+/// How much a link keeps and says at a time, see [`Limits`].
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+struct Bounds {
+    early: usize,
+    burst: usize,
+    ack_every: u32,
 }
 
 impl Post {
+    pub(crate) fn new(limits: &Limits) -> Post {
+        let Limits { link_early, link_burst, ack_every, .. } = *limits;
+        let bounds = Bounds { early: link_early as usize, burst: link_burst as usize, ack_every };
+        Post { bounds, ..Post::default() }
+    }
+
     /// Sends a message on the link to `to`, a member of `view`.
     pub(crate) fn send(
         &mut self,
@@ -200,14 +208,14 @@ impl Post {
                 more.push(message);
             }
         } else {
-            if link.early.len() < MAX_EARLY {
+            if link.early.len() < self.bounds.early {
                 link.early.insert(seq, message);
             }
             // Ask for the gap when it opens; after that the other side's own timer is enough.
             again = link.early.len() == 1 && is_time(&mut link.asked_at, now, timing);
         }
         link.unacked += 1;
-        if at_once || again || link.unacked >= ACK_EVERY {
+        if at_once || again || link.unacked >= self.bounds.ack_every {
             let packet = Packet::Ack { view: view.number, ack: link.take_ack(), again };
             link.arm(from, &mut self.agenda);
             self.dispatch(now, me, view, from, packet, out);
@@ -270,7 +278,7 @@ impl Post {
         let ack = link.take_ack();
         let first = link.sent - link.kept.len() as u64 + 1;
         let packets: Vec<Packet> = (first..)
-            .zip(link.kept.iter().take(MAX_BURST))
+            .zip(link.kept.iter().take(self.bounds.burst))
             .map(|(seq, message)| Packet::Linked { view: view.number, seq, ack, message: message.clone() })
             .collect();
         link.arm(to, &mut self.agenda);
@@ -404,7 +412,7 @@ mod tests {
             addr: ([127, 0, 0, 1], 7400 + number).into(),
             host: None,
         };
-        let ends = [1, 2].map(|number| End { me: info(number), post: Post::default() });
+        let ends = [1, 2].map(|number| End { me: info(number), post: Post::new(&Limits::default()) });
         let timing = Timing { retry: RETRY, ..Timing::lan() };
         let members = ends.iter().map(|end| end.me.clone()).collect();
         (ends, View::first(ViewNumber(1), members, timing, 7))

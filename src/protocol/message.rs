@@ -4,6 +4,7 @@
 //! says it again: everything about membership. A [`Message`] travels on a link (`link.rs`), which delivers it
 //! exactly once and in order as long as both processes live: everything about locks.
 
+use super::edit::Edit;
 use super::id::{
     Epoch, Lineage, LockName, MemberInfo, Metadata, Mode, Owner, ProcessId, RequestId, ServiceName, Ticket, Token,
     Value, ViewNumber, Want,
@@ -335,14 +336,25 @@ pub struct Content {
     pub version: Token,
     /// A grantor died since it was written: what was written last may be lost with it.
     pub maybe_stale: bool,
-    /// The last write of each member that has it open, with its version: none is made twice.
-    pub writes: BTreeMap<ProcessId, (RequestId, Token)>,
+    /// The last write of each member that has it open: none is made twice.
+    pub writes: BTreeMap<ProcessId, LastWrite>,
+}
+
+/// The last write of a member into an object. If it is asked for again, this is its answer.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+pub struct LastWrite {
+    /// The writer's number for it.
+    pub request: RequestId,
+    /// The version that it made.
+    pub version: Token,
+    /// Of a step: the number that it made. The value may be a later one by now.
+    pub number: Option<i32>,
 }
 
 impl Content {
     /// About how many bytes it takes on its way.
     pub(crate) fn weight(&self, name: &LockName) -> usize {
-        48 + name.as_bytes().len() + self.value.as_bytes().len() + 40 * self.writes.len()
+        48 + name.as_bytes().len() + self.value.as_bytes().len() + 48 * self.writes.len()
     }
 }
 
@@ -351,10 +363,15 @@ impl Content {
 pub enum Told {
     /// It is open, with this token for the request.
     Opened(Token),
-    /// It was written, as this version.
-    Written(Token),
-    /// It was not written: its version is another than the expected one.
-    Changed,
+    /// It was written.
+    Written {
+        /// As this version.
+        version: Token,
+        /// Of a step: the number that it made.
+        number: Option<i32>,
+    },
+    /// It was not written: its version is another than the expected one, or there is no such step from its number.
+    Unwritten,
 }
 
 /// Who holds a lock, for those who are refused it.
@@ -795,9 +812,7 @@ pub enum Message {
         /// The object.
         name: LockName,
         /// What to write.
-        value: Value,
-        /// Only if this is its version.
-        expect: Option<Token>,
+        edit: Edit,
     },
     /// What an object has to tell, to everybody who has it open, whenever that changes.
     Value {

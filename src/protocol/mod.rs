@@ -15,6 +15,7 @@ macro_rules! planted {
 #[cfg(test)]
 mod chance;
 mod decision;
+pub mod edit;
 mod elder;
 pub mod event;
 mod founding;
@@ -24,6 +25,7 @@ mod holder;
 pub mod id;
 mod lease;
 pub(crate) mod ledger;
+mod limits;
 mod link;
 pub mod message;
 #[cfg(elderlock_mutants)]
@@ -33,9 +35,11 @@ mod registry;
 mod table;
 pub mod time;
 pub mod timing;
+mod touch;
 mod turn;
 pub mod view;
 
+pub use edit::{Edit, Step};
 pub use event::{
     Command, Config, Event, GrantorState, Hint, Input, Load, LockStatus, LostReason, Outcome, Output,
     RevocationRequest, Revoke, ServiceStatus, Sizes, Status, Wait,
@@ -45,9 +49,10 @@ pub use id::{
     Batch, Epoch, Host, InvalidBatch, InvalidName, InvalidPermits, InvalidValue, Lineage, LockName, MemberInfo,
     Metadata, Mode, Opening, Owner, Permits, ProcessId, RequestId, ServiceName, Ticket, Token, Value, ViewNumber, Want,
 };
+pub use limits::Limits;
 pub use message::{
-    Belonging, Content, Heard, HoldReport, HolderInfo, Look, Message, Notice, Packet, Refusal, Seen, WaitReport,
-    WaiterInfo,
+    Belonging, Content, Heard, HoldReport, HolderInfo, LastWrite, Look, Message, Notice, Packet, Refusal, Seen,
+    WaitReport, WaiterInfo,
 };
 #[cfg(feature = "tokio")]
 pub(crate) use node::AtOnce;

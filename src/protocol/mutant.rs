@@ -6,7 +6,7 @@ use std::str::FromStr;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The breaks that were asked for, whether planted or not: a bit each.
-static ASKED_FOR: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
+static ASKED_FOR: [AtomicU64; 4] = [const { AtomicU64::new(0) }; 4];
 
 /// One deliberate break.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -27,6 +27,8 @@ pub enum Mutant {
     LosePlaces,
     /// Recovery serves those who asked meanwhile before those who waited.
     NewcomersFirst,
+    /// An owner that has the suspension of a service, or waits for it, waits for a second one.
+    WaitForItself,
     /// A member reports its holds and not its waits.
     ReportNoWaits,
     /// A member does not report a lock that it was granted while suspended.
@@ -189,6 +191,10 @@ pub enum Mutant {
     UpgradeWithOldToken,
     /// A write whose answer was lost with its grantor is made again.
     WriteTwice,
+    /// A step whose answer was lost with its grantor is taken again.
+    StepTwice,
+    /// A sum that has no 32 bits begins anew from below.
+    StepWraps,
     /// Only the writer is told what was written.
     TellWriterOnly,
     /// Who is told that it has written goes on with the value that it knew.
@@ -207,6 +213,42 @@ pub enum Mutant {
     TakeUntold,
     /// A hold that is taken away is given back, and its guard goes on.
     TakeUnheard,
+    /// A lock that nobody has or waits for is granted past a suspension that waits.
+    GrantPastSuspension,
+    /// Who asks for its place is told the one behind it.
+    TellPlaceOneLater,
+    /// A grantor that goes wants the oldest to follow it, whoever has most in the table.
+    YieldToOldest,
+    /// A suspension that would wait for one which waits for it waits all the same.
+    QueueDeadlock,
+    /// Nothing is said to a suspension that would wait for one which waits for it.
+    DeadlockInSilence,
+    /// An object keeps the last write of those who have closed it, or are gone.
+    KeepWritesOfTheGone,
+    /// The first part of an inventory is taken for all of it.
+    InventoryEndsEarly,
+    /// Who has promised its vote to a candidate goes on standing by the elder.
+    StandByElderThoughBound,
+    /// An elder that has promised its vote to a candidate goes on renewing.
+    RenewThoughDeposed,
+    /// The elder believes of any grantor that nobody holds anything, whomever it has named since.
+    BelieveAnyVacant,
+    /// A grantor that ends tells nobody who waits in its table.
+    EndInSilence,
+    /// Waits that were reported without a place stand behind those that have one, also behind later ones of their own member.
+    ForgetOwnOrder,
+    /// Who decides a view without itself goes before those who go on have it.
+    ForgetAtOnce,
+    /// A grantor whose member's lease is over tells what it sees.
+    SeeWithoutLease,
+    /// A new view renews the lease of its members.
+    ViewRenewsLease,
+    /// What can be done at once is done though something is due.
+    AtOnceThoughLate,
+    /// A grantor that recovers does not ask those who join meanwhile.
+    AskNoJoiners,
+    /// Who accepts a ballot has not promised it its vote.
+    AcceptPromisesNothing,
 }
 
 /// By its name.
@@ -246,7 +288,7 @@ impl Mutant {
     }
 
     /// All of them.
-    pub const ALL: [Mutant; 95] = [
+    pub const ALL: [Mutant; 116] = [
         Mutant::SkipOneInRecovery,
         Mutant::AwaitNoGhosts,
         Mutant::ServeWhileRecovering,
@@ -254,6 +296,7 @@ impl Mutant {
         Mutant::LoseWaiters,
         Mutant::LosePlaces,
         Mutant::NewcomersFirst,
+        Mutant::WaitForItself,
         Mutant::ReportNoWaits,
         Mutant::ReportNoWonHold,
         Mutant::AcceptOlderEpoch,
@@ -333,6 +376,8 @@ impl Mutant {
         Mutant::UpgradeBesideOthers,
         Mutant::UpgradeWithOldToken,
         Mutant::WriteTwice,
+        Mutant::StepTwice,
+        Mutant::StepWraps,
         Mutant::TellWriterOnly,
         Mutant::AnswerWithoutValue,
         Mutant::CallItSure,
@@ -342,5 +387,23 @@ impl Mutant {
         Mutant::HandOverNoValues,
         Mutant::TakeUntold,
         Mutant::TakeUnheard,
+        Mutant::GrantPastSuspension,
+        Mutant::TellPlaceOneLater,
+        Mutant::YieldToOldest,
+        Mutant::QueueDeadlock,
+        Mutant::DeadlockInSilence,
+        Mutant::KeepWritesOfTheGone,
+        Mutant::InventoryEndsEarly,
+        Mutant::StandByElderThoughBound,
+        Mutant::RenewThoughDeposed,
+        Mutant::BelieveAnyVacant,
+        Mutant::EndInSilence,
+        Mutant::ForgetOwnOrder,
+        Mutant::ForgetAtOnce,
+        Mutant::SeeWithoutLease,
+        Mutant::ViewRenewsLease,
+        Mutant::AtOnceThoughLate,
+        Mutant::AskNoJoiners,
+        Mutant::AcceptPromisesNothing,
     ];
 }

@@ -10,7 +10,7 @@ use super::decision::{Acceptor, Proposal, Step, choose};
 use super::elder::Elder;
 use super::event::{
     Command, Config, Event, GrantorState, Hint, Input, Load, LostReason, Outcome, Output, ServiceStatus, Sizes, Status,
-    Wait,
+    StatusMark, Wait,
 };
 use super::founding::{Found, Seeking};
 use super::grantor::{Asked, Grantor};
@@ -32,21 +32,13 @@ use super::view::{Change, View};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::hash::{Hash, Hasher};
 use std::net::SocketAddr;
+use std::ops::Bound;
 use std::sync::Arc;
 
-/// Messages on their way to one member beyond which new requests are answered [`Outcome::Busy`]: a member that
-/// does not answer must not fill our memory until its lease is over.
-const MAX_BACKLOG: usize = 1 << 16;
-/// Requests kept for an epoch that this member has not heard of yet; later ones are told to ask the elder.
-const MAX_EARLY: usize = 1 << 16;
-/// Deaths remembered of processes that are in no view yet.
-const MAX_DEAD: usize = 256;
 /// How far above the last view that it knew a forced lineage begins: what is left of the old one may have gone on.
 const FORCE_GAP: u32 = 1 << 16;
 /// Messages for which the memory of what roles say is kept.
 const MAIL: usize = 64;
-/// Entries in one part of an inventory.
-const INVENTORY_PART: usize = 512;
 
 /// Where a process stands in the life of a member.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -230,12 +222,11 @@ impl Node {
             _ => Acceptor::default(),
         };
         Node {
-            config,
             stage: Stage::Seeking(Box::new(seeking)),
             view: None,
             sole_quorum: false,
             last_change: None,
-            post: Post::default(),
+            post: Post::new(&config.limits),
             lease: Lease::default(),
             acceptor: config_acceptor,
             untold: heir.is_some(),
@@ -246,7 +237,7 @@ impl Node {
             rounds: 0,
             elder: None,
             last_pulse: 0,
-            holder: Holder::default(),
+            holder: Holder::new(&config.limits),
             grantors: BTreeMap::new(),
             departing: BTreeMap::new(),
             handing: BTreeMap::new(),
@@ -267,6 +258,7 @@ impl Node {
             own_mail: VecDeque::new(),
             is_hearing: false,
             calm: Calm(None),
+            config,
         }
     }
 
@@ -358,6 +350,7 @@ impl Node {
             | Command::Write { request, .. }
             | Command::Become { request, .. }
             | Command::Destroy { request, .. }
+            | Command::Confirm { request, .. }
             | Command::Look { request, .. }
             | Command::Revoke { request, .. },
         ) = input
@@ -476,7 +469,11 @@ impl Node {
         let is_calm = self.is_idle() && self.stage == Stage::Member && self.lease.running;
         let calm = if is_calm { self.deadline().unwrap_or(Time::MAX) } else { Time::ZERO };
         #[cfg(elderlock_mutants)]
-        let calm = if self.config.mutant.is_some() { Time::ZERO } else { calm }; // breaks are planted on the long way
+        let calm = match self.config.mutant {
+            None => calm,
+            Some(super::mutant::Mutant::AtOnceThoughLate) if is_calm => Time::MAX,
+            Some(_) => Time::ZERO, // breaks are planted on the long way
+        };
         self.calm = Calm(Some(calm));
         calm
     }
@@ -638,28 +635,115 @@ impl Node {
 
     /// What it sees.
     pub fn status(&self, now: Time) -> Status {
-        let mut services: BTreeMap<ServiceName, ServiceStatus> = BTreeMap::new();
-        for (service, grantor, [waiting_here, held_here, open_here]) in self.holder.status() {
-            let (grantor, epoch) = grantor.unzip();
-            let own = ServiceStatus::new(service);
-            let status = ServiceStatus { grantor, epoch, waiting_here, held_here, open_here, ..own };
-            services.insert(service.clone(), status);
+        let mut status = self.status_without_services(now);
+        let mut after = None;
+        loop {
+            let (page, next) = self.status_page(now, after.as_ref(), usize::MAX);
+            status.go_on(page);
+            match next {
+                Some(next) => after = Some(next),
+                None => return status,
+            }
         }
-        for (service, grantor) in &self.grantors {
-            let status = services.entry(service.clone()).or_insert_with(|| ServiceStatus::new(service));
-            status.grantor = Some(self.config.me.process);
-            status.epoch = Some(grantor.epoch());
-            status.granting = Some(grantor.state());
-            status.locks = grantor.status(now);
-        }
+    }
+
+    /// The same without services, which come in pages.
+    pub(crate) fn status_without_services(&self, now: Time) -> Status {
         Status {
             me: self.config.me.clone(),
             view: self.view.as_deref().cloned(),
             elder: self.view.as_ref().map(|view| view.elder().process),
             leased: self.is_ready(now),
-            services: services.into_values().collect(),
+            services: Vec::new(),
+            more_services: 0,
             suspected: self.suspected.iter().copied().collect(),
         }
+    }
+
+    /// The services that come `after` a mark, and their locks: `most` of both together at most, but at least one. `None`: these
+    /// are the last.
+    pub(crate) fn status_page(
+        &self,
+        now: Time,
+        after: Option<&StatusMark>,
+        most: usize,
+    ) -> (Vec<ServiceStatus>, Option<StatusMark>) {
+        // A service whose locks were not all told is told once more.
+        let from = after.map_or(Bound::Unbounded, |mark| match mark.lock {
+            Some(_) => Bound::Included(&mark.service),
+            None => Bound::Excluded(&mark.service),
+        });
+        let mut left = most.max(2);
+        let mut page = Vec::new();
+        let mut services = self.services_from(from, left);
+        while let Some(mut status) = services.pop_front() {
+            left -= 1;
+            let service = status.service.clone();
+            if let Some(grantor) = self.grantors.get(&service) {
+                let told = after.filter(|mark| mark.service == service).and_then(|mark| mark.lock.as_ref());
+                let (locks, is_end) = grantor.status(now, told.map(Option::as_ref), left);
+                left -= locks.len();
+                status.locks = locks;
+                if !is_end {
+                    let last = status.locks.last().map(|lock| lock.name.clone());
+                    let lock = last.or_else(|| told.cloned());
+                    // Nothing of it was told: it comes whole with the next page.
+                    if lock.is_some() || page.is_empty() {
+                        page.push(status);
+                        return (page, Some(StatusMark { service, lock }));
+                    }
+                    let before = page.last().map(|status: &ServiceStatus| status.service.clone());
+                    return (page, before.map(|service| StatusMark { service, lock: None }));
+                }
+            }
+            page.push(status);
+            if left == 0 {
+                let is_last = services.is_empty() && self.services_from(Bound::Excluded(&service), 1).is_empty();
+                return (page, (!is_last).then_some(StatusMark { service, lock: None }));
+            }
+        }
+        (page, None)
+    }
+
+    /// What it sees, for somebody outside: `most` services at most, and `most` locks in all; the rest is counted.
+    #[cfg(any(feature = "tokio", test))]
+    pub(crate) fn status_cut(&self, now: Time, most: usize) -> Status {
+        let mut status = self.status_without_services(now);
+        status.services = self.services_from(Bound::Unbounded, most).into();
+        status.more_services = self.holder.services().max(self.grantors.len()).saturating_sub(status.services.len());
+        let mut left = most;
+        for service in &mut status.services {
+            if let Some(grantor) = self.grantors.get(&service.service) {
+                (service.locks, _) = grantor.status(now, None, left);
+                left -= service.locks.len();
+                service.more_locks = grantor.listed().saturating_sub(service.locks.len());
+            }
+        }
+        status
+    }
+
+    /// The first services from there on, without their locks.
+    fn services_from(&self, from: Bound<&ServiceName>, most: usize) -> VecDeque<ServiceStatus> {
+        let mut services: BTreeMap<ServiceName, ServiceStatus> = BTreeMap::new();
+        for (service, grantor, [waiting_here, held_here, open_here]) in self.holder.status(from).take(most) {
+            let (grantor, epoch) = grantor.unzip();
+            let own = ServiceStatus::new(service);
+            let status = ServiceStatus { grantor, epoch, waiting_here, held_here, open_here, ..own };
+            services.insert(service.clone(), status);
+        }
+        for (service, grantor) in self.grantors.range::<ServiceName, _>((from, Bound::Unbounded)).take(most) {
+            let status = services.entry(service.clone()).or_insert_with(|| ServiceStatus::new(service));
+            status.grantor = Some(self.config.me.process);
+            status.epoch = Some(grantor.epoch());
+            status.granting = Some(grantor.state());
+        }
+        services.into_values().take(most).collect()
+    }
+
+    /// Whether it grants the locks of a service now.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn is_acting(&self, service: &ServiceName) -> bool {
+        self.grantors.get(service).is_some_and(Grantor::is_acting)
     }
 
     /// How much it keeps at `now`.
@@ -690,6 +774,7 @@ impl Node {
             | Command::Write { request, .. }
             | Command::Become { request, .. }
             | Command::Destroy { request, .. }
+            | Command::Confirm { request, .. }
             | Command::Look { request, .. }
             | Command::Revoke { request, .. }
                 if matches!(self.stage, Stage::Leaving { .. } | Stage::Parting { .. }) =>
@@ -703,6 +788,10 @@ impl Node {
                 let answer = self.timing().answer;
                 let wish = Wish { request, service, want, owner, wait, lease, revocable, metadata };
                 self.ask(now, out, |holder, crowded, turn| holder.lock(wish, answer, crowded, turn));
+            }
+            Command::Confirm { request, service, over } => {
+                let limit = self.timing().member_lease;
+                self.act(now, out, |node, turn| node.holder.confirm((request, service), over, limit, turn));
             }
             Command::Look { request, service, at } => {
                 let answer = self.timing().answer;
@@ -739,8 +828,8 @@ impl Node {
                 let answer = self.timing().answer;
                 self.act(now, out, |node, turn| node.holder.upgrade(request, hold, answer, turn));
             }
-            Command::Write { request, open, value, expect } => self.ask(now, out, |holder, crowded, turn| {
-                holder.write((request, open), (value, expect), crowded, turn);
+            Command::Write { request, open, edit } => self.ask(now, out, |holder, crowded, turn| {
+                holder.write((request, open), edit, crowded, turn);
             }),
             Command::Seeds(mut seeds) => {
                 if self.config.last_view().is_some() {
@@ -769,7 +858,8 @@ impl Node {
         asking: impl FnOnce(&mut Holder, &dyn Fn(ProcessId) -> bool, &mut Turn),
     ) {
         let post = std::mem::take(&mut self.post);
-        let crowded = |process| post.backlog(process) > MAX_BACKLOG;
+        let most = self.config.limits.backlog as usize;
+        let crowded = |process| post.backlog(process) > most;
         let mail = self.turn(now, out, |node, turn| asking(&mut node.holder, &crowded, turn));
         self.post = post;
         self.deliver(now, mail, out);
@@ -875,7 +965,7 @@ impl Node {
             me,
             elder,
             retry: self.view.as_ref().map_or(self.config.timing, |view| view.timing).retry,
-            part_bytes: self.config.part_bytes,
+            limits: self.config.limits,
             leased,
             #[cfg(elderlock_mutants)]
             mutant: self.config.mutant,

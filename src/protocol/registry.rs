@@ -198,7 +198,7 @@ impl Registry {
                 self.parked.entry(service).or_default().insert(process);
             }
         }
-        if last {
+        if last || planted!(turn.mutant, InventoryEndsEarly) {
             self.awaiting.remove(&from);
         }
     }
@@ -414,10 +414,11 @@ impl Registry {
 
     /// A grantor is over, and nobody holds anything. That counts if this elder named it and nobody since: another may have
     /// granted after it, and be gone.
-    pub(crate) fn on_vacant(&mut self, from: ProcessId, service: &ServiceName, epoch: Epoch) {
+    pub(crate) fn on_vacant(&mut self, from: ProcessId, service: &ServiceName, epoch: Epoch, _turn: &Turn) {
+        let is_any = planted!(_turn.mutant, BelieveAnyVacant);
         if let Some(entry) = self.entries.get_mut(service)
-            && entry.grantor == Some((from, epoch))
-            && epoch.0.view() >= self.asked_in
+            && (entry.grantor == Some((from, epoch)) || is_any)
+            && (epoch.0.view() >= self.asked_in || is_any)
         {
             *entry = Entry { vacant: true, ..Entry::default() };
         }

@@ -28,8 +28,11 @@
 
 use super::id::{Epoch, LockName, Metadata, Owner, ProcessId, RequestId, Ticket, Token, Value, ViewNumber, Want};
 use super::ledger::Ledger;
+use super::limits::Limits;
 use super::message::{Content, HoldReport, Refusal, WaitReport};
 use super::time::Time;
+use super::touch::touch;
+use super::turn::Turn;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
@@ -43,10 +46,6 @@ use objects::Object;
 
 /// The part of a ticket's number that is the place in its block.
 const PLACE: u64 = u32::MAX as u64;
-/// How many places of a block there are for those who arrive, and how many for those who pass.
-const ROOM: u64 = 1 << 30;
-/// From this block on there is no room in blocks any more, so that numbers never run out: nobody passes who waits there.
-const LAST_BLOCK: u64 = 1 << 31;
 
 /// A request, wherever it comes from.
 pub(crate) type Key = (ProcessId, RequestId);
@@ -171,6 +170,28 @@ pub(crate) struct Table {
     /// Always empty: the memory of a part that is gone, for the next one. Or who takes one lock after the other would ask for
     /// some each time.
     spare: Ledger<Request>,
+    bounds: Bounds,
+    /// A deliberate break.
+    #[cfg(elderlock_mutants)]
+    mutant: Option<super::mutant::Mutant>,
+}
+
+/// How much room tickets have, and how much is told at once, see [`Limits`].
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+struct Bounds {
+    /// How many places of a block there are for those who arrive, and how many for those who pass.
+    room: u64,
+    /// From this block on there is no room in blocks any more.
+    blocks: u64,
+    /// The most that is told of a list at once.
+    listed: usize,
+}
+
+impl Bounds {
+    fn of(limits: &Limits) -> Bounds {
+        let Limits { ticket_room, ticket_blocks, listed, .. } = *limits;
+        Bounds { room: ticket_room.into(), blocks: ticket_blocks.into(), listed: listed as usize }
+    }
 }
 
 impl Table {
@@ -190,6 +211,19 @@ impl Table {
             ready: BTreeSet::new(),
             opening: BTreeSet::new(),
             spare: Ledger::default(),
+            bounds: Bounds::of(&Limits::default()),
+            #[cfg(elderlock_mutants)]
+            mutant: None,
+        }
+    }
+
+    /// The same table with the bounds of a member.
+    pub(crate) fn within(self, turn: &Turn) -> Table {
+        Table {
+            bounds: Bounds::of(&turn.limits),
+            #[cfg(elderlock_mutants)]
+            mutant: turn.mutant,
+            ..self
         }
     }
 
@@ -315,6 +349,9 @@ impl Table {
     /// asked of a grantor later has a place, so that grantor had these as well: it granted them, and its term was over for
     /// their member by then. Who may pass a suspension is left out, and so are places of those who passed one. Says which.
     pub(crate) fn keep_own_order(&self, waits: &mut [(ProcessId, WaitReport)]) -> BTreeSet<Key> {
+        if planted!(self.mutant, ForgetOwnOrder) {
+            return BTreeSet::new();
+        }
         // Whose owner holds something has to pass this one, and must not wait behind it.
         let suspensions = waits.iter().filter(|(_, wait)| wait.want == Want::Suspension);
         let gate = suspensions.filter_map(|(_, wait)| wait.ticket).min();
@@ -323,7 +360,7 @@ impl Table {
         let mut placed = BTreeSet::new();
         for (process, wait) in waits.iter_mut().rev() {
             match wait.ticket {
-                Some(ticket) if ticket.number & PLACE < ROOM => {
+                Some(ticket) if ticket.number & PLACE < self.bounds.room => {
                     let next = next.entry(*process).or_insert(ticket);
                     *next = ticket.min(*next);
                 }
@@ -460,6 +497,12 @@ impl Table {
         self.exchange(key, &from, &to);
     }
 
+    /// Whether nobody waits for the name.
+    #[cfg(elderlock_mutants)]
+    pub(crate) fn is_unqueued(&self, name: &LockName) -> bool {
+        self.head(name).is_none()
+    }
+
     /// How a name is held, if it is.
     #[cfg(elderlock_mutants)]
     pub(crate) fn mode_of(&self, name: &LockName) -> Option<super::id::Mode> {
@@ -576,7 +619,7 @@ impl Table {
     fn pass(&self, process: ProcessId, owner: Owner, suspends: bool) -> Option<Ticket> {
         let pass = self.passes + 1;
         let is_none = self.suspended.is_none() && self.suspensions.is_empty();
-        if is_none || pass >= ROOM || self.holds_of(process, owner) == 0 {
+        if is_none || pass >= self.bounds.room || self.holds_of(process, owner) == 0 {
             return None;
         }
         if let Some((token, key)) = self.suspended
@@ -588,21 +631,21 @@ impl Table {
             return may.then(|| in_front(token, pass));
         }
         let (Ticket { epoch, number }, _) = *self.suspensions.first()?;
-        if number >> 32 >= LAST_BLOCK {
+        if number >> 32 >= self.bounds.blocks {
             return None;
         }
         let block = number & !PLACE;
         // A suspension that passes goes before those that passed already: they do not wait for it, being of its owner.
-        Some(Ticket { epoch, number: if suspends { block + PLACE - pass } else { block + ROOM + pass } })
+        Some(Ticket { epoch, number: if suspends { block + PLACE - pass } else { block + self.bounds.room + pass } })
     }
 
     /// The ticket of somebody who arrives.
     fn arrive(&mut self, suspends: bool) -> Ticket {
         let next = self.arrivals.saturating_add(1);
         self.arrivals = match next >> 32 {
-            block if block >= LAST_BLOCK => next,
+            block if block >= self.bounds.blocks => next,
             _ if suspends => next | PLACE,
-            block if next & PLACE >= ROOM => (block + 1) << 32,
+            block if next & PLACE >= self.bounds.room => (block + 1) << 32,
             _ => next,
         };
         Ticket { epoch: self.epoch, number: self.arrivals }
@@ -616,18 +659,21 @@ impl Table {
         let place = ticket.number & PLACE;
         let pass = if ticket.epoch.0.view() == ViewNumber(0) {
             place
-        } else if place < 2 * ROOM {
-            place.saturating_sub(ROOM)
+        } else if place < 2 * self.bounds.room {
+            place.saturating_sub(self.bounds.room)
         } else {
             PLACE - place
         };
-        if pass < ROOM {
+        if pass < self.bounds.room {
             self.passes = self.passes.max(pass);
         }
     }
 
     /// Whether a suspension would wait for the first one that waits, and that one for it.
     fn deadlocks(&self, process: ProcessId, owner: Owner) -> bool {
+        if planted!(self.mutant, QueueDeadlock) {
+            return false;
+        }
         let Some(&(_, key)) = self.suspensions.first() else { return false };
         let Some(other) = self.get(key).map(|request| request.entry.owner) else { return false };
         let awaited = if process != key.0 {
@@ -677,7 +723,8 @@ impl Part {
 impl Table {
     /// All names that are held, and by whom.
     fn all_held(&self) -> impl Iterator<Item = (&LockName, Key)> {
-        self.held.iter().flat_map(|(name, used)| self.holders(name, used).map(move |key| (name, key)))
+        let all = self.held.iter().flat_map(|(name, used)| self.holders(name, used).map(move |key| (name, key)));
+        all.inspect(|_| touch())
     }
 
     /// Who has a name.
@@ -838,6 +885,7 @@ impl Table {
 /// Requests and owners.
 impl Table {
     fn get(&self, (process, id): Key) -> Option<&Request> {
+        touch();
         self.parts.get(&process)?.requests.get(&id)
     }
 

@@ -2,6 +2,7 @@
 
 use super::event::Output;
 use super::id::ProcessId;
+use super::limits::Limits;
 use super::message::Message;
 use super::time::Time;
 use std::collections::VecDeque;
@@ -17,8 +18,8 @@ pub(crate) struct Turn<'a> {
     pub(crate) elder: Option<ProcessId>,
     /// How long to wait before what was refused is asked again.
     pub(crate) retry: Duration,
-    /// About how many bytes of a table go in one message.
-    pub(crate) part_bytes: usize,
+    /// How much is kept, and said at a time.
+    pub(crate) limits: Limits,
     /// Whether the member's lease runs: may it hold, unless it leaves, and grant?
     pub(crate) leased: bool,
     /// A deliberate break.

@@ -1,14 +1,15 @@
 //! `Barrier`: keeps everybody waiting until it is removed.
 
 use super::shared_count::{CountError, Kind, SharedCount};
+use crate::protocol::Step;
 use crate::runtime::planted;
-use crate::service::{LockError, LockService};
+use crate::service::{LockError, LockService, ReleaseError};
 use std::time::Duration;
 
 /// A barrier that anybody may set and anybody may remove. Whoever waits on it goes on as soon as it is not set.
 ///
 /// It lives while a member has it open, and is not set when nobody has: keep it open from where it is set until those who are to
-/// wait have opened it. When a member dies, what it set stays set while others have it open, and any of them may remove it.
+/// wait have opened it. Whoever sets or removes it asks the grantor, once, however many others do. When a member dies, what it set stays set while others have it open, and any of them may remove it.
 /// One death may undo something: that of the [grantor](LockService::is_grantor), with all who had heard of what was done last. Then
 /// that is as it was before, and marked [`maybe_stale`](Barrier::maybe_stale).
 ///
@@ -63,7 +64,7 @@ impl Barrier {
     ///
     /// Curator: `DistributedBarrier.setBarrier`.
     pub async fn set(&self) -> Result<(), CountError> {
-        self.count.change(|count| Ok(if is_set(count) { count } else { count.wrapping_add(1) })).await.map(drop)
+        self.turn(true).await
     }
 
     /// Removes it: all who wait go on. No error if it is not set.
@@ -76,7 +77,31 @@ impl Barrier {
     ///
     /// Curator: `DistributedBarrier.removeBarrier`.
     pub async fn remove(&self) -> Result<(), CountError> {
-        self.count.change(|count| Ok(if is_set(count) { count.wrapping_add(1) } else { count })).await.map(drop)
+        self.turn(false).await
+    }
+
+    /// The grantor does it, in the order of asking; one round trip.
+    async fn turn(&self, odd: bool) -> Result<(), CountError> {
+        match self.count.step(Step::Turn { odd }).await {
+            Ok(_) | Err(CountError::Changed(_)) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Closes it, and waits until the grantor has heard of that: whoever opens a barrier by that name from then on, at whatever member,
+    /// does not find this opening any more. If there is no other, it begins anew. With other clones of this one around only this
+    /// one ends, and nobody is told. One round trip, no message at the grantor's own member.
+    ///
+    /// A drop is not waited for: whoever opens a barrier before the grantor has heard of the drop finds what was.
+    ///
+    /// # Errors
+    /// [`ReleaseError`](crate::ReleaseError): it was lost before, or no grantor has answered within a member lease. It is closed
+    /// here all the same.
+    ///
+    /// # Cancel safety
+    /// Dropping the future closes it too, and then nothing says when the grantor has heard of it.
+    pub async fn close(self) -> Result<(), ReleaseError> {
+        self.count.close().await
     }
 
     /// Whether it is set, at an instant after the call. One round trip.
@@ -127,7 +152,7 @@ impl Barrier {
     /// # Cancel safety
     /// As of `wait`.
     pub async fn wait_within(&self, limit: Duration) -> Result<(), BarrierError> {
-        within(limit, self.wait()).await
+        within(self.count.service(), limit, self.wait()).await
     }
 }
 
@@ -137,10 +162,11 @@ fn is_set(count: i32) -> bool {
 
 /// Runs it, at most so long.
 pub(super) async fn within<T>(
+    service: &LockService,
     limit: Duration,
     what: impl Future<Output = Result<T, BarrierError>>,
 ) -> Result<T, BarrierError> {
-    tokio::time::timeout(limit, what).await.unwrap_or(Err(BarrierError::TimedOut))
+    service.within(limit, what).await.unwrap_or(Err(BarrierError::TimedOut))
 }
 
 /// Why a wait at a [`Barrier`], a [`DoubleBarrier`](crate::DoubleBarrier) or a [`CountDownLatch`](crate::CountDownLatch) did not

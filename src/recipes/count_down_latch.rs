@@ -2,14 +2,17 @@
 
 use super::barrier::{BarrierError, within};
 use super::shared_count::{CountError, Kind, SharedCount};
+use crate::protocol::Step;
 use crate::runtime::planted;
-use crate::service::{LockError, LockService};
+use crate::service::{LockError, LockService, ReleaseError};
 use std::time::Duration;
 
-/// A count that members count down, and wait for to be zero. At zero it stays.
+/// A count that members count down, and wait for to be zero. At zero it stays, until it begins [anew](CountDownLatch::reset).
 ///
 /// It lives while a member has it open: let whoever waits open it first, or whoever counts down keep it open until somebody else
-/// has. Dropped by the last, it is gone with what was counted.
+/// has. [Closed](CountDownLatch::close) by the last, it is gone with what was counted; dropped by the last, as soon as the
+/// grantor has heard of it: whoever opens it before that finds what was counted. To count anew by the same name,
+/// [`reset`](CountDownLatch::reset) it, or close it everywhere.
 ///
 /// A count-down is made once, also if the grantor dies while it is under way. When a member dies, what it has counted stays
 /// counted, and what it had still to count is never counted: wait with a limit where members may die. One death may take a
@@ -50,7 +53,8 @@ impl CountDownLatch {
         Ok(CountDownLatch { count: SharedCount::open_as(Kind::Latch, service, name.as_ref(), count as i32).await? })
     }
 
-    /// Counts down by one, if it is not zero: what is left.
+    /// Counts down by one, if it is not zero: what is left. The grantor counts, in the order of asking: one round trip, however many
+    /// others count.
     ///
     /// # Errors
     /// [`CountError::Lost`]: it may be counted or not. Others: it was not counted.
@@ -60,24 +64,46 @@ impl CountDownLatch {
     ///
     /// Java: `CountDownLatch.countDown`.
     pub async fn count_down(&self) -> Result<u32, CountError> {
-        let mut seen = self.count.get()?;
-        loop {
-            let left = match seen.count as u32 {
-                0 => return Ok(0),
-                count => count - 1,
-            };
-            if planted!(CountDownBlindly) {
-                return self.count.set(left as i32).await.map(|_| left);
-            }
-            match self.count.try_set(seen.version, left as i32).await {
-                Ok(_) => return Ok(left),
-                Err(CountError::Changed(now)) => seen = now,
-                Err(error) => return Err(error),
-            }
+        if planted!(CountDownBlindly) {
+            let left = self.count()?.saturating_sub(1);
+            return self.count.set(left as i32).await.map(|_| left);
+        }
+        match self.count.step(Step::CountDown).await {
+            Ok(seen) | Err(CountError::Changed(seen)) => Ok(seen.count as u32),
+            Err(error) => Err(error),
         }
     }
 
-    /// Waits until it is zero.
+    /// Begins anew with `count`, if it is zero. Those who wait for the zero that was go on, also if they hear of it only now;
+    /// whoever begins to wait when this has returned waits for the next one.
+    ///
+    /// # Errors
+    /// [`CountError::Changed`] with what it is: it is not zero, or another was first. Nothing is changed. [`CountError::Lost`]: it
+    /// may have begun anew or not. Others: nothing is changed.
+    ///
+    /// # Cancel safety
+    /// Not asked before the first poll. Dropped later, it may have begun anew or not.
+    ///
+    /// Hazelcast: `ICountDownLatch.trySetCount`. Java: none; `CyclicBarrier` begins anew by itself.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use elderlock::{CountDownLatch, CountError};
+    /// let member = elderlock::Member::local().await?;
+    /// let shop = member.lock_service("shop").await?;
+    /// let shelves = CountDownLatch::open(&shop, "shelves filled", 1).await?;
+    /// assert!(matches!(shelves.reset(2).await, Err(CountError::Changed(now)) if now.count == 1));
+    /// shelves.count_down().await?;
+    /// shelves.reset(2).await?;
+    /// assert_eq!(shelves.count()?, 2);
+    /// # Ok(()) }
+    /// ```
+    pub async fn reset(&self, count: u32) -> Result<(), CountError> {
+        self.count.step(Step::Reset(count)).await.map(drop)
+    }
+
+    /// Waits until it is zero, or was since the wait began. If this member knows it as zero the grantor is asked first, so whoever was
+    /// told that it began [anew](CountDownLatch::reset) does wait.
     ///
     /// # Errors
     /// [`BarrierError`]: it is not known whether it is zero.
@@ -87,7 +113,12 @@ impl CountDownLatch {
     ///
     /// Java: `CountDownLatch.await`.
     pub async fn wait(&self) -> Result<(), BarrierError> {
-        self.count.until(|count| count == 0 || count == 1 && planted!(LatchOneEarly)).await?;
+        let is_over = |count| count == 0 || count == 1 && planted!(LatchOneEarly);
+        if self.count.get()?.count == 0 {
+            self.count.opened_anew().await?.until_or_over(is_over).await?;
+        } else {
+            self.count.until_or_over(is_over).await?;
+        }
         Ok(())
     }
 
@@ -99,7 +130,23 @@ impl CountDownLatch {
     /// # Cancel safety
     /// As of `wait`.
     pub async fn wait_within(&self, limit: Duration) -> Result<(), BarrierError> {
-        within(limit, self.wait()).await
+        within(self.count.service(), limit, self.wait()).await
+    }
+
+    /// Closes it, and waits until the grantor has heard of that: whoever opens a latch by that name from then on, at whatever member,
+    /// does not find this opening any more. If there is no other, it begins anew. With other clones of this one around only this
+    /// one ends, and nobody is told. One round trip, no message at the grantor's own member.
+    ///
+    /// A drop is not waited for: whoever opens a latch before the grantor has heard of the drop finds what was.
+    ///
+    /// # Errors
+    /// [`ReleaseError`](crate::ReleaseError): it was lost before, or no grantor has answered within a member lease. It is closed
+    /// here all the same.
+    ///
+    /// # Cancel safety
+    /// Dropping the future closes it too, and then nothing says when the grantor has heard of it.
+    pub async fn close(self) -> Result<(), ReleaseError> {
+        self.count.close().await
     }
 
     /// What is left, as this member knows it. Asks nobody.

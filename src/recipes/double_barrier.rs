@@ -4,7 +4,7 @@ use super::barrier::{BarrierError, within};
 use super::shared_count::{Count, CountError, Kind, SharedCount};
 use crate::protocol::{LostReason, Mode, Token};
 use crate::runtime::planted;
-use crate::service::{Guard, InspectError, LockError, LockService, Lost};
+use crate::service::{Guard, InspectError, LockError, LockService, Lost, ReleaseError};
 use std::time::Duration;
 
 /// Between two questions to a service that has no grantor at the moment.
@@ -75,6 +75,22 @@ impl DoubleBarrier {
         Ok(self.phase.get()?.maybe_stale)
     }
 
+    /// Closes it, and waits until the grantor has heard of that: whoever opens a barrier by that name from then on, at whatever member,
+    /// does not find this opening any more. If there is no other, it begins anew. With other clones of this one around only this
+    /// one ends, and nobody is told. One round trip, no message at the grantor's own member.
+    ///
+    /// A drop is not waited for: whoever opens a barrier before the grantor has heard of the drop finds what was.
+    ///
+    /// # Errors
+    /// [`ReleaseError`](crate::ReleaseError): it was lost before, or no grantor has answered within a member lease. It is closed
+    /// here all the same.
+    ///
+    /// # Cancel safety
+    /// Dropping the future closes it too, and then nothing says when the grantor has heard of it.
+    pub async fn close(self) -> Result<(), ReleaseError> {
+        self.phase.close().await
+    }
+
     /// Enters, and waits until so many have. If its member is suspended meanwhile, it waits on when that is over. The others know
     /// nothing of it, and count it until it is back or out of the view; so a round may begin without it, and it enters that when it is
     /// back, if nobody has begun to leave.
@@ -100,7 +116,7 @@ impl DoubleBarrier {
                     // Each for another while, so that those who come back first can tell, and decide for all.
                     let pause = PAUSE * (1 + share.token().as_i64() as u32 % 16);
                     drop(share);
-                    tokio::time::sleep(pause).await;
+                    self.phase.service().sleep(pause).await;
                 }
             }
         }
@@ -148,7 +164,7 @@ impl DoubleBarrier {
     /// # Cancel safety
     /// As of `enter`.
     pub async fn enter_within(&self, limit: Duration) -> Result<Inside, BarrierError> {
-        within(limit, self.enter()).await
+        within(self.phase.service(), limit, self.enter()).await
     }
 
     /// How many have entered, and how it stands with a round that began with `version`, for somebody who came after that.
@@ -166,7 +182,7 @@ impl DoubleBarrier {
                     };
                     return Ok((seen.holders.len() as u64 + seen.more_holders, round));
                 }
-                Err(InspectError::Undecided) => tokio::time::sleep(PAUSE).await,
+                Err(InspectError::Undecided) => _ = self.phase.service().sleep(PAUSE).await,
                 Err(InspectError::Busy) => return Err(LockError::Busy.into()),
                 Err(InspectError::Left) => return Err(LockError::Left.into()),
                 Err(InspectError::Destroyed) => return Err(LockError::Destroyed.into()),
@@ -256,7 +272,8 @@ impl Inside {
     /// # Cancel safety
     /// As of `leave`.
     pub async fn leave_within(self, limit: Duration) -> Result<(), BarrierError> {
-        within(limit, self.leave()).await
+        let service = self.phase.service().clone();
+        within(&service, limit, self.leave()).await
     }
 }
 

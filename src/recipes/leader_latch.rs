@@ -5,7 +5,7 @@
 //!
 //!          +--------------- the term is lost: the lead is given back, and asked for again --------------+
 //!          v                                                                                            |
-//! Started: waits in line ->[granted] leads (IsLeader) ->[lease or member lease over, expelled] (NotLeader)
+//! Started: waits in line ->[granted] leads (IsLeader) ->[lease or member lease over, expelled; resign] (NotLeader)
 //! ```
 //! All of it is one value behind a watch channel. What is to be told is put into the log in the same step as what changed, so
 //! no reader sees one without the other; and a lead is given back after that step, so nobody leads before it is told here.
@@ -414,10 +414,8 @@ impl LeaderLatch {
     /// # Ok(()) }
     /// ```
     pub async fn await_leadership_for(&self, limit: Duration) -> Result<Term, AwaitLeadershipError> {
-        match tokio::time::timeout(limit, self.await_leadership()).await {
-            Ok(result) => result,
-            Err(_) => Err(AwaitLeadershipError::TimedOut),
-        }
+        let awaited = self.candidacy.within(limit, self.await_leadership()).await;
+        awaited.unwrap_or(Err(AwaitLeadershipError::TimedOut))
     }
 
     /// What happens to it from now on, each change once and in order. Subscribe first and take [`term`](LeaderLatch::term)
@@ -522,6 +520,45 @@ impl LeaderLatch {
             let _ = task.await;
         }
         Ok(())
+    }
+
+    /// Gives up the lead, if `term` is the term in which it leads, and stands again, at the end of the line: if others wait,
+    /// the first of them leads next. The readers of its events hear [`LatchEvent::NotLeader`] before the lead is given
+    /// back. Returns whether the term was given up by this call; if it was over before, nothing is changed.
+    ///
+    /// Curator: none; there the latch is closed, and another one made.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use elderlock::{LeaderLatch, Member, TermEnd};
+    /// let member = Member::local().await?;
+    /// let jobs = member.lock_service("jobs").await?;
+    /// let (one, two) = (LeaderLatch::new(&jobs, "cron", "node-1")?, LeaderLatch::new(&jobs, "cron", "node-2")?);
+    /// one.start()?;
+    /// two.start()?;
+    /// let term = one.await_leadership().await?;
+    /// assert!(one.resign(&term));
+    /// assert_eq!(term.fence(), Err(TermEnd::GivenUp));
+    /// let next = two.await_leadership().await?;
+    /// assert!(two.resign(&next));
+    /// assert!(one.await_leadership().await?.token() > next.token());
+    /// # Ok(()) }
+    /// ```
+    pub fn resign(&self, term: &Term) -> bool {
+        // If the term is lost it is not given up. Asked while the state is not borrowed: the answer may wake others.
+        if term.fence().is_err() {
+            return false;
+        }
+        let mut deposed = None;
+        self.state.send_if_modified(|state| {
+            if state.tenure.as_ref().is_some_and(|tenure| tenure.term() == term) {
+                deposed = state.depose(CloseMode::NotifyLeader);
+            }
+            deposed.is_some()
+        });
+        // Gives the lead back. The task that stands for it hears that the term is over, and asks anew after that.
+        drop(deposed);
+        term.fence() == Err(TermEnd::GivenUp)
     }
 
     /// Where it stands.

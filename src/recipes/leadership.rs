@@ -17,6 +17,7 @@ const PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 
 /// One who stands for the lead of `name`.
+#[derive(Debug)]
 pub(super) struct Candidacy {
     service: LockService,
     name: LockName,
@@ -42,6 +43,11 @@ impl Candidacy {
 
     pub(super) fn id(&self) -> String {
         text(&self.id)
+    }
+
+    /// As [`LockService::within`].
+    pub(super) async fn within<F: Future>(&self, limit: Duration, what: F) -> Option<F::Output> {
+        self.service.within(limit, what).await
     }
 
     pub(super) fn name(&self) -> &[u8] {
@@ -73,11 +79,15 @@ impl Candidacy {
                 Err(LockError::Left) => return Err(Hopeless::Left),
                 Err(LockError::Destroyed) => return Err(Hopeless::Destroyed),
                 // Expelled: the member joins again by itself. Busy: others of this member will have been served.
-                Err(_) => tokio::time::sleep(pause).await,
+                Err(_) => _ = self.service.sleep(pause).await,
             }
             pause = LONGEST_PAUSE.min(pause * 2);
             place = self.queue();
         }
+    }
+
+    pub(super) async fn sleep(&self, span: Duration) {
+        let _ = self.service.sleep(span).await;
     }
 
     pub(super) async fn participants(&self) -> Result<Participants, InspectError> {

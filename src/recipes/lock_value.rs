@@ -5,7 +5,7 @@ use super::read_write_lock::WriteGuard;
 use super::reentrant_mutex::ReentrantGuard;
 use crate::protocol::{InvalidValue, LostReason, Token};
 use crate::runtime::planted;
-use crate::service::{Guard, Hold, LockError, LockService, Lost, SetError, SharedValue, Versioned};
+use crate::service::{Guard, Hold, LockError, LockService, Lost, ReleaseError, SetError, SharedValue, Versioned};
 
 /// A small value of a lock: all members that have it open see it, and whoever holds the lock of its name changes it. Who has lost
 /// the lock cannot write over what a later holder has read or written, whatever the clocks do.
@@ -189,6 +189,22 @@ impl LockValue {
     /// Dropping the future changes nothing.
     pub async fn lost(&self) -> LostReason {
         self.value.lost().await
+    }
+
+    /// Closes it, and waits until the grantor has heard of that: whoever opens a value by that name from then on, at whatever member,
+    /// does not find this opening any more. If there is no other, it begins anew. With other clones of this one around only this
+    /// one ends, and nobody is told. One round trip, no message at the grantor's own member.
+    ///
+    /// A drop is not waited for: whoever opens a value before the grantor has heard of the drop finds what was.
+    ///
+    /// # Errors
+    /// [`ReleaseError`](crate::ReleaseError): it was lost before, or no grantor has answered within a member lease. It is closed
+    /// here all the same.
+    ///
+    /// # Cancel safety
+    /// Dropping the future closes it too, and then nothing says when the grantor has heard of it.
+    pub async fn close(self) -> Result<(), ReleaseError> {
+        self.value.close().await
     }
 
     /// The lock's name.

@@ -6,6 +6,7 @@ mod barrier;
 mod count_down_latch;
 mod double_barrier;
 mod leader_latch;
+mod leader_observer;
 mod leader_selector;
 mod leadership;
 mod lock_value;
@@ -25,6 +26,7 @@ pub use double_barrier::{DoubleBarrier, Inside};
 pub use leader_latch::{
     AwaitLeadershipError, CloseError, CloseMode, LatchEvent, LatchEvents, LatchState, LeaderLatch, StartError,
 };
+pub use leader_observer::LeaderObserver;
 pub use leader_selector::{LeaderSelector, SelectorError};
 pub use leadership::{Participant, Participants, Term, TermEnd};
 pub use lock_value::{LockGuard, LockValue, LockValueError};

@@ -3,16 +3,15 @@
 use super::acquire::{Acquire, Terms};
 use super::owner::Owner;
 use crate::protocol::{Batch, LockName, LostReason, Token};
-use crate::runtime::planted;
+use crate::runtime::{clock, planted};
 use crate::service::{
-    BatchGuard, ExtendError, FenceError, LockError, LockService, LossWatch, Lost, ReleaseError, Revocation,
+    BatchGuard, Claim, ExtendError, FenceError, Hold, LockError, LockService, LossWatch, Lost, ReleaseError, Revocation,
 };
 use std::collections::BTreeMap;
 use std::future::{IntoFuture, poll_fn};
 use std::pin::pin;
 use std::task::Poll;
 use std::time::Duration;
-use tokio::time::Instant;
 
 /// Locks of one or several services, taken together: all or nothing, with one wait limit for the whole, and a token for each.
 ///
@@ -74,8 +73,29 @@ impl MultiLock {
 }
 
 impl Acquire<MultiGuard, MultiLockError> {
-    /// On whose behalf it is asked: counts for [suspensions](LockService::suspend) only, see
+    /// On whose behalf it is asked. What the owner has already, by a multi lock or by a
+    /// [`ReentrantMutex`](crate::ReentrantMutex), it enters at once, and asks for the rest; and what it is granted here it
+    /// enters by either. So it may acquire the same multi lock again. Locks of a service that were granted together are
+    /// given back together, with the last guard of any of them; a lease that is given counts for what is entered, too.
+    /// An owner that has some of the locks and waits for others may meet another one that does so the other way round.
+    /// Without an owner nothing is entered. It counts for suspensions as well, see
     /// [`LockBuilder::owner`](crate::LockBuilder::owner).
+    ///
+    /// Curator: the thread, of an `InterProcessMultiLock` of `InterProcessMutex`es.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use elderlock::{MultiLock, Owner, ReentrantMutex};
+    /// let member = elderlock::Member::local().await?;
+    /// let accounts = member.lock_service("accounts").await?;
+    /// let (both, owner) = (MultiLock::new().with(&accounts, ["alice", "bob"]), Owner::new());
+    /// let outer = both.acquire().owner(owner).await?;
+    /// let inner = both.acquire().owner(owner).await?;
+    /// let bob = ReentrantMutex::new(&accounts, "bob").acquire(owner).await?;
+    /// outer.release().await?;
+    /// assert_eq!(inner.fence("accounts", "bob")?, bob.fence()?);
+    /// # Ok(()) }
+    /// ```
     pub fn owner(self, owner: Owner) -> Self {
         self.owned_by(owner.number())
     }
@@ -108,7 +128,7 @@ impl Acquire<MultiGuard, MultiLockError> {
 
 async fn take_all(parts: Vec<(LockService, Vec<Vec<u8>>)>, mut terms: Terms) -> Result<MultiGuard, MultiLockError> {
     // A limit that no clock can express is none.
-    let deadline = terms.wait.and_then(|limit| Instant::now().checked_add(limit));
+    let deadline = terms.wait.map(|limit| clock::now() + limit);
     let mut all = MultiGuard { parts: Vec::new() };
     let is_backwards = planted!(MultiWithoutOrder) && !parts.is_sorted_by(|one, next| one.0.name() <= next.0.name());
     let mut parts: Vec<_> = in_order(parts)?.into_iter().collect();
@@ -117,26 +137,46 @@ async fn take_all(parts: Vec<(LockService, Vec<Vec<u8>>)>, mut terms: Terms) -> 
     }
     for (name, (service, batch)) in parts {
         let of = |error| MultiLockError::Lock { service: name.clone(), error };
-        terms.wait = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-        let names = batch.names().iter().map(|name| name.as_bytes());
-        let mut asking = pin!(terms.put(service.lock_all(names)).into_future());
-        let granted = loop {
-            tokio::select! {
-                biased;
-                (service, lost) = all.first_lost() => return Err(MultiLockError::Lost { service, lost }),
-                granted = &mut asking => break match granted {
-                    Ok(granted) => granted,
-                    Err(error) => {
-                        if planted!(MultiKeepsFirst) {
-                            std::mem::forget(all);
-                        }
-                        return Err(of(error));
-                    }
-                },
-                () = third_of(terms.lease) => all.extend_all(terms.lease)?,
+        let mut names = batch.names().to_vec();
+        while !names.is_empty() {
+            let claims = all.enter(&service, &mut names, terms.owner)?;
+            if names.is_empty() {
+                break;
             }
-        };
-        all.parts.push(Part { watch: granted.watch(), guard: granted });
+            terms.wait = deadline.map(|deadline| deadline.since(clock::now()));
+            let granted = {
+                let wish = terms.put(service.lock_all(names.iter().map(LockName::as_bytes)));
+                let (mut asking, mut entering) = (pin!(wish.into_future()), pin!(any_entered(&claims)));
+                loop {
+                    tokio::select! {
+                        biased;
+                        (of, lost) = all.first_lost() => return Err(MultiLockError::Lost { service: of, lost }),
+                        // After a grant to a sibling only the rest is asked for: all would wait for their own owner.
+                        entered = &mut entering => break Err(entered),
+                        granted = &mut asking => break match granted {
+                            Ok(granted) => Ok(granted),
+                            Err(error) => {
+                                if planted!(MultiKeepsFirst) {
+                                    std::mem::forget(all);
+                                }
+                                return Err(of(error));
+                            }
+                        },
+                        () = third_of(terms.lease, &service) => all.extend_all(terms.lease)?,
+                    }
+                }
+            };
+            match granted {
+                Ok(granted) => {
+                    if !claims.is_empty() {
+                        Claim::give(claims, granted.hold());
+                    }
+                    all.parts.push(Part { watch: granted.watch(), entered: None, guard: granted });
+                    names.clear();
+                }
+                Err((index, hold)) => all.push_entered(names.remove(index), hold),
+            }
+        }
     }
     all.extend_all(terms.lease)?;
     if all.parts.is_empty() { Err(MultiLockError::Nothing) } else { Ok(all) }
@@ -166,10 +206,24 @@ fn batch(names: &[Vec<u8>]) -> Result<Batch, LockError> {
     Ok(Batch::new(names?)?)
 }
 
-/// Completes when a third of the lease is over; never without one.
-async fn third_of(lease: Option<Duration>) {
+/// Completes when the owner of the claims has one of the locks, with a part in that hold.
+async fn any_entered(claims: &[Claim]) -> (usize, Hold) {
+    let mut entering: Vec<_> = claims.iter().map(|claim| Box::pin(claim.entered())).collect();
+    poll_fn(|context| {
+        for (index, entered) in entering.iter_mut().enumerate() {
+            if let Poll::Ready(hold) = entered.as_mut().poll(context) {
+                return Poll::Ready((index, hold));
+            }
+        }
+        Poll::Pending
+    })
+    .await
+}
+
+/// Completes when a third of the lease is over, or the service's member has left; never without one.
+async fn third_of(lease: Option<Duration>, service: &LockService) {
     match lease {
-        Some(lease) => tokio::time::sleep(lease / 3).await,
+        Some(lease) => _ = service.sleep(lease / 3).await,
         None => std::future::pending().await,
     }
 }
@@ -188,18 +242,59 @@ pub struct MultiGuard {
 struct Part {
     guard: BatchGuard,
     watch: LossWatch,
+    /// The only one of the guard's locks that belongs to this, because its owner had it; `None`: all do.
+    entered: Option<LockName>,
+}
+
+impl Part {
+    fn has(&self, service: &str, name: &[u8]) -> bool {
+        let is_it = |entered: &LockName| entered.as_bytes() == name;
+        self.guard.service() == service && self.entered.as_ref().is_none_or(is_it)
+    }
 }
 
 impl MultiGuard {
+    /// Enters those of the locks that the owner has, and leaves the others in `names`, for which it returns the claims.
+    fn enter(
+        &mut self,
+        service: &LockService,
+        names: &mut Vec<LockName>,
+        owner: u64,
+    ) -> Result<Vec<Claim>, MultiLockError> {
+        let mut claims = Vec::new();
+        if owner == 0 || planted!(MultiAsksAgain) {
+            return Ok(claims);
+        }
+        let mut wanted = Vec::new();
+        for name in names.drain(..) {
+            let claim = service.claim(&name, owner);
+            match claim.enter() {
+                Ok(Some(hold)) => self.push_entered(name, hold),
+                Ok(None) => {
+                    claims.push(claim);
+                    wanted.push(name);
+                }
+                Err(lost) => return Err(MultiLockError::Lost { service: service.name().to_owned(), lost }),
+            }
+        }
+        *names = wanted;
+        Ok(claims)
+    }
+
+    fn push_entered(&mut self, name: LockName, hold: Hold) {
+        self.parts.push(Part { watch: hold.watch(), guard: BatchGuard::new(hold), entered: Some(name) });
+    }
+
     /// The fencing token of one of the locks, if all of them are held at this instant. Costs no message.
     ///
     /// # Errors
     /// [`FenceError::Lost`] with the reason if any of them is lost, for good; [`FenceError::NotInBatch`]: another one was
     /// asked for. Nothing is changed by asking.
     pub fn fence(&self, service: &str, name: impl AsRef<[u8]>) -> Result<Token, FenceError> {
-        let index = self.parts.binary_search_by(|part| part.guard.service().cmp(service));
-        let part = &self.parts[index.map_err(|_| FenceError::NotInBatch)?];
-        let token = part.guard.fence(name)?;
+        let name = name.as_ref();
+        let fences = self.parts.iter().filter(|part| part.has(service, name)).map(|part| part.guard.fence(name));
+        let found = fences.into_iter().find(|fence| *fence != Err(FenceError::NotInBatch));
+        let token = found.unwrap_or(Err(FenceError::NotInBatch))?;
         match self.parts.iter().find_map(|part| part.watch.reason()) {
             Some(reason) => Err(Lost::new(reason).into()),
             None => Ok(token),
@@ -289,12 +384,46 @@ impl MultiGuard {
         lost.map_or(Ok(()), |reason| Err(ReleaseError::Lost(reason)))
     }
 
+    /// Gives all the locks back, and waits until the grantors have heard of it, each for at most a member lease, all at
+    /// the same time. See [`Guard::release_and_confirm`](crate::Guard::release_and_confirm).
+    ///
+    /// # Errors
+    /// [`ReleaseError::Lost`]: one of them had been lost before. [`ReleaseError::Unconfirmed`]: a grantor has not answered.
+    /// All are given back all the same.
+    ///
+    /// # Cancel safety
+    /// Dropping the future gives the locks back too.
+    pub async fn release_and_confirm(self) -> Result<(), ReleaseError> {
+        let releases = self.parts.into_iter().map(|part| Box::pin(part.guard.release_and_confirm()));
+        let (mut releases, mut result) = (Vec::from_iter(releases), Ok(()));
+        poll_fn(|context| {
+            releases.retain_mut(|release| match release.as_mut().poll(context) {
+                Poll::Pending => true,
+                Poll::Ready(answer) => {
+                    // A loss says more.
+                    if answer.is_err_and(|error: ReleaseError| error.is_lost()) || result.is_ok() {
+                        result = answer;
+                    }
+                    false
+                }
+            });
+            if releases.is_empty() { Poll::Ready(()) } else { Poll::Pending }
+        })
+        .await;
+        result
+    }
+
     /// Each lock by service and name, ascending, with its token as a number for logs: without a claim that they are still
     /// held. Tokens of different services have nothing to do with each other.
     pub fn tokens(&self) -> impl Iterator<Item = (&str, &[u8], Token)> {
-        self.parts
-            .iter()
-            .flat_map(|Part { guard, .. }| guard.tokens().map(move |(name, token)| (guard.service(), name, token)))
+        let mut all = Vec::new();
+        for part in &self.parts {
+            let service = part.guard.service();
+            let of_this = part.guard.tokens().filter(|(name, _)| part.has(service, name));
+            all.extend(of_this.map(|(name, token)| (service, name, token)));
+        }
+        all.sort_unstable_by(|one, next| (one.0, one.1).cmp(&(next.0, next.1)));
+        all.into_iter()
     }
 }
 
@@ -321,7 +450,8 @@ pub enum MultiLockError {
         #[source]
         error: LockError,
     },
-    /// What a service had granted was lost while the locks of a later one were waited for. Try again.
+    /// What a service had granted was lost while the locks of a later one were waited for: try again. Or the owner has
+    /// guards of a hold that was lost before: drop them first.
     #[error("service {service:?}: {lost}")]
     Lost {
         /// The service whose locks were lost.

@@ -4,7 +4,7 @@ use super::acquire::{Acquire, Terms};
 use super::owner::Owner;
 use crate::protocol::{InvalidName, LockName};
 use crate::runtime::planted;
-use crate::service::{ExtendError, Guard, Hold, LockError, LockService, Lost, held, held_by_token};
+use crate::service::{Claim, ExtendError, Guard, Hold, LockError, LockService, Lost, held, held_by_token};
 use std::future::IntoFuture;
 
 /// A lock that belongs to an [`Owner`]: whoever acts for the owner that has it enters at once, without asking anybody.
@@ -16,6 +16,9 @@ use std::future::IntoFuture;
 ///
 /// When the hold is lost (its lease, the member's lease, the service destroyed), all its guards fail together, and the owner cannot
 /// enter until they are dropped: whoever would enter would believe to have what the others lost.
+///
+/// A [`MultiLock`](crate::MultiLock) that was acquired for the owner and has the lock is entered likewise, and enters it.
+/// What was granted to that together is given back together, with the last guard of any of its locks of that service.
 ///
 /// It is the lock of that name: [`LockService::lock`], [`Mutex`](crate::Mutex) and batches exclude it, wait in the same line, and
 /// [`inspect`](LockService::inspect) tells who holds it and who waits. Fairness, what happens when the grantor dies, and
@@ -92,7 +95,8 @@ impl ReentrantMutex {
         self.depth(owner) > 0
     }
 
-    /// How many guards the owner has, 0 if it does not hold the lock at this instant, or has lost it.
+    /// How many guards the owner has of the hold, and so of all locks that a [`MultiLock`](crate::MultiLock) was granted
+    /// together with this one, 0 if it does not hold the lock at this instant, or has lost it.
     ///
     /// Curator: the `lockCount`, which is not public.
     pub fn depth(&self, owner: Owner) -> usize {
@@ -150,19 +154,20 @@ async fn enter(
     if planted!(AskAgain) {
         return Ok(ReentrantGuard(terms.lock(&service, name.as_bytes()).await?));
     }
-    let guard = match claim.enter()? {
-        Some(guard) => guard,
+    let hold = match claim.enter()? {
+        Some(hold) => hold,
         None => tokio::select! {
-            // In this order: whoever was told of another's grant has no use for his own place.
+            // In this order: after a grant to a sibling there is no use for a place of one's own.
             biased;
-            guard = claim.entered() => guard,
+            hold = claim.entered() => hold,
             granted = terms.lock(&service, name.as_bytes()).into_future() => {
                 let guard = granted?;
-                claim.give(&guard);
+                Claim::give(vec![claim], guard.hold());
                 return Ok(ReentrantGuard(guard));
             }
         },
     };
+    let guard = Guard::new(hold);
     match terms.lease.map(|lease| guard.extend(lease)) {
         None | Some(Ok(())) => Ok(ReentrantGuard(guard)),
         Some(Err(ExtendError::InvalidLease(error))) => Err(LockError::from(error).into()),

@@ -2,12 +2,13 @@
 
 use super::shared_count::SharedCount;
 use crate::protocol::{HolderInfo, Mode};
-use crate::service::{InspectError, LockBuilder, LockError, LockService, PermitGuard, TryLockBuilder};
+use crate::service::{InspectError, LockBuilder, LockError, LockService, PermitGuard, ReleaseError, TryLockBuilder};
 
 /// So many permits that the members of a cluster have at once, and no more. How many there are may change at any time.
 ///
 /// The limit is the [`SharedCount`] of its name, and lives while a member has the semaphore, or the count, open. Keep it open while
-/// you wait. When nobody has it open the limit is forgotten, and whoever opens it then sets a new one; permits that are held stay
+/// you wait. When nobody has it open the limit is forgotten, and whoever opens it then sets a new one: after a
+/// [`close`](Semaphore::close), and after a drop as soon as the grantor has heard of it; permits that are held stay
 /// held, and count.
 ///
 /// **Fair, with sizes mixed**: strictly in the order of asking. The first in line waits until as many are left as it asks for,
@@ -99,6 +100,22 @@ impl Semaphore {
     /// Curator: `SharedCountReader`.
     pub fn limit(&self) -> &SharedCount {
         &self.limit
+    }
+
+    /// Closes it, and waits until the grantor has heard of that: whoever opens a semaphore by that name from then on, at whatever member,
+    /// does not find this opening any more. If there is no other, it begins anew. With other clones of this one around only this
+    /// one ends, and nobody is told. One round trip, no message at the grantor's own member.
+    ///
+    /// A drop is not waited for: whoever opens a semaphore before the grantor has heard of the drop finds what was.
+    ///
+    /// # Errors
+    /// [`ReleaseError`](crate::ReleaseError): it was lost before, or no grantor has answered within a member lease. It is closed
+    /// here all the same.
+    ///
+    /// # Cancel safety
+    /// Dropping the future closes it too, and then nothing says when the grantor has heard of it.
+    pub async fn close(self) -> Result<(), ReleaseError> {
+        self.limit.close().await
     }
 
     /// The leases that are in use, with who has each and what was said of it, as the grantor sees it. One round trip. Who waits

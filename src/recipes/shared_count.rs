@@ -1,14 +1,15 @@
 //! `SharedCount`: a number that all members see.
 
-use crate::protocol::{LostReason, Token};
+use crate::protocol::{LostReason, Step, Token};
 use crate::runtime::planted;
-use crate::service::{LockError, LockService, Lost, SetError, SharedValue, Versioned};
+use crate::service::{LockError, LockService, Lost, ReleaseError, SetError, SharedValue, ValueChanges, Versioned};
 
 /// A number of 32 bits with a version, seen by every member that has it open and changed by any of them. It is a
 /// [`SharedValue`] of four bytes.
 ///
 /// It lives while a member has it open: a clone of this, or one of the same name at any member. The last one that is
-/// dropped, or that dies with its member, takes the number with it, and whoever opens it then begins anew. It stays open while
+/// [closed](SharedCount::close) or dropped, or that dies with its member, takes the number with it, and whoever opens it when the
+/// grantor has heard of that begins anew. It stays open while
 /// the member is suspended.
 ///
 /// Each change has a higher version, dealt by the grantor as fencing tokens are, so of two counts seen anywhere, at any time,
@@ -27,6 +28,9 @@ pub struct SharedCount {
     value: SharedValue,
 }
 
+/// The bytes of the number of a latch's round.
+const ROUND: usize = 4;
+
 /// What an object of four bytes and a tag is, so that none is taken for another of its name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Kind {
@@ -37,6 +41,7 @@ pub(super) enum Kind {
     DoubleBarrier {
         members: u32,
     },
+    /// With the number of its round behind it.
     Latch,
 }
 
@@ -169,7 +174,8 @@ impl SharedCount {
         self.value.compare_and_set(version, self.kind.write(count)).await.map_err(|error| self.error(error))
     }
 
-    /// Adds to it: what it is with that. Tries again as often as another member is faster, so not in the order of asking.
+    /// Adds to it: what it is with that. The grantor adds, in the order of asking, so it takes one round trip however many others
+    /// add. It is added once, also if the grantor changes meanwhile.
     ///
     /// # Errors
     /// [`CountError::Overflow`]: the sum has no 32 bits; nothing is changed. Others as of [`set`](SharedCount::set).
@@ -187,20 +193,18 @@ impl SharedCount {
     /// # Ok(()) }
     /// ```
     pub async fn add(&self, by: i32) -> Result<Count, CountError> {
-        self.change(|count| count.checked_add(by).ok_or(CountError::Overflow)).await
+        match self.step(Step::Add(by)).await {
+            Err(CountError::Changed(_)) => Err(CountError::Overflow),
+            added => added,
+        }
     }
 
-    /// Makes of it what `to` says; again as often as another member is faster. Written also if it stays the same number: what this
-    /// member knows may be old.
-    pub(super) async fn change(&self, to: impl Fn(i32) -> Result<i32, CountError>) -> Result<Count, CountError> {
-        let mut seen = self.get()?;
-        loop {
-            let count = to(seen.count)?;
-            match self.try_set(seen.version, count).await {
-                Ok(version) => return Ok(Count { count, version, maybe_stale: false }),
-                Err(CountError::Changed(now)) => seen = now,
-                Err(error) => return Err(error),
-            }
+    /// Lets the grantor take a step from the number that it is, in the order of asking. [`CountError::Changed`] with what it is:
+    /// there is no such step from there.
+    pub(super) async fn step(&self, step: Step) -> Result<Count, CountError> {
+        match self.value.step(step, &self.kind.tag()).await {
+            Ok((version, count)) => Ok(Count { count, version, maybe_stale: false }),
+            Err(error) => Err(self.error(error)),
         }
     }
 
@@ -223,7 +227,7 @@ impl SharedCount {
     /// # Errors
     /// [`CountError::Lost`]: it is open no more.
     pub fn changes(&self) -> Result<CountChanges, CountError> {
-        Ok(CountChanges { kind: self.kind, value: self.value.clone(), seen: self.value.get()?.version })
+        Ok(CountChanges { kind: self.kind, changes: self.value.changes()? })
     }
 
     /// Completes when it is open no more, with the reason: the member was cut off, expelled or has left, or the service was
@@ -233,6 +237,22 @@ impl SharedCount {
     /// Dropping the future changes nothing.
     pub async fn lost(&self) -> LostReason {
         self.value.lost().await
+    }
+
+    /// Closes it, and waits until the grantor has heard of that: whoever opens a count by that name from then on, at whatever member,
+    /// does not find this opening any more. If there is no other, it begins anew. With other clones of this one around only this
+    /// one ends, and nobody is told. One round trip, no message at the grantor's own member.
+    ///
+    /// A drop is not waited for: whoever opens a count before the grantor has heard of the drop finds what was.
+    ///
+    /// # Errors
+    /// [`ReleaseError`](crate::ReleaseError): it was lost before, or no grantor has answered within a member lease. It is closed
+    /// here all the same.
+    ///
+    /// # Cancel safety
+    /// Dropping the future closes it too, and then nothing says when the grantor has heard of it.
+    pub async fn close(self) -> Result<(), ReleaseError> {
+        self.value.close().await
     }
 
     /// Its name.
@@ -251,6 +271,20 @@ impl SharedCount {
         let known = self.value.get()?;
         let value = self.service.open(&self.name, &known.value).await?;
         Ok(SharedCount { service: self.service.clone(), name: self.name.clone(), kind: self.kind, value })
+    }
+
+    /// Waits until it is as wanted, or is not what it is now, but for the number itself: as this one knows it.
+    pub(super) async fn until_or_over(&self, wanted: impl Fn(i32) -> bool) -> Result<Count, CountError> {
+        let round = |seen: &Versioned| seen.value.get(size_of::<i32>()..).map(<[u8]>::to_vec);
+        let mut seen = self.value.get()?;
+        let began = round(&seen);
+        loop {
+            let count = self.kind.read(&seen)?;
+            if wanted(count.count) || round(&seen) != began {
+                return Ok(count);
+            }
+            seen = self.value.changed(seen.version).await?;
+        }
     }
 
     /// Waits until it is as wanted, as this one knows it.
@@ -284,17 +318,24 @@ impl Kind {
     }
 
     fn write(self, count: i32) -> Vec<u8> {
-        [&count.to_le_bytes()[..], &self.tag()].concat()
+        let round: &[u8] = if self == Kind::Latch { &[0; ROUND] } else { &[] };
+        [&count.to_le_bytes()[..], &self.tag(), round].concat()
     }
 
     fn read(self, seen: &Versioned) -> Result<Count, CountError> {
         match seen.value.split_first_chunk() {
-            Some((count, tag)) if tag == self.tag() => {
+            Some((count, rest)) if self.is_of(rest) => {
                 let Versioned { version, maybe_stale, .. } = *seen;
                 Ok(Count { count: i32::from_le_bytes(*count), version, maybe_stale })
             }
             _ => Err(CountError::NotACount),
         }
+    }
+
+    /// Whether what stands behind the number says so.
+    fn is_of(self, rest: &[u8]) -> bool {
+        let round = if self == Kind::Latch { ROUND } else { 0 };
+        rest.strip_prefix(&self.tag()[..]).is_some_and(|more| more.len() == round)
     }
 
     /// Whether what is open is of this kind.
@@ -313,12 +354,11 @@ impl Kind {
 #[derive(Clone, Debug)]
 pub struct CountChanges {
     kind: Kind,
-    value: SharedValue,
-    seen: Token,
+    changes: ValueChanges,
 }
 
 impl CountChanges {
-    /// The next change. Versions rise; whoever is slower than the changes gets the latest and none of those before it.
+    /// The next change: another version, or the same one that [may be stale](Count::maybe_stale) from now on. Versions rise; whoever is slower than the changes gets the latest and none of those before it.
     ///
     /// # Errors
     /// [`CountError::Lost`]: it is open no more, and there are no more changes. [`CountError::NotACount`].
@@ -328,9 +368,7 @@ impl CountChanges {
     ///
     /// Curator: `SharedCountListener.countHasChanged`.
     pub async fn next(&mut self) -> Result<Count, CountError> {
-        let now = self.value.changed(self.seen).await?;
-        self.seen = now.version;
-        self.kind.read(&now)
+        self.kind.read(&self.changes.next().await?)
     }
 }
 

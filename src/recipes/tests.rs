@@ -6,8 +6,10 @@ use crate::service::tests::rejoin::Lan;
 use crate::service::tests::{HANG, MS, come, left_over, sees};
 use crate::{ConnectionState, Member, Timing};
 use std::future::{IntoFuture, poll_fn};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::pin::{Pin, pin};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex as StdMutex};
+use std::task::Poll;
 
 /// Curator `InterProcessMutex`: each waiter watches the one before it, so a release tells one, not the herd.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -333,4 +335,170 @@ async fn who_gathers_at_a_double_barrier_gathers_on_after_a_suspension() {
         }
         come(|| members.each_ref().map(left_over) == opened).await;
     }
+}
+
+/// Two members of which the first grants, and is busy with changes of its own: `near` again and again, as long as `far` goes on.
+/// How many writes the other one asked for.
+async fn writes_beside_a_busy_grantor<N: Future + Send>(
+    lan: &Lan,
+    near: impl Fn() -> N + Send + 'static,
+    far: impl Future,
+) -> usize {
+    let is_over = Arc::new(AtomicBool::new(false));
+    let over = is_over.clone();
+    let busy = tokio::spawn(async move {
+        while !over.load(Ordering::SeqCst) {
+            near().await;
+            tokio::task::yield_now().await;
+        }
+    });
+    lan.said();
+    tokio::time::timeout(HANG, far).await.expect("it never came");
+    is_over.store(true, Ordering::SeqCst);
+    busy.await.unwrap();
+    lan.said().iter().filter(|message| matches!(message, Message::Write { .. })).count()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn changes_far_from_a_busy_grantor_are_asked_for_once_each() {
+    const TIMES: usize = 20;
+    let lan = Arc::new(Lan::default());
+    let (grantor, other) = (lan.start_with(1, Timing::lan()), lan.start_with(2, Timing::lan()));
+    come(|| sees(&grantor, 2) && sees(&other, 2)).await;
+    let here = grantor.lock_service("inventory").await.unwrap();
+    let there = other.lock_service("inventory").await.unwrap();
+    drop(here.lock("a").await.unwrap());
+
+    let near = SharedCount::open(&here, "count", 0).await.unwrap();
+    let far = SharedCount::open(&there, "count", 0).await.unwrap();
+    let added = Arc::new(AtomicUsize::new(0));
+    let (by, adder) = (added.clone(), near.clone());
+    let near_adds = move || {
+        let (adder, by) = (adder.clone(), by.clone());
+        async move {
+            adder.add(1).await.unwrap();
+            by.fetch_add(1, Ordering::SeqCst);
+        }
+    };
+    let far_adds = async {
+        for _ in 0..TIMES {
+            far.add(1).await.unwrap();
+        }
+    };
+    assert_eq!(writes_beside_a_busy_grantor(&lan, near_adds, far_adds).await, TIMES);
+    assert_eq!(far.read().await.unwrap().count as usize, added.load(Ordering::SeqCst) + TIMES, "each was added once");
+
+    let near = CountDownLatch::open(&here, "latch", u32::MAX).await.unwrap();
+    let far = CountDownLatch::open(&there, "latch", 0).await.unwrap();
+    let near_counts = move || {
+        let near = near.clone();
+        async move { near.count_down().await.map(drop).unwrap() }
+    };
+    let far_counts = async {
+        let mut last = u32::MAX;
+        for _ in 0..TIMES {
+            let left = far.count_down().await.unwrap();
+            assert!(left < last);
+            last = left;
+        }
+    };
+    assert_eq!(writes_beside_a_busy_grantor(&lan, near_counts, far_counts).await, TIMES);
+
+    let near = Barrier::open(&here, "barrier").await.unwrap();
+    let far = Barrier::open(&there, "barrier").await.unwrap();
+    let near_turns = move || {
+        let near = near.clone();
+        async move { near.set().await.and(near.remove().await).unwrap() }
+    };
+    let far_turns = async {
+        for _ in 0..TIMES {
+            far.set().await.unwrap();
+            far.remove().await.unwrap();
+        }
+    };
+    assert_eq!(writes_beside_a_busy_grantor(&lan, near_turns, far_turns).await, 2 * TIMES);
+}
+
+async fn is_pending(mut wait: Pin<&mut impl Future>) -> bool {
+    poll_fn(|context| Poll::Ready(wait.as_mut().poll(context).is_pending())).await
+}
+
+/// Whoever waits for a zero goes on, though it hears of it only when the latch has begun anew; whoever knows a zero that is
+/// gone waits for the next one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_latch_begins_anew_for_those_who_wait_after_it() {
+    let lan = Arc::new(Lan::default());
+    let (grantor, other) = (lan.start_with(1, Timing::lan()), lan.start_with(2, Timing::lan()));
+    come(|| sees(&grantor, 2) && sees(&other, 2)).await;
+    let here = grantor.lock_service("inventory").await.unwrap();
+    let there = other.lock_service("inventory").await.unwrap();
+    drop(here.lock("a").await.unwrap());
+    let near = CountDownLatch::open(&here, "latch", 1).await.unwrap();
+    let far = CountDownLatch::open(&there, "latch", 7).await.unwrap();
+    assert!(matches!(near.reset(2).await, Err(CountError::Changed(now)) if now.count == 1), "it is not zero");
+    {
+        let mut waiting = pin!(far.wait());
+        assert!(is_pending(waiting.as_mut()).await);
+        near.count_down().await.unwrap();
+        near.reset(2).await.unwrap();
+        come(|| far.count() == Ok(2)).await;
+        waiting.await.unwrap();
+    }
+    assert!(near.reset(2).await.is_err(), "another was first");
+
+    near.count_down().await.and(near.count_down().await).unwrap();
+    come(|| far.count() == Ok(0)).await;
+    lan.lose(|said| matches!(said, Message::Value { .. }));
+    near.reset(1).await.unwrap();
+    let mut waiting = pin!(far.wait());
+    assert!(is_pending(waiting.as_mut()).await, "it asks");
+    assert_eq!(far.count(), Ok(0), "it has not heard that it began anew");
+    lan.lose(|_| false);
+    come(|| far.count() == Ok(1)).await;
+    let limit = tokio::time::timeout(20 * MS, waiting.as_mut()).await;
+    assert!(limit.is_err(), "it waits for the next zero");
+    near.count_down().await.unwrap();
+    waiting.await.unwrap();
+}
+
+/// Whoever opens an object before the grantor has heard of the end of all others finds what was; after a close it is anew.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_all_have_closed_begins_anew() {
+    let lan = Arc::new(Lan::default());
+    let (grantor, other) = (lan.start_with(1, Timing::lan()), lan.start_with(2, Timing::lan()));
+    come(|| sees(&grantor, 2) && sees(&other, 2)).await;
+    let here = grantor.lock_service("inventory").await.unwrap();
+    let there = other.lock_service("inventory").await.unwrap();
+    drop(here.lock("a").await.unwrap());
+    let near = CountDownLatch::open(&here, "latch", 1).await.unwrap();
+    let far = CountDownLatch::open(&there, "latch", 1).await.unwrap();
+    assert_eq!(near.count_down().await, Ok(0));
+    near.close().await.unwrap();
+
+    lan.lose(|said| matches!(said, Message::Done { .. }));
+    {
+        let mut closing = pin!(far.close());
+        assert!(is_pending(closing.as_mut()).await, "nobody has heard of it");
+        let early = CountDownLatch::open(&here, "latch", 1).await.unwrap();
+        assert_eq!(early.count(), Ok(0), "it joins what was");
+        early.close().await.unwrap();
+        assert!(is_pending(closing.as_mut()).await, "nobody has heard of it");
+        lan.lose(|_| false);
+        tokio::time::timeout(HANG, closing).await.expect("it never came").unwrap();
+    }
+    let anew = CountDownLatch::open(&here, "latch", 1).await.unwrap();
+    assert_eq!(anew.count(), Ok(1));
+    assert!(is_pending(pin!(anew.wait())).await, "it passes at once");
+    anew.close().await.unwrap();
+
+    for service in [&here, &there] {
+        for limit in [2, 3] {
+            let tills = Semaphore::open(service, "tills", limit).await.unwrap();
+            assert_eq!(tills.limit().get().unwrap().count, limit as i32);
+            // Another one of the same opening: only the last one is waited for.
+            tills.clone().close().await.unwrap();
+            tills.close().await.unwrap();
+        }
+    }
+    come(|| left_over(&grantor) == (0, 0, 0) && left_over(&other) == (0, 0, 0)).await;
 }

@@ -1,5 +1,6 @@
 //! The clocks of this machine.
 
+use super::clock_watch::Reading;
 use crate::protocol::{Time, ViewNumber};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -32,6 +33,27 @@ fn read(clock: rustix::time::ClockId) -> Time {
     let time = rustix::time::clock_gettime(clock);
     // Seconds and nanoseconds since boot: never negative, and 584 years fit.
     Time::from_nanos(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
+}
+
+/// All clocks, if this platform has them and they are the machine's.
+#[cfg(all(not(elderlock_shuttle), target_os = "linux"))]
+pub(crate) fn all() -> Option<Reading> {
+    use rustix::time::ClockId::{Boottime, Monotonic, MonotonicRaw};
+    #[cfg(feature = "simulated")]
+    if super::simulated::now().is_some() {
+        return None;
+    }
+    let raw = read(MonotonicRaw);
+    let (boottime, monotonic) = (read(Boottime), read(Monotonic));
+    let took = read(MonotonicRaw).since(raw);
+    let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Some(Reading { boottime, monotonic, raw, wall, took })
+}
+
+/// Nothing on this platform is known to tell a clock that is slewed.
+#[cfg(not(all(not(elderlock_shuttle), target_os = "linux")))]
+pub(crate) fn all() -> Option<Reading> {
+    None
 }
 
 /// Sleeps from `now` until `until`; later, if the machine sleeps too.

@@ -1,6 +1,7 @@
 //! The data directory: one file with the vote of this member, replaced as a whole, and a lock that keeps a second
 //! process out. It is written when views change, never for a lock.
 
+use super::home::Home;
 use crate::protocol::StoredVote;
 use crate::wire::{VoteError, read_vote, write_vote};
 use rustix::fs::{FlockOperation, flock};
@@ -23,6 +24,7 @@ pub(crate) struct Disk {
     /// Made durable after each replacement, so that the new name is.
     directory: File,
     _lock: File,
+    home: Home,
 }
 
 /// Why a data directory cannot be used.
@@ -56,12 +58,16 @@ impl Disk {
             Err(error) => return Err(error.into()),
         };
         let directory = File::open(path)?;
-        let disk = Disk { cluster: cluster.to_owned(), path: path.to_owned(), directory, _lock: lock };
+        let home = Home::here();
+        let disk = Disk { cluster: cluster.to_owned(), path: path.to_owned(), directory, _lock: lock, home };
         Ok((disk, stored))
     }
 
     /// Replaces the vote. When this returns, it is there for good.
     pub(crate) fn store(&self, vote: &StoredVote) -> io::Result<()> {
+        if self.home.is_left() {
+            return Err(io::Error::other("this process was forked off the one that uses the directory"));
+        }
         let bytes = write_vote(&self.cluster, vote).map_err(io::Error::other)?;
         let next = self.path.join(NEXT);
         let mut file = File::create(&next)?;

@@ -10,13 +10,16 @@
 //! giving it up. So nothing stays behind, and nobody blocks. Those who only look at the core do not: who finds nobody but
 //! them in his way, and for long, tells the timer task.
 
+mod alarms;
 mod readers;
 mod shell;
 mod side;
 
+use super::clock_watch::{EVERY, Reading};
 use super::disk::Disk;
 use super::ear::Ear;
 use super::hold::HoldCell;
+use super::home::Home;
 use super::lane::Lane;
 use super::sync::{
     AtomicBool, AtomicU64, Mutex, MutexGuard, Planted, RwLock, RwLockWriteGuard, is_planted, is_poisoned, seam,
@@ -24,10 +27,12 @@ use super::sync::{
 };
 use super::telemetry::Sampler;
 use super::{Inbox, Network, clock};
+use crate::protocol::event::StatusMark;
 use crate::protocol::{
-    Command, Config, GrantorState, Input, LockName, LostReason, MemberInfo, Outcome, Owner, ProcessId, RequestId,
-    ServiceName, Status, Time, Want,
+    Command, Config, Input, LockName, LostReason, MemberInfo, Outcome, Owner, ProcessId, RequestId, ServiceName,
+    Status, Time, Want,
 };
+use alarms::Alarms;
 use readers::{News, Readers};
 use shell::{After, Shell, Slot, closed};
 use side::{Aside, Side};
@@ -35,10 +40,11 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError, TryLockError, Weak};
-use std::task::Waker;
+use std::task::{Poll, Waker};
 use std::time::Duration;
 use tokio::sync::{Notify, broadcast, watch};
 
+pub(crate) use alarms::{Sleep, Woken};
 pub(crate) use readers::Announcement;
 pub use readers::Standing;
 pub(crate) use shell::{Answer, draw_process};
@@ -46,6 +52,9 @@ pub(crate) use shell::{Answer, draw_process};
 /// How often whoever must not wait tries to get past those who look at the core, which takes each of them some hundred
 /// nanoseconds.
 const TRIES: usize = if cfg!(elderlock_shuttle) { 1 } else { 100 };
+
+/// Services and locks that a status tells of in one turn: about half a millisecond.
+const PAGE: usize = 256;
 
 /// The timer task looks at the clock at least so often while it waits for a deadline: tokio's clock stands still while
 /// the machine sleeps, the core's goes on.
@@ -78,7 +87,14 @@ pub(crate) struct Engine {
     next_request: AtomicU64,
     /// Tells the timer task that its deadline has come nearer.
     rearm: Notify,
+    /// Timers of calls that the application awaits.
+    alarms: Alarms,
     phase: watch::Sender<Phase>,
+    /// In a copy of it no call waits for a lock that a thread of the parent may have had.
+    home: Home,
+    /// A test says what the clocks show.
+    #[cfg(test)]
+    pub(crate) clocks_are_tests: AtomicBool,
 }
 
 /// How far the engine is, as those see it who wait for it to join or to leave.
@@ -133,7 +149,11 @@ impl Engine {
             me: Mutex::new(me),
             next_request: AtomicU64::new(1),
             rearm: Notify::new(),
+            alarms: Alarms::default(),
             phase: watch::Sender::new(phase),
+            home: Home::here(),
+            #[cfg(test)]
+            clocks_are_tests: AtomicBool::new(false),
         })
     }
 
@@ -153,11 +173,32 @@ impl Engine {
         // Made before the task, so that a runtime that drops the task without ever polling it closes the engine too.
         let guard = TimerGuard(self.clone());
         self.input(Input::Timer);
-        async move {
+        let engine = self.clone();
+        let time = self.home.keep(async move {
             guard.0.keep_time().await;
             shutdown.await;
             guard.0.phase.send_modify(|phase| phase.stopped = true);
+        });
+        async move {
+            tokio::select! {
+                biased;
+                () = engine.until_copied() => {}
+                () = time => {}
+            }
         }
+    }
+
+    /// Completes in a copy of this process, if the runtime goes on there and polls this: nobody waits there for ever.
+    async fn until_copied(&self) {
+        std::future::poll_fn(|_| if self.home.is_left() { Poll::Ready(()) } else { Poll::Pending }).await;
+        if let Some(shell) = self.try_enter() {
+            self.turn_with(shell, |shell, after| shell.close(Closed::Broken, after));
+        }
+    }
+
+    /// Whether this process is a copy that was forked off the one that joined.
+    pub(crate) fn is_copy(&self) -> bool {
+        self.home.is_left()
     }
 
     /// Who this process is, in its present incarnation.
@@ -170,14 +211,24 @@ impl Engine {
         lock(&self.me).addr
     }
 
-    /// What the core sees.
+    /// What the core sees. A table that is large takes several turns, and may change from one to the next: a turn is short,
+    /// since a member that has none for a lease has lost all it holds.
     pub(crate) fn status(&self) -> Status {
-        self.turn(|shell, _| shell.node.status(clock::now()))
+        let page = |shell: &mut Shell, after: Option<&StatusMark>| shell.node.status_page(clock::now(), after, PAGE);
+        let (mut status, (first, mut mark)) =
+            self.turn(|shell, _| (shell.node.status_without_services(clock::now()), page(shell, None)));
+        status.go_on(first);
+        while let Some(after) = mark {
+            let (more, next) = self.turn(|shell, _| page(shell, Some(&after)));
+            status.go_on(more);
+            mark = next;
+        }
+        status
     }
 
     /// Whether it has left, or is about to.
     pub(crate) fn is_over(&self) -> bool {
-        self.turn(|shell, _| shell.is_over())
+        self.home.is_left() || self.turn(|shell, _| shell.is_over())
     }
 
     /// Whether it is the elder of its view.
@@ -254,15 +305,18 @@ impl Engine {
         owner: Owner,
         destroyed: &AtomicBool,
     ) -> Option<Arc<HoldCell>> {
+        if self.home.is_left() {
+            return None;
+        }
         // Waits for who has a turn, and has none of its own for that: the others would meet it there, and each of them have one.
         let shell = self.shell.read().ok()?;
-        if shell.is_over() || destroyed.load(Ordering::Acquire) {
+        if shell.is_over() || shell.is_mute || destroyed.load(Ordering::Acquire) {
             return None;
         }
         let now = clock::now();
         let offer = shell.node.offer(now, &lane.service, name)?;
         let (cell, is_first) = lane.take((name, owner, now), offer, |spare, token| {
-            HoldCell::in_place_of(spare, None, token, Time::MAX, &shell.lease_end)
+            HoldCell::in_place_of(spare, None, token, Time::MAX, &shell.lease)
         })?;
         if is_first {
             lock(&shell.used).push(lane.clone());
@@ -273,6 +327,9 @@ impl Engine {
     /// A hold is over, wherever it is kept. Never blocks but for the short lock of a name's shard, whoever calls it and
     /// wherever. `now`: as of [`give_back`](Self::give_back).
     pub(crate) fn end(&self, lane: &Lane, name: Option<&LockName>, cell: &Arc<HoldCell>, now: Time) {
+        if self.home.is_left() {
+            return;
+        }
         if let Some(request) = cell.request() {
             return self.give_back(request, now);
         }
@@ -317,6 +374,9 @@ impl Engine {
         destroyed: &AtomicBool,
         waker: Option<&Waker>,
     ) -> (RequestId, Option<Answer>, Option<Arc<Ear>>) {
+        if self.home.is_left() {
+            return (self.next_request(), Some(closed(LostReason::Left)), None);
+        }
         // Cloned before locking: a waker is user code.
         let waker = waker.cloned();
         let Turned { result: (request, answer), ear, .. } = self.turned(|shell, after| {
@@ -329,15 +389,14 @@ impl Engine {
 
     /// Whether this member grants the locks of the service now.
     pub(crate) fn is_grantor(&self, service: &ServiceName) -> bool {
-        self.turn(|shell, _| {
-            let mut grantors = shell.node.grantors();
-            shell.phase.closed.is_none()
-                && grantors.any(|(name, _, state)| name == service && state == GrantorState::Acting)
-        })
+        self.turn(|shell, _| shell.phase.closed.is_none() && shell.node.is_acting(service))
     }
 
     /// The answer to a request that was told to wait, once; until then `waker` is kept to be woken.
     pub(crate) fn poll(&self, request: RequestId, waker: &Waker) -> Option<Answer> {
+        if self.home.is_left() {
+            return Some(closed(LostReason::Left));
+        }
         // Cloned before locking: a waker is user code.
         let waker = waker.clone();
         let look = |shell: &mut Shell, after: &mut After| match shell.slots.get_mut(&request) {
@@ -361,33 +420,38 @@ impl Engine {
 
     /// Lets a hold end no earlier than `lease` from now; says whether it is still held.
     pub(crate) fn extend(&self, request: RequestId, lease: Duration) -> bool {
-        self.turn(|shell, after| {
-            if shell.phase.closed.is_some() {
-                return false;
-            }
-            let answer = shell.step(Input::Command(Command::Extend { request, lease }), Some(request), after);
-            matches!(answer, Some(Err(outcome)) if matches!(*outcome, Outcome::Extended { .. }))
-        })
+        !self.home.is_left()
+            && self.turn(|shell, after| {
+                if shell.phase.closed.is_some() {
+                    return false;
+                }
+                let answer = shell.step(Input::Command(Command::Extend { request, lease }), Some(request), after);
+                matches!(answer, Some(Err(outcome)) if matches!(*outcome, Outcome::Extended { .. }))
+            })
     }
 
     /// Lets a hold go on with less; says whether it is still held.
     pub(crate) fn narrow(&self, request: RequestId, want: Want) -> bool {
-        self.turn(|shell, after| {
-            if shell.phase.closed.is_some() {
-                return false;
-            }
-            let is_share = matches!(want, Want::Share(_));
-            let answer = shell.step(Input::Command(Command::Narrow { request, want }), Some(request), after);
-            let narrowed = matches!(answer, Some(Err(outcome)) if *outcome == Outcome::Narrowed);
-            if let Some(hold) = shell.holds.get(&request).filter(|_| narrowed && is_share) {
-                hold.share();
-            }
-            narrowed
-        })
+        !self.home.is_left()
+            && self.turn(|shell, after| {
+                if shell.phase.closed.is_some() {
+                    return false;
+                }
+                let is_share = matches!(want, Want::Share(_));
+                let answer = shell.step(Input::Command(Command::Narrow { request, want }), Some(request), after);
+                let narrowed = matches!(answer, Some(Err(outcome)) if *outcome == Outcome::Narrowed);
+                if let Some(hold) = shell.holds.get(&request).filter(|_| narrowed && is_share) {
+                    hold.share();
+                }
+                narrowed
+            })
     }
 
     /// As [`narrow`](Self::narrow), for those who do not want to know. Never blocks, whoever calls it and wherever.
     pub(crate) fn narrow_unheard(&self, request: RequestId, want: Want) {
+        if self.home.is_left() {
+            return;
+        }
         self.side.push(Aside::Command(Command::Narrow { request, want }));
         self.empty_side();
     }
@@ -395,6 +459,9 @@ impl Engine {
     /// The request is over, whether it waits or holds. Never blocks, whoever calls it and wherever.
     /// `now`: a time of the clock that is not yet gone by long.
     pub(crate) fn give_back(&self, request: RequestId, now: Time) {
+        if self.home.is_left() {
+            return;
+        }
         let command = Command::Release { request };
         let Some(shell) = self.try_enter() else {
             self.side.push(Aside::Command(command));
@@ -408,28 +475,58 @@ impl Engine {
 
     /// Begins to leave. Never blocks. Follow [`phase`](Self::phase) to see the end.
     pub(crate) fn leave(&self) {
+        if self.home.is_left() {
+            return;
+        }
         self.side.push(Aside::Command(Command::Leave));
         self.empty_side();
     }
 
     /// Goes on without a quorum, if this member has none. False: its lease runs, or it is going.
     pub(crate) fn force(&self) -> bool {
-        self.turn(|shell, after| {
-            let before = shell.node.process();
-            shell.step(Input::Command(Command::Force), None, after);
-            shell.phase.closed.is_none() && shell.node.process() != before
-        })
+        !self.home.is_left()
+            && self.turn(|shell, after| {
+                let before = shell.node.process();
+                shell.step(Input::Command(Command::Force), None, after);
+                shell.phase.closed.is_none() && shell.node.process() != before
+            })
     }
 
     /// Ends it here and now, without a word to the others.
     pub(crate) fn close(&self, closed: Closed) {
+        if self.home.is_left() {
+            return;
+        }
         self.turn(|shell, after| shell.close(closed, after));
+    }
+
+    #[cfg(not(test))]
+    fn read_clocks(&self) -> Option<Reading> {
+        clock::all()
+    }
+
+    #[cfg(test)]
+    fn read_clocks(&self) -> Option<Reading> {
+        if self.clocks_are_tests.load(Ordering::Relaxed) { None } else { clock::all() }
+    }
+
+    /// Looks whether the clock may be trusted still, or again.
+    pub(crate) fn look_at_clocks(&self, reading: Reading) {
+        self.turn(|shell, after| shell.look_at_clocks(reading, after));
     }
 
     /// Runs the core's timers until the member has left.
     async fn keep_time(&self) {
         let mut sampler = Sampler::new();
+        let mut clocks_due = Time::ZERO;
         loop {
+            // With whatever else there is to do: that is a beat at the latest.
+            if clock::now() >= clocks_due {
+                clocks_due = clock::now() + EVERY;
+                if let Some(reading) = self.read_clocks() {
+                    self.look_at_clocks(reading);
+                }
+            }
             let (deadline, sample) = self.turn(|shell, _| {
                 shell.armed = shell.deadline();
                 let is_open = shell.phase.closed.is_none();
@@ -442,13 +539,14 @@ impl Engine {
             }
             let Some(deadline) = deadline else { return };
             let now = clock::now();
+            self.alarms.ring(now);
             if now >= deadline {
                 self.input(Input::Timer);
                 // A core that always has something due must not keep the thread for itself.
                 tokio::task::yield_now().await;
                 continue;
             }
-            let until = deadline.min(sampler.due());
+            let until = deadline.min(sampler.due()).min(self.alarms.due());
             let sleep = async {
                 if until == Time::MAX {
                     std::future::pending::<()>().await;
@@ -550,6 +648,9 @@ impl Engine {
         if announced || phase.closed.is_some() {
             self.announce();
         }
+        if phase.closed.is_some() {
+            self.alarms.close();
+        }
         for note in after.notes {
             note.tell();
         }
@@ -645,8 +746,8 @@ impl Engine {
 }
 
 impl Inbox for Engine {
-    fn status(&self) -> Option<Status> {
-        Some(Engine::status(self))
+    fn status(&self, most: usize) -> Option<Status> {
+        Some(self.turn(|shell, _| shell.node.status_cut(clock::now(), most)))
     }
 
     fn input(&self, input: Input) {

@@ -3,6 +3,7 @@
 //! Also of an object that is open, which is no hold: its cell has what it has to tell, and hangs on no lease.
 
 use super::clock;
+use super::home::Home;
 use super::sync::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Mutex, MutexGuard};
 use super::telemetry::{HoldMeter, Meter};
 use crate::protocol::{Content, LostReason, Metadata, RequestId, RevocationRequest, Time, Token, ViewNumber};
@@ -11,10 +12,30 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock, PoisonError};
 use tokio::sync::Notify;
 
+/// What all holds of one incarnation hang on.
+pub(crate) struct MemberLease {
+    /// Its end, in nanoseconds.
+    until: AtomicU64,
+    home: Home,
+}
+
+impl MemberLease {
+    /// The lease of this process.
+    pub(crate) fn new(until: Time) -> MemberLease {
+        MemberLease { until: AtomicU64::new(until.as_nanos()), home: Home::here() }
+    }
+
+    /// It ends then.
+    pub(crate) fn set_end(&self, until: Time) {
+        self.until.store(until.as_nanos(), Ordering::Release);
+    }
+}
+
 /// One hold, shared by the engine, which ends it, and the guards, which ask.
 ///
 /// - `told_before_regrant`: it is good only while both leases run by this machine's clock and nobody has ended it;
 ///   no message and no task is needed for it to become an error.
+/// - It is good only in the process to which it was granted.
 /// - Once it has failed it stays failed.
 /// - It ends with its last guard.
 pub(crate) struct HoldCell {
@@ -26,8 +47,7 @@ pub(crate) struct HoldCell {
     shared: AtomicBool,
     /// The end of the lock's lease in nanoseconds; `u64::MAX` without one.
     until: AtomicU64,
-    /// The end of the member's lease, shared by all holds of one incarnation.
-    member_until: Arc<AtomicU64>,
+    lease: Arc<MemberLease>,
     /// 0 while held, else the code of the reason.
     lost: AtomicU8,
     /// How many guards there are. Never rises from zero.
@@ -59,13 +79,13 @@ struct Extras {
 }
 
 impl HoldCell {
-    fn new(request: Option<RequestId>, token: Token, until: Time, member_until: Arc<AtomicU64>) -> Self {
+    fn new(request: Option<RequestId>, token: Token, until: Time, lease: Arc<MemberLease>) -> Self {
         HoldCell {
             request: AtomicU64::new(number(request)),
             token: AtomicU64::new(token.get()),
             shared: AtomicBool::new(false),
             until: AtomicU64::new(until.as_nanos()),
-            member_until,
+            lease,
             lost: AtomicU8::new(0),
             guards: AtomicU32::new(1),
             awaited: AtomicBool::new(false),
@@ -80,24 +100,24 @@ impl HoldCell {
         request: Option<RequestId>,
         token: Token,
         until: Time,
-        member_until: &Arc<AtomicU64>,
+        lease: &Arc<MemberLease>,
     ) -> Arc<HoldCell> {
         // If there is none, or its last guard is just going, or somebody watches it still: a new one.
         let spare = spare.and_then(|mut spare| {
-            Arc::get_mut(&mut spare)?.renew(request, token, until, member_until);
+            Arc::get_mut(&mut spare)?.renew(request, token, until, lease);
             Some(spare)
         });
-        spare.unwrap_or_else(|| Arc::new(HoldCell::new(request, token, until, member_until.clone())))
+        spare.unwrap_or_else(|| Arc::new(HoldCell::new(request, token, until, lease.clone())))
     }
 
     /// The cell of another hold, which nobody has any more, becomes one as if it were new.
-    fn renew(&mut self, request: Option<RequestId>, token: Token, until: Time, member_until: &Arc<AtomicU64>) {
+    fn renew(&mut self, request: Option<RequestId>, token: Token, until: Time, lease: &Arc<MemberLease>) {
         self.request = AtomicU64::new(number(request));
         self.token = AtomicU64::new(token.get());
         self.shared = AtomicBool::new(false);
         self.until = AtomicU64::new(until.as_nanos());
-        if !Arc::ptr_eq(&self.member_until, member_until) {
-            self.member_until = member_until.clone();
+        if !Arc::ptr_eq(&self.lease, lease) {
+            self.lease = lease.clone();
         }
         self.lost = AtomicU8::new(0);
         self.guards = AtomicU32::new(1);
@@ -110,7 +130,7 @@ impl HoldCell {
 
     /// Of an object that is open.
     pub(crate) fn of_object(request: RequestId, token: Token, content: Content) -> Self {
-        let forever = Arc::new(AtomicU64::new(u64::MAX));
+        let forever = Arc::new(MemberLease::new(Time::MAX));
         let cell = HoldCell::new(Some(request), token, Time::MAX, forever);
         cell.extras().content = Some(content);
         cell
@@ -184,14 +204,14 @@ impl HoldCell {
         }
     }
 
-    /// Completes when the object has another version than that, or is lost.
-    pub(crate) async fn changed(&self, since: Token) -> Result<Content, LostReason> {
+    /// Completes when `is_news` holds of what the object has to tell, or it is lost.
+    pub(crate) async fn changed(&self, is_news: impl Fn(&Content) -> bool) -> Result<Content, LostReason> {
         let news = self.await_news();
         let mut told = std::pin::pin!(news.notified());
         loop {
             told.as_mut().enable();
             self.fence()?;
-            if let Some(content) = self.content().filter(|content| content.version != since) {
+            if let Some(content) = self.content().filter(&is_news) {
                 return Ok(content);
             }
             told.as_mut().await;
@@ -247,7 +267,7 @@ impl HoldCell {
     /// The same, and which instant that is.
     pub(crate) fn fence_now(&self) -> (Result<Token, LostReason>, Time) {
         // The ends are read before the clock: a pause in between can only make the answer stricter.
-        let member_until = self.member_until.load(Ordering::Acquire);
+        let member_until = self.lease.until.load(Ordering::Acquire);
         let until = self.until.load(Ordering::Acquire);
         let now = clock::now();
         (self.fence_at(now.as_nanos(), until, member_until), now)
@@ -256,6 +276,11 @@ impl HoldCell {
     fn fence_at(&self, now: u64, until: u64, member_until: u64) -> Result<Token, LostReason> {
         if let Some(reason) = self.lost_reason() {
             return Err(reason);
+        }
+        if self.lease.home.is_left() {
+            // Nobody else is told: a thread that does not exist here may have had the lock that this takes.
+            self.mark_lost(LostReason::Forked);
+            return Err(LostReason::Forked);
         }
         let member_until = if planted!(GuardsOutliveMember) { u64::MAX } else { member_until };
         let reason = if now >= until {
@@ -375,6 +400,7 @@ fn code(reason: LostReason) -> u8 {
         LostReason::Destroyed => 6,
         LostReason::Released => 7,
         LostReason::Revoked => 8,
+        LostReason::Forked => 9,
     }
 }
 
@@ -388,7 +414,8 @@ fn reason(code: u8) -> Option<LostReason> {
         5 => LostReason::Left,
         6 => LostReason::Destroyed,
         7 => LostReason::Released,
-        _ => LostReason::Revoked,
+        8 => LostReason::Revoked,
+        _ => LostReason::Forked,
     })
 }
 
@@ -398,8 +425,8 @@ mod tests {
     use std::time::Duration;
 
     fn cell(until: Time, member_until: Time) -> HoldCell {
-        let member_until = Arc::new(AtomicU64::new(member_until.as_nanos()));
-        HoldCell::new(Some(RequestId(1)), Token::new(ViewNumber(1), 7), until, member_until)
+        let lease = Arc::new(MemberLease::new(member_until));
+        HoldCell::new(Some(RequestId(1)), Token::new(ViewNumber(1), 7), until, lease)
     }
 
     #[test]
@@ -431,6 +458,7 @@ mod tests {
             LostReason::Destroyed,
             LostReason::Released,
             LostReason::Revoked,
+            LostReason::Forked,
         ] {
             let cell = cell(Time::MAX, Time::MAX);
             cell.mark_lost(first);

@@ -179,13 +179,14 @@ impl Lane {
 
 #[cfg(test)]
 mod tests {
+    use super::super::hold::MemberLease;
     use super::*;
     use crate::protocol::ViewNumber;
 
     fn take(lane: &Lane, offer: TokenRange, name: u32) -> Option<(Arc<HoldCell>, bool)> {
         let name = LockName::new(&name.to_le_bytes()).unwrap();
-        let ends = Arc::new(AtomicU64::new(u64::MAX));
-        let cell = |spare, token| HoldCell::in_place_of(spare, None, token, Time::MAX, &ends);
+        let lease = Arc::new(MemberLease::new(Time::MAX));
+        let cell = |spare, token| HoldCell::in_place_of(spare, None, token, Time::MAX, &lease);
         lane.take((&name, Owner::default(), Time::ZERO), offer, cell)
     }
 

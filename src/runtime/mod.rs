@@ -14,11 +14,13 @@ macro_rules! planted {
 pub(crate) use planted;
 
 pub(crate) mod clock;
+pub(crate) mod clock_watch;
 pub(crate) mod counters;
 pub(crate) mod disk;
 mod ear;
 pub(crate) mod engine;
 pub(crate) mod hold;
+pub(crate) mod home;
 pub(crate) mod host;
 pub(crate) mod lane;
 #[cfg(feature = "simulated")]
@@ -81,6 +83,7 @@ pub(crate) trait Inbox: Send + Sync {
     /// answered, and nobody of this member has waited for them.
     fn hear(&self, packets: &mut Vec<Input>) -> bool;
 
-    /// What the member sees, for somebody who asks from outside; `None` once it is gone.
-    fn status(&self) -> Option<Status>;
+    /// What the member sees, for somebody who asks from outside: so many services, and so many locks in all, and how many more
+    /// there are. `None` once it is gone.
+    fn status(&self, most: usize) -> Option<Status>;
 }

@@ -17,6 +17,8 @@ pub enum Mutant {
     KeepDroppedRequest,
     /// The last guard of a hold does not give it back.
     KeepDroppedHold,
+    /// A release is said to be confirmed though no grantor has heard of it.
+    ConfirmUnheard,
     /// A reentrant mutex lets every owner of its member in while one of them has it.
     EnterForOthers,
     /// A reentrant mutex that its owner has is asked for anew.
@@ -25,6 +27,8 @@ pub enum Mutant {
     LetNoSiblingIn,
     /// The first guard of a hold that is dropped gives it back, and the others believe on.
     GiveBackWithFirst,
+    /// A multi lock asks anew for what its owner has.
+    MultiAsksAgain,
     /// A multi lock takes its services in the order in which they were named.
     MultiWithoutOrder,
     /// A multi lock whose wait ends keeps the locks that it had.
@@ -91,14 +95,16 @@ pub enum Mutant {
 
 impl Mutant {
     /// All of them.
-    pub const ALL: [Mutant; 38] = [
+    pub const ALL: [Mutant; 40] = [
         Mutant::FenceWithoutMember,
         Mutant::KeepDroppedRequest,
         Mutant::KeepDroppedHold,
+        Mutant::ConfirmUnheard,
         Mutant::EnterForOthers,
         Mutant::AskAgain,
         Mutant::LetNoSiblingIn,
         Mutant::GiveBackWithFirst,
+        Mutant::MultiAsksAgain,
         Mutant::MultiWithoutOrder,
         Mutant::MultiKeepsFirst,
         Mutant::LeadOn,

@@ -23,6 +23,7 @@ pub async fn query_status(addr: &str, cluster: &str) -> Result<Status, QueryErro
         let reason = format!("a cluster name has 1 to {MAX_CLUSTER} bytes, this one has {}", cluster.len());
         return Err(QueryError::Refused { addr: addr.to_owned(), reason });
     }
+    tokio::runtime::Handle::try_current().map_err(|_| QueryError::NoRuntime)?;
     tokio::time::timeout(LIMIT, ask(addr, cluster)).await.unwrap_or(Err(QueryError::TimedOut { limit: LIMIT }))
 }
 
@@ -80,6 +81,9 @@ pub enum QueryError {
         /// What is wrong with it.
         reason: String,
     },
+    /// Called outside of a tokio runtime.
+    #[error("a member is asked within a tokio runtime")]
+    NoRuntime,
     /// No answer in time.
     #[error("no answer within {limit:?}")]
     TimedOut {

@@ -5,6 +5,7 @@
 
 use super::counters::{Tally, add};
 use super::ear::Ear;
+use super::home::Home;
 use super::host::Watch;
 use super::peer::{self, Peer};
 use super::seldom::seldom;
@@ -72,6 +73,8 @@ pub(super) struct Shared {
     pub(super) me: watch::Sender<Option<MemberInfo>>,
     living: Mutex<Option<Living>>,
     errors: Mutex<BTreeMap<SocketAddr, String>>,
+    /// The connections are its own: a copy of it does not touch them.
+    pub(super) home: Home,
 }
 
 /// What a [`Shared`] is made from.
@@ -106,6 +109,7 @@ impl Shared {
             me: watch::Sender::new(None),
             living: Mutex::new(None),
             errors: Mutex::default(),
+            home: Home::here(),
         }
     }
 
@@ -152,7 +156,7 @@ impl Shared {
                 () = task => {}
             }
         };
-        self.tasks.spawn_on(task, &self.handle);
+        self.tasks.spawn_on(self.home.keep(task), &self.handle);
     }
 
     /// The handshake of this process.
@@ -162,6 +166,9 @@ impl Shared {
 
     /// Queues a packet. It leaves with [`flush`](Self::flush).
     pub(super) fn send(self: &Arc<Self>, to: SocketAddr, process: Option<ProcessId>, packet: Packet) {
+        if self.home.is_left() {
+            return;
+        }
         let mut living = self.living();
         let Some(living) = living.as_mut() else { return };
         let Some(peer) = self.push(living, to, process, &Frame::Packet(packet)) else { return };
@@ -176,6 +183,9 @@ impl Shared {
     /// What was queued by [`send`](Self::send) leaves: in a hurry here and now, else with what else comes. Returns where the
     /// answer comes, if that is one connection.
     pub(super) fn flush(&self, hurry: bool) -> Option<Arc<Ear>> {
+        if self.home.is_left() {
+            return None;
+        }
         let (first, more) = std::mem::take(&mut self.living().as_mut()?.fresh);
         let mut written = 0;
         let mut ear = None;

@@ -26,7 +26,8 @@ use tokio_util::sync::CancellationToken;
 const MAX_STRANGERS: usize = 1024;
 /// Connections accepted at one time: some for each member of the largest cluster.
 const MAX_ACCEPTED: usize = 4096;
-/// Locks told to somebody who asks from outside, in all: with names and metadata of any length they fit one frame.
+/// Services, and locks in all, told to somebody who asks from outside: with names and metadata of any length they fit one
+/// frame, and to look at them is a short turn.
 const MAX_LOCKS_TOLD: usize = 256;
 /// After an error of the listener, which is mostly "too many open files".
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
@@ -129,7 +130,7 @@ async fn answer(shared: &Shared, life: &Life, stream: &mut TcpStream, decoder: &
             return stream.write_all(&welcome).await.is_ok().then_some(*hello);
         }
         Ok(Some(Frame::Question(question))) if question.cluster == shared.cluster => {
-            let status = Frame::StatusIs(Box::new(life.inbox.status()?.cut(MAX_LOCKS_TOLD)));
+            let status = Frame::StatusIs(Box::new(life.inbox.status(MAX_LOCKS_TOLD)?));
             let _ = stream.write_all(&bytes_of(&status)).await;
             let _ = stream.shutdown().await;
             return None;

@@ -224,7 +224,7 @@ impl Transport {
                     () = ended.cancelled() => {}
                 }
             };
-            shared.tasks.spawn_on(task, &shared.handle);
+            shared.tasks.spawn_on(shared.home.keep(task), &shared.handle);
         };
         spawn(Box::pin(tcp::accept(shared.clone(), listener)));
         spawn(Box::pin(udp::gossip(shared.clone(), socket, news)));
@@ -258,6 +258,9 @@ impl Transport {
     /// Stops accepting, delivers what is queued as far as half a second allows, closes and ends every task.
     pub(crate) async fn shutdown(&self) {
         let shared = &self.shared;
+        if shared.home.is_left() {
+            return;
+        }
         shared.closing.cancel();
         drop(self.unstarted.lock().unwrap_or_else(PoisonError::into_inner).take());
         shared.tasks.close();
@@ -289,6 +292,11 @@ impl Network for Transport {
 
 impl Drop for Transport {
     fn drop(&mut self) {
+        if self.shared.home.is_left() {
+            // What it has is not closed here. See `Home::keep`.
+            std::mem::forget(self.shared.clone());
+            return;
+        }
         self.shared.closing.cancel();
         self.shared.end();
     }

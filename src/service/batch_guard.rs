@@ -1,6 +1,6 @@
 //! `BatchGuard`: several held locks of one service.
 
-use super::guard::{Hold, Lost, ReleaseError};
+use super::guard::{Hold, Lost, ReleaseError, nth};
 use super::held::held;
 use crate::protocol::Token;
 
@@ -17,11 +17,11 @@ pub struct BatchGuard {
 }
 
 impl BatchGuard {
-    pub(super) fn new(hold: Hold) -> Self {
+    pub(crate) fn new(hold: Hold) -> Self {
         BatchGuard { hold }
     }
 
-    fn hold(&self) -> &Hold {
+    pub(crate) fn hold(&self) -> &Hold {
         &self.hold
     }
 
@@ -45,7 +45,8 @@ impl BatchGuard {
         let names = self.hold.want.names();
         let index = names.binary_search_by(|candidate| candidate.as_bytes().cmp(name.as_ref()));
         let index = index.map_err(|_| FenceError::NotInBatch)?;
-        Ok(nth(self.hold.fence()?, index))
+        let first = self.hold.cell.fence().map_err(Lost::new)?;
+        Ok(nth(first, index as u32))
     }
 
     /// Another guard of the same hold, with the same tokens and lease. The hold ends when all its guards are gone.
@@ -73,6 +74,19 @@ impl BatchGuard {
         self.hold.release()
     }
 
+    /// Gives all the locks back, and waits until the grantor has heard of it. See
+    /// [`Guard::release_and_confirm`](crate::Guard::release_and_confirm).
+    ///
+    /// # Errors
+    /// [`ReleaseError::Lost`]: the locks had been lost before. [`ReleaseError::Unconfirmed`]: no grantor has answered. They
+    /// are given back all the same.
+    ///
+    /// # Cancel safety
+    /// Dropping the future gives the locks back too.
+    pub async fn release_and_confirm(self) -> Result<(), ReleaseError> {
+        self.hold.release_confirmed().await
+    }
+
     /// The names, ascending, each once, with their tokens as numbers for logs: without a claim that the locks are still
     /// held. The tokens are consecutive.
     ///
@@ -86,17 +100,12 @@ impl BatchGuard {
     /// # Ok(()) }
     /// ```
     pub fn tokens(&self) -> impl Iterator<Item = (&[u8], Token)> {
-        let first = self.hold.token();
-        self.hold.want.names().iter().enumerate().map(move |(index, name)| (name.as_bytes(), nth(first, index)))
+        let first = self.hold.cell.token();
+        self.hold.want.names().iter().enumerate().map(move |(index, name)| (name.as_bytes(), nth(first, index as u32)))
     }
 }
 
 held!(BatchGuard);
-
-/// The grantor takes the tokens of a batch from one range.
-fn nth(first: Token, index: usize) -> Token {
-    Token::new(first.view(), first.sequence().wrapping_add(index as u32))
-}
 
 impl std::fmt::Debug for BatchGuard {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

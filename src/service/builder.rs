@@ -330,8 +330,8 @@ impl Inbox for Ears {
         }
     }
 
-    fn status(&self) -> Option<Status> {
-        Some(self.engine.upgrade()?.status())
+    fn status(&self, most: usize) -> Option<Status> {
+        Inbox::status(&*self.engine.upgrade()?, most)
     }
 }
 

@@ -1,8 +1,8 @@
 //! `Claims`: whom the locks of a service belong to here, so that an owner who has one enters it again.
 
-use super::guard::{Guard, Hold, Lost};
+use super::guard::{Hold, Lost, nth};
 use super::lock_service::Inner;
-use crate::protocol::{LockName, Want};
+use crate::protocol::{LockName, Token, Want};
 use crate::runtime::hold::HoldCell;
 use crate::runtime::planted;
 use std::collections::BTreeMap;
@@ -31,6 +31,14 @@ struct Slot {
 struct Held {
     want: Want,
     cell: Arc<HoldCell>,
+    /// Which of its names it is.
+    index: u32,
+}
+
+impl Held {
+    fn token(&self) -> Token {
+        nth(self.cell.token(), self.index)
+    }
 }
 
 impl Claims {
@@ -87,38 +95,39 @@ impl Claim {
         Claim { service, key, slot }
     }
 
-    /// Another guard of the hold that the owner has; none if it has none.
-    pub(crate) fn enter(&self) -> Result<Option<Guard>, Lost> {
+    /// One more part in the hold that the owner has; none if it has none.
+    pub(crate) fn enter(&self) -> Result<Option<Hold>, Lost> {
         let held = self.slot.held().clone();
-        let hold = held.and_then(|held| Hold::enter(&self.service, &held.want, &held.cell));
-        hold.map(|hold| hold.fence().map(|_| Guard::new(hold))).transpose()
+        let hold = held.and_then(|held| Hold::enter(&self.service, &held.want, &held.cell, held.index));
+        hold.map(|hold| hold.fence().map(|_| hold)).transpose()
     }
 
-    /// The lock was granted to the owner: whoever asks in its name enters from now on.
-    pub(crate) fn give(self, guard: &Guard) {
-        let slot = self.slot.clone();
-        let Hold { want, cell, .. } = guard.hold();
-        let mut last = slot.held();
-        // A later hold of the owner's may have been granted and given since: then this one is over.
-        let is_later = |last: &Held| last.cell.guards() > 0 && last.cell.token() > cell.token();
-        if !last.as_ref().is_some_and(is_later) {
-            *last = Some(Held { want: want.clone(), cell: cell.clone() });
+    /// The locks were granted to the owner, in the order of the claims: requests in its name enter from now on.
+    pub(crate) fn give(claims: Vec<Claim>, hold: &Hold) {
+        let slots: Vec<_> = claims.iter().map(|claim| claim.slot.clone()).collect();
+        for (index, slot) in slots.iter().enumerate() {
+            let held = Held { want: hold.want.clone(), cell: hold.cell.clone(), index: index as u32 };
+            let mut last = slot.held();
+            // A later hold of the owner's may have been granted and given since: then this one is over.
+            let is_later = |last: &Held| last.cell.guards() > 0 && last.token() > held.token();
+            if !last.as_ref().is_some_and(is_later) {
+                *last = Some(held);
+            }
         }
-        drop(last);
-        guard.hold().belongs_to(self);
+        hold.belongs_to(claims);
         if !planted!(LetNoSiblingIn) {
-            slot.granted.notify_waiters();
+            slots.iter().for_each(|slot| slot.granted.notify_waiters());
         }
     }
 
-    /// Another guard of the hold that the owner has, as soon as it has one that is good.
-    pub(crate) async fn entered(&self) -> Guard {
+    /// One more part in the hold that the owner has, as soon as it has one that is good.
+    pub(crate) async fn entered(&self) -> Hold {
         let mut granted = std::pin::pin!(self.slot.granted.notified());
         loop {
             // Enabled before the question, or a grant between question and wait would be missed.
             granted.as_mut().enable();
-            if let Ok(Some(guard)) = self.enter() {
-                return guard;
+            if let Ok(Some(hold)) = self.enter() {
+                return hold;
             }
             granted.as_mut().await;
             granted.set(self.slot.granted.notified());

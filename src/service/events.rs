@@ -1,9 +1,11 @@
 //! The stream of what a member goes through.
 
 use crate::protocol::{Epoch, Event, ProcessId, ServiceName, Status, View};
+use crate::runtime::clock_watch::Rates;
 use crate::runtime::engine::{Announcement, Engine};
 use serde::Serialize;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::RecvError;
 
@@ -43,6 +45,22 @@ pub enum MemberEvent {
     Rejoined {
         /// Who it is now.
         process: ProcessId,
+    },
+    /// The clock that leases go by runs at another rate than the cluster's `clock_error_ppm` allows, mostly because a time
+    /// daemon slews it: every guard is lost, and this member is as one that is cut off until the clock is steady and its lease
+    /// is over.
+    ClockDistrusted {
+        /// So long by the clock that leases go by (`CLOCK_BOOTTIME`),
+        boottime: Duration,
+        /// while the hardware's clock ran so long (`CLOCK_MONOTONIC_RAW`).
+        raw: Duration,
+    },
+    /// The clock is steady again. [`Resumed`](MemberEvent::Resumed) or [`Lost`](MemberEvent::Lost) follows.
+    ClockTrusted,
+    /// The wall clock has jumped. Leases do not go by it; the tokens of a cluster that is founded do.
+    WallClockJumped {
+        /// By so many milliseconds, forward if more than zero.
+        millis: i64,
     },
     /// It has left, for good. No event follows.
     Left,
@@ -113,6 +131,9 @@ impl From<Announcement> for MemberEvent {
         let event = match announcement {
             Announcement::Lost => return MemberEvent::Lost,
             Announcement::Rejoined(process) => return MemberEvent::Rejoined { process },
+            Announcement::Distrusted(Rates { boottime, raw }) => return MemberEvent::ClockDistrusted { boottime, raw },
+            Announcement::Trusted => return MemberEvent::ClockTrusted,
+            Announcement::WallJump(millis) => return MemberEvent::WallClockJumped { millis },
             Announcement::Event(event) => event,
         };
         match event {

@@ -18,16 +18,18 @@ pub struct Hold {
     pub(super) service: Arc<Inner>,
     pub(super) want: Want,
     pub(super) cell: Arc<HoldCell>,
+    /// Of which of the names the guard is: the first, but for an owner that enters one of several that it has.
+    index: u32,
     /// It was let go before it is dropped.
     released: bool,
 }
 
 impl Clone for Hold {
     fn clone(&self) -> Self {
-        let Hold { service, want, cell, .. } = self;
+        let Hold { service, want, cell, index, .. } = self;
         // There is this one, so there is none that was the last.
         cell.enter();
-        Hold { service: service.clone(), want: want.clone(), cell: cell.clone(), released: false }
+        Hold { service: service.clone(), want: want.clone(), cell: cell.clone(), index: *index, released: false }
     }
 }
 
@@ -50,12 +52,13 @@ impl Hold {
         if let Want::Share(_) = want {
             cell.share();
         }
-        Hold { service, want, cell, released: false }
+        Hold { service, want, cell, index: 0, released: false }
     }
 
-    /// One more, of a hold that is not over; `None`: its last guard is gone.
-    pub(super) fn enter(service: &Arc<Inner>, want: &Want, cell: &Arc<HoldCell>) -> Option<Hold> {
-        cell.enter().then(|| Hold { service: service.clone(), want: want.clone(), cell: cell.clone(), released: false })
+    /// One more, of a hold that is not over and of one of its names; `None`: its last guard is gone.
+    pub(super) fn enter(service: &Arc<Inner>, want: &Want, cell: &Arc<HoldCell>, index: u32) -> Option<Hold> {
+        let hold = || Hold { service: service.clone(), want: want.clone(), cell: cell.clone(), index, released: false };
+        cell.enter().then(hold)
     }
 
     /// The last one is gone. Returns whether it was held until now.
@@ -85,26 +88,26 @@ impl Hold {
         self.cell.guards()
     }
 
-    /// The claim ends with the hold.
-    pub(super) fn belongs_to(&self, claim: Claim) {
-        self.cell.keep(Box::new(claim));
+    /// The claims end with the hold.
+    pub(super) fn belongs_to(&self, claims: Vec<Claim>) {
+        self.cell.keep(Box::new(claims));
     }
 
     pub(crate) fn watch(&self) -> LossWatch {
-        LossWatch { cell: self.cell.clone() }
+        LossWatch { cell: self.cell.clone(), index: self.index }
     }
 
     pub(crate) fn fence(&self) -> Result<Token, Lost> {
-        self.cell.fence().map_err(|reason| Lost { reason })
+        self.cell.fence().map(|first| nth(first, self.index)).map_err(|reason| Lost { reason })
     }
 
     pub(crate) fn token(&self) -> Token {
-        self.cell.token()
+        nth(self.cell.token(), self.index)
     }
 
-    /// Of a batch: the first one's.
+    /// Of a batch: the first one's, unless it was entered by another one.
     pub(crate) fn name(&self) -> &[u8] {
-        self.want.names().first().map_or(&[], |name| name.as_bytes())
+        self.want.names().get(self.index as usize).map_or(&[], |name| name.as_bytes())
     }
 
     pub(crate) fn is_shared(&self) -> bool {
@@ -147,9 +150,34 @@ impl Hold {
 
     /// Ends one of its guards.
     pub(crate) fn release(mut self) -> Result<(), ReleaseError> {
+        self.let_go()?;
+        Ok(())
+    }
+
+    /// Ends one of its guards, and says whether it was the last one.
+    fn let_go(&mut self) -> Result<bool, ReleaseError> {
         self.released = true;
-        let held = if self.cell.leave() { self.end() } else { self.cell.fence() };
-        held.map(drop).map_err(ReleaseError::Lost)
+        let is_last = self.cell.leave();
+        let held = if is_last { self.end() } else { self.cell.fence() };
+        held.map(|_| is_last).map_err(ReleaseError::Lost)
+    }
+
+    /// Ends one of its guards. What this returns waits, if it was the last one, until the grantor has heard of that.
+    pub(crate) fn release_confirmed(mut self) -> impl Future<Output = Result<(), ReleaseError>> + Send + use<> {
+        // Asked while it is held: afterwards its number is nobody's.
+        let (over, service) = (self.request(), self.service.clone());
+        let is_last = self.let_go();
+        drop(self);
+        async move {
+            if !is_last? || planted!(ConfirmUnheard) {
+                return Ok(());
+            }
+            let name = service.name.clone();
+            match Asking::new(service, move |request| Command::Confirm { request, service: name, over }).await {
+                Err(Outcome::Confirmed) => Ok(()),
+                _ => Err(ReleaseError::Unconfirmed),
+            }
+        }
     }
 
     pub(super) fn debug(&self, kind: &str, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -182,7 +210,7 @@ pub struct Guard {
 }
 
 impl Guard {
-    pub(super) fn new(hold: Hold) -> Self {
+    pub(crate) fn new(hold: Hold) -> Self {
         Guard { hold }
     }
 
@@ -406,6 +434,31 @@ impl Guard {
         self.hold.release()
     }
 
+    /// Gives the lock back, as [`release`](Guard::release), and waits until the grantor has heard of it: from then on no
+    /// [`try_lock`](crate::LockService::try_lock) of any member is refused because of this hold. It takes one round trip
+    /// to the grantor, none at the grantor's own member, and at most one [member lease](crate::Timing::member_lease). If
+    /// the grantor changes meanwhile, the next one is asked. With other guards of the same hold around, only this one
+    /// ends, and it does not wait.
+    ///
+    /// # Errors
+    /// [`ReleaseError::Lost`]: the lock had been lost before. [`ReleaseError::Unconfirmed`]: no grantor has answered. It is
+    /// given back all the same.
+    ///
+    /// # Cancel safety
+    /// Dropping the future gives the lock back too, and then nothing says when the grantor has heard of it.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let member = elderlock::Member::local().await?;
+    /// let stock = member.lock_service("inventory").await?;
+    /// stock.lock("sku-42").await?.release_and_confirm().await?;
+    /// let next = stock.try_lock("sku-42").await?; // of whatever member
+    /// # Ok(()) }
+    /// ```
+    pub async fn release_and_confirm(self) -> Result<(), ReleaseError> {
+        self.hold.release_confirmed().await
+    }
+
     /// Who wants the lock back. Nobody is told through it unless the lock was asked for as
     /// [`revocable`](crate::LockBuilder::revocable); it keeps nothing held.
     ///
@@ -458,6 +511,7 @@ impl std::fmt::Debug for Guard {
 #[derive(Clone)]
 pub struct LossWatch {
     cell: Arc<HoldCell>,
+    index: u32,
 }
 
 impl LossWatch {
@@ -477,8 +531,13 @@ impl LossWatch {
 
     /// The token of the hold as a number for logs, without a claim that it is still held.
     pub fn token(&self) -> Token {
-        self.cell.token()
+        nth(self.cell.token(), self.index)
     }
+}
+
+/// The grantor takes the tokens of what is granted together from one range, in the order of the names.
+pub(super) fn nth(first: Token, index: u32) -> Token {
+    Token::new(first.view(), first.sequence().wrapping_add(index))
 }
 
 impl std::fmt::Debug for LossWatch {
@@ -570,6 +629,11 @@ pub enum ReleaseError {
     /// The lock had been lost before it was given back: what was done last may have met another holder.
     #[error("the lock was lost before it was released: {}", says(.0))]
     Lost(LostReason),
+    /// Of [`release_and_confirm`](Guard::release_and_confirm): the lock is given back, and was held until then, but no
+    /// grantor has confirmed that within a member lease, or the member left, was expelled or destroyed the service
+    /// meanwhile. Others get the lock when a grantor hears of it, at the latest when this member is out of the view.
+    #[error("the lock is released here, but no grantor confirmed it: others get it when one hears of it")]
+    Unconfirmed,
 }
 
 impl ReleaseError {
@@ -608,5 +672,6 @@ fn says(reason: &LostReason) -> &'static str {
         LostReason::Destroyed => "its service was destroyed at this member",
         LostReason::Revoked => "it was taken away after its holder had been told that it is wanted back",
         LostReason::Released => "it was given back",
+        LostReason::Forked => "this process was forked off the one that has it: join after the fork",
     }
 }

@@ -79,6 +79,20 @@ macro_rules! held_by_token {
                 self.into_hold().release()
             }
 
+            /// Gives it back, and waits until the grantor has heard of it. See
+            /// [`Guard::release_and_confirm`](crate::Guard::release_and_confirm).
+            ///
+            /// # Errors
+            /// [`ReleaseError::Lost`](crate::ReleaseError::Lost): it had been lost before.
+            /// [`ReleaseError::Unconfirmed`](crate::ReleaseError::Unconfirmed): no grantor has answered. It is given back
+            /// all the same.
+            ///
+            /// # Cancel safety
+            /// Dropping the future gives it back too.
+            pub async fn release_and_confirm(self) -> Result<(), $crate::ReleaseError> {
+                self.into_hold().release_confirmed().await
+            }
+
             /// The token as a number for logs, without a claim that it is still held.
             pub fn token(&self) -> $crate::Token {
                 self.hold().token()

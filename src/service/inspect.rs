@@ -35,7 +35,7 @@ pub struct Inspection {
 #[derive(Clone, PartialEq, Eq, Debug, serde::Serialize)]
 #[non_exhaustive]
 pub struct Position {
-    /// Requests that go first. Of a batch: those in the longest of its queues; of a suspension: all that waited before.
+    /// Requests that go first, of which 16,384 are counted at most. Of a batch: those in the longest of its queues; of a suspension: all that waited before.
     pub before: u64,
     /// Holds that have to end first. Of a suspension: those that still have to drain.
     pub holds: u64,

@@ -68,14 +68,18 @@ pub enum LockError {
     /// Too many requests of this member wait already. Nothing was asked; try again later.
     #[error("too many requests are waiting already")]
     Busy,
-    /// The suspension that was asked for would wait for an owner that holds something and waits to suspend the service,
-    /// and that waits for what this owner holds: release it, or do without.
-    #[error("the suspension would wait for another one that waits for what its own owner holds")]
+    /// The suspension that was asked for would wait for itself. Either its owner waits for a suspension of the service, or
+    /// has it: use that one, or give each task its own [owner](crate::LockBuilder::owner). Or another owner that holds
+    /// something waits to suspend the service, and waits for what this owner holds: release that, or do without.
+    #[error(
+        "the suspension would wait for itself: its owner suspends the service already, or another owner waits to suspend \
+         it and for what this owner holds"
+    )]
     Deadlock,
-    /// The service was destroyed at this member, before or while the request waited. Get a new handle from the member.
+    /// The service was destroyed at this member before this answer was taken. Get a new handle from the member.
     #[error("the service was destroyed at this member")]
     Destroyed,
-    /// The cluster went on without this member while the request waited. The member joins again by itself: try again.
+    /// The cluster went on without this member before this answer was taken. The member joins again by itself: try again.
     #[error("the cluster went on without this member; it is joining again")]
     Expelled,
     /// The member has left. This will not change: join as a new member.
@@ -160,7 +164,7 @@ pub enum TryLockError {
     /// Too many requests of this member wait already. Nothing was asked; try again later.
     #[error("too many requests are waiting already")]
     Busy,
-    /// The service was destroyed at this member, before or while it was asked. Get a new handle from the member.
+    /// The service was destroyed at this member before this answer was taken. Get a new handle from the member.
     #[error("the service was destroyed at this member")]
     Destroyed,
     /// The cluster went on without this member. It joins again by itself: try again.

@@ -15,12 +15,14 @@ use crate::protocol::message::{Look, Seen};
 use crate::protocol::{
     Command, HolderInfo, InvalidName, LockName, LostReason, Opening, Outcome, Permits, ServiceName, Value, Want,
 };
-use crate::runtime::engine::Engine;
+use crate::runtime::engine::{Engine, Sleep, Woken};
 use crate::runtime::lane::Lane;
 use crate::runtime::sync::AtomicBool;
 use crate::runtime::telemetry::Meter;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 /// A named set of locks, granted by one of the members, from [`Member::lock_service`](crate::Member::lock_service).
 ///
@@ -115,6 +117,27 @@ impl LockService {
     #[cfg(test)]
     pub(crate) fn claims_kept(&self) -> usize {
         self.inner.claims.kept()
+    }
+
+    /// Completes after a while, or when the member has left. Needs no runtime of its caller's.
+    pub(crate) fn sleep(&self, span: Duration) -> Sleep {
+        self.inner.engine.sleep(span)
+    }
+
+    /// Runs it for at most so long. `None`: the limit was reached. When the member has left meanwhile its own end counts, which
+    /// comes at once. Needs no runtime of its caller's.
+    pub(crate) async fn within<F: Future>(&self, limit: Duration, what: F) -> Option<F::Output> {
+        let mut what = pin!(what);
+        tokio::select! {
+            biased;
+            output = &mut what => return Some(output),
+            woken = self.sleep(limit) => {
+                if woken == Woken::InTime {
+                    return None;
+                }
+            }
+        }
+        Some(what.await)
     }
 
     /// The service's name.
@@ -360,9 +383,9 @@ impl LockService {
     /// tasks then neither drain nor wait. An owner whose holds overlap without end never waits for the suspension.
     ///
     /// # Errors
-    /// [`LockError::Deadlock`](crate::LockError::Deadlock) if another owner who holds something waits for a suspension
-    /// already: each would wait for the other. Others as of `lock`. In every case nothing is suspended and nothing is
-    /// queued.
+    /// [`LockError::Deadlock`](crate::LockError::Deadlock) at once if the suspension would wait for itself: its owner waits
+    /// for one already, or has it; or this owner and another one hold something, and that one waits for a suspension, so
+    /// that each would wait for the other. Others as of `lock`. In every case nothing is suspended and nothing is queued.
     ///
     /// # Cancel safety
     /// Dropped at any time, even after the grant: the service goes on.

@@ -19,7 +19,13 @@ use std::sync::Arc;
 /// events do not keep a member from leaving.
 ///
 /// Several members may live in one process, each with an address of its own, on either flavour of the tokio runtime.
-/// The runtime must outlive the member: when it ends, so does the member.
+/// The runtime must outlive the member: when it ends, so does the member. Calls of the member, of its services and recipes may
+/// be awaited anywhere, on another executor too.
+///
+/// **Fork first, then join.** In a process that was forked off this one every guard is lost
+/// ([`LostReason::Forked`](crate::LostReason::Forked)), every request is answered as if the member had left, and nothing is
+/// said to others; the member here is not disturbed. Such a process may join as a member of its own. It keeps the port and the
+/// data directory of this one busy for as long as it lives.
 #[derive(Clone)]
 pub struct Member {
     handle: Arc<Handle>,
@@ -150,7 +156,8 @@ impl Member {
     }
 
     /// What this member sees now: view, elder, grantors, and the locks granted here. Takes longer the more locks it
-    /// grants.
+    /// grants, and is then no picture of one instant: a lock that is held all the while is listed once, one that comes or goes
+    /// meanwhile may be.
     pub fn status(&self) -> Status {
         self.handle.engine.status()
     }
@@ -225,6 +232,9 @@ impl Member {
     /// # Ok(()) }
     /// ```
     pub async fn leave(&self) -> Result<(), LeaveError> {
+        if self.handle.engine.is_copy() {
+            return Err(LeaveError::Stopped);
+        }
         self.handle.engine.leave();
         let mut phase = self.handle.engine.phase();
         // The sender lives as long as the engine.
@@ -242,6 +252,12 @@ impl Member {
 
 #[cfg(test)]
 impl Member {
+    /// Its clocks show what the test says, from the first time on.
+    pub(super) fn look_at_clocks(&self, reading: crate::runtime::clock_watch::Reading) {
+        self.handle.engine.clocks_are_tests.store(true, std::sync::atomic::Ordering::Relaxed);
+        self.handle.engine.look_at_clocks(reading);
+    }
+
     /// Says that it is suspended, and that it is not.
     pub(super) fn flicker(&self) {
         self.handle.engine.flicker();

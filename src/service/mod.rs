@@ -29,6 +29,7 @@ pub use crate::runtime::transport::BindError;
 pub use crate::wire::VoteError;
 pub use batch_guard::{BatchGuard, FenceError};
 pub use builder::{JoinError, MemberBuilder};
+pub(crate) use claims::Claim;
 pub use connection::{Connection, ConnectionState};
 pub use events::{Events, MemberEvent};
 pub use grantorship::{BecomeBuilder, BecomeError, Becoming};
@@ -44,7 +45,7 @@ pub use permit_guard::{GiveBackError, Lease, PermitGuard};
 pub(crate) use request::sealed;
 pub use request::{Grant, Locking, TryLocking};
 pub use revocation::{Revocation, RevokeBuilder, RevokeError, RevokeOutcome, Revoking};
-pub use shared_value::{SetError, SharedValue, Versioned};
+pub use shared_value::{SetError, SharedValue, ValueChanges, Versioned};
 pub use suspend_guard::SuspendGuard;
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use super::permit_guard::PermitGuard;
 use super::shared_value::SharedValue;
 use super::suspend_guard::SuspendGuard;
 use crate::protocol::message::{Look, Seen};
-use crate::protocol::{Command, Metadata, Outcome, Owner, RequestId, Wait, Want};
+use crate::protocol::{Command, LostReason, Metadata, Outcome, Owner, RequestId, Wait, Want};
 use crate::runtime::clock;
 use crate::runtime::engine::Answer;
 use crate::runtime::hold::HoldCell;
@@ -274,6 +274,7 @@ impl Request {
         if attended {
             spend(context);
         }
+        let answer = answer.and_then(good);
         if let Some(acquire) = &mut self.acquire {
             match &answer {
                 Ok(hold) => acquire.granted(hold.cell.token(), hold.cell.since()),
@@ -292,6 +293,17 @@ impl Request {
             }
         }
         Poll::Ready(answer)
+    }
+}
+
+/// Refuses a grant that ended before it was polled because the member destroyed the service, left or was expelled. A hold
+/// whose lease ended meanwhile is returned: its guard says so.
+fn good(hold: Hold) -> Result<Hold, Box<Outcome>> {
+    match hold.cell.lost_reason() {
+        Some(reason @ (LostReason::Destroyed | LostReason::Left | LostReason::Expelled)) => {
+            Err(Box::new(Outcome::Closed(reason)))
+        }
+        _ => Ok(hold),
     }
 }
 

@@ -1,8 +1,8 @@
 //! `SharedValue`: an object that this member has open.
 
-use super::guard::{Hold, Lost};
+use super::guard::{Hold, Lost, ReleaseError};
 use super::request::Asking;
-use crate::protocol::{Command, Content, InvalidValue, LostReason, Outcome, Token, Value};
+use crate::protocol::{Command, Content, Edit, InvalidValue, LostReason, Outcome, Step, Token, Value};
 use std::sync::Arc;
 
 /// A small value that all members of a service see who have it open, from [`open`](crate::LockService::open). It lives
@@ -131,13 +131,23 @@ impl SharedValue {
     }
 
     async fn write(&self, value: Value, expect: Option<Token>) -> Result<Token, SetError> {
+        self.edit(Edit::Set { value, expect }).await.map(|(version, _)| version)
+    }
+
+    /// Lets the grantor take a step from the number that the value begins with, if `tail` stands behind it. The version that it
+    /// made, and the number. [`SetError::Changed`]: there is no such step.
+    pub(crate) async fn step(&self, step: Step, tail: &[u8]) -> Result<(Token, i32), SetError> {
+        let (version, number) = self.edit(Edit::Step { step, tail: Value::new(tail)? }).await?;
+        Ok((version, number.unwrap_or_default()))
+    }
+
+    async fn edit(&self, edit: Edit) -> Result<(Token, Option<i32>), SetError> {
         self.hold.fence().map_err(SetError::Lost)?;
         let open = self.hold.request();
-        let asking =
-            Asking::new(self.hold.service.clone(), move |request| Command::Write { request, open, value, expect });
+        let asking = Asking::new(self.hold.service.clone(), move |request| Command::Write { request, open, edit });
         match asking.await {
-            Err(Outcome::Written(version)) => Ok(version),
-            Err(Outcome::Changed(content)) => Err(SetError::Changed(content.into())),
+            Err(Outcome::Written { version, number }) => Ok((version, number)),
+            Err(Outcome::Unwritten(content)) => Err(SetError::Changed(content.into())),
             Err(Outcome::Busy) => Err(SetError::Busy),
             Err(Outcome::Closed(reason)) => Err(SetError::Lost(Lost { reason })),
             _ => Err(SetError::Lost(self.hold.fence().err().unwrap_or(Lost { reason: LostReason::Superseded }))),
@@ -166,7 +176,35 @@ impl SharedValue {
     /// # Ok(()) }
     /// ```
     pub async fn changed(&self, since: Token) -> Result<Versioned, Lost> {
-        self.hold.cell.changed(since).await.map(Versioned::from).map_err(|reason| Lost { reason })
+        self.changed_so(|content| content.version != since).await
+    }
+
+    async fn changed_so(&self, is_news: impl Fn(&Content) -> bool) -> Result<Versioned, Lost> {
+        self.hold.cell.changed(is_news).await.map(Versioned::from).map_err(|reason| Lost { reason })
+    }
+
+    /// What is heard from now on: each new version, and also when the same version becomes
+    /// [`maybe_stale`](Versioned::maybe_stale), which [`changed`](SharedValue::changed) does not tell.
+    ///
+    /// # Errors
+    /// [`Lost`] with the reason, for good.
+    ///
+    /// Curator: `SharedValue.addListener`.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let member = elderlock::Member::local().await?;
+    /// let settings = member.lock_service("settings").await?;
+    /// let colour = settings.open("colour", "red").await?;
+    /// let mut changes = colour.changes()?;
+    /// colour.set("green").await?;
+    /// let seen = changes.next().await?;
+    /// assert_eq!((&*seen.value, seen.maybe_stale), (&b"green"[..], false));
+    /// # Ok(()) }
+    /// ```
+    pub fn changes(&self) -> Result<ValueChanges, Lost> {
+        let seen = self.get()?;
+        Ok(ValueChanges { value: self.clone(), seen: (seen.version, seen.maybe_stale) })
     }
 
     /// Completes when the object is lost here, with the reason; never while it is open.
@@ -175,6 +213,31 @@ impl SharedValue {
     /// Dropping the future changes nothing; a loss in between is told by the next call.
     pub async fn lost(&self) -> LostReason {
         self.hold.cell.lost().await
+    }
+
+    /// Closes it, and waits until the grantor has heard of that: whoever opens one by that name from then on, at whatever member,
+    /// does not find this opening any more. If there is no other, it begins anew. With other clones of this one around only this
+    /// one ends, and nobody is told. One round trip, no message at the grantor's own member.
+    ///
+    /// A drop is not waited for: whoever opens one before the grantor has heard of the drop finds what was.
+    ///
+    /// # Errors
+    /// [`ReleaseError`](crate::ReleaseError): it was lost before, or no grantor has answered within a member lease. It is closed
+    /// here all the same.
+    ///
+    /// # Cancel safety
+    /// Dropping the future closes it too, and then nothing says when the grantor has heard of it.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let member = elderlock::Member::local().await?;
+    /// let settings = member.lock_service("settings").await?;
+    /// settings.open("colour", "red").await?.close().await?;
+    /// assert_eq!(&*settings.open("colour", "blue").await?.get()?.value, b"blue");
+    /// # Ok(()) }
+    /// ```
+    pub async fn close(self) -> Result<(), ReleaseError> {
+        self.hold.release_confirmed().await
     }
 
     /// The object's name.
@@ -191,6 +254,31 @@ impl SharedValue {
 impl std::fmt::Debug for SharedValue {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("SharedValue").field("hold", &self.hold.want).field("seen", &self.get()).finish_non_exhaustive()
+    }
+}
+
+/// The changes of a [`SharedValue`], from [`changes`](SharedValue::changes). Keeps the object open.
+#[derive(Clone, Debug)]
+pub struct ValueChanges {
+    value: SharedValue,
+    /// The version that was told last, and whether it was told to be perhaps stale.
+    seen: (Token, bool),
+}
+
+impl ValueChanges {
+    /// The next change: another version, or the same one that [may be stale](Versioned::maybe_stale) from now on. Versions
+    /// rise; a reader that is slower than the changes gets the latest and none of those before it.
+    ///
+    /// # Errors
+    /// [`Lost`] with the reason: it is open no more, and there are no more changes.
+    ///
+    /// # Cancel safety
+    /// Dropping the future loses no change: the next call tells the latest.
+    pub async fn next(&mut self) -> Result<Versioned, Lost> {
+        let seen = self.seen;
+        let now = self.value.changed_so(|content| (content.version, content.maybe_stale) != seen).await?;
+        self.seen = (now.version, now.maybe_stale);
+        Ok(now)
     }
 }
 

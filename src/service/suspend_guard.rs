@@ -62,6 +62,19 @@ impl SuspendGuard {
         self.hold.release()
     }
 
+    /// Ends the suspension, and waits until the grantor has heard of it. See
+    /// [`Guard::release_and_confirm`](crate::Guard::release_and_confirm).
+    ///
+    /// # Errors
+    /// [`ReleaseError::Lost`]: the suspension had been lost before. [`ReleaseError::Unconfirmed`]: no grantor has answered.
+    /// It is over all the same.
+    ///
+    /// # Cancel safety
+    /// Dropping the future ends the suspension too.
+    pub async fn resume_and_confirm(self) -> Result<(), ReleaseError> {
+        self.hold.release_confirmed().await
+    }
+
     /// The token as a number for logs, without a claim that the service is still suspended.
     pub fn token(&self) -> Token {
         self.hold.token()

@@ -374,6 +374,35 @@ async fn guards_and_waiters_end_with_the_member() {
 }
 
 #[tokio::test]
+async fn a_grant_that_ended_before_it_was_polled_is_answered_by_its_end() {
+    let (member, stock) = service().await;
+    let limit = stock.open("pool", 1_u32.to_le_bytes()).await.unwrap();
+    let holds = (stock.lock("a").await.unwrap(), stock.permits("pool", 1).await.unwrap());
+    let mut lock = pin!(stock.lock("a").into_future());
+    let mut permit = pin!(stock.permits("pool", 1).into_future());
+    let mut batch = pin!(stock.lock_all(["a", "b"]).into_future());
+    assert!(poll_once(lock.as_mut()).is_pending());
+    assert!(poll_once(permit.as_mut()).is_pending());
+    assert!(poll_once(batch.as_mut()).is_pending());
+    let started = stock.lock("c").start();
+    drop(holds);
+    // The first three wait for nobody any more: the lock and the permit are granted, and so is what was started.
+    assert_eq!(left_over(&member), (4, 4, 1));
+    stock.destroy().await.unwrap();
+    assert_eq!(lock.await.unwrap_err(), LockError::Destroyed);
+    assert_eq!(permit.await.unwrap_err(), LockError::Destroyed);
+    assert_eq!(batch.await.unwrap_err(), LockError::Destroyed);
+    assert_eq!(started.await.unwrap_err(), LockError::Destroyed);
+    drop(limit);
+
+    let stock = member.lock_service("inventory").await.unwrap();
+    let started = stock.lock("a").start();
+    member.leave().await.unwrap();
+    assert_eq!(started.await.unwrap_err(), LockError::Left);
+    assert_eq!(left_over(&member), NOTHING);
+}
+
+#[tokio::test]
 async fn the_last_handle_dropped_leaves_in_the_background() {
     let (member, stock) = service().await;
     let guard = stock.lock("a").await.unwrap();

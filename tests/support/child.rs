@@ -9,6 +9,7 @@ use super::wait::now;
 use elderlock::{Guard, LatchEvent, LatchEvents, LeaderLatch, Member, MemberEvent, Term, Timing};
 use std::collections::HashMap;
 use std::io::{BufRead, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -55,7 +56,14 @@ struct State {
 /// `None` once it was released.
 type Kept = Mutex<Option<Guard>>;
 
+/// Set in a process that was forked off a child. It answers nothing, and says that its events are a copy's.
+static IS_COPY: AtomicBool = AtomicBool::new(false);
+
 fn say(mut line: String) {
+    if IS_COPY.load(Ordering::Relaxed) {
+        let Some(event) = line.strip_prefix("@ ! ") else { return };
+        line = format!("@ ! copy {event}");
+    }
     line.push('\n');
     // Nobody is left to hear it if this fails.
     let _ = std::io::stdout().lock().write_all(line.as_bytes());
@@ -126,6 +134,11 @@ async fn act(state: &State, seq: u64, index: u64, verb: &str, words: &[&str]) ->
             let guard = kept.lock().unwrap().take().ok_or("released before")?;
             guard.release().await.map(|()| String::new()).map_err(|error| format!("{error:?}"))
         }
+        #[cfg(target_os = "linux")]
+        "fork" => match super::fork::fork()? {
+            super::fork::Side::Parent => Ok(String::new()),
+            super::fork::Side::Copy => be_copy(state, &member, index, words).await,
+        },
         "look" => {
             let service = member.lock_service(words[0]).await.map_err(|error| error.to_string())?;
             service.inspect(words[1]).await.map(|_| String::new()).map_err(|error| error.to_string())
@@ -145,6 +158,70 @@ async fn act(state: &State, seq: u64, index: u64, verb: &str, words: &[&str]) ->
         }
         _ => Err(format!("unknown verb {verb}")),
     }
+}
+
+/// A copy lives for so long. Its test is over by then, or has failed.
+#[cfg(target_os = "linux")]
+const COPY: Duration = Duration::from_secs(15);
+
+/// What a forked process does with a guard: `believe`s in it, `drop`s it, `try`s a lock, or `go`es on with its runtime.
+#[cfg(target_os = "linux")]
+async fn be_copy(state: &State, member: &Member, index: u64, words: &[&str]) -> Result<String, String> {
+    IS_COPY.store(true, Ordering::Relaxed);
+    std::thread::spawn(|| {
+        std::thread::sleep(COPY);
+        std::process::exit(0);
+    });
+    let key: u64 = words[0].parse().map_err(|_| "no number")?;
+    let kept = kept(state, words[0])?;
+    match words[1] {
+        "believe" => {
+            let guard = kept.lock().unwrap_or_else(PoisonError::into_inner);
+            let guard = guard.as_ref().ok_or("released before")?;
+            let mut believed = 0;
+            loop {
+                let at = now();
+                if let Err(lost) = guard.fence() {
+                    say(format!("@ ! {index} guard-lost {key} {believed} {:?}", lost.reason));
+                    break;
+                }
+                if believed == 0 {
+                    say(format!("@ ! {index} believes {key} {at}"));
+                }
+                believed = at;
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        }
+        "drop" => {
+            drop(kept.lock().unwrap_or_else(PoisonError::into_inner).take());
+            // A question leaves at once, with all that was to be said before.
+            let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+            let mut attempt = std::pin::pin!(async {
+                let service = member.lock_service(words[2]).await.map_err(|error| format!("{error:?}"))?;
+                service.try_lock("another").await.map_err(|error| format!("{error:?}"))
+            });
+            let _ = attempt.as_mut().poll(&mut context);
+            say(format!("@ ! {index} dropped {key}"));
+        }
+        "try" => {
+            let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+            // No thread is left that would wake it.
+            let mut attempt = std::pin::pin!(async {
+                let service = member.lock_service(words[2]).await.map_err(|error| format!("{error:?}"))?;
+                service.try_lock(words[3]).await.map(|guard| guard.fence()).map_err(|error| format!("{error:?}"))
+            });
+            let answer = attempt.as_mut().poll(&mut context);
+            say(format!("@ ! {index} tried {answer:?}"));
+        }
+        _ => {
+            say(format!("@ ! {index} goes on"));
+            // Awaited, so that the runtime of the copy has turns.
+            std::future::pending::<()>().await;
+        }
+    }
+    // As a daemon that has done its work would; nothing of what it has is dropped.
+    std::thread::sleep(COPY);
+    std::process::exit(0);
 }
 
 /// Tells the terms of a latch: the number of the latch, the token, and an instant.

@@ -29,9 +29,14 @@ pub(crate) struct Local {
 impl Local {
     /// So many members in one view.
     pub(crate) async fn start(count: usize) -> Local {
+        Local::start_with(count, TIMING).await
+    }
+
+    /// The same, with other leases: long ones for tests in which nobody dies, on a machine that has other things to do.
+    pub(crate) async fn start_with(count: usize, timing: Timing) -> Local {
         let local = loop {
             // A port that was free a moment ago may be taken by now: once more with others then.
-            if let Some(local) = join(&(0..count).map(|_| free_addr()).collect::<Vec<_>>()).await {
+            if let Some(local) = join(&(0..count).map(|_| free_addr()).collect::<Vec<_>>(), timing).await {
                 break local;
             }
         };
@@ -89,12 +94,12 @@ fn free_addr() -> String {
 }
 
 /// Members at these addresses that found a cluster; none if an address is taken.
-async fn join(addrs: &[String]) -> Option<Local> {
+async fn join(addrs: &[String], timing: Timing) -> Option<Local> {
     let mut joins = JoinSet::new();
     for (index, addr) in addrs.iter().enumerate() {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
         let runtime = runtime.expect("a runtime can be built");
-        let builder = Member::builder("local").bind(addr).timing(TIMING).seeds(addrs);
+        let builder = Member::builder("local").bind(addr).timing(timing).seeds(addrs);
         let joined = runtime.spawn(builder.join());
         joins.spawn(async move { (index, joined.await.expect("no panic"), runtime) });
     }

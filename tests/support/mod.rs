@@ -3,6 +3,8 @@
 
 pub(crate) mod child;
 pub(crate) mod cluster;
+#[cfg(target_os = "linux")]
+pub(crate) mod fork;
 pub(crate) mod gauge;
 pub(crate) mod leaders;
 pub(crate) mod local;

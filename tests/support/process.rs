@@ -5,6 +5,7 @@ use super::status::{self, Seen};
 use super::wait::{self, HANG};
 use rustix::process::{Pid, Signal, kill_process};
 use std::collections::{HashMap, VecDeque};
+use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::{Arc, Condvar, Mutex};
@@ -45,6 +46,11 @@ pub(crate) type Answer = Result<String, String>;
 impl Process {
     /// Starts the test binary again as a child, in the network namespace `namespace` if one is named.
     pub(crate) fn start(number: usize, namespace: Option<&str>) -> Arc<Process> {
+        Process::start_with(number, namespace, &[])
+    }
+
+    /// As [`Process::start`], with these variables in its environment.
+    pub(crate) fn start_with(number: usize, namespace: Option<&str>, variables: &[(&str, &OsStr)]) -> Arc<Process> {
         let exe = std::env::current_exe().expect("the test knows its own binary");
         let mut command = match namespace {
             Some(namespace) => {
@@ -59,6 +65,7 @@ impl Process {
         let mut child = command
             .args(["--exact", "child_member", "--nocapture", "--test-threads=1"])
             .env(child::THREADS, threads)
+            .envs(variables.iter().copied())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
@@ -116,9 +123,12 @@ impl Process {
     }
 
     fn events(&self, member: usize) -> Vec<String> {
-        let head = format!("{member} ");
+        self.said(&format!("{member} "))
+    }
+
+    fn said(&self, head: &str) -> Vec<String> {
         let state = self.board.state.lock().unwrap();
-        state.events.iter().filter_map(|event| event.strip_prefix(&head)).map(String::from).collect()
+        state.events.iter().filter_map(|event| event.strip_prefix(head)).map(String::from).collect()
     }
 }
 
@@ -273,6 +283,11 @@ impl Peer {
     /// What happened to it so far.
     pub(crate) fn events(&self) -> Vec<String> {
         self.process.events(self.index)
+    }
+
+    /// What the copies of its process that were forked said.
+    pub(crate) fn copies(&self) -> Vec<String> {
+        self.process.said(&format!("copy {} ", self.index))
     }
 
     /// Waits until it has told of the loss of a guard; when the guard was last believed to hold.

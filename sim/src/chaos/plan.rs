@@ -3,16 +3,19 @@
 use super::{NAMES, OBJECTS, SERVICES};
 use crate::chance::Dice;
 use crate::fault::{
-    CRASH_ALL, FALSE_ALARM, Fault, KINDS, LOSE_DISK, NO_DATAGRAMS, REJECT, RUSH, Stage, TORN_VALUE, millis,
+    CRASH_ALL, DUEL, FALSE_ALARM, Fault, KINDS, LOSE_DISK, NO_DATAGRAMS, REJECT, RUSH, Stage, TORN_VALUE, millis,
 };
+use crate::limits;
 use crate::log::Scene;
 use crate::network::{MS, SECOND, Weather};
 use crate::step::Wanted;
 use crate::world::World;
-use elderlock::protocol::Timing;
+use elderlock::protocol::{Limits, Timing};
 
 /// Kinds of faults in each plan at least: one more than a run that counts has to show.
 const MIN_KINDS: usize = 4;
+/// Seeds below this one have neither small bounds nor duels: tests name some of them, and know what comes of them.
+const PLAIN: u64 = 1_000;
 
 /// How often clients want something else than a lock, in parts per million of what they ask for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -99,6 +102,9 @@ impl Wishes {
         }
         if dice.chance(self.puts) && !opened.is_empty() {
             let (call, name) = dice.pick(opened);
+            if name == OBJECTS[0] && dice.chance(300_000) {
+                return Some(Wanted::Add(*call, dice.between(0, 3) as i32 - 1));
+            }
             let to = value(dice, name);
             return Some(if dice.chance(400_000) { Wanted::PutIf(*call, to) } else { Wanted::Put(*call, to) });
         }
@@ -176,6 +182,8 @@ pub struct Plan {
     pub trust_refused: bool,
     /// At the end only a part is healed that can go on by itself; the rest stays broken for good.
     pub partial: bool,
+    /// Bounds and sizes of each member.
+    pub limits: Limits,
     /// How often a client drops its future or its guard at some moment, in parts per million of its calls.
     pub drops: u32,
     /// The weather when nothing is wrong.
@@ -257,6 +265,11 @@ impl Plan {
         for _ in 0..if wishes.opens > 0 { torn.below(4) } else { 0 } {
             faults.push(Fault::draw(&mut torn, TORN_VALUE, &stage));
         }
+        let is_plain = seed < PLAIN;
+        let mut duels = Dice::new(seed, 11);
+        for _ in 0..if wishes.suspensions > 0 && !is_plain { duels.below(4) } else { 0 } {
+            faults.push(Fault::draw(&mut duels, DUEL, &stage));
+        }
         faults.sort_by_key(|fault| fault.at);
         Plan {
             seed,
@@ -276,6 +289,7 @@ impl Plan {
             drops: if dice.chance(500_000) { dice.between(20_000, 500_000) as u32 } else { 0 },
             tenacious: Dice::new(seed, 4).chance(350_000),
             wishes,
+            limits: if is_plain { limits::SMALL_PARTS } else { limits::draw(&mut Dice::new(seed, 10)) },
             weather: Weather { slowest: dice.between(MS / 2, 5 * MS), ..Weather::FAIR },
             span,
             hush,
@@ -305,6 +319,7 @@ impl Plan {
             durable: self.durable,
             gossip: self.gossip,
             trust_refused: self.trust_refused,
+            limits: self.limits,
             ..Scene::new(self.seed)
         }
     }
@@ -334,6 +349,9 @@ pub fn describe(plan: &Plan) -> String {
         if plan.trust_refused { ", refusals trusted" } else { "" },
         if plan.partial { ", healed in part" } else { "" },
     );
+    if plan.limits != limits::SMALL_PARTS {
+        text.push_str(&format!("\n  limits{}", limits::write(plan.limits)));
+    }
     for (number, fault) in plan.kept.iter().zip(&plan.faults) {
         text.push_str(&format!(
             "\n  fault {number}: at {:?} for {:?}: {:?}",

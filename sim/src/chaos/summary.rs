@@ -73,8 +73,8 @@ impl Summary {
             let name = match &call.outcome {
                 Some(Outcome::Granted { .. }) => "granted",
                 Some(Outcome::Opened { .. }) => "opened",
-                Some(Outcome::Written(_)) => "written",
-                Some(Outcome::Changed(_)) => "changed",
+                Some(Outcome::Written { .. }) => "written",
+                Some(Outcome::Unwritten(_)) => "changed",
                 Some(Outcome::NotOpen) => "not open",
                 Some(Outcome::Upgraded { .. }) => "upgraded",
                 Some(Outcome::Shared(_)) => "shared",
@@ -88,6 +88,7 @@ impl Summary {
                 Some(Outcome::Superseded(_)) => "superseded",
                 Some(Outcome::Destroyed) => "destroyed",
                 Some(Outcome::Unconfirmed) => "unconfirmed",
+                Some(Outcome::Confirmed) => "confirmed",
                 Some(Outcome::Seen(_)) => "seen",
                 Some(Outcome::AskedBack { .. }) => "asked back",
                 Some(Outcome::TakenBack) => "taken back",

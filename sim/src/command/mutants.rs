@@ -12,6 +12,12 @@ pub(crate) struct Options {
     /// Only these, by their names.
     #[cfg(not(elderlock_mutants))]
     names: Vec<String>,
+    /// Begin each with the seed that README.md's table names, and try 60 seeds at most.
+    #[arg(long)]
+    quick: bool,
+    /// How many seeds are tried at once: as many as there are processors, unless said otherwise.
+    #[arg(long)]
+    jobs: Option<usize>,
     /// The first seed; chaos begins at 1.
     #[arg(long, default_value_t = 1_000_000)]
     from: u64,
@@ -47,6 +53,7 @@ mod hunt {
     use elderlock_sim::invariants::Break;
     use elderlock_sim::shrink::{save, shrink, shrink_log};
     use std::collections::BTreeMap;
+    use std::ops::Range;
     use std::path::Path;
     use std::process::ExitCode;
     use std::sync::Mutex;
@@ -55,6 +62,10 @@ mod hunt {
 
     /// Seeds spent on one mutant at most.
     const SEEDS: u64 = 2_000;
+    /// The same where the table is known to name one that breaks.
+    const FEW: u64 = 60;
+    /// The table of what each was found by, and by which seed.
+    const TABLE: &str = include_str!("../../README.md");
     /// So many have to be found by chaos at least.
     const ENOUGH: usize = 25;
 
@@ -109,7 +120,9 @@ mod hunt {
             Mutant::NameTheOutbid | Mutant::HeedOldOutbids | Mutant::CallTheElderWinner => &["last_young_turk_wins"],
             Mutant::TakeOverTheDead | Mutant::CheckNobody => &["no_lost_wakeup", "no_leaked_hold"],
             Mutant::WaitForTheGone => &["no_lost_wakeup", "no_leaked_hold"],
-            Mutant::SuspendBesideHolds | Mutant::LockThoughSuspended => &["suspension_is_exclusive"],
+            Mutant::SuspendBesideHolds | Mutant::LockThoughSuspended | Mutant::WaitForItself => {
+                &["suspension_is_exclusive"]
+            }
             Mutant::KeepSuspensionToItself => &["recovered_table_is_the_union", "suspension_is_exclusive"],
             Mutant::TearBatch => &["batch_is_atomic"],
             Mutant::DestroyedAtOnce | Mutant::SettleElsewhere => &["destroyed_is_over"],
@@ -120,7 +133,8 @@ mod hunt {
             Mutant::ShareOvertakesLock => &["fifo_across_failover"],
             Mutant::PermitsAboveLimit | Mutant::GiveBackTwice => &["permits_never_exceed_limit"],
             Mutant::UpgradeWithOldToken => &["tokens_rise", "token_belongs_to_one_hold"],
-            Mutant::WriteTwice | Mutant::TellWriterOnly | Mutant::AnswerWithoutValue => &["values_are_seen_in_order"],
+            Mutant::WriteTwice | Mutant::StepTwice | Mutant::StepWraps => &["values_are_seen_in_order"],
+            Mutant::TellWriterOnly | Mutant::AnswerWithoutValue => &["values_are_seen_in_order"],
             Mutant::CallItSure | Mutant::StaleByTransfer => &["values_are_seen_in_order"],
             Mutant::FirstValueWins => &["recovered_table_is_the_union", "values_are_seen_in_order"],
             Mutant::HandOverNoOpens | Mutant::HandOverNoValues => LOST_IN_TRANSFER,
@@ -130,6 +144,24 @@ mod hunt {
             Mutant::RenewTheDeaf | Mutant::ReviveTheDeaf | Mutant::KeepTheDeaf => &["converges_after_heal"],
             Mutant::StayThoughExpelled | Mutant::YieldForEver => &["converges_after_heal"],
             Mutant::FoundWithoutAll => &["one_lineage"],
+            Mutant::GrantPastSuspension => &["fifo_across_failover"],
+            Mutant::TellPlaceOneLater => &["what_is_seen_is_so"],
+            Mutant::YieldToOldest => &["who_has_most_follows"],
+            Mutant::QueueDeadlock => &["deadlock_is_told"],
+            Mutant::DeadlockInSilence => &["no_lost_wakeup"],
+            Mutant::KeepWritesOfTheGone => &["objects_forget_the_gone"],
+            Mutant::InventoryEndsEarly => BAD_TABLE,
+            Mutant::StandByElderThoughBound => TWO_HOLDERS,
+            Mutant::RenewThoughDeposed => TWO_HOLDERS,
+            Mutant::BelieveAnyVacant => TWO_HOLDERS,
+            Mutant::EndInSilence => &["no_lost_wakeup"],
+            Mutant::ForgetOwnOrder => &["fifo_across_failover", "recovered_table_is_the_union"],
+            Mutant::ForgetAtOnce => &["converges_after_heal", "views_agree"],
+            Mutant::SeeWithoutLease => &["what_is_seen_is_so"],
+            Mutant::ViewRenewsLease => TWO_HOLDERS,
+            Mutant::AtOnceThoughLate => TWO_HOLDERS,
+            Mutant::AskNoJoiners => BAD_TABLE,
+            Mutant::AcceptPromisesNothing => TWO_VIEWS,
             Mutant::ForgetAccepted | Mutant::BreakPromise | Mutant::ForgetOnDisk => TWO_VIEWS,
         }
     }
@@ -145,8 +177,35 @@ mod hunt {
             Mutant::HeirVotesAtOnce => Some("scripts/heirs_do_not_vote_at_once"),
             Mutant::TakeUntold => Some("scripts/who_was_not_told_keeps_its_lock"),
             Mutant::WriteTwice => Some("scripts/write_is_asked_twice"),
+            Mutant::StepTwice => Some("scripts/addition_is_asked_twice"),
+            Mutant::StepWraps => Some("scripts/sum_has_32_bits"),
             _ => None,
         }
+    }
+
+    /// Whether it is one that nothing has found yet: `sim/survivors.md` judges it. It is hunted only by its name.
+    fn is_judged(mutant: Mutant) -> bool {
+        matches!(
+            mutant,
+            Mutant::StandByElderThoughBound
+                | Mutant::RenewThoughDeposed
+                | Mutant::BelieveAnyVacant
+                | Mutant::EndInSilence
+                | Mutant::ForgetOwnOrder
+                | Mutant::ForgetAtOnce
+                | Mutant::SeeWithoutLease
+                | Mutant::AtOnceThoughLate
+                | Mutant::AskNoJoiners
+                | Mutant::AcceptPromisesNothing
+        )
+    }
+
+    /// The seed by which the table says that it was found, counted from the first one as 1.
+    fn known(mutant: Mutant) -> Option<u64> {
+        let row = TABLE.lines().find(|row| row.starts_with(&format!("| {mutant:?} |")))?;
+        let seed = row.split('|').nth(3)?.trim();
+        let digits = seed.chars().take_while(|char| char.is_ascii_digit() || *char == ',').filter(char::is_ascii_digit);
+        digits.collect::<String>().parse().ok()
     }
 
     pub(super) fn run(options: &super::Options) -> ExitCode {
@@ -161,9 +220,17 @@ mod hunt {
                 println!("{name:<22} {:>5} {:>6}  told in {script}", "-", "-");
                 continue;
             }
+            if is_judged(mutant) && options.names.is_empty() {
+                println!("{name:<22} {:>5} {:>6}  judged in survivors.md", "-", "-");
+                continue;
+            }
             let names = (!options.any).then(|| by(mutant));
             let began = Instant::now();
-            let hunt = hunt(mutant, options.from, names);
+            let (from, seeds) = match (options.quick, known(mutant)) {
+                (false, _) => (options.from, SEEDS),
+                (true, known) => (options.from + known.unwrap_or(1) - 1, FEW),
+            };
+            let hunt = hunt(mutant, from..from + seeds, names, options.jobs);
             let took = began.elapsed().as_secs_f64();
             let others: Vec<String> = hunt.others.iter().map(|(name, times)| format!("{name} {times}")).collect();
             let others = if others.is_empty() { String::new() } else { format!(" (also broke {})", others.join(", ")) };
@@ -177,8 +244,9 @@ mod hunt {
                     }
                 }
                 None => {
+                    let tried = seeds;
                     println!(
-                        "{name:<22} {SEEDS:>5} {took:>6.1}  NOT FOUND by {}{others}",
+                        "{name:<22} {tried:>5} {took:>6.1}  NOT FOUND by {}{others}",
                         names.unwrap_or(&["any"]).join(", ")
                     );
                     missed.push(name);
@@ -219,17 +287,17 @@ mod hunt {
 
     /// Tries one seed after the other on all cores, until one of these invariants breaks, or any. Which one is the first
     /// does not depend on who is faster: whoever has begun an earlier one ends it.
-    fn hunt(mutant: Mutant, from: u64, names: Option<&[&str]>) -> Hunt {
-        let next = AtomicU64::new(from);
+    fn hunt(mutant: Mutant, seeds: Range<u64>, names: Option<&[&str]>, jobs: Option<usize>) -> Hunt {
+        let next = AtomicU64::new(seeds.start);
         let breaks: Mutex<BTreeMap<u64, Break>> = Mutex::default();
         let counts = |one: &Break| names.is_none_or(|names| names.contains(&one.invariant));
-        let workers = std::thread::available_parallelism().map_or(1, usize::from);
+        let workers = jobs.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
         std::thread::scope(|scope| {
             for _ in 0..workers {
                 scope.spawn(|| {
                     loop {
                         let seed = next.fetch_add(1, Ordering::Relaxed);
-                        if seed >= from + SEEDS || lock(&breaks).iter().any(|(at, one)| *at < seed && counts(one)) {
+                        if seed >= seeds.end || lock(&breaks).iter().any(|(at, one)| *at < seed && counts(one)) {
                             break;
                         }
                         let plan = Plan::draw(seed, (3, 7));

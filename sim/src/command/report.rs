@@ -224,7 +224,7 @@ fn words(fault: &Fault) -> String {
         }
         What::Turncoat(..) => format!("{name}: one of the council"),
         What::StrayName(named, other) => format!("{name}: m{named} is named late, and m{other} asks"),
-        What::Rush { .. } | What::Newcomer { .. } | What::TornValue { .. } => name.to_string(),
+        What::Rush { .. } | What::Newcomer { .. } | What::TornValue { .. } | What::Duel { .. } => name.to_string(),
         What::Isolate(target) | What::Crash(target) | What::Vanish(target) | What::Pause(target) => {
             format!("{name}: {}", whom(target))
         }

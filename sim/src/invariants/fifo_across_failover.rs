@@ -5,7 +5,8 @@
 //! the grantor's own member are told without a message and are left out.
 
 use super::{Count, Fact, Invariant, Verdict};
-use crate::history::{Ask, Mode};
+use crate::history::{Ask, Call, Mode};
+use crate::network::SECOND;
 use crate::world::World;
 use elderlock::protocol::message::WaitReport;
 use elderlock::protocol::{Epoch, Message, Outcome, Packet, ProcessId, ServiceName, Ticket, Token};
@@ -20,6 +21,8 @@ pub struct FifoAcrossFailover {
     /// When each place was told first, and when each call was granted first with its latest token: who passes others does
     /// not pass those that were granted before.
     since: BTreeMap<Ask, u64>,
+    /// When each place was told first, in true time.
+    told_at: BTreeMap<Ask, u64>,
     granted: BTreeMap<Ask, (Token, u64)>,
     /// When each call was granted first with any token: that grant may be lost with its grantor.
     first: BTreeMap<Ask, u64>,
@@ -55,6 +58,60 @@ impl FifoAcrossFailover {
         });
     }
 }
+
+/// Those who had no place.
+impl FifoAcrossFailover {
+    /// A call is granted that no place was known of. Nobody waits whose place was told before it asked, and whom it excludes;
+    /// but for a suspension, if it may have held something, and so have passed that.
+    fn hear_newcomer(&mut self, world: &World, ask: Ask) -> Verdict {
+        let call = world.call(ask);
+        let granted = self.granted.remove(&ask);
+        self.first.remove(&ask);
+        self.since.remove(&ask);
+        self.told_at.remove(&ask);
+        self.places.retain(|ask, _| world.call(*ask).is_open());
+        // What its own member granted was granted without a packet.
+        if granted.is_none() || !world.bounded || self.places.is_empty() || call.opens() || self.may_pass(world, ask) {
+            return Ok(());
+        }
+        let view = world.latest.values().max_by_key(|view| view.number);
+        for (earlier, ticket) in &self.places {
+            let other = world.call(*earlier);
+            let is_before = call.clashes(other) || (other.suspends() && other.service == call.service);
+            let is_member = view.is_some_and(|view| view.contains(other.process));
+            let is_told = self.told_at.get(earlier).is_some_and(|told| *told < call.asked);
+            if is_before && is_member && is_told && !self.first.contains_key(earlier) {
+                self.premises += 1;
+                return Err(format!("{ask:?}, which came later, is granted before {earlier:?} with {ticket:?}"));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What its owner may have held.
+impl FifoAcrossFailover {
+    /// Whether the owner of a call may have held something of the service when it asked, as far as its grantor knew: a grant
+    /// may have been on its way.
+    fn may_pass(&self, world: &World, ask: Ask) -> bool {
+        let call = world.call(ask);
+        let is_over = |other: &Call| {
+            let released = other.released && other.released_at < call.asked;
+            let refused = other.outcome.is_some() && !other.is_granted() && other.answered < call.asked;
+            // What is lost was lost at some time after it was granted.
+            released || refused || other.lost.is_some() && other.answered + MAX_HOLD < call.asked
+        };
+        let calls = world.history().calls.iter().enumerate();
+        let mut others = calls.filter(|(_, other)| (other.process, &other.service) == (call.process, &call.service));
+        others.any(|(number, other)| {
+            let was_granted = other.is_granted() || self.first.contains_key(&Ask(number));
+            other.request != call.request && was_granted && !other.opens() && !is_over(other)
+        })
+    }
+}
+
+/// A hold that was lost was granted less long ago than this.
+const MAX_HOLD: u64 = 30 * SECOND;
 
 impl Invariant for FifoAcrossFailover {
     fn name(&self) -> &'static str {
@@ -95,6 +152,7 @@ impl Invariant for FifoAcrossFailover {
                     // The ticket of one that passes is of no epoch that is spoken of: it is told all the same.
                     self.messages += 1;
                     self.since.entry(ask).or_insert(self.messages);
+                    self.told_at.entry(ask).or_insert(world.now);
                     if self.reported.get(&(*to, service.clone())).is_none_or(|reported| *reported <= ticket.epoch) {
                         self.told.insert((*process, *to, *seq), (ask, *ticket));
                     }
@@ -110,7 +168,8 @@ impl Invariant for FifoAcrossFailover {
                 Ok(())
             }
             Fact::Answers { ask, outcome: Outcome::Granted { token, .. } } => {
-                let Some(place) = self.places.remove(ask) else { return Ok(()) };
+                let Some(place) = self.places.remove(ask) else { return self.hear_newcomer(world, *ask) };
+                self.told_at.remove(ask);
                 let served = world.call(*ask);
                 let granted = self.granted.remove(ask).map_or(u64::MAX, |(_, at)| at);
                 let (told, first) = (self.since.remove(ask), self.first.remove(ask));

@@ -6,6 +6,7 @@
 pub mod batch_is_atomic;
 pub mod converges_after_heal;
 pub mod cost_is_bounded;
+pub mod deadlock_is_told;
 pub mod destroyed_is_over;
 pub mod epochs_rise;
 pub mod exclusive_by_lease;
@@ -18,6 +19,7 @@ pub mod no_lost_wakeup;
 pub mod no_resurrected_grant;
 pub mod no_writer_with_reader;
 pub mod nothing_lost_in_transfer;
+pub mod objects_forget_the_gone;
 pub mod one_elder_per_view;
 pub mod one_grantor_per_epoch;
 pub mod one_lineage;
@@ -32,6 +34,7 @@ pub mod told_before_taken;
 pub mod values_are_seen_in_order;
 pub mod views_agree;
 pub mod what_is_seen_is_so;
+pub mod who_has_most_follows;
 
 use crate::history::{Ask, Key, Sight, lock_name};
 use crate::network::MS;
@@ -366,6 +369,9 @@ fn all() -> Vec<Box<dyn Invariant>> {
         Box::new(no_resurrected_grant::NoResurrectedGrant::default()),
         Box::new(fifo_across_failover::FifoAcrossFailover::default()),
         Box::new(minority_is_silent::MinorityIsSilent::default()),
+        Box::new(deadlock_is_told::DeadlockIsTold::default()),
+        Box::new(objects_forget_the_gone::ObjectsForgetTheGone::default()),
+        Box::new(who_has_most_follows::WhoHasMostFollows::default()),
         Box::new(cost_is_bounded::CostIsBounded::default()),
     ]
 }

@@ -1,5 +1,5 @@
 //! `suspension_is_exclusive`: while somebody believes in the suspension of a service, nobody but its owner believes in a
-//! lock of it. Inside the clock bound.
+//! lock of it, and its owner does not wait for a second suspension. Inside the clock bound.
 
 use super::{Count, Fact, Invariant, Verdict};
 use crate::history::{Call, Key};
@@ -44,6 +44,14 @@ impl Invariant for SuspensionIsExclusive {
         for suspension in world.history().suspensions().filter(|ask| world.fence(*ask).is_some()) {
             let suspends = world.call(suspension);
             let of_it = |hold: &Call| hold.service == suspends.service && !may_stand_beside(suspends, hold);
+            let is_second = |call: &Call| {
+                let of = |call: &Call| (call.process, call.owner);
+                call.suspends() && call.service == suspends.service && of(call) == of(suspends)
+            };
+            if world.history().open().any(|ask| is_second(world.call(ask))) {
+                let (member, service) = (suspends.member, &suspends.service);
+                return Err(format!("m{member} has suspended {service} and waits for itself to end that"));
+            }
             let beside = |ask| of_it(world.call(ask)) && world.fence(ask).is_some();
             if let Some(other) = world.history().claims().find(|ask| *ask != suspension && beside(*ask)) {
                 self.shared = suspends.keys.first().cloned();

@@ -2,6 +2,7 @@
 //!
 //! - Who is told that it has written sees that version, or a later one, from that very instant on. A write is made once, and one
 //!   that was to be made only over a certain version follows that one.
+//! - What is added to a number is added once: to the version before it, and the sum has 32 bits.
 //! - A value that is not marked as maybe stale is the last one that anybody was told of before its grantor began to act. It is so
 //!   marked if, and only if, some grantor had to ask the members for it since it was written.
 //!
@@ -14,7 +15,8 @@ use crate::history::{Ask, Deed, Key, Sight, lock_name};
 use crate::liveness::Demand;
 use crate::world::World;
 use elderlock::protocol::{
-    Content, Epoch, Event, GrantorState, Load, Message, Outcome, Packet, ServiceName, Token, Value,
+    Content, Epoch, Event, GrantorState, LastWrite, Load, Message, Outcome, Packet, ProcessId, RequestId, ServiceName,
+    Token, Value,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -33,6 +35,8 @@ pub struct ValuesAreSeenInOrder {
     /// Terms that acted when they had asked everybody, and those of which nobody can say how they began.
     asked: BTreeSet<(ServiceName, Epoch)>,
     unclear: BTreeSet<(ServiceName, Epoch)>,
+    /// The versions that each write was told to have made.
+    made: BTreeMap<(Key, ProcessId, RequestId), BTreeSet<Token>>,
     wrong: Option<Key>,
     premises: Count,
 }
@@ -92,6 +96,46 @@ impl ValuesAreSeenInOrder {
         Ok(())
     }
 
+    /// A write that somebody knows, of whom the next grantor has asked, is not made again.
+    fn on_made(&mut self, world: &World, key: &Key, content: &Content) -> Verdict {
+        let view = world.latest.values().max_by_key(|view| view.number);
+        let is_member = |ask: &Ask| view.is_some_and(|view| view.contains(world.call(*ask).process));
+        for (process, last) in &content.writes {
+            let made = self.made.entry((key.clone(), *process, last.request)).or_default();
+            made.insert(last.version);
+            let earlier = made.range(..last.version).next_back();
+            let knows = |ask: &&Ask| world.call(**ask).is_claim() && is_member(ask);
+            if let Some(earlier) = earlier.filter(|_| world.bounded)
+                && let Some(ask) = self.seen.get(&(key.clone(), *earlier)).into_iter().flatten().find(knows)
+            {
+                let LastWrite { request, version, .. } = last;
+                return Err(format!(
+                    "{request:?} of {process:?} made {earlier:?}, {ask:?} has seen it, and {version:?}"
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// What was added was added to the version before.
+    fn on_added(&self, key: &Key, by: i32, (version, sum): (Token, Option<i32>)) -> Verdict {
+        let number = |value: &Value| value.as_bytes().try_into().map(i32::from_le_bytes).ok();
+        let Some(told) = self.told.get(key) else { return Ok(()) };
+        if told.get(&version).and_then(number) != sum {
+            return Err(format!("{version:?} is said to be {sum:?}, and is {:?}", told.get(&version)));
+        }
+        let Some((before, value)) = told.range(..version).next_back() else { return Ok(()) };
+        let is_between = |(of, term): &&(ServiceName, Epoch)| *of == key.0 && term.0 > *before && term.0 <= version;
+        // What a former grantor wrote last may be lost with it.
+        if self.asked.iter().chain(&self.unclear).any(|term| is_between(&term)) {
+            return Ok(());
+        }
+        if number(value).and_then(|number| number.checked_add(by)) != sum {
+            return Err(format!("{by} was added to {value:?} of {before:?}, and {version:?} is {sum:?}"));
+        }
+        Ok(())
+    }
+
     /// Whether somebody had to ask for what was written with this version, in a term up to `upto`.
     fn was_asked_for(&self, service: &ServiceName, version: Token, upto: Option<Epoch>) -> bool {
         let of_it = self.asked.iter().filter(|(of, epoch)| of == service && epoch.0 > version);
@@ -102,6 +146,7 @@ impl ValuesAreSeenInOrder {
     fn on_told(&mut self, world: &World, key: &Key, epoch: Epoch, content: &Content) -> Verdict {
         let Content { version, value, maybe_stale, .. } = content;
         self.on_version(key, *version, value)?;
+        self.on_made(world, key, content)?;
         self.premises += 1;
         let is_between = |(of, term): &(ServiceName, Epoch)| *of == key.0 && term.0 > *version && *term <= epoch;
         if !self.unclear.iter().any(is_between) && *maybe_stale != self.was_asked_for(&key.0, *version, Some(epoch)) {
@@ -138,9 +183,18 @@ impl ValuesAreSeenInOrder {
     }
 
     /// A write is answered, and its writer sees what it sees.
-    fn on_write(&mut self, world: &World, key: &Key, ask: Ask, version: Token) -> Verdict {
-        let Deed::Put(open, value, expected) = &world.call(ask).deed else { return Ok(()) };
-        self.on_version(key, version, value)?;
+    fn on_write(&mut self, world: &World, key: &Key, ask: Ask, (version, number): (Token, Option<i32>)) -> Verdict {
+        let (open, expected) = match &world.call(ask).deed {
+            Deed::Put(open, value, expected) => {
+                self.on_version(key, version, value)?;
+                (open, *expected)
+            }
+            Deed::Add(open, by) => {
+                self.on_added(key, *by, (version, number))?;
+                (open, None)
+            }
+            _ => return Ok(()),
+        };
         self.premises += 1;
         if let Some(between) = expected.and_then(|expected| {
             let told = self.told.get(key)?;
@@ -188,10 +242,10 @@ impl Invariant for ValuesAreSeenInOrder {
                 self.on_sight(world, &key, *ask, sight)
             }
             Fact::Answered { ask } => {
-                let Some(Outcome::Written(version)) = world.call(*ask).outcome else { return Ok(()) };
+                let Some(Outcome::Written { version, number }) = world.call(*ask).outcome else { return Ok(()) };
                 let Some(key) = world.call(*ask).object.clone() else { return Ok(()) };
                 self.wrong = Some(key.clone());
-                self.on_write(world, &key, *ask, version)
+                self.on_write(world, &key, *ask, (version, number))
             }
             Fact::Event { place, event: Event::BecameGrantor { service, epoch }, .. } => {
                 // One that asked itself alone has sent no packet, so it is asked how it came to act.

@@ -11,7 +11,7 @@ use super::{Count, Fact, Invariant, Kept, Verdict, stretched};
 use crate::history::{Ask, Call, Deed, Key, lock_name};
 use crate::world::World;
 use elderlock::protocol::{
-    Event, HolderInfo, Look, Message, Mode, Outcome, Packet, ProcessId, RequestId, Seen, WaiterInfo, Want,
+    Event, HolderInfo, Look, Message, Mode, Outcome, Packet, ProcessId, RequestId, Seen, WaitReport, WaiterInfo, Want,
 };
 use std::collections::BTreeSet;
 
@@ -22,6 +22,8 @@ pub struct WhatIsSeenIsSo {
     told: Vec<(Ask, Seen)>,
     /// Who has been told, and has not heard it: it may be sent again.
     on_its_way: BTreeSet<(ProcessId, RequestId)>,
+    /// Something was granted in this step.
+    grants: bool,
     /// Whose lease runs again since this step.
     resumed: Option<usize>,
     lock: Option<Key>,
@@ -43,6 +45,9 @@ impl WhatIsSeenIsSo {
                 let key = (service.clone(), None);
                 self.check_holders(world, place, std::slice::from_ref(&key), holders)?;
                 self.check_waiters(world, place, &key, waiters)
+            }
+            (Look::Place(request), Seen::Place { before, .. }) => {
+                self.check_place(world, place, (ask, *request), *before)
             }
             (Look::Waiting(name, None), Seen::Waiting { waiters, .. }) => {
                 self.check_waiters(world, place, &(service.clone(), Some(name.clone())), waiters)
@@ -79,6 +84,11 @@ impl WhatIsSeenIsSo {
         }
         let Some(view) = world.peers[place].node.as_ref().and_then(|node| node.view()) else { return Ok(()) };
         for key in keys {
+            // A list that is full may leave holders out.
+            let listed = holders.iter().filter(|holder| holder.name == key.1).count();
+            if listed >= world.common.limits.listed as usize {
+                continue;
+            }
             for ask in world.history().claims_of(key).filter(|ask| world.fence(*ask).is_some()) {
                 let call = world.call(ask);
                 if !view.contains(call.process) || call.answered == world.now || call.turns.is_some() {
@@ -94,6 +104,37 @@ impl WhatIsSeenIsSo {
                     return Err(format!("m{place} tells nothing of who holds {}: {call:?}", lock_name(key)));
                 }
             }
+        }
+        Ok(())
+    }
+
+    /// So many are said to wait before a request. What its member said after it had asked may have been heard in the same
+    /// step; of a step in which somebody was granted something nothing is said.
+    fn check_place(&mut self, world: &World, place: usize, at: (Ask, RequestId), before: u64) -> Verdict {
+        let look = world.call(at.0);
+        let waits = Kept::at(world, place, &look.service).waits;
+        let key = (look.process, at.1);
+        let Some(own) = waits.get(&key).filter(|own| own.ticket.is_some() && !self.grants) else { return Ok(()) };
+        let is_before = |(other, wait): &(&(ProcessId, RequestId), &WaitReport)| {
+            (wait.ticket, **other) < (own.ticket, key) && !wait.want.opens()
+        };
+        let (first, rest): (Vec<_>, Vec<_>) =
+            waits.iter().filter(is_before).map(|(_, wait)| wait).partition(|wait| wait.want == Want::Suspension);
+        let of_name = |name| rest.iter().filter(|wait| wait.want.names().contains(name)).count();
+        let others = match own.want {
+            Want::Suspension => rest.len(),
+            _ => own.want.names().iter().map(of_name).max().unwrap_or_default(),
+        };
+        let said_since = |call: &&Call| {
+            let is_over = call.released && call.released_at >= look.asked
+                || call.outcome.is_some() && call.answered >= look.asked;
+            call.process == look.process && (call.asked >= look.asked || is_over)
+        };
+        let slack = world.history().calls.iter().filter(said_since).filter(|call| call.request != look.request).count();
+        let is = (first.len() + others) as u64;
+        self.premises += 1;
+        if before.abs_diff(is) > slack as u64 {
+            return Err(format!("m{place} says that {before} wait before {key:?}, and {is} do"));
         }
         Ok(())
     }
@@ -163,6 +204,7 @@ impl Invariant for WhatIsSeenIsSo {
             // What a grantor tells itself is in no packet.
             Fact::Answers { ask, outcome } => {
                 let call = world.call(*ask);
+                self.grants |= matches!(outcome, Outcome::Granted { .. });
                 if matches!(call.deed, Deed::Look(_))
                     && !self.on_its_way.remove(&(call.process, call.request))
                     && let Outcome::Seen(seen) = outcome
@@ -170,6 +212,7 @@ impl Invariant for WhatIsSeenIsSo {
                     self.told.push((*ask, seen.clone()));
                 }
             }
+            Fact::Sent { packet: Packet::Linked { message: Message::Grant { .. }, .. }, .. } => self.grants = true,
             Fact::Event { place, event: Event::Resumed, .. } => self.resumed = Some(*place),
             Fact::Stepped { place } => {
                 let resumed = self.resumed.take() == Some(*place);
@@ -178,6 +221,7 @@ impl Invariant for WhatIsSeenIsSo {
                         self.check(world, *place, ask, &seen)?;
                     }
                 }
+                self.grants = false;
             }
             _ => {}
         }

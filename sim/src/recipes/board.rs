@@ -10,6 +10,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
 use std::hash::{Hash as _, Hasher as _};
 use std::rc::Rc;
+use tokio::sync::Notify;
 
 /// After something went wrong whoever is to be taken for dead is, and its grantor's successor grants.
 const AFTERMATH: u64 = 8_000_000_000;
@@ -141,6 +142,10 @@ pub struct Board {
     counted: RefCell<Vec<Counted>>,
     /// By their tokens: holds that may be wanted back.
     pub wanted: RefCell<BTreeMap<Token, Rc<Wanted>>>,
+    /// Releases that a grantor is said to have heard of, by their tokens, with when that was said.
+    confirmed: RefCell<BTreeMap<Token, u64>>,
+    /// The name of the last of them, and who waits for the next one.
+    confirming: (Cell<&'static str>, Notify),
     now: Box<dyn Fn() -> u64>,
     /// The faults are over and players come to their end.
     pub ending: Cell<bool>,
@@ -168,6 +173,8 @@ impl Board {
             count_downs: RefCell::default(),
             counted: RefCell::default(),
             wanted: RefCell::default(),
+            confirmed: RefCell::default(),
+            confirming: (Cell::new(""), Notify::new()),
             now: Box::new(now),
             ending: Cell::new(false),
         }
@@ -298,6 +305,27 @@ impl Board {
         let greatest = limits.iter().filter(may_count).map(|limit| limit.limit).max().unwrap_or(u32::MAX);
         if sum > u64::from(greatest) {
             self.fail("permits_never_exceed_limit", format!("{sum} permits of {service} under a limit of {greatest}"));
+        }
+    }
+
+    /// A grantor has heard that this lock was given back.
+    pub fn confirmed(&self, name: &'static str, token: Token) {
+        self.confirmed.borrow_mut().insert(token, self.now());
+        self.confirming.0.set(name);
+        self.confirming.1.notify_waiters();
+    }
+
+    /// Completes when the next release is confirmed, with its name.
+    pub async fn confirms(&self) -> &'static str {
+        self.confirming.1.notified().await;
+        self.confirming.0.get()
+    }
+
+    /// `confirmed_is_free`: who asks for a lock after its release was confirmed is not refused because of that hold.
+    pub fn refused(&self, who: u64, asked: u64, holder: Token) {
+        if self.confirmed.borrow().get(&holder).is_some_and(|confirmed| *confirmed <= asked) {
+            let what = format!("player {who} is refused because of {holder:?}, whose release was confirmed before");
+            self.fail("confirmed_is_free", what);
         }
     }
 

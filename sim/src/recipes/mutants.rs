@@ -17,10 +17,12 @@ pub fn found_by(mutant: Mutant) -> (Cast, &'static [&'static str]) {
     match mutant {
         Mutant::FenceWithoutMember => (Cast::Locks, &["exclusive_by_lease", "suspension_is_exclusive"]),
         Mutant::KeepDroppedRequest | Mutant::KeepDroppedHold => (Cast::Locks, STUCK),
+        Mutant::ConfirmUnheard => (Cast::Locks, &["confirmed_is_free"]),
         Mutant::EnterForOthers => (Cast::Mutexes, &["exclusive_by_lease"]),
         Mutant::AskAgain => (Cast::Mutexes, &["owners_know_what_they_hold"]),
         Mutant::LetNoSiblingIn => (Cast::Mutexes, &["owners_enter_together"]),
         Mutant::GiveBackWithFirst => (Cast::Mutexes, &["exclusive_by_lease"]),
+        Mutant::MultiAsksAgain => (Cast::Mutexes, &["owners_enter_together"]),
         Mutant::MultiWithoutOrder | Mutant::MultiKeepsFirst => (Cast::Mutexes, STUCK),
         Mutant::LeadOn | Mutant::WorkOn => (Cast::Leaders, &["one_leader_per_term"]),
         Mutant::EndWithTerm | Mutant::StandOnce => (Cast::Leaders, &["selectors_stand_again"]),

@@ -1,6 +1,7 @@
 //! A World as the first lines of a script, written and read.
 
 use super::words::{Parsed, place, read_ppm, read_rate, read_span, write_rate};
+use crate::limits::{self, SMALL_PARTS};
 use crate::log::Scene;
 use crate::transcript::span;
 use elderlock::protocol::Timing;
@@ -33,6 +34,9 @@ pub(super) fn write_scene(scene: &Scene) -> String {
         span(nanos(timing.answer)),
         timing.clock_error_ppm
     );
+    if scene.limits != SMALL_PARTS {
+        text += &format!("limits{}\n", limits::write(scene.limits));
+    }
     let shared = scene.hosts.iter().enumerate().any(|(place, host)| place != *host as usize);
     if shared {
         text += &scene.hosts.iter().fold("hosts".to_string(), |text, host| text + &format!(" {host}"));
@@ -87,6 +91,11 @@ pub(super) fn read_scene(scene: &mut Scene, name: &str, args: &mut ArgumentConsu
                 }
             }
             timing.check()?;
+        }
+        "limits" => {
+            while let Some((key, value)) = args.next_key() {
+                limits::read(&mut scene.limits, key, value)?;
+            }
         }
         "hosts" => scene.hosts = std::iter::from_fn(|| args.next_pos()).map(str::parse).collect::<Result<_, _>>()?,
         "clock" => {

@@ -28,6 +28,7 @@ pub fn write_step(step: &Step) -> String {
                 Wanted::Open(name, initial) => ("open", vec![quoted(name), quoted(initial)]),
                 Wanted::Put(call, to) => ("put", vec![format!("c{call}"), quoted(to)]),
                 Wanted::PutIf(call, to) => ("put-if", vec![format!("c{call}"), quoted(to)]),
+                Wanted::Add(call, by) => ("add", vec![format!("c{call}"), quoted(&by.to_string())]),
                 Wanted::Upgrade(call) => ("upgrade", vec![format!("c{call}")]),
                 Wanted::Become => ("become", Vec::new()),
                 Wanted::Destroy => ("destroy", Vec::new()),
@@ -147,7 +148,7 @@ pub(super) fn read_step(name: &str, args: &mut ArgumentConsumer<'_>) -> Parsed<O
     let step = match name {
         "lock" | "try" | "lock-all" | "try-all" | "suspend" | "try-suspend" | "become" | "try-become" | "destroy"
         | "see" | "see-suspension" | "see-place" | "see-held" | "see-waiting" | "share" | "try-share" | "permits"
-        | "try-permits" | "open" | "try-open" | "put" | "put-if" | "upgrade" | "ask-back" | "take-back" => {
+        | "try-permits" | "open" | "try-open" | "put" | "put-if" | "add" | "upgrade" | "ask-back" | "take-back" => {
             let (call, place) = (self::call(args)?, place(args)?);
             let service = word(args, "a service")?.to_string();
             ServiceName::new(&service)?;
@@ -173,6 +174,7 @@ pub(super) fn read_step(name: &str, args: &mut ArgumentConsumer<'_>) -> Parsed<O
                 "open" => Wanted::Open(lock(args)?, value(args)?),
                 "put" => Wanted::Put(self::call(args)?, value(args)?),
                 "put-if" => Wanted::PutIf(self::call(args)?, value(args)?),
+                "add" => Wanted::Add(self::call(args)?, word(args, "how much")?.parse()?),
                 "upgrade" => Wanted::Upgrade(self::call(args)?),
                 "become" => Wanted::Become,
                 "destroy" => Wanted::Destroy,
@@ -408,6 +410,7 @@ mod tests {
             ),
             want(Wanted::Put(4, "x".to_string()), 0, Wait::Forever, None),
             want(Wanted::PutIf(4, "7".to_string()), 0, Wait::AtMost(Duration::from_secs(2)), None),
+            want(Wanted::Add(4, -7), 0, Wait::Forever, None),
             Step::GiveBack(1, 2),
             want(Wanted::Upgrade(2), 0, Wait::Try, None),
             Step::Downgrade(3),

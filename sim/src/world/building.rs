@@ -4,7 +4,7 @@ use super::World;
 use crate::clock::Clock;
 use crate::invariants::Judge;
 use crate::peer::Peer;
-use elderlock::protocol::Timing;
+use elderlock::protocol::{Limits, Timing};
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 
@@ -37,6 +37,12 @@ impl World {
     /// The times to found with; [`Timing::fast`] unless said otherwise.
     pub fn timing(mut self, timing: Timing) -> World {
         self.common.timing = timing;
+        self
+    }
+
+    /// Bounds and sizes of each member; [`SMALL_PARTS`](crate::limits::SMALL_PARTS) unless said otherwise.
+    pub fn limits(mut self, limits: Limits) -> World {
+        self.common.limits = limits;
         self
     }
 

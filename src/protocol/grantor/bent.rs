@@ -1,7 +1,8 @@
 //! Planted breaks of a grantor that take more than a word, see `mutant.rs`.
 
 use super::*;
-use crate::protocol::id::{Mode, Permits};
+use crate::protocol::edit::Step;
+use crate::protocol::id::{Mode, Permits, Value};
 
 impl Grantor {
     pub(super) fn bend_ask(&mut self, entry: &Entry, free: &mut Result<(), Refusal>, turn: &Turn) {
@@ -15,6 +16,10 @@ impl Grantor {
             (Err(Refusal::Held(_) | Refusal::Waited(_)), [name]) => name,
             _ => return,
         };
+        let is_gated = matches!(&*free, Err(Refusal::Waited(None))) && self.table.is_unqueued(name);
+        if is_gated && planted!(turn.mutant, GrantPastSuspension) {
+            *free = Ok(());
+        }
         if beside(&self.table, name) {
             *free = Ok(());
         }
@@ -45,6 +50,15 @@ impl Grantor {
             }
             _ => Some(want.clone()),
         }
+    }
+
+    /// What a bent grantor makes of an edit, in place of what is right.
+    pub(super) fn bend_edit(&self, edit: &Edit, content: &Content, turn: &Turn) -> Option<Edited> {
+        let Edit::Step { step: Step::Add(by), .. } = edit else { return None };
+        let number = content.value.as_bytes().try_into().map(i32::from_le_bytes).ok()?;
+        let next = number.wrapping_add(*by);
+        let value = Value::new(&next.to_le_bytes()).ok()?;
+        planted!(turn.mutant, StepWraps).then_some(Edited { value, number: Some(next) })
     }
 
     pub(super) fn bend_upgrade(&mut self, key: (ProcessId, RequestId), turn: &Turn) {

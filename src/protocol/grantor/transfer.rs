@@ -145,7 +145,7 @@ impl Grantor {
             }
             bytes += content.weight(name);
             objects.push((name.clone(), content.clone()));
-            if bytes >= turn.part_bytes {
+            if bytes >= turn.limits.part_bytes as usize {
                 bytes = 0;
                 turn.say(to, part(std::mem::take(&mut objects), Vec::new(), Vec::new(), false));
             }
@@ -154,7 +154,7 @@ impl Grantor {
         for (process, hold) in all_holds {
             bytes += weight(&hold.want, &hold.metadata);
             holds.push((process, hold));
-            if bytes >= turn.part_bytes {
+            if bytes >= turn.limits.part_bytes as usize {
                 bytes = 0;
                 turn.say(to, table(std::mem::take(&mut holds), Vec::new(), false));
             }
@@ -162,7 +162,7 @@ impl Grantor {
         for (process, wait) in all_waits {
             bytes += weight(&wait.want, &wait.metadata);
             waits.push((process, wait));
-            if bytes >= turn.part_bytes {
+            if bytes >= turn.limits.part_bytes as usize {
                 bytes = 0;
                 turn.say(to, table(std::mem::take(&mut holds), std::mem::take(&mut waits), false));
             }
@@ -177,6 +177,9 @@ impl Grantor {
         let (service, own) = (self.service, self.epoch);
         let not_here = |request| Message::NotGrantor { service: service.clone(), epoch: own, request, instead };
         let Some(setup) = self.setup else {
+            if planted!(turn.mutant, EndInSilence) {
+                return;
+            }
             let waits = self.table.requests().filter(|(.., token)| token.is_none());
             // What is said of one request goes for all of its member.
             let waiters: BTreeMap<ProcessId, RequestId> =
@@ -297,9 +300,14 @@ impl Grantor {
             .living()
             .enumerate()
             .filter(|(_, member)| member.info.process != turn.me && !unwilling.contains(&member.info.process));
+        #[cfg(elderlock_mutants)]
+        let mutant = turn.mutant;
         let best = others.max_by_key(|(age, member)| {
             let process = member.info.process;
-            let share = shares.get(&process).copied().unwrap_or_default();
+            let mut share = shares.get(&process).copied().unwrap_or_default();
+            if planted!(mutant, YieldToOldest) {
+                share = (0, 0);
+            }
             (!suspected.contains(&process), share, std::cmp::Reverse(*age))
         });
         let Some((_, member)) = best else { return true };

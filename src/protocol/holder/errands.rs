@@ -1,5 +1,5 @@
 //! Errands: what is asked of others and is no request for a lock. To be the grantor (a *bid*), to be told what the
-//! grantor sees, to hear that it knows of the end of all that was ours, to make a share the lock, to write into an
+//! grantor sees, to hear that it knows of the end of one request or of all that was ours, to make a share the lock, to write into an
 //! object, to have a hold back. An errand has a number and a limit, as a request has.
 
 use super::*;
@@ -22,21 +22,24 @@ pub(super) enum Business {
     Bid,
     /// To have the grantor look; in which epoch it was asked to.
     Look(Look, Option<Epoch>),
+    /// To hear that the grantor knows of the end of a request; in which epoch it was asked.
+    Confirm(RequestId, Option<Epoch>),
     /// To have a hold back.
     Revoke(Box<revocation::Revoking>),
     /// To have nothing left of the service. The member that has yet to say that it knows.
     Ending(Option<ProcessId>),
     /// To make the share of a request the lock; in which epoch it was asked.
     Upgrade(RequestId, Option<Epoch>),
-    /// To write a value into an object, if it has this version; in which epoch it was asked.
-    Write(LockName, Value, Option<Token>, Option<Epoch>),
+    /// To write into an object; in which epoch it was asked.
+    Write(LockName, Edit, Option<Epoch>),
 }
 
 impl Business {
     /// In which epoch a grantor was asked to do it, if that is for a grantor to do.
     pub(super) fn asked(&mut self) -> Option<&mut Option<Epoch>> {
         match self {
-            Business::Look(_, asked) | Business::Upgrade(_, asked) | Business::Write(_, _, _, asked) => Some(asked),
+            Business::Look(_, asked) | Business::Confirm(_, asked) => Some(asked),
+            Business::Upgrade(_, asked) | Business::Write(_, _, asked) => Some(asked),
             Business::Revoke(revoking) => revoking.asked(),
             Business::Bid | Business::Ending(_) => None,
         }
@@ -59,7 +62,7 @@ impl Errand {
             Business::Look(..) | Business::Upgrade(..) | Business::Write(..) | Business::Revoke(_) => {
                 Outcome::Undecided
             }
-            Business::Ending(_) => Outcome::Unconfirmed,
+            Business::Confirm(..) | Business::Ending(_) => Outcome::Unconfirmed,
         }
     }
 }
@@ -140,7 +143,7 @@ impl Holder {
         };
         if acts {
             turn.out.push(Output::Answer { request, outcome: Outcome::Won });
-        } else if self.services.len() >= MAX_REQUESTS {
+        } else if self.is_full() {
             turn.out.push(Output::Answer { request, outcome: Outcome::Busy });
         } else {
             let again = turn.now + turn.retry * PATIENCE;
@@ -159,11 +162,28 @@ impl Holder {
         turn: &mut Turn,
     ) {
         let grantor = self.sessions.get(&service).and_then(|session| session.grantor);
-        if self.services.len() >= MAX_REQUESTS || grantor.is_some_and(|(process, _)| crowded(process)) {
+        if self.is_full() || grantor.is_some_and(|(process, _)| crowded(process)) {
             turn.out.push(Output::Answer { request, outcome: Outcome::Busy });
             return;
         }
         self.run_errand((request, service.clone()), Business::Look(at, None), Time::MAX, turn.now + answer);
+        self.pursue(&service, Some(request), turn);
+    }
+
+    /// The application wants to hear that the grantor knows of the end of a request; after `limit` nobody waits for it any
+    /// longer. Only a grantor that acts answers, whichever it is by then.
+    pub(crate) fn confirm(
+        &mut self,
+        (request, service): (RequestId, ServiceName),
+        over: RequestId,
+        limit: Duration,
+        turn: &mut Turn,
+    ) {
+        if self.is_full() {
+            turn.out.push(Output::Answer { request, outcome: Outcome::Unconfirmed });
+            return;
+        }
+        self.run_errand((request, service.clone()), Business::Confirm(over, None), Time::MAX, turn.now + limit);
         self.pursue(&service, Some(request), turn);
     }
 
@@ -301,6 +321,10 @@ impl Holder {
     ) {
         match self.errand_mut(request).map(|errand| &errand.what) {
             Some(Business::Look(..)) => {}
+            Some(Business::Confirm(..)) if seen == Seen::Unknown => {
+                return self.answer_errand(request, Outcome::Confirmed, turn);
+            }
+            Some(Business::Confirm(..)) => return self.postpone(request, turn),
             Some(Business::Revoke(_)) => return self.on_holders(request, seen, is_there, turn),
             _ => return,
         }
@@ -322,7 +346,8 @@ impl Holder {
                 errand.again = turn.now + turn.retry * PATIENCE;
                 is_bid = true;
             }
-            Business::Look(_, asked) | Business::Upgrade(_, asked) | Business::Write(_, _, _, asked) => *asked = None,
+            Business::Look(_, asked) | Business::Confirm(_, asked) => *asked = None,
+            Business::Upgrade(_, asked) | Business::Write(_, _, asked) => *asked = None,
             Business::Revoke(revoking) => {
                 revoking.repeat(&service, request, turn);
                 // Who is in no view yet speaks to nobody.

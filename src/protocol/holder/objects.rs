@@ -21,7 +21,7 @@ impl Holder {
     pub(crate) fn write(
         &mut self,
         (request, open): (RequestId, RequestId),
-        (value, expect): (Value, Option<Token>),
+        edit: Edit,
         crowded: impl Fn(ProcessId) -> bool,
         turn: &mut Turn,
     ) {
@@ -35,11 +35,11 @@ impl Holder {
             return;
         };
         let grantor = self.sessions.get(&service).and_then(|session| session.grantor);
-        if self.services.len() >= MAX_REQUESTS || grantor.is_some_and(|(process, _)| crowded(process)) {
+        if self.is_full() || grantor.is_some_and(|(process, _)| crowded(process)) {
             turn.out.push(Output::Answer { request, outcome: Outcome::Busy });
             return;
         }
-        let what = Business::Write(name.clone(), value, expect, None);
+        let what = Business::Write(name.clone(), edit, None);
         self.run_errand((request, service.clone()), what, Time::MAX, Time::MAX);
         if let Some(object) = self.object_mut(&service, &name) {
             object.writes.insert(request);
@@ -82,7 +82,7 @@ impl Holder {
         }
         let Some(session) = self.sessions.get_mut(service) else { return };
         let Some(object) = session.objects.get_mut(name) else { return };
-        let is_answer = matches!(answers, Some((_, Told::Written(_))));
+        let is_answer = matches!(answers, Some((_, Told::Written { .. })));
         if object.content.as_ref().is_none_or(|known| known.version <= content.version && *known != content)
             && !(is_answer && planted!(turn.mutant, AnswerWithoutValue))
         {
@@ -95,8 +95,10 @@ impl Holder {
         }
         match answers {
             Some((request, Told::Opened(_))) => self.accept(request, turn),
-            Some((request, Told::Written(version))) => self.on_written(request, Outcome::Written(version), turn),
-            Some((request, Told::Changed)) => self.on_written(request, Outcome::Changed(content), turn),
+            Some((request, Told::Written { version, number })) => {
+                self.on_written(request, Outcome::Written { version, number }, turn);
+            }
+            Some((request, Told::Unwritten)) => self.on_written(request, Outcome::Unwritten(content), turn),
             None => {}
         }
     }

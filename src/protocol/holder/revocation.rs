@@ -13,9 +13,6 @@
 
 use super::*;
 
-/// Requests that one hold is told of. Whoever wants it back later is answered that the holder has been told: it has.
-const MAX_TOLD: usize = 64;
-
 /// An errand: to have those who hold something told that it is wanted back, or to take away the hold of one of them.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(super) struct Revoking {
@@ -118,7 +115,7 @@ impl Holder {
             Revoke::Ask { .. } => self.grantor(&service).0,
             Revoke::Take(holder) => Some(holder.process),
         };
-        if self.services.len() >= MAX_REQUESTS || whom.is_some_and(crowded) {
+        if self.is_full() || whom.is_some_and(crowded) {
             turn.out.push(Output::Answer { request, outcome: Outcome::Busy });
             return;
         }
@@ -255,7 +252,7 @@ impl Holder {
         let Some(asked) = entry.revocable_mut() else { return Heard::Firm };
         match says {
             Some(metadata) => {
-                if asked.len() < MAX_TOLD && asked.insert(by) {
+                if asked.len() < turn.limits.wanted as usize && asked.insert(by) {
                     let by = RevocationRequest { process: by.0, metadata };
                     turn.out.push(Output::Wanted { request, by });
                 }

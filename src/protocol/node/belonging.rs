@@ -274,7 +274,7 @@ impl Node {
         self.proposal = None;
         self.early.clear();
         self.places.clear();
-        self.post = Post::default();
+        self.post = Post::new(&self.config.limits);
         out.push(Output::Event(event));
     }
 
@@ -396,6 +396,9 @@ impl Node {
         let same_elder =
             follows && before.as_ref().is_some_and(|before| before.elder().process == view.elder().process);
         self.lease.on_view(now, &view.timing, same_elder);
+        if planted!(self.config.mutant, ViewRenewsLease) {
+            self.lease.until = self.lease.until.max(now + view.timing.member_lease);
+        }
         if planted!(self.config.mutant, ForgetPromiseOverView) {
             self.lease.promised_until = now;
         }
@@ -432,7 +435,8 @@ impl Node {
                     }
                     None => {
                         let registry = Registry::new(&view, ask, turn);
-                        node.elder = Some(Elder::new(turn.now, me, &view, registry, node.last_pulse));
+                        node.elder =
+                            Some(Elder::new(turn.now, me, &view, registry, (node.last_pulse, turn.limits.joins)));
                         #[cfg(elderlock_mutants)]
                         if let Some(elder) = &mut node.elder {
                             elder.mutant = turn.mutant;

@@ -74,7 +74,7 @@ impl Node {
         let hosted = self.grantors.iter().map(|(service, own)| (service.clone(), turn.me, own.epoch()));
         let known: Vec<_> =
             heard.into_iter().map(|(service, (grantor, epoch))| (service, grantor, epoch)).chain(hosted).collect();
-        let mut parts = known.chunks(INVENTORY_PART).peekable();
+        let mut parts = known.chunks(turn.limits.inventory_part as usize).peekable();
         if parts.peek().is_none() {
             turn.say(from, Message::InventoryIs { view, known: Vec::new(), last: true });
         }
@@ -270,7 +270,7 @@ impl Node {
         // Of an epoch that this member has heard of and does not grant in, it was the grantor before.
         let outdated = self.holder.has_heard_of(&service, epoch);
         let early = self.early.entry(service.clone()).or_default();
-        if outdated || early.len() >= MAX_EARLY || self.stage != Stage::Member {
+        if outdated || early.len() >= turn.limits.early as usize || self.stage != Stage::Member {
             if early.is_empty() {
                 self.early.remove(&service);
             }

@@ -56,7 +56,7 @@ impl Node {
         if process == self.config.me.process || !self.dead.insert(process) {
             return;
         }
-        if self.dead.len() > MAX_DEAD
+        if self.dead.len() > self.config.limits.dead as usize
             && let Some(view) = &self.view
         {
             self.dead.retain(|process| view.contains(*process));
@@ -288,7 +288,7 @@ impl Node {
                 });
             }
             Message::Vacant { service, epoch } => self.with_registry(now, out, |registry, may_name, turn| {
-                registry.on_vacant(from, &service, epoch);
+                registry.on_vacant(from, &service, epoch, turn);
                 registry.answer(may_name, turn);
             }),
             Message::Decline { service, epoch } => self.with_registry(now, out, |registry, may_name, turn| {
@@ -427,9 +427,9 @@ impl Node {
             Message::Upgraded { service, epoch, request, token } => self.act(now, out, |node, turn| {
                 node.holder.on_upgraded(&service, epoch, request, token, turn);
             }),
-            Message::Write { service, epoch, request, name, value, expect } => self.act(now, out, |node, turn| {
+            Message::Write { service, epoch, request, name, edit } => self.act(now, out, |node, turn| {
                 if let Some(grantor) = node.asked_of(from, (&service, epoch), request, turn) {
-                    grantor.on_write((from, request), &name, value, expect, turn);
+                    grantor.on_write((from, request), &name, &edit, turn);
                 }
             }),
             Message::Value { service, epoch, name, content, answers } => self.act(now, out, |node, turn| {

@@ -119,7 +119,7 @@ impl Node {
         } else if theirs < view.number {
             self.catch_up(now, addr, from, theirs, out);
         } else if from == view.elder().process {
-            let free = !self.acceptor.is_bound;
+            let free = !self.acceptor.is_bound || planted!(self.config.mutant, StandByElderThoughBound);
             if let Some(promised) = self.acceptor.promised.filter(|_| !free) {
                 // The elder is back, but our vote is bound: a view decided in a later round sets it free.
                 self.reply(now, addr, from, Notice::Nack { instance: view.number.next(), promised }, out);

@@ -1,13 +1,15 @@
 //! What no World comes to: a lock that was granted twice, and more requests than anybody makes.
 
 use super::super::chance;
+use super::super::edit::Edit;
 use super::super::event::{Input, Wait};
 use super::super::id::{Metadata, Opening, Owner, Value, Want};
-use super::super::message::{Content, HoldReport, Told};
+use super::super::message::{Content, HoldReport, LastWrite, Told};
 use super::super::view::Member;
 use super::*;
 use std::time::Duration;
 
+mod large;
 mod offers;
 mod places;
 mod revocation;
@@ -190,7 +192,7 @@ fn what_is_too_much_for_a_member_that_does_not_answer_is_refused_at_once() {
         let out = lock(&mut node, RequestId(n as u64));
         out.iter().any(|output| matches!(output, Output::Answer { outcome: Outcome::Busy, .. }))
     };
-    assert_eq!((1..).find(|n| is_refused(*n)), Some(MAX_BACKLOG + 2));
+    assert_eq!((1..).find(|n| is_refused(*n)), Some(crate::protocol::Limits::DEFAULT.backlog as usize + 2));
 }
 
 /// Two that take one another for the elder sent it to and fro for ever, and once more for each time that it asked.
@@ -303,9 +305,17 @@ fn object() -> LockName {
     LockName::new(b"x").expect("a good name")
 }
 
+fn set(text: &str, expect: Option<Token>) -> Edit {
+    Edit::Set { value: value(text), expect }
+}
+
+fn written(version: Token) -> Told {
+    Told::Written { version, number: None }
+}
+
 /// Written by Ann with the request 9, as version 50.
 fn content() -> Content {
-    let writes = BTreeMap::from([(ANN, (RequestId(9), token(50)))]);
+    let writes = BTreeMap::from([(ANN, LastWrite { request: RequestId(9), version: token(50), number: None })]);
     Content { value: value("green"), version: token(50), maybe_stale: false, writes }
 }
 
@@ -340,16 +350,16 @@ fn a_write_that_was_made_in_an_earlier_term_is_not_made_again() {
                 grantor.on_table(BOB, objects, (vec![(ANN, open())], Vec::new()), (view, true), turn);
             }
             for expect in [None, Some(token(49))] {
-                grantor.on_write((ANN, RequestId(9)), &object(), value("green"), expect, turn);
-                assert_eq!(told(turn), Some((token(50), is_recovery, Some(Told::Written(token(50))))));
+                grantor.on_write((ANN, RequestId(9)), &object(), &set("green", expect), turn);
+                assert_eq!(told(turn), Some((token(50), is_recovery, Some(written(token(50))))));
             }
-            grantor.on_write((ANN, RequestId(10)), &object(), value("blue"), Some(token(49)), turn);
-            assert_eq!(told(turn), Some((token(50), is_recovery, Some(Told::Changed))));
-            grantor.on_write((ANN, RequestId(11)), &object(), value("blue"), Some(token(50)), turn);
+            grantor.on_write((ANN, RequestId(10)), &object(), &set("blue", Some(token(49))), turn);
+            assert_eq!(told(turn), Some((token(50), is_recovery, Some(Told::Unwritten))));
+            grantor.on_write((ANN, RequestId(11)), &object(), &set("blue", Some(token(50))), turn);
             let (version, stale, answer) = told(turn).expect("it is told");
-            assert!(version > token(100) && !stale && answer == Some(Told::Written(version)));
+            assert!(version > token(100) && !stale && answer == Some(written(version)));
             // The object knows of the former write no more, and its member has been answered since.
-            grantor.on_write((BOB, RequestId(9)), &object(), value("red"), None, turn);
+            grantor.on_write((BOB, RequestId(9)), &object(), &set("red", None), turn);
             assert!(matches!(
                 turn.mail.back(),
                 Some((BOB, Message::Refuse { refusal, .. })) if **refusal == super::super::message::Refusal::NotOpen
@@ -414,19 +424,19 @@ fn a_value_and_what_it_answers_are_taken_together_or_not_at_all() {
     let former = node.holder.newest(&service()).expect("it grants");
     let next = Epoch(Token::new(ViewNumber(former.0.view().0 + 1), 1));
     node.turn(NOW, &mut Vec::new(), |node, turn| node.holder.on_grantor(&service(), ANN, next, turn));
-    let command = Command::Write { request: write, open: first, value: value("green"), expect: None };
+    let command = Command::Write { request: write, open: first, edit: set("green", None) };
     node.step(NOW, Input::Command(command), &mut Vec::new());
     let mut hears = |epoch, n| {
         let version = Token::new(ViewNumber(former.0.view().0 + 1), n);
         let content = Content { version, writes: BTreeMap::new(), ..content() };
-        let answers = Some((write, Told::Written(version)));
+        let answers = Some((write, written(version)));
         let mut out = Vec::new();
         let told = Box::new(content.clone());
         let message = Message::Value { service: service(), epoch, name: object(), content: told, answers };
         node.on_message(NOW, me, message, &mut out);
         let expected = [
             Output::Value { request: first, content },
-            Output::Answer { request: write, outcome: Outcome::Written(version) },
+            Output::Answer { request: write, outcome: Outcome::Written { version, number: None } },
         ];
         if out == expected { Some(true) } else { out.is_empty().then_some(false) }
     };
@@ -503,7 +513,7 @@ fn what_found_no_grantor_is_asked_again_in_the_same_term() {
         node.holder.lock(wish, Duration::ZERO, |_| false, turn);
         let opened = Some((open, Told::Opened(token(101))));
         node.holder.on_value(ANN, (&service(), epoch), (&object(), content()), opened, turn);
-        node.holder.write((write, open), (value("blue"), None), |_| false, turn);
+        node.holder.write((write, open), set("blue", None), |_| false, turn);
         assert_eq!(of(turn), 1);
         node.holder.on_not_grantor(&service(), epoch, write, None, turn);
         node.holder.on_grantor(&service(), ANN, epoch, turn);

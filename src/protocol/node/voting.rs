@@ -155,8 +155,14 @@ impl Node {
                     if planted!(self.config.mutant, BreakPromise) {
                         self.acceptor.promised = None;
                     }
+                    #[cfg(elderlock_mutants)]
+                    let promised = self.acceptor.promised;
                     if let Some(view) = self.ballot_view() {
                         let answer = self.acceptor.on_accept(view.elder().process, instance, ballot, &change);
+                        #[cfg(elderlock_mutants)]
+                        if planted!(self.config.mutant, AcceptPromisesNothing) {
+                            self.acceptor.promised = promised;
+                        }
                         self.store(out);
                         self.say_ballot(now, speaker.addr, from, answer, out);
                     }
@@ -437,7 +443,10 @@ impl Node {
         // Those who go on must have accepted it before the one who goes may forget it; an heir forgets nothing, and an only voter
         // has nobody to ask and tells them before it goes. Whoever must wait tells them all the same: it may be the only one left
         // who can decide.
-        let may_forget = self.heir.is_some() || next.is_quorum(accepted.iter()) || view.has_sole_voter();
+        let may_forget = planted!(self.config.mutant, ForgetAtOnce)
+            || self.heir.is_some()
+            || next.is_quorum(accepted.iter())
+            || view.has_sole_voter();
         let change = change.clone();
         let install = Notice::Install { lineage: view.lineage, instance: next.number, change: change.clone() };
         for member in view.members.iter().filter(|member| member.info.process != me) {

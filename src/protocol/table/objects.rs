@@ -1,5 +1,6 @@
 //! Objects: what is open, and what it has to tell.
 
+use super::super::message::LastWrite;
 use super::*;
 
 /// An object that somebody has open.
@@ -31,7 +32,9 @@ impl Table {
             *count -= 1;
             if *count == 0 {
                 object.openers.remove(&process);
-                object.content.writes.remove(&process);
+                if !planted!(self.mutant, KeepWritesOfTheGone) {
+                    object.content.writes.remove(&process);
+                }
             }
         }
         if object.openers.is_empty() && !object.adopted {
@@ -85,19 +88,21 @@ impl Table {
             self.reconsider(&name, |table| drop(table.objects.remove(&name)));
         }
         for Object { content, openers, adopted } in self.objects.values_mut() {
-            content.writes.retain(|process, _| openers.contains_key(process));
+            if !planted!(self.mutant, KeepWritesOfTheGone) {
+                content.writes.retain(|process, _| openers.contains_key(process));
+            }
             *adopted = false;
         }
     }
 
     /// Writes into an object that its member has open.
-    pub(crate) fn write(&mut self, (process, request): Key, name: &LockName, value: Value, version: Token) {
+    pub(crate) fn write(&mut self, process: ProcessId, name: &LockName, value: Value, write: LastWrite) {
         self.reconsider(name, |table| {
             if let Some(Object { content, openers, .. }) = table.objects.get_mut(name)
                 && openers.contains_key(&process)
             {
-                content.writes.insert(process, (request, version));
-                (content.value, content.version, content.maybe_stale) = (value, version, false);
+                content.writes.insert(process, write);
+                (content.value, content.version, content.maybe_stale) = (value, write.version, false);
             }
         });
     }

@@ -5,8 +5,12 @@ use super::super::event::LockStatus;
 use super::super::message::{HolderInfo, Look, Seen, WaiterInfo};
 use super::*;
 
-/// The most that is told of a list at once.
-pub(super) const LISTED: usize = 256;
+/// The most that is counted of those who wait before somebody, or hold.
+pub(super) const COUNTED: usize = 1 << 14;
+
+/// Names that are waited for or open: up to so many it is looked which of them are held, too.
+#[cfg(any(feature = "tokio", test))]
+const SIFTED: usize = 1 << 10;
 
 impl Table {
     /// Answers a question.
@@ -14,7 +18,7 @@ impl Table {
         match at {
             Look::Lock(name) => {
                 let used = self.held.get(name);
-                let holders = self.holders_of(name).take(LISTED);
+                let holders = self.holders_of(name).take(self.bounds.listed);
                 let holders: Vec<_> = holders.filter_map(|key| self.info(Some(name), key, now)).collect();
                 let more_holders = (used.map_or(0, Use::len) - holders.len()) as u64;
                 let object = self.objects.get(name);
@@ -39,9 +43,9 @@ impl Table {
                 // A name is told whole or not at all, for the next question names the last one; but for those with more
                 // holders than are listed at once.
                 while let Some((name, used)) =
-                    rest.next_if(|(_, used)| holders.is_empty() || holders.len() + used.len() <= LISTED)
+                    rest.next_if(|(_, used)| holders.is_empty() || holders.len() + used.len() <= self.bounds.listed)
                 {
-                    let listed = self.holders(name, used).take(LISTED);
+                    let listed = self.holders(name, used).take(self.bounds.listed);
                     holders.extend(listed.filter_map(|key| self.info(Some(name), key, now)));
                 }
                 Seen::Held { holders, last: rest.next().is_none() }
@@ -50,9 +54,9 @@ impl Table {
                 let after = after.map_or(Bound::Unbounded, |(ticket, process, request)| {
                     Bound::Excluded((ticket, (process, request)))
                 });
-                let ranks: Vec<Rank> = self.in_line(name, after).into_iter().take(LISTED + 1).collect();
-                let listed = &ranks[..ranks.len().min(LISTED)];
-                let last = listed.last().filter(|_| ranks.len() > LISTED);
+                let ranks: Vec<Rank> = self.in_line(name, after).into_iter().take(self.bounds.listed + 1).collect();
+                let listed = &ranks[..ranks.len().min(self.bounds.listed)];
+                let last = listed.last().filter(|_| ranks.len() > self.bounds.listed);
                 Seen::Waiting {
                     waiters: listed.iter().filter_map(|rank| self.waiter(rank)).collect(),
                     last: last.map(|(ticket, (process, request))| (*ticket, *process, *request)),
@@ -61,9 +65,11 @@ impl Table {
         }
     }
 
-    /// What people see.
-    pub(crate) fn status(&self, now: Time) -> Vec<LockStatus> {
-        let suspension = (self.suspended.is_some() || !self.suspensions.is_empty()).then(|| LockStatus {
+    /// What people see: the suspension, and names in their order, those `after` a place in that list, `most` of them at most.
+    /// Also whether that is the end of it.
+    pub(crate) fn status(&self, now: Time, after: Option<Option<&LockName>>, most: usize) -> (Vec<LockStatus>, bool) {
+        let is_wanted = after.is_none() && (self.suspended.is_some() || !self.suspensions.is_empty());
+        let suspension = is_wanted.then(|| LockStatus {
             name: None,
             holder: self.suspended.and_then(|(_, key)| self.info(None, key, now)),
             holders: usize::from(self.suspended.is_some()),
@@ -71,10 +77,18 @@ impl Table {
             waiters: self.suspensions.len(),
             next: self.suspensions.first().and_then(|rank| self.waiter(rank)),
         });
-        let names: BTreeSet<&LockName> =
-            self.held.keys().chain(self.queues.keys()).chain(self.objects.keys()).collect();
+        let after = after.flatten().map_or(Bound::Unbounded, Bound::Excluded);
+        let range = (after, Bound::<&LockName>::Unbounded);
+        // One more than are told, to know whether there is one.
+        let few = most.saturating_add(1);
+        let held = self.held.range::<LockName, _>(range).take(few).map(|(name, _)| name);
+        let queues = self.queues.range::<LockName, _>(range).take(few).map(|(name, _)| name);
+        let objects = self.objects.range::<LockName, _>(range).take(few).map(|(name, _)| name);
+        let names: BTreeSet<&LockName> = held.chain(queues).chain(objects).inspect(|_| touch()).collect();
+        let left = most.saturating_sub(usize::from(suspension.is_some()));
+        let is_end = names.len() <= left && (most > 0 || suspension.is_none());
         let first = |name| self.holders_of(name).next();
-        let locks = names.into_iter().map(|name| LockStatus {
+        let locks = names.into_iter().take(left).map(|name| LockStatus {
             name: Some(name.clone()),
             holder: first(name).and_then(|key| self.info(Some(name), key, now)),
             holders: self.held.get(name).map_or(0, Use::len),
@@ -82,7 +96,20 @@ impl Table {
             waiters: self.queues.get(name).map_or(0, BTreeSet::len),
             next: self.head(name).and_then(|rank| self.waiter(&rank)),
         });
-        suspension.into_iter().chain(locks).collect()
+        (suspension.into_iter().take(most).chain(locks).collect(), is_end)
+    }
+
+    /// How long the list of [`status`](Table::status) is. Where very many names are waited for or open, those that are held
+    /// as well may be counted twice.
+    #[cfg(any(feature = "tokio", test))]
+    pub(crate) fn listed(&self) -> usize {
+        let of_queues =
+            self.queues.keys().take(SIFTED).inspect(|_| touch()).filter(|name| self.held.contains_key(name));
+        let is_known = |name: &&LockName| self.held.contains_key(name) || self.queues.contains_key(*name);
+        let of_objects = self.objects.keys().take(SIFTED).inspect(|_| touch()).filter(is_known);
+        let twice = of_queues.count() + of_objects.count();
+        let suspension = usize::from(self.suspended.is_some() || !self.suspensions.is_empty());
+        suspension + self.held.len() + self.queues.len() + self.objects.len() - twice
     }
 
     pub(super) fn info(&self, name: Option<&LockName>, key: Key, now: Time) -> Option<HolderInfo> {
@@ -108,11 +135,11 @@ impl Table {
     fn in_line(&self, name: &LockName, after: Bound<Rank>) -> BTreeSet<Rank> {
         let queue = self.queues.get(name).into_iter().flat_map(|queue| queue.range((after, Bound::Unbounded)));
         let suspensions = self.suspensions.range((after, Bound::Unbounded));
-        suspensions.take(LISTED + 1).chain(queue.take(LISTED + 1)).copied().collect()
+        suspensions.take(self.bounds.listed + 1).chain(queue.take(self.bounds.listed + 1)).copied().collect()
     }
 
     fn seen_waiters<'a>(&self, ranks: impl Iterator<Item = &'a Rank>, all: usize) -> (Vec<WaiterInfo>, u64) {
-        let waiters: Vec<WaiterInfo> = ranks.take(LISTED).filter_map(|rank| self.waiter(rank)).collect();
+        let waiters: Vec<WaiterInfo> = ranks.take(self.bounds.listed).filter_map(|rank| self.waiter(rank)).collect();
         let more = (all - waiters.len()) as u64;
         (waiters, more)
     }
@@ -120,26 +147,47 @@ impl Table {
     fn seen_place(&self, key: Key) -> Seen {
         let Some(Request { entry, state: State::Waits { ticket, .. } }) = self.get(key) else { return Seen::Unknown };
         let (rank, names) = ((*ticket, key), entry.want.names());
-        let suspensions = self.suspensions.range(..rank).count();
+        let mut budget = COUNTED;
+        let suspensions = count(self.suspensions.range(..rank), &mut budget);
         let suspended = self.suspended.filter(|(token, _)| *ticket >= in_front(*token, PLACE)).map(|(_, key)| key);
         let suspender = suspended.or(self.suspensions.first().filter(|first| **first < rank).map(|(_, key)| *key));
         let suspension = suspender.and_then(|key| self.waiter(&(*ticket, key)));
         let (others, holds) = if entry.want == Want::Suspension {
             // A batch stands in many queues and counts in that of its first name.
             let counts = |name: &LockName, key| self.get(key).is_some_and(|other| other.entry.want.names()[0] == *name);
-            let queued = |(name, queue): (&LockName, &BTreeSet<Rank>)| {
-                queue.range(..rank).filter(|(_, key)| counts(name, *key)).count()
-            };
-            let others = self.queues.iter().map(queued).sum();
+            let mut others = 0;
+            for (name, queue) in &self.queues {
+                // A queue is looked into, whether or not there is anybody before.
+                budget = budget.saturating_sub(1);
+                if budget == 0 {
+                    break;
+                }
+                let (mut seen, most) = (0, budget);
+                let before = queue.range(..rank).take(most).inspect(|_| {
+                    touch();
+                    seen += 1;
+                });
+                others += before.filter(|(_, key)| counts(name, *key)).count();
+                budget -= seen;
+            }
             let own = self.suspended.is_some_and(|(_, other)| self.is_of(other, key.0, entry.owner));
             (others, self.holds - self.holds_of(key.0, entry.owner) + usize::from(own))
         } else {
             let queues = names.iter().filter_map(|name| self.queues.get(name));
             let missed = names.iter().filter(|name| !self.fits(name, &entry.want));
-            let mut holders: BTreeSet<Key> = missed.flat_map(|name| self.holders_of(name)).collect();
+            let all = missed.flat_map(|name| self.holders_of(name)).inspect(|_| touch());
+            let mut holders: BTreeSet<Key> = all.take(COUNTED).collect();
             holders.extend(suspended);
-            (queues.map(|queue| queue.range(..rank).count()).max().unwrap_or_default(), holders.len())
+            let before = queues.map(|queue| count(queue.range(..rank), &mut budget)).max();
+            (before.unwrap_or_default(), holders.len())
         };
         Seen::Place { before: (suspensions + others) as u64, holds: holds as u64, suspension }
     }
+}
+
+/// How many there are, as far as the budget goes.
+fn count<'a>(ranks: impl Iterator<Item = &'a Rank>, budget: &mut usize) -> usize {
+    let count = ranks.take(*budget).inspect(|_| touch()).count();
+    *budget -= count;
+    count
 }

@@ -1,8 +1,7 @@
 //! The rules one by one, then all of them against a model that knows no shortcuts.
 
 use super::super::id::{Batch, Mode, Opening, Permits};
-use super::super::message::{HolderInfo, Look, Seen, WaiterInfo};
-use super::questions::LISTED;
+use super::super::message::{HolderInfo, LastWrite, Look, Seen, WaiterInfo};
 use super::*;
 use crate::protocol::chance::draws;
 use std::time::Duration;
@@ -42,6 +41,10 @@ fn permits(text: &str, count: u32) -> Want {
 /// To have an object open that says how many permits there are.
 fn limit(text: &str, permits: u32) -> Want {
     Want::Open(Opening::new(name(text), limited(permits)))
+}
+
+fn written(request: u64, version: u32) -> LastWrite {
+    LastWrite { request: RequestId(request), version: token(version), number: None }
 }
 
 fn limited(permits: u32) -> Value {
@@ -650,20 +653,20 @@ fn no_ticket_is_dealt_twice_after_recovery() {
 fn numbers_do_not_run_out() {
     let mut story = Story::new();
     story.locks(ANN, "x");
-    story.table.arrivals = (5 << 32) + ROOM - 2;
+    story.table.arrivals = (5 << 32) + (1 << 30) - 2;
     let [last, first] = [story.locks(BOB, "x"), story.locks(BOB, "x")];
     let ticket = |story: &Story, key| match story.table.place(key) {
         Some(Place::Waits(ticket)) => ticket.number,
         place => panic!("it waits, and is not at {place:?}"),
     };
-    assert_eq!((ticket(&story, last), ticket(&story, first)), ((5 << 32) + ROOM - 1, 6 << 32));
+    assert_eq!((ticket(&story, last), ticket(&story, first)), ((5 << 32) + (1 << 30) - 1, 6 << 32));
 
     // With the last block the room to pass is over, but nothing else.
-    story.table.arrivals = (LAST_BLOCK << 32) - 1;
+    story.table.arrivals = ((1 << 31) << 32) - 1;
     let suspension = story.suspends(CYD);
-    assert_eq!(ticket(&story, suspension), LAST_BLOCK << 32);
+    assert_eq!(ticket(&story, suspension), (1 << 31) << 32);
     let late = story.locks(ANN, "y");
-    assert_eq!(ticket(&story, late), (LAST_BLOCK << 32) + 1);
+    assert_eq!(ticket(&story, late), ((1 << 31) << 32) + 1);
 }
 
 #[test]
@@ -697,7 +700,9 @@ fn who_looks_sees_holders_and_waiters_in_order() {
     let later = story.table.look(ProcessId(ANN), &Look::Held(None), NOW + Duration::from_secs(3));
     let Seen::Held { holders, last: true } = later else { panic!("{later:?}") };
     assert_eq!(holders[0].held_for, Duration::from_secs(3));
-    let status = story.table.status(NOW);
+    let (status, is_end) = story.table.status(NOW, None, usize::MAX);
+    assert!(is_end);
+    assert_eq!(story.table.listed(), status.len());
     assert_eq!(
         status.iter().map(|lock| (lock.name.is_some(), lock.waiters)).collect::<Vec<_>>(),
         [(false, 1), (true, 2)]
@@ -716,7 +721,7 @@ fn lists_are_told_in_pages() {
     let mut names = Vec::new();
     loop {
         let Seen::Held { holders, last } = story.table.look(ProcessId(ANN), &Look::Held(after), NOW) else { panic!() };
-        assert!(holders.len() <= LISTED);
+        assert!(holders.len() <= story.table.bounds.listed);
         names.extend(holders.into_iter().filter_map(|holder| holder.name));
         after = names.last().cloned();
         if last {
@@ -727,14 +732,14 @@ fn lists_are_told_in_pages() {
     let Seen::Lock { waiters, more, .. } = story.table.look(ProcessId(ANN), &Look::Lock(name("000")), NOW) else {
         panic!()
     };
-    assert_eq!((waiters.len(), more), (LISTED, 301 - LISTED as u64));
+    assert_eq!((waiters.len(), more), (256, 301 - 256));
 
     let mut after = None;
     let mut waiters = Vec::new();
     loop {
         let at = Look::Waiting(name("000"), after);
         let Seen::Waiting { waiters: page, last } = story.table.look(ProcessId(ANN), &at, NOW) else { panic!() };
-        assert!(page.len() <= LISTED);
+        assert!(page.len() <= story.table.bounds.listed);
         waiters.extend(page.into_iter().map(|waiter| waiter.process.0));
         after = last;
         if last.is_none() {
@@ -822,10 +827,10 @@ fn permits_are_granted_in_line_up_to_the_limit() {
     };
     assert_eq!(in_use(&story), 4);
     let more = story.ask(ANN, permits("x", 2));
-    story.table.write((ProcessId(ANN), RequestId(99)), &name("x"), limited(1), token(50));
+    story.table.write(ProcessId(ANN), &name("x"), limited(1), written(99, 50));
     story.table.check();
     assert_eq!((story.end(three), story.end(two)), (vec![], vec![]), "there is one, and it is held");
-    story.table.write((ProcessId(ANN), RequestId(98)), &name("x"), limited(3), token(51));
+    story.table.write(ProcessId(ANN), &name("x"), limited(3), written(98, 51));
     story.table.check();
     assert_eq!(story.grants(), [more]);
     assert_eq!(story.table.held().count(), 2);
@@ -925,7 +930,9 @@ fn the_highest_version_of_an_object_stays() {
         value: limited(n),
         version: token(n),
         maybe_stale: false,
-        writes: BTreeMap::from([ANN, BOB].map(|process| (ProcessId(process), (RequestId(9), token(n))))),
+        writes: BTreeMap::from(
+            [ANN, BOB].map(|process| (ProcessId(process), LastWrite { version: token(n), ..written(9, 0) })),
+        ),
     };
     for versions in [[5, 7, 6], [7, 6, 5], [5, 6, 7]] {
         let mut table = Table::new(Epoch(token(0)));
@@ -970,8 +977,8 @@ fn whatever_is_asked_for_in_whatever_order_nothing_is_held_beside_what_excludes_
                 }
                 (6, _) => {
                     story.tokens += 1;
-                    let writer = (ProcessId(process), RequestId(1_000_000 + step));
-                    story.table.write(writer, &name(text), limited(below(5) as u32), token(story.tokens));
+                    let write = LastWrite { version: token(story.tokens), ..written(1_000_000 + step, 0) };
+                    story.table.write(ProcessId(process), &name(text), limited(below(5) as u32), write);
                 }
                 (7, _) => keys.push(story.ask(process, limit(text, below(5) as u32))),
                 (8, _) => keys.extend(story.ask_as(process, below(3), Want::Suspension)),

@@ -1,7 +1,7 @@
 //! What needs members that can be cut off, and a log that can be filled: the rest is tested over sockets, in
 //! `tests/latches.rs`.
 
-use super::super::{LeaderSelector, SelectorError};
+use super::super::{LeaderObserver, LeaderSelector, SelectorError};
 use super::*;
 use crate::protocol::{LostReason, Message, Timing};
 use crate::service::Member;
@@ -277,4 +277,57 @@ async fn a_slow_reader_hears_how_many_events_it_missed_and_whether_the_latch_lea
         assert!(matches!(soon(events.next()).await, Some(LatchEvent::NotLeader { .. })));
         assert_eq!(soon(events.next()).await, None);
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_latch_that_resigns_tells_it_once_and_stands_at_the_end_of_the_line() {
+    let (lan, [elder, second, other]) = three().await;
+    let latches = line(&lan, [&other, &second, &elder]).await;
+    let mut events = latches[0].events();
+    let term = soon(latches[0].await_leadership()).await.unwrap();
+    assert!(latches.iter().skip(1).all(|latch| !latch.resign(&term)), "it is no term of theirs");
+    assert!(latches[0].resign(&term) && !latches[0].resign(&term));
+    assert_eq!((term.fence(), latches[0].state()), (Err(TermEnd::GivenUp), LatchState::Started));
+    let mut last = term.token();
+    // Each is next when those before it have resigned; the first one stands behind the last.
+    for at in [1, 2, 0, 1] {
+        let term = soon(latches[at].await_leadership()).await.unwrap();
+        assert!(term.token() > last);
+        last = term.token();
+        let full = async {
+            while !latches[at].participants().await.is_ok_and(|seen| seen.first.len() == 3) {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        soon(full).await;
+        assert!(latches[at].resign(&term));
+    }
+    let over = LatchEvent::NotLeader { token: term.token(), end: TermEnd::GivenUp };
+    // That it leads may have been told before anybody listened.
+    let first = match soon(events.next()).await {
+        Some(LatchEvent::IsLeader(_)) => soon(events.next()).await,
+        first => first,
+    };
+    assert_eq!(first, Some(over));
+    assert!(matches!(soon(events.next()).await, Some(LatchEvent::IsLeader(_))));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_observer_that_does_not_stand_sees_each_leader_that_stays_and_that_nobody_leads() {
+    let (lan, [elder, second, other]) = three().await;
+    let latches = line(&lan, [&other, &second, &elder]).await;
+    let service = elder.lock_service("latches").await.unwrap();
+    let mut observer = LeaderObserver::new(&service, "leader").unwrap().every(Duration::from_millis(5));
+    for latch in &latches {
+        let term = soon(latch.await_leadership()).await.unwrap();
+        let seen = soon(observer.next()).await.unwrap().expect("it leads");
+        assert_eq!((seen.id, seen.token), (latch.id(), Some(term.token())));
+        let heard = std::pin::pin!(tokio::task::unconstrained(observer.next()));
+        assert!(heard.poll(&mut Context::from_waker(Waker::noop())).is_pending(), "nothing has changed");
+        soon(latch.close()).await.unwrap();
+    }
+    assert_eq!(soon(observer.next()).await.unwrap(), None);
+    assert_eq!(soon(observer.participants()).await.unwrap().first.len(), 0);
+    service.destroy().await.unwrap();
+    assert_eq!(soon(observer.next()).await, Err(InspectError::Destroyed));
 }

@@ -1,5 +1,6 @@
 //! Who is told what the member goes through.
 
+use super::super::clock_watch::Rates;
 use crate::protocol::{Event, ProcessId};
 use tokio::sync::broadcast;
 
@@ -18,6 +19,12 @@ pub(crate) enum Announcement {
     Lost,
     /// A new incarnation is ready.
     Rejoined(ProcessId),
+    /// The clock that leases go by runs at another rate than is assumed of it.
+    Distrusted(Rates),
+    /// It does no more.
+    Trusted,
+    /// The wall clock has jumped by so many milliseconds.
+    WallJump(i64),
 }
 
 /// Something for the readers.

@@ -1,9 +1,10 @@
 //! `Shell`: the core, and what belongs to it and changes with it. The engine's lock protects it.
 
+use super::super::clock_watch::{ClockWatch, Finding, Reading};
 use super::super::disk::Disk;
-use super::super::hold::HoldCell;
+use super::super::hold::{HoldCell, MemberLease};
 use super::super::lane::{Doings, Lane};
-use super::super::sync::{AtomicBool, AtomicU64, Map, Mutex, Planted, is_planted};
+use super::super::sync::{AtomicBool, Map, Mutex, Planted, is_planted};
 use super::super::telemetry::{Mail, Note, Watch};
 use super::super::{Network, clock};
 use super::readers::{Announcement, News, Standing};
@@ -60,12 +61,17 @@ pub(super) struct Shell {
     /// Cells of holds that are over, for those that come next as soon as nobody else has them: who takes one lock after the
     /// other would ask for memory each time. At most [`SPARE`].
     spare: VecDeque<Arc<HoldCell>>,
-    /// The end of the member lease of this incarnation, shared with its holds.
-    pub(super) lease_end: Arc<AtomicU64>,
+    /// The member lease of this incarnation, shared with its holds.
+    pub(super) lease: Arc<MemberLease>,
     /// What the timer task sleeps towards.
     pub(super) armed: Time,
     /// It was told to leave.
     leaving: bool,
+    clocks: ClockWatch,
+    /// The clock is not to be trusted: nothing is heard or said, and no guard is good.
+    pub(super) is_mute: bool,
+    /// When the clock was last found so, by RAW.
+    mute_since: Time,
     /// In the first incarnation nobody has lost anything by its being abandoned.
     joined_before: bool,
     pub(super) phase: Phase,
@@ -131,9 +137,12 @@ impl Shell {
             lanes: BTreeMap::new(),
             used: Mutex::default(),
             spare: VecDeque::new(),
-            lease_end: Arc::new(AtomicU64::new(0)),
+            lease: Arc::new(MemberLease::new(Time::ZERO)),
             armed: Time::ZERO,
             leaving: false,
+            clocks: ClockWatch::default(),
+            is_mute: false,
+            mute_since: Time::ZERO,
             joined_before: false,
             phase,
             standing: Standing::Lost,
@@ -241,7 +250,7 @@ impl Shell {
 
     /// The cell of a hold that begins.
     fn hold(&mut self, request: RequestId, token: Token, until: Time) -> Arc<HoldCell> {
-        let cell = HoldCell::in_place_of(self.spare.pop_front(), Some(request), token, until, &self.lease_end);
+        let cell = HoldCell::in_place_of(self.spare.pop_front(), Some(request), token, until, &self.lease);
         self.holds.insert(request, cell.clone());
         cell
     }
@@ -249,6 +258,10 @@ impl Shell {
     /// Steps the core and does what it says, in order. The answer to `own` is returned instead of kept.
     pub(super) fn step(&mut self, input: Input, own: Option<RequestId>, after: &mut After) -> Option<Answer> {
         after.stepped = true;
+        // As if this member were cut off, for which others have a rule.
+        if self.is_mute && matches!(input, Input::Received { .. } | Input::Hint(_)) {
+            return None;
+        }
         let mut own = own.map(|request| Own { request, answer: None });
         let mut inputs = VecDeque::new();
         let mut next = Some(input);
@@ -262,6 +275,7 @@ impl Shell {
             let mut over = None;
             for output in outputs.drain(..) {
                 match output {
+                    Output::Send { .. } if self.is_mute => {}
                     Output::Send { to, process, packet } => {
                         after.sent = true;
                         self.mail.sent(&packet);
@@ -431,7 +445,7 @@ impl Shell {
         };
         self.config = self.node.next_life(process, clock::founding_number());
         tracing::info!(%process, expelled, "starting again as a new process");
-        self.lease_end = Arc::new(AtomicU64::new(0));
+        self.lease = Arc::new(MemberLease::new(Time::ZERO));
         // Before the first packet of the new incarnation.
         self.network.reborn(self.config.me.clone());
         self.node = Node::new(self.config.clone(), clock::now());
@@ -452,6 +466,47 @@ impl Shell {
         after.announce(Announcement::Event(Event::Left { heard: closed == Closed::Heard }));
     }
 
+    /// Looks whether the clock that leases go by runs as it must. While it does not, this member is as one that is cut off, but
+    /// that its guards fail at once: by that clock its lease may run for longer than others wait for it. It hears and says
+    /// nothing until the clock is steady and its lease is over, by whatever clock.
+    pub(super) fn look_at_clocks(&mut self, reading: Reading, after: &mut After) {
+        let timing = self.node.view().map_or(self.config.timing, |view| view.timing);
+        let Finding { distrust, is_steady, wall_jump } = self.clocks.look(reading, timing.clock_error_ppm);
+        if let Some(by) = wall_jump {
+            after.announcements.push(News::Happened(Announcement::WallJump(by)));
+        }
+        // Whoever is alone shares its clock with nobody.
+        let is_alone = self.node.view().is_none_or(|view| view.members.len() == 1);
+        if let Some(rates) = distrust
+            && !self.is_mute
+            && !is_alone
+            && self.phase.closed.is_none()
+        {
+            tracing::error!(boottime = ?rates.boottime, raw = ?rates.raw, "the clock is slewed beyond the bound: this member suspends itself");
+            self.is_mute = true;
+            after.announce(Announcement::Distrusted(rates));
+            for (_, hold) in self.holds.iter() {
+                // An open object is no hold.
+                if hold.content().is_none() {
+                    hold.mark_lost(LostReason::Suspended);
+                    after.lost.push(hold.clone());
+                }
+            }
+            self.lease.set_end(Time::ZERO);
+        }
+        // The longest that anybody may have counted by: what was promised before is over then.
+        let since = distrust.map_or(self.mute_since, |_| reading.raw);
+        self.mute_since = since;
+        let is_over = reading.raw >= since + timing.surely(timing.member_lease)
+            // By its own clock, too, unless nobody could take over from it.
+            && (!self.node.is_ready(clock::now()) || self.node.lease_end() == Time::MAX);
+        if self.is_mute && is_steady && is_over {
+            tracing::info!("the clock is steady again");
+            self.is_mute = false;
+            after.announce(Announcement::Trusted);
+        }
+    }
+
     /// Ends every hold and every wait that the core has not ended already, and whatever else is under way.
     fn end_all(&mut self, reason: LostReason, after: &mut After) {
         self.watch.over(&mut after.notes);
@@ -463,7 +518,7 @@ impl Shell {
             after.lost.push(hold.clone());
         }
         // After the marks: a guard that sees no lease any more must find its reason.
-        self.lease_end.store(0, Ordering::Release);
+        self.lease.set_end(Time::ZERO);
         for slot in self.slots.values_mut() {
             if let Slot::Waiting(waker) = slot {
                 after.wakers.extend(waker.take());
@@ -477,7 +532,7 @@ impl Shell {
         // Whoever is expelled and stays until others know of it still has a lease that runs.
         if self.is_over() || !self.phase.ready || !self.node.belongs() {
             Standing::Lost
-        } else if self.node.is_ready(clock::now()) {
+        } else if self.node.is_ready(clock::now()) && !self.is_mute {
             Standing::Connected
         } else {
             Standing::Suspended
@@ -497,7 +552,7 @@ impl Shell {
         if self.phase.closed.is_some() {
             return;
         }
-        self.lease_end.store(self.node.lease_end().as_nanos(), Ordering::Release);
+        self.lease.set_end(if self.is_mute { Time::ZERO } else { self.node.lease_end() });
         if !self.phase.ready && self.node.is_ready(clock::now()) {
             self.phase.ready = true;
             after.phase = true;

@@ -29,8 +29,8 @@ const WAITS: [&str; 11] = [
 ];
 
 /// Outcomes of a hold.
-const HOLDS: [&str; 8] =
-    ["released", "lease_ended", "suspended", "expelled", "superseded", "left", "destroyed", "revoked"];
+const HOLDS: [&str; 9] =
+    ["released", "lease_ended", "suspended", "expelled", "superseded", "left", "destroyed", "revoked", "forked"];
 
 /// What one handle of a service counts often. Each is registered when it is first used, so that there is no series of
 /// what never happened, and then kept.
@@ -156,6 +156,7 @@ fn loss(reason: LostReason) -> &'static str {
         LostReason::Destroyed => "destroyed",
         LostReason::Revoked => "revoked",
         LostReason::Released => "released",
+        LostReason::Forked => "forked",
     }
 }
 

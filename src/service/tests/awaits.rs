@@ -608,3 +608,98 @@ async fn whoever_stands_behind_a_request_dropped_at_any_poll_is_served() {
     come(|| left_over(&pair.grantor).1 == 1).await;
     those_behind_are_served(&pair, |service| service.permits("a", 2), |service| service.lock("a")).await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_second_suspension_of_one_owner_is_a_deadlock_at_once_wherever_it_is_asked() {
+    let pair = Pair::new().await;
+    for (service, elsewhere) in [(&pair.here, &pair.there), (&pair.there, &pair.here)] {
+        for owner in [0, 7] {
+            let ask = || service.suspend().owner(owner).wait(HANG);
+            let refused = || matches!(poll_once(pin!(ask().into_future())), Poll::Ready(Err(LockError::Deadlock)));
+            let held = elsewhere.lock("a").await.unwrap();
+            let mut first = pin!(ask().into_future());
+            assert!(poll_once(first.as_mut()).is_pending());
+            assert!(refused(), "it waits for the first");
+            held.release().await.unwrap();
+            let suspended = first.await.unwrap();
+            assert!(refused(), "it has the first");
+            // Another owner waits, whether or not the member as a whole suspends.
+            assert!(service.suspend().owner(8).wait(5 * MS).await.unwrap_err().is_timeout());
+            suspended.resume().await.unwrap();
+            // A hold whose lease is over by the clock is in nobody's way, whether or not its end was noticed.
+            let short = ask().lease(2 * MS).await.unwrap();
+            while short.fence().is_ok() {
+                std::hint::spin_loop();
+            }
+            ask().await.unwrap().resume().await.unwrap();
+        }
+    }
+    pair.nothing().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_confirmed_release_far_from_the_grantor_dropped_at_any_poll_gives_the_lock_back() {
+    let pair = Pair::new().await;
+    poll_k_then_drop(
+        async || pair.there.lock("a").await.unwrap().release_and_confirm(),
+        async |_| {
+            pair.nothing().await;
+            pair.here.lock("a").await.unwrap().release_and_confirm().await.unwrap();
+            pair.nothing().await;
+        },
+    )
+    .await;
+    poll_k_then_drop(
+        async || pair.there.lock_all(["a", "b"]).await.unwrap().release_and_confirm(),
+        async |_| pair.nothing().await,
+    )
+    .await;
+    poll_k_then_drop(async || pair.there.suspend().await.unwrap().resume_and_confirm(), async |_| pair.nothing().await)
+        .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_try_is_refused_because_of_a_hold_whose_release_was_confirmed_also_while_the_grantor_changes() {
+    let pair = Pair::new().await;
+    for round in 0..200 {
+        let (one, other) = if round % 2 == 0 { (&pair.there, &pair.here) } else { (&pair.here, &pair.there) };
+        let guard = one.lock("a").wait(HANG).await.unwrap();
+        let inner = guard.reenter().unwrap();
+        let moving = (round % 10 == 9).then(|| {
+            let other = other.clone();
+            tokio::spawn(async move { other.become_grantor().await })
+        });
+        inner.release_and_confirm().await.unwrap();
+        let token = guard.token();
+        guard.release_and_confirm().await.unwrap();
+        let refused = other.try_lock("a").await.err();
+        let holder = refused.as_ref().and_then(TryLockError::holder).map(|holder| holder.token);
+        assert_ne!(holder, Some(token), "round {round}");
+        if let Some(moving) = moving {
+            moving.await.unwrap().unwrap();
+        } else {
+            assert_eq!(refused, None, "round {round}");
+        }
+    }
+    pair.nothing().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_release_that_no_grantor_confirms_says_so_after_a_member_lease() {
+    let lan = Arc::new(Lan::default());
+    let (grantor, other) = (lan.start_with(1, Timing::fast()), lan.start_with(2, Timing::fast()));
+    come(|| sees(&grantor, 2) && sees(&other, 2)).await;
+    drop(grantor.lock_service("inventory").await.unwrap().lock("a").await.unwrap());
+    let service = other.lock_service("inventory").await.unwrap();
+    let guard = service.lock("a").wait(HANG).await.unwrap();
+    let short = service.lock("b").lease(MS).wait(HANG).await.unwrap();
+    assert_eq!(short.lost().await, LostReason::LeaseEnded);
+    assert_eq!(short.release_and_confirm().await, Err(ReleaseError::Lost(LostReason::LeaseEnded)));
+    // Neither has a quorum any more, and both hold for as long as their leases run.
+    lan.cut(&grantor);
+    match guard.release_and_confirm().await {
+        Err(ReleaseError::Unconfirmed) => {}
+        // A machine that had other things to do.
+        other => assert_eq!(other, Err(ReleaseError::Lost(LostReason::Suspended))),
+    }
+}

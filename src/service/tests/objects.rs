@@ -215,6 +215,7 @@ async fn after_the_grantor_is_lost_the_highest_version_stays_and_is_marked_until
     let others = services[1].open("colour", "red").await.unwrap();
     let version = others.set("green").await.unwrap();
     come(|| mine.get().unwrap().version == version).await;
+    let mut changes = mine.changes().unwrap();
     lan.cut(&members[2]);
 
     // Nobody has to ask for anything: who has it open wants a grantor.
@@ -222,10 +223,16 @@ async fn after_the_grantor_is_lost_the_highest_version_stays_and_is_marked_until
         come(|| seen.get().unwrap().maybe_stale).await;
         assert_eq!((&*seen.get().unwrap().value, seen.get().unwrap().version), (&b"green"[..], version));
     }
+    // A listener is told so, once, though the version is the same.
+    let told = tokio::time::timeout(HANG, changes.next()).await.expect("it is told").unwrap();
+    assert_eq!((told.version, told.maybe_stale), (version, true));
+    assert!(poll_once(pin!(changes.next())).is_pending());
     let next = mine.compare_and_set(version, "blue").await.unwrap();
     assert!(next > version);
     come(|| others.get().unwrap().version == next).await;
     assert!(!others.get().unwrap().maybe_stale && !mine.get().unwrap().maybe_stale);
+    let told = changes.next().await.unwrap();
+    assert_eq!((told.version, told.maybe_stale), (next, false));
 }
 
 /// A write that is under way when its grantor is lost is made by the next one.

@@ -3,6 +3,8 @@
 
 use super::*;
 use crate::protocol::{Config, Input, MemberInfo, Message, Packet, ProcessId, Timing, View};
+use crate::runtime::clock_watch::EVERY;
+use crate::runtime::clock_watch::tests::Clocks;
 use crate::runtime::engine::{Engine, EngineOptions, draw_process};
 use crate::runtime::{Inbox, Network, Outbox};
 use std::collections::{BTreeMap, BTreeSet};
@@ -259,4 +261,49 @@ async fn whoever_leaves_is_heard_and_its_locks_go_to_the_next() {
     assert!(other.is_elder());
     next.release().await.unwrap();
     other.leave().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_member_whose_clock_is_slewed_loses_its_guards_at_once_and_comes_back_when_the_clock_is_steady() {
+    let lan = Arc::new(Lan::default());
+    let elder = lan.start(1);
+    let other = lan.start(2);
+    come(|| sees(&elder, 2) && sees(&other, 2)).await;
+    let mut events = other.events();
+    let stock = other.lock_service("inventory").await.unwrap();
+    let guard = stock.lock("a").await.unwrap();
+    let waiting = tokio::spawn(elder.lock_service("inventory").await.unwrap().lock("a").into_future());
+    come(|| left_over(&elder).2 == 1).await;
+
+    let mut clocks = Clocks::new();
+    for _ in 0..10 {
+        other.look_at_clocks(clocks.run(EVERY, 10_000));
+    }
+    guard.fence().expect("within the bound");
+    for _ in 0..3 {
+        other.look_at_clocks(clocks.run(EVERY, 80_000));
+    }
+    assert_eq!(guard.fence().unwrap_err().reason, LostReason::Suspended);
+    assert_eq!(other.standing(), crate::Standing::Suspended);
+    let told = happens(&mut events, |event| matches!(event, MemberEvent::ClockDistrusted { .. })).await;
+    let MemberEvent::ClockDistrusted { boottime, raw } = told else { unreachable!() };
+    assert!(boottime > raw + raw / 50, "{boottime:?} {raw:?}");
+
+    // It is silent: the others go on without it, when its lease is surely over by their clocks.
+    let next = tokio::time::timeout(HANG, waiting).await.expect("in time").unwrap().unwrap();
+    next.fence().unwrap();
+    // The clock goes on being slewed, and the member does not come back.
+    for _ in 0..20 {
+        other.look_at_clocks(clocks.run(EVERY, 80_000));
+    }
+    assert!(stock.try_lock("b").await.is_err());
+    while other.standing() != crate::Standing::Connected {
+        other.look_at_clocks(clocks.run(EVERY, 100));
+        tokio::time::sleep(5 * MS).await;
+    }
+    happens(&mut events, |event| *event == MemberEvent::ClockTrusted).await;
+    assert!(guard.fence().is_err(), "it is lost for good");
+    assert!(stock.try_lock("a").await.unwrap_err().holder().is_some());
+    next.release().await.unwrap();
+    stock.lock("a").await.unwrap().release().await.unwrap();
 }

@@ -1,6 +1,7 @@
 use super::*;
+use crate::protocol::edit::{Edit, Step};
 use crate::protocol::id::{MAX_BATCH_NAMES, MAX_PERMITS, MAX_VALUE};
-use crate::protocol::message::{self, Ballot, Heard, HoldReport, Origin, TokenRange, Told, WaitReport};
+use crate::protocol::message::{self, Ballot, Heard, HoldReport, LastWrite, Origin, TokenRange, Told, WaitReport};
 use crate::protocol::{
     Batch, Belonging, Change, Config, Content, Epoch, HolderInfo, Host, Lineage, LockName, Look, MemberInfo, Message,
     Metadata, Mode, Notice, Opening, Owner, Permits, ProcessId, RequestId, Seen, ServiceName, Ticket, Timing, Token,
@@ -82,7 +83,7 @@ fn messages() -> Vec<Message> {
         HolderInfo { name, process, token, mode: Mode::Permits(u32::MAX), revocable: true, metadata, held_for }
     };
     let value = Value::new(&[0xff; MAX_VALUE]).unwrap();
-    let writes = BTreeMap::from([(ProcessId(u128::MAX), (request, token))]);
+    let writes = BTreeMap::from([(ProcessId(u128::MAX), LastWrite { request, version: token, number: Some(-7) })]);
     let content = Content { value: value.clone(), version: token, maybe_stale: true, writes };
     let objects: Box<[_]> = Box::from([(name.clone(), content.clone())]);
     let wants = [
@@ -155,7 +156,8 @@ fn messages() -> Vec<Message> {
         origin,
         asked: (origin != Origin::Free).then_some(request),
     }));
-    let told = [None, Some(Told::Opened(token)), Some(Told::Written(token)), Some(Told::Changed)];
+    let written = [None, Some(-7)].map(|number| Some(Told::Written { version: token, number }));
+    let told = [None, Some(Told::Opened(token)), written[0], written[1], Some(Told::Unwritten)];
     messages.extend(told.map(|told| Message::Value {
         service: service.clone(),
         epoch,
@@ -163,13 +165,15 @@ fn messages() -> Vec<Message> {
         content: Box::new(content.clone()),
         answers: told.map(|told| (request, told)),
     }));
-    messages.extend([None, Some(token)].map(|expect| Message::Write {
+    let steps = [Step::Add(-7), Step::CountDown, Step::Turn { odd: true }, Step::Reset(7)];
+    let mut edits = steps.map(|step| Edit::Step { step, tail: value.clone() }).to_vec();
+    edits.extend([None, Some(token)].map(|expect| Edit::Set { value: value.clone(), expect }));
+    messages.extend(edits.into_iter().map(|edit| Message::Write {
         service: service.clone(),
         epoch,
         request,
         name: name.clone(),
-        value: value.clone(),
-        expect,
+        edit,
     }));
     messages.extend(wants.map(|want| Message::Ask {
         service: service.clone(),
@@ -449,7 +453,7 @@ fn the_largest_batch_fits_into_a_frame_behind_the_rest_of_its_part() {
         let (request, held_for, metadata) = (RequestId(8), Duration::MAX, metadata.clone());
         (ProcessId(u128::MAX), HoldReport { request, want, owner, token, held_for, revocable: true, metadata })
     };
-    let part = Config::new(info(1), Timing::lan()).part_bytes;
+    let part = Config::new(info(1), Timing::lan()).limits.part_bytes as usize;
     let mut holds: Vec<_> = (0..part / 4096).map(|number| hold(Want::Lock(name(number)))).collect();
     holds.push(hold(batch));
     let message = Message::Table {

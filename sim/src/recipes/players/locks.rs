@@ -49,10 +49,18 @@ fn refused(player: &Player, name: &str, error: &LockError) {
 }
 
 async fn attempt(player: &Player, locks: &LockService) {
-    let name = *player.pick(&NAMES);
+    let mut name = *player.pick(&NAMES);
+    let board = player.stage.board.clone();
+    if player.below(2) == 0
+        && let Ok(released) = tokio::time::timeout(player.millis(10, 300), board.confirms()).await
+    {
+        name = released;
+    }
+    let asked = board.now();
     match player.fickle(name, locks.try_lock(name).owner(player.number).into_future()).await {
         Some(Ok(guard)) => hold(player, name, guard).await,
-        Some(Err(TryLockError::Held(_))) | None => {}
+        Some(Err(TryLockError::Held(holder))) => board.refused(player.number, asked, holder.token),
+        None => {}
         Some(Err(error)) => goes_on(player, name, &error),
     }
 }
@@ -63,11 +71,17 @@ async fn hold(player: &Player, name: &'static str, guard: Guard) {
     let seen = Rc::downgrade(&guard);
     player.claim(SERVICE, name, Mode::Lock, Box::new(move || seen.upgrade()?.fence().ok()));
     player.rest(1, 150).await;
-    if player.below(4) == 0
-        && let Some(guard) = Rc::into_inner(guard)
-    {
+    let Some(guard) = Rc::into_inner(guard).filter(|_| player.below(2) == 0) else { return };
+    let token = guard.token();
+    if player.below(2) == 0 {
         let released = guard.release().await;
         player.note(|| format!("released {name}: {released:?}"));
+    } else if let Some(released) = player.fickle("the confirmation", guard.release_and_confirm()).await {
+        player.note(|| format!("released {name}, and heard: {released:?}"));
+        if released.is_ok() {
+            player.count("releases confirmed");
+            player.stage.board.confirmed(name, token);
+        }
     }
 }
 
@@ -102,6 +116,15 @@ async fn suspension(player: &Player, locks: &LockService) {
             let guard = Rc::new(guard);
             let seen = Rc::downgrade(&guard);
             player.claim(SERVICE, "*", Mode::Suspension, Box::new(move || seen.upgrade()?.fence().ok()));
+            let second = locks.suspend().owner(player.number).wait(player.millis(1, 20)).await;
+            match second {
+                Err(LockError::Deadlock) => player.count("second suspensions refused"),
+                _ if guard.fence().is_err() => {}
+                second => {
+                    let what = format!("player {} suspends it twice: {second:?}", player.number);
+                    player.stage.board.fail("suspension_is_exclusive", what);
+                }
+            }
             player.rest(1, 150).await;
         }
         Some(Err(error)) => refused(player, "suspension", &error),

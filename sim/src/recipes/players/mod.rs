@@ -92,8 +92,18 @@ impl Cast {
     /// What its players must have done somewhere in a large batch.
     pub fn deeds(self) -> &'static [&'static str] {
         match self {
-            Cast::Locks => &["locks held", "batches held", "suspensions held", "transfers asked for", "destructions"],
-            Cast::Mutexes => &["locks entered again", "locks held by two tasks", "multi locks held"],
+            Cast::Locks => &[
+                "locks held",
+                "batches held",
+                "suspensions held",
+                "second suspensions refused",
+                "releases confirmed",
+                "transfers asked for",
+                "destructions",
+            ],
+            Cast::Mutexes => {
+                &["locks entered again", "locks held by two tasks", "multi locks held", "multi locks entered again"]
+            }
             Cast::Leaders => {
                 &["terms led", "works led", "works run", "works interrupted", "terms heard from beginning to end"]
             }

@@ -3,7 +3,8 @@
 use super::{Player, goes_on, have};
 use crate::recipes::board::Mode;
 use elderlock::{
-    EnterError, LockError, LockService, Lost, Member, MultiLock, Mutex, Owner, ReentrantGuard, ReentrantMutex, Token,
+    EnterError, LockError, LockService, Lost, Member, MultiGuard, MultiLock, Mutex, Owner, ReentrantGuard,
+    ReentrantMutex, Token,
 };
 use std::cell::{Cell, RefCell};
 use std::rc::{Rc, Weak};
@@ -23,7 +24,7 @@ pub(super) async fn play(player: &Player) {
             0..=34 => reentrant(player, service, &locks, owner).await,
             35..=49 => pair(player, service, &locks).await,
             50..=69 => plain(player, service, &locks).await,
-            70..=94 => several(player).await,
+            70..=94 => several(player, owner).await,
             _ => player.turk(&locks).await,
         }
     }
@@ -192,7 +193,7 @@ async fn plain(player: &Player, service: &'static str, locks: &LockService) {
     }
 }
 
-async fn several(player: &Player) {
+async fn several(player: &Player, owner: Owner) {
     let mut wanted: Vec<(&'static str, &'static str)> = Vec::new();
     for service in SERVICES {
         for name in NAMES {
@@ -210,7 +211,11 @@ async fn several(player: &Player) {
         let Ok(locks) = player.member.lock_service(service).await else { return };
         several = several.with(&locks, [name]);
     }
+    let is_owned = player.below(2) == 0;
     let mut wish = several.acquire();
+    if is_owned {
+        wish = wish.owner(owner);
+    }
     if player.below(3) == 0 {
         wish = wish.wait(player.millis(1, 2_000));
     }
@@ -219,14 +224,42 @@ async fn several(player: &Player) {
             player.count("multi locks held");
             player.note(|| format!("has {wanted:?}"));
             let guard = Rc::new(guard);
-            for (service, name) in wanted {
+            for (service, name) in wanted.clone() {
                 let seen = Rc::downgrade(&guard);
                 player.claim(service, name, Mode::Lock, Box::new(move || seen.upgrade()?.fence(service, name).ok()));
             }
             player.rest(1, 100).await;
+            if is_owned {
+                enter_again(player, &several, &wanted, &guard, owner).await;
+            }
         }
         Some(Err(error)) if !error.is_timeout() && !wanted.is_empty() => goes_on(player, "several", &error),
         _ => {}
+    }
+}
+
+/// `owners_enter_together`: an owner enters what it has, by a multi lock or by a mutex, without waiting.
+async fn enter_again(
+    player: &Player,
+    several: &MultiLock,
+    wanted: &[(&'static str, &'static str)],
+    guard: &MultiGuard,
+    owner: Owner,
+) {
+    let soon = Duration::from_millis(20);
+    let (service, name) = *player.pick(wanted);
+    let Ok(locks) = player.member.lock_service(service).await else { return };
+    let again = several.acquire().owner(owner).wait(soon).await.map_err(|error| error.to_string());
+    let again = again.and_then(|again| again.fence(service, name).map_err(|error| error.to_string()));
+    let inner = ReentrantMutex::new(&locks, name).acquire(owner).wait(soon).await.map_err(|error| error.to_string());
+    let inner = inner.and_then(|inner| inner.fence().map_err(|error| error.to_string()));
+    match guard.fence(service, name) {
+        Ok(token) if again != Ok(token) || inner != Ok(token) => {
+            let what = format!("has {service}/{name} by {token:?}, and enters it: {again:?}, {inner:?}");
+            player.stage.board.fail("owners_enter_together", format!("player {} {what}", player.number));
+        }
+        Ok(_) => player.count("multi locks entered again"),
+        Err(_) => {}
     }
 }
 

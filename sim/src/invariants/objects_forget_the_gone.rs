@@ -1,0 +1,54 @@
+//! `objects_forget_the_gone`: an object that a grantor tells of keeps the last write of those who have it open, by its table,
+//! and of nobody else; so it does not grow with those who come and go.
+//!
+//! Looked at when a grantor that acts tells a value to a member.
+
+use super::{Count, Fact, Invariant, Kept, Verdict};
+use crate::world::World;
+use elderlock::protocol::{GrantorState, Message, Packet};
+
+/// See the module.
+#[derive(Clone, Hash, Debug, Default)]
+pub struct ObjectsForgetTheGone {
+    premises: Count,
+}
+
+impl Invariant for ObjectsForgetTheGone {
+    fn name(&self) -> &'static str {
+        "objects_forget_the_gone"
+    }
+
+    fn premises(&self) -> u64 {
+        self.premises.get()
+    }
+
+    fn hear(&mut self, world: &World, fact: &Fact<'_>) -> Verdict {
+        let Fact::Sent {
+            place,
+            packet: Packet::Linked { message: Message::Value { service, name, content, .. }, .. },
+            ..
+        } = fact
+        else {
+            return Ok(());
+        };
+        let Some(node) = &world.peers[*place].node else { return Ok(()) };
+        let acts = |(of, _, state)| of == service && state == GrantorState::Acting;
+        // It is told from the table as it was in this step, and may be told again later.
+        let is_present = node.objects(service).any(|(of, present)| of == name && *present == **content);
+        if content.writes.is_empty() || !is_present || !node.grantors().any(acts) {
+            return Ok(());
+        }
+        self.premises += 1;
+        let kept = Kept::at(world, *place, service);
+        let has_open = |process| {
+            let opens = |hold: &elderlock::protocol::HoldReport| hold.want.opens() && hold.want.names().contains(name);
+            kept.holds.iter().any(|((of, _), hold)| *of == process && opens(hold))
+        };
+        match content.writes.keys().find(|process| !has_open(**process)) {
+            Some(process) => {
+                Err(format!("m{place} keeps what {process} wrote into {name:?}, which has it open no more"))
+            }
+            None => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,61 @@
+//! `who_has_most_follows`: a grantor that goes, or has destroyed the service, wants that one to follow it which has most in
+//! its table: most holds, of those most waits, of those the oldest. A member that some hint calls unreachable comes last.
+//!
+//! Looked at when it says so for the first time in its term; one that says it again may have been declined.
+
+use super::{Count, Fact, Invariant, Kept, Verdict};
+use crate::world::World;
+use elderlock::protocol::{Epoch, Message, Packet, ProcessId, ServiceName};
+use std::cmp::Reverse;
+use std::collections::BTreeSet;
+
+/// See the module.
+#[derive(Clone, Hash, Debug, Default)]
+pub struct WhoHasMostFollows {
+    said: BTreeSet<(ServiceName, ProcessId, Epoch)>,
+    premises: Count,
+}
+
+impl Invariant for WhoHasMostFollows {
+    fn name(&self) -> &'static str {
+        "who_has_most_follows"
+    }
+
+    fn premises(&self) -> u64 {
+        self.premises.get()
+    }
+
+    fn hear(&mut self, world: &World, fact: &Fact<'_>) -> Verdict {
+        let Fact::Sent {
+            place,
+            process: me,
+            packet: Packet::Linked { message: Message::Yield { service, epoch, to }, .. },
+            ..
+        } = fact
+        else {
+            return Ok(());
+        };
+        if !self.said.insert((service.clone(), *me, *epoch)) {
+            return Ok(());
+        }
+        let peer = &world.peers[*place];
+        let Some(node) = &peer.node else { return Ok(()) };
+        let Some(view) = node.view() else { return Ok(()) };
+        let suspected = node.status(peer.clock.local(world.now)).suspected;
+        let kept = Kept::at(world, *place, service);
+        let rank = |(age, process): (usize, ProcessId)| {
+            let holds = kept.holds.iter().filter(|((of, _), hold)| *of == process && !hold.want.opens()).count();
+            let waits = kept.waits.keys().filter(|(of, _)| *of == process).count();
+            (!suspected.contains(&process), holds, waits, Reverse(age))
+        };
+        let others = || view.living().map(|member| member.info.process).enumerate().filter(|(_, other)| other != me);
+        let best = others().max_by_key(|other| rank(*other));
+        self.premises += u64::from(others().count() > 1);
+        match best {
+            Some((_, best)) if best != *to => {
+                Err(format!("{to} is to follow m{place}, and {best} has more in its table"))
+            }
+            _ => Ok(()),
+        }
+    }
+}

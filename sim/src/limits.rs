@@ -1,0 +1,73 @@
+//! Bounds and sizes of members: as usual here, tiny, and as words of a script.
+
+use crate::chance::Dice;
+use elderlock::protocol::Limits;
+
+/// As programs have them, but for parts: tables are small here, and are to have parts all the same.
+pub const SMALL_PARTS: Limits = Limits { part_bytes: 400, ..Limits::DEFAULT };
+
+/// One bound of all.
+type Bound = fn(&mut Limits) -> &mut u32;
+
+/// The bounds by name, each with the least and the most that chaos draws for it.
+const BOUNDS: [(&str, Bound, (u64, u64)); 16] = [
+    ("part-bytes", |limits| &mut limits.part_bytes, (1, 200)),
+    ("inventory-part", |limits| &mut limits.inventory_part, (1, 1)),
+    ("listed", |limits| &mut limits.listed, (1, 3)),
+    ("backlog", |limits| &mut limits.backlog, (8, 40)),
+    ("requests", |limits| &mut limits.requests, (12, 24)),
+    ("early", |limits| &mut limits.early, (1, 3)),
+    ("parked", |limits| &mut limits.parked, (1, 4)),
+    ("wanted", |limits| &mut limits.wanted, (1, 2)),
+    ("link-early", |limits| &mut limits.link_early, (1, 6)),
+    ("link-burst", |limits| &mut limits.link_burst, (1, 8)),
+    ("ack-every", |limits| &mut limits.ack_every, (1, 4)),
+    ("joins", |limits| &mut limits.joins, (1, 2)),
+    ("contacts", |limits| &mut limits.contacts, (2, 6)),
+    ("dead", |limits| &mut limits.dead, (1, 3)),
+    ("ticket-room", |limits| &mut limits.ticket_room, (4, 16)),
+    ("ticket-blocks", |limits| &mut limits.ticket_blocks, (2, 40)),
+];
+
+/// Draws them: in half of all plans, and then half of the bounds are tiny.
+pub(crate) fn draw(dice: &mut Dice) -> Limits {
+    let mut limits = SMALL_PARTS;
+    if dice.chance(500_000) {
+        for (_, bound, (least, most)) in BOUNDS {
+            let tiny = dice.between(least, most) as u32;
+            if dice.chance(500_000) {
+                *bound(&mut limits) = tiny;
+            }
+        }
+    }
+    limits
+}
+
+/// All of them, each after a space.
+pub(crate) fn write(mut limits: Limits) -> String {
+    BOUNDS.iter().map(|(name, bound, _)| format!(" {name}={}", bound(&mut limits))).collect()
+}
+
+/// Reads one.
+pub(crate) fn read(limits: &mut Limits, name: &str, value: &str) -> Result<(), String> {
+    let (_, bound, _) = BOUNDS.iter().find(|(known, ..)| *known == name).ok_or(format!("no limit is called {name}"))?;
+    *bound(limits) = value.parse().map_err(|error| format!("{name}={value}: {error}"))?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limits_are_read_as_they_are_written() {
+        let some = (1..).map(|seed| draw(&mut Dice::new(seed, 10))).find(|limits| *limits != SMALL_PARTS);
+        let (drawn, mut read_again) = (some.expect("half of all"), Limits::DEFAULT);
+        for word in write(drawn).split_whitespace() {
+            let (name, value) = word.split_once('=').expect("a name and a value");
+            read(&mut read_again, name, value).expect("it was written");
+        }
+        assert_eq!(read_again, drawn);
+        assert!(read(&mut read_again, "breath", "1").is_err());
+    }
+}

@@ -1,0 +1,169 @@
+//! What a write makes of an object: a value that its writer gives, or a step from the number that is there. The grantor takes
+//! the step, so a writer far from it need not know the latest number, and none is ever passed over by nearer ones.
+
+use super::id::{Token, Value};
+use super::message::Content;
+use serde::{Deserialize, Serialize};
+
+/// What to write.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+pub enum Edit {
+    /// A value.
+    Set {
+        /// It.
+        value: Value,
+        /// Only if the object's version is this one.
+        expect: Option<Token>,
+    },
+    /// A step of the number that the object's value begins with: 32 bits, little endian.
+    Step {
+        /// Which.
+        step: Step,
+        /// What stands behind the number, or behind which more stands. Of another kind of object nothing is changed.
+        tail: Value,
+    },
+}
+
+/// A step of a number.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+pub enum Step {
+    /// Adds to it, with a sign; not if the sum has no 32 bits.
+    Add(i32),
+    /// Takes one from it, without a sign; not from zero.
+    CountDown,
+    /// Makes it this, if it is zero, and adds one to the *round*: the number that stands behind the tail.
+    Reset(u32),
+    /// Makes it odd, or even, by adding one; not if it is that already.
+    Turn {
+        /// Odd.
+        odd: bool,
+    },
+}
+
+/// What comes of an edit.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Edited {
+    pub(crate) value: Value,
+    /// Of a step: the number that it made.
+    pub(crate) number: Option<i32>,
+}
+
+impl Edit {
+    /// What it makes of this; `None`: nothing is to be written.
+    pub(crate) fn apply(&self, content: &Content) -> Option<Edited> {
+        match self {
+            Edit::Set { value, expect } => {
+                let is_expected = expect.is_none_or(|expected| expected == content.version);
+                is_expected.then(|| Edited { value: value.clone(), number: None })
+            }
+            Edit::Step { step, tail } => {
+                let (number, rest) = content.value.as_bytes().split_first_chunk()?;
+                let number = i32::from_le_bytes(*number);
+                if !rest.starts_with(tail.as_bytes()) || rest.is_empty() != tail.as_bytes().is_empty() {
+                    return None;
+                }
+                // What may be stale is made sure by writing it again.
+                let next = step.from(number).or_else(|| (step.may_stay() && content.maybe_stale).then_some(number))?;
+                let mut rest = rest.to_vec();
+                if let Step::Reset(_) = step {
+                    let round = rest.get_mut(tail.as_bytes().len()..)?.first_chunk_mut()?;
+                    *round = u32::from_le_bytes(*round).wrapping_add(1).to_le_bytes();
+                }
+                let value = Value::new(&[&next.to_le_bytes()[..], &rest].concat()).ok()?;
+                Some(Edited { value, number: Some(next) })
+            }
+        }
+    }
+}
+
+impl Step {
+    /// The next number, if there is one.
+    pub(crate) fn from(self, number: i32) -> Option<i32> {
+        match self {
+            Step::Add(by) => number.checked_add(by),
+            Step::CountDown => (number as u32).checked_sub(1).map(|left| left as i32),
+            Step::Reset(count) => (number == 0).then_some(count as i32),
+            Step::Turn { odd } => ((number & 1 == 1) != odd).then(|| number.wrapping_add(1)),
+        }
+    }
+
+    /// Whether a number that it does not change is as wanted.
+    fn may_stay(self) -> bool {
+        !matches!(self, Step::Add(_) | Step::Reset(_))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::id::ViewNumber;
+    use super::*;
+    use std::collections::BTreeMap;
+
+    fn content(number: u32, tail: &str, maybe_stale: bool) -> Content {
+        let value = Value::new(&[&number.to_le_bytes()[..], tail.as_bytes()].concat()).unwrap();
+        Content { value, version: Token::new(ViewNumber(1), 7), maybe_stale, writes: BTreeMap::new() }
+    }
+
+    fn step(step: Step, tail: &str) -> Edit {
+        Edit::Step { step, tail: Value::new(tail.as_bytes()).unwrap() }
+    }
+
+    #[test]
+    fn an_addition_does_not_leave_its_32_bits() {
+        let max = i32::MAX as u32;
+        for (before, by, after) in [(3, 4, Some(7)), (3, -4, Some(-1)), (max, 1, None), (max, 0, Some(i32::MAX))] {
+            let made = step(Step::Add(by), "").apply(&content(before, "", false));
+            assert_eq!(made.and_then(|made| made.number), after, "{before} {by}");
+        }
+        assert_eq!(step(Step::Add(1), "").apply(&content(max, "", true)), None, "it is not made sure by an addition");
+    }
+
+    #[test]
+    fn a_count_is_counted_down_to_zero_and_no_further() {
+        for (before, after) in [(u32::MAX, Some(-2)), (1, Some(0)), (0, None)] {
+            let made = step(Step::CountDown, "L").apply(&content(before, "L", false));
+            assert_eq!(made.and_then(|made| made.number), after, "{before}");
+        }
+        assert_eq!(step(Step::CountDown, "L").apply(&content(0, "L", true)).unwrap().number, Some(0));
+    }
+
+    #[test]
+    fn a_count_begins_anew_from_zero_only_and_in_another_round() {
+        let tail = |round: u8| format!("L{}\0\0\0", char::from(round));
+        let reset = step(Step::Reset(3), "L");
+        let made = reset.apply(&content(0, &tail(7), false)).unwrap();
+        assert_eq!((made.value.as_bytes(), made.number), (&b"\x03\0\0\0L\x08\0\0\0"[..], Some(3)));
+        assert_eq!(reset.apply(&content(1, &tail(7), true)), None);
+        assert_eq!(reset.apply(&content(0, "L", false)), None, "it has no round");
+    }
+
+    #[test]
+    fn a_number_is_turned_once() {
+        for (before, odd, after) in [(0, true, Some(1)), (1, true, None), (1, false, Some(2)), (2, false, None)] {
+            let made = step(Step::Turn { odd }, "B").apply(&content(before, "B", false));
+            assert_eq!(made.and_then(|made| made.number), after, "{before} {odd}");
+        }
+    }
+
+    #[test]
+    fn another_kind_of_object_is_not_changed() {
+        for (is, wanted) in [("", "L"), ("L", ""), ("B", "L")] {
+            assert_eq!(step(Step::Add(1), wanted).apply(&content(1, is, false)), None, "{is:?} {wanted:?}");
+        }
+        let short = Content { value: Value::new(b"abc").unwrap(), ..content(1, "", false) };
+        assert_eq!(step(Step::Add(1), "").apply(&short), None);
+        // What stands behind stays.
+        let made = step(Step::Add(1), "L").apply(&content(1, "Lmore", false)).unwrap();
+        assert_eq!(made.value.as_bytes(), b"\x02\0\0\0Lmore");
+    }
+
+    #[test]
+    fn a_value_is_set_over_the_version_that_is_expected() {
+        let value = Value::new(b"x").unwrap();
+        let is = |sequence| Some(Token::new(ViewNumber(1), sequence));
+        for (expect, is_made) in [(None, true), (is(7), true), (is(6), false), (is(8), false)] {
+            let edit = Edit::Set { value: value.clone(), expect };
+            assert_eq!(edit.apply(&content(1, "", false)).is_some(), is_made, "{expect:?}");
+        }
+    }
+}

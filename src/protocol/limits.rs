@@ -1,0 +1,75 @@
+//! How much is kept, and how much is said at a time.
+
+/// Bounds and sizes of one member. They decide what is refused, what is dropped and asked for again, and into how many
+/// messages a long one falls; never who is granted what. Members of one
+/// cluster may have different ones, but for the room of tickets, which a table keeps when it changes hands.
+///
+/// A program has the [`Default`]. The simulator draws small ones, so that what takes thousands of requests otherwise happens
+/// in each of its runs.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Limits {
+    /// About how many bytes of a grantor's table, or of a report to one, go in one message.
+    pub part_bytes: u32,
+    /// Entries in one part of an inventory.
+    pub inventory_part: u32,
+    /// Holders or waiters that are told in one answer.
+    pub listed: u32,
+    /// Messages on their way to one member beyond which new requests are answered [`Busy`](super::Outcome::Busy): a member
+    /// that does not answer must not fill our memory until its lease is over.
+    pub backlog: u32,
+    /// Requests of this member at a time. More are answered [`Busy`](super::Outcome::Busy).
+    pub requests: u32,
+    /// Requests kept for an epoch that this member has not heard of yet; later ones are told to ask the elder.
+    pub early: u32,
+    /// Requests kept by a grantor that does not act yet; later ones are told to ask again.
+    pub parked: u32,
+    /// Requests to have one hold back that its holder is told of.
+    pub wanted: u32,
+    /// Messages of one member that are kept though they arrived ahead of their turn: as many as a reordering network may
+    /// plausibly swap. More are dropped, and sent again by that member.
+    pub link_early: u32,
+    /// Messages sent again in one go. The rest follows when these are acknowledged.
+    pub link_burst: u32,
+    /// An acknowledgement is sent at once after so many messages, so that the other side need not keep more.
+    pub ack_every: u32,
+    /// Processes taken in with one view. More wait for the next one, so that a crowd that arrives together and dies
+    /// together cannot outvote those who were there.
+    pub joins: u32,
+    /// Addresses, beside those of the seeds, that a process which seeks its cluster remembers.
+    pub contacts: u32,
+    /// Deaths remembered of processes that are in no view yet.
+    pub dead: u32,
+    /// Places in a block of tickets, for those who arrive and for those who pass a suspension; at most 2^30.
+    pub ticket_room: u32,
+    /// From this block on tickets have no room in blocks, so that numbers never run out: nobody passes a suspension that
+    /// waits there. At most 2^31.
+    pub ticket_blocks: u32,
+}
+
+impl Limits {
+    /// As programs have them.
+    pub const DEFAULT: Limits = Limits {
+        part_bytes: 64 << 10,
+        inventory_part: 512,
+        listed: 256,
+        backlog: 1 << 16,
+        requests: 1 << 22,
+        early: 1 << 16,
+        parked: 1 << 20,
+        wanted: 64,
+        link_early: 256,
+        link_burst: 1024,
+        ack_every: 64,
+        joins: 64,
+        contacts: 64,
+        dead: 256,
+        ticket_room: 1 << 30,
+        ticket_blocks: 1 << 31,
+    };
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits::DEFAULT
+    }
+}

@@ -1,0 +1,94 @@
+//! `LeaderObserver`: tells which participant leads, without standing for the lead.
+
+use super::leadership::{Candidacy, Participant, Participants};
+use crate::protocol::{InvalidName, Token};
+use crate::service::{InspectError, LockService};
+use std::time::Duration;
+
+/// How often the grantor is asked, unless said otherwise.
+const EVERY: Duration = Duration::from_millis(100);
+
+/// Tells which participant leads, and each change of that, without standing for the lead: for load balancers and
+/// dashboards. The leader may be a [`LeaderLatch`](crate::LeaderLatch), a [`LeaderSelector`](crate::LeaderSelector), or the
+/// holder of the lock of that name.
+///
+/// It asks the grantor who leads, again and again: one question and one answer each time, from this member. So it hears
+/// of a change one such interval later, and of a term that is shorter than that perhaps not at all. What it says is old
+/// news: only the leader itself knows whether [it leads](crate::Term::fence).
+///
+/// Curator: `LeaderLatch.getLeader` of a latch that is not started, asked again and again.
+#[derive(Debug)]
+pub struct LeaderObserver {
+    candidacy: Candidacy,
+    every: Duration,
+    /// What was told last: the term, or that nobody leads.
+    told: Option<Option<Token>>,
+}
+
+impl LeaderObserver {
+    /// Of the lead `name`, as latches and selectors have it: 1 to 4096 bytes of any value. Asks nobody.
+    ///
+    /// # Errors
+    /// [`InvalidName`]: the name is empty or too long.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use elderlock::{LeaderLatch, LeaderObserver, Member};
+    /// let member = Member::local().await?;
+    /// let jobs = member.lock_service("jobs").await?;
+    /// let mut observer = LeaderObserver::new(&jobs, "cron")?;
+    /// assert_eq!(observer.next().await?, None);
+    /// let latch = LeaderLatch::new(&jobs, "cron", "node-1")?;
+    /// latch.start()?;
+    /// let term = latch.await_leadership().await?;
+    /// let leader = observer.next().await?.expect("somebody leads");
+    /// assert_eq!((leader.id.as_str(), leader.token), ("node-1", Some(term.token())));
+    /// # Ok(()) }
+    /// ```
+    pub fn new(service: &LockService, name: impl AsRef<[u8]>) -> Result<Self, InvalidName> {
+        let candidacy = Candidacy::new(service, name.as_ref(), b"")?;
+        Ok(LeaderObserver { candidacy, every: EVERY, told: None })
+    }
+
+    /// How long it waits between two questions: 100 ms, unless this says otherwise, and 1 ms at least.
+    pub fn every(mut self, every: Duration) -> Self {
+        self.every = every.max(Duration::from_millis(1));
+        self
+    }
+
+    /// Who leads, `None` for nobody: at once the first time, and then as soon as it is another term, or nobody any more.
+    /// While the grantor cannot say who leads, or does not answer, it asks on.
+    ///
+    /// # Errors
+    /// [`InspectError::Left`], [`InspectError::Destroyed`]: there is nothing to come.
+    ///
+    /// # Cancel safety
+    /// Dropping the future loses nothing: the next call tells what is the case then.
+    pub async fn next(&mut self) -> Result<Option<Participant>, InspectError> {
+        loop {
+            match self.participants().await {
+                Ok(seen) => {
+                    let leader = seen.leader().cloned();
+                    let token = leader.as_ref().and_then(|leader| leader.token);
+                    if self.told.replace(token) != Some(token) {
+                        return Ok(leader);
+                    }
+                }
+                Err(error @ (InspectError::Left | InspectError::Destroyed)) => return Err(error),
+                Err(_) => {}
+            }
+            self.candidacy.sleep(self.every).await;
+        }
+    }
+
+    /// Asks the grantor who leads and who waits to, as [`LeaderLatch::participants`](crate::LeaderLatch::participants).
+    ///
+    /// # Errors
+    /// [`InspectError`]; nothing is changed.
+    ///
+    /// # Cancel safety
+    /// Dropping the future changes nothing.
+    pub async fn participants(&self) -> Result<Participants, InspectError> {
+        self.candidacy.participants().await
+    }
+}

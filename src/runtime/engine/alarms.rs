@@ -1,0 +1,125 @@
+//! Timers of calls that the application awaits: the timer task wakes them, so a caller needs no tokio runtime of its own.
+
+use super::{Engine, clock, lock};
+use crate::protocol::Time;
+use crate::runtime::sync::Mutex;
+use std::collections::BTreeMap;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+/// The timers of one engine.
+#[derive(Default)]
+pub(super) struct Alarms(Mutex<Kept>);
+
+#[derive(Default)]
+struct Kept {
+    wakers: BTreeMap<Key, Waker>,
+    next: u64,
+    /// The timer task has ended, or is about to.
+    closed: bool,
+}
+
+/// When, and which of those at that time.
+type Key = (Time, u64);
+
+impl Alarms {
+    /// When the next one is due.
+    pub(super) fn due(&self) -> Time {
+        lock(&self.0).wakers.first_key_value().map_or(Time::MAX, |((until, _), _)| *until)
+    }
+
+    /// Wakes those that are due.
+    pub(super) fn ring(&self, now: Time) {
+        let due = {
+            let mut kept = lock(&self.0);
+            let later = kept.wakers.split_off(&(now + Duration::from_nanos(1), 0));
+            std::mem::replace(&mut kept.wakers, later)
+        };
+        due.into_values().for_each(Waker::wake);
+    }
+
+    /// Wakes all, and keeps none from now on.
+    pub(super) fn close(&self) {
+        let all = {
+            let mut kept = lock(&self.0);
+            kept.closed = true;
+            std::mem::take(&mut kept.wakers)
+        };
+        all.into_values().for_each(Waker::wake);
+    }
+}
+
+/// Why a [`Sleep`] has ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Woken {
+    /// The time is over.
+    InTime,
+    /// The member has left, so nobody keeps the time any more. Every call of it is answered at once.
+    Closed,
+}
+
+/// Completes after a while, or when the member has left.
+#[must_use = "futures do nothing unless polled"]
+pub(crate) struct Sleep {
+    engine: Arc<Engine>,
+    until: Time,
+    /// Under this it is kept.
+    key: Option<Key>,
+}
+
+impl Engine {
+    /// Sleeps for so long, from now on.
+    pub(crate) fn sleep(self: &Arc<Self>, span: Duration) -> Sleep {
+        Sleep { engine: self.clone(), until: clock::now() + span, key: None }
+    }
+}
+
+impl Sleep {
+    /// Keeps the waker. Returns whether the timer task must look again; `None`: it has ended.
+    fn keep(&mut self, waker: Waker) -> Option<bool> {
+        let mut kept = lock(&self.engine.alarms.0);
+        if kept.closed {
+            return None;
+        }
+        let key = *self.key.get_or_insert_with(|| {
+            kept.next += 1;
+            (self.until, kept.next)
+        });
+        let before = kept.wakers.insert(key, waker);
+        let is_first = before.is_none() && kept.wakers.first_key_value().is_some_and(|(first, _)| *first == key);
+        drop(kept);
+        // After unlocking: a waker is user code.
+        drop(before);
+        Some(is_first)
+    }
+}
+
+impl Future for Sleep {
+    type Output = Woken;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Woken> {
+        if clock::now() >= self.until {
+            return Poll::Ready(Woken::InTime);
+        }
+        // Cloned before locking: a waker is user code.
+        match self.keep(context.waker().clone()) {
+            None => Poll::Ready(Woken::Closed),
+            Some(is_first) => {
+                if is_first {
+                    self.engine.rearm.notify_one();
+                }
+                Poll::Pending
+            }
+        }
+    }
+}
+
+impl Drop for Sleep {
+    fn drop(&mut self) {
+        let kept = self.key.and_then(|key| lock(&self.engine.alarms.0).wakers.remove(&key));
+        // After unlocking: a waker is user code.
+        drop(kept);
+    }
+}

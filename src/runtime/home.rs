@@ -1,0 +1,77 @@
+//! `Home`: whether this process is the one that joined, or a copy that `fork()` made of it.
+//!
+//! A copy has all that its parent had: guards, the core, and the very same connections. It must believe in nothing, since
+//! the parent's death is vouched for while the copy lives, and must say nothing, since it would speak in its parent's
+//! name. So guards fail there, calls answer, and tasks stand still, without a system call: libc's `fork` runs a handler in the
+//! child before it returns there, which raises a number in its memory.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+/// The process in which this was made.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Home(forkguard::Guard);
+
+impl Home {
+    /// This process.
+    pub(crate) fn here() -> Home {
+        Home::default()
+    }
+
+    /// Whether this process is a copy of the one in which it was made. Once it is, it stays so.
+    #[inline]
+    pub(crate) fn is_left(&self) -> bool {
+        // The guard tells a fork once, and this one is to tell it for ever.
+        self.0.clone().detected_fork()
+    }
+
+    /// `task`, in this process only: in a copy it stands still, and its sockets are neither read, written nor closed there,
+    /// which would be seen by the parent and by those at the other end.
+    pub(crate) fn keep<F: Future<Output = ()>>(&self, task: F) -> AtHome<F> {
+        AtHome { home: self.clone(), task: Some(Box::pin(task)) }
+    }
+}
+
+/// See [`Home::keep`].
+pub(crate) struct AtHome<F> {
+    home: Home,
+    task: Option<Pin<Box<F>>>,
+}
+
+impl<F: Future<Output = ()>> Future for AtHome<F> {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        if self.home.is_left() {
+            return Poll::Pending;
+        }
+        self.task.as_mut().map_or(Poll::Ready(()), |task| task.as_mut().poll(context))
+    }
+}
+
+impl<F> Drop for AtHome<F> {
+    fn drop(&mut self) {
+        if self.home.is_left() {
+            // To drop a connection is to shut it down, for the parent too.
+            std::mem::forget(self.task.take());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nobody_has_forked() {
+        let home = Home::here();
+        assert!(!home.is_left() && !home.clone().is_left());
+    }
+
+    #[tokio::test]
+    async fn a_task_at_home_runs_to_its_end() {
+        let mut done = false;
+        Home::here().keep(async { done = true }).await;
+        assert!(done);
+    }
+}

@@ -1,0 +1,112 @@
+//! Processes that fork after they have joined: the copy believes in nothing, is granted nothing and says nothing.
+#![cfg(all(target_os = "linux", feature = "tokio"))]
+
+mod support;
+
+use std::time::Duration;
+use support::cluster::Cluster;
+use support::process::{Peer, Process};
+use support::rng::Rng;
+use support::{fork, ports, wait};
+
+/// Not a test: what a child process runs. Without the environment variable of a child it does nothing.
+#[test]
+fn child_member() {
+    support::child::serve();
+}
+
+/// A runtime with one thread, and one with several: `Process::start` gives them by turns.
+const ONE_THREAD: usize = 4;
+const MANY_THREADS: usize = 5;
+
+/// Three members, and a fourth whose process can fork.
+fn cluster(test: &str, number: usize) -> (Cluster, Peer) {
+    let mut rng = Rng::new(test, 1);
+    let mut cluster = Cluster::start(3, &mut rng);
+    let process = Process::start_with(number, None, &[("LD_PRELOAD", fork::library().as_os_str())]);
+    let peer = Peer { process, index: 0, addr: ports::free(1)[0].to_string() };
+    cluster.peers.push(peer.clone());
+    cluster.begin_join(3, &mut rng).wait().expect("it joins");
+    cluster.agree();
+    (cluster, peer)
+}
+
+fn until_copy_said(peer: &Peer, head: &str) -> String {
+    wait::until(&format!("a copy says {head}"), || {
+        let said = peer.copies();
+        said.iter().find_map(|line| line.strip_prefix(head)).map(String::from).ok_or_else(|| format!("{said:?}"))
+    })
+}
+
+fn a_copy_outlives_the_holder(test: &str, number: usize) {
+    let (cluster, holder) = cluster(test, number);
+    cluster.peers[0].lock("stock", "first");
+    let grant = holder.lock("stock", "x");
+    let next = cluster.peers[1].begin_lock("stock", "x");
+    cluster.peers[0].until_waiting("stock", "x", 1);
+    holder.ask(&format!("fork {} believe", grant.guard)).expect("it forks");
+    holder.process.kill();
+    let next = support::process::Grant::read(&next.wait().expect("the dead holder is vouched for"));
+    let lost = until_copy_said(&holder, &format!("guard-lost {} ", grant.guard));
+    let (believed, reason) = lost.split_once(' ').expect("a time and a reason");
+    let believed: u64 = believed.parse().expect("a time");
+    assert!(
+        believed < next.at,
+        "the copy believed in its lock {} us after the next had it",
+        (believed - next.at) / 1000
+    );
+    assert_eq!(reason, "Forked");
+}
+
+#[test]
+fn a_copy_that_outlives_the_holder_believes_in_nothing() {
+    a_copy_outlives_the_holder("a_copy_outlives_the_holder", MANY_THREADS);
+}
+
+#[test]
+fn a_daemon_that_outlives_the_holder_believes_in_nothing() {
+    a_copy_outlives_the_holder("a_daemon_outlives_the_holder", ONE_THREAD);
+}
+
+#[test]
+fn what_a_copy_drops_stays_held() {
+    let (cluster, holder) = cluster("what_a_copy_drops", MANY_THREADS);
+    cluster.peers[0].lock("stock", "first");
+    let grant = holder.lock("stock", "x");
+    holder.ask(&format!("fork {} drop stock", grant.guard)).expect("it forks");
+    until_copy_said(&holder, &format!("dropped {}", grant.guard));
+    let next = cluster.peers[1].begin_lock("stock", "x");
+    cluster.peers[0].until_waiting("stock", "x", 1);
+    assert_eq!(holder.fence(&grant), Ok(grant.token));
+    holder.release(&grant).expect("it is held");
+    next.wait().expect("it was released");
+}
+
+#[test]
+fn a_copy_of_the_grantor_is_granted_nothing() {
+    for number in [ONE_THREAD, MANY_THREADS] {
+        let (_cluster, grantor) = cluster("a_copy_of_the_grantor", number);
+        let grant = grantor.lock("stock", "first");
+        grantor.ask(&format!("fork {} try stock x", grant.guard)).expect("it forks");
+        let answer = until_copy_said(&grantor, "tried ");
+        assert!(answer.contains("Left"), "{answer}");
+    }
+}
+
+#[test]
+fn a_copy_that_goes_on_with_its_runtime_disturbs_nobody() {
+    let (cluster, holder) = cluster("a_copy_that_goes_on", ONE_THREAD);
+    cluster.peers[0].lock("stock", "first");
+    let grant = holder.lock("stock", "x");
+    holder.ask(&format!("fork {} go", grant.guard)).expect("it forks");
+    until_copy_said(&holder, &format!("guard-lost {} ", grant.guard));
+    // Some leases: its beats are heard, and their answers are not taken by the copy.
+    std::thread::sleep(Duration::from_secs(5));
+    assert_eq!(holder.fence(&grant), Ok(grant.token), "{:#?}", holder.events());
+    let next = cluster.peers[1].begin_lock("stock", "x");
+    cluster.peers[0].until_waiting("stock", "x", 1);
+    holder.release(&grant).expect("it is held");
+    next.wait().expect("it was released");
+    let events = holder.events();
+    assert!(!events.iter().any(|event| event.starts_with("suspended") || event == "lost"), "{events:#?}");
+}
