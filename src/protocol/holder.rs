@@ -566,8 +566,30 @@ impl Holder {
         self.pursue(service, None, turn);
     }
 
+    /// A grantor shows by its answer that it acts. It may have refused a request of the same term before, because it
+    /// did not act yet, and this member then knows of no grantor.
+    fn on_acting(&mut self, from: ProcessId, service: &ServiceName, epoch: Epoch, turn: &mut Turn) {
+        let Some(session) = self.sessions.get_mut(service) else { return };
+        if session.grantor.is_none() && session.newest == Some(epoch) {
+            session.refused = None;
+            self.on_grantor(service, from, epoch, turn);
+        }
+    }
+
     /// A place was acknowledged.
     pub(crate) fn on_queued(
+        &mut self,
+        from: ProcessId,
+        service: &ServiceName,
+        epoch: Epoch,
+        (request, place): (RequestId, Ticket),
+        turn: &mut Turn,
+    ) {
+        self.queue(from, service, epoch, (request, place), turn);
+        self.on_acting(from, service, epoch, turn);
+    }
+
+    fn queue(
         &mut self,
         from: ProcessId,
         service: &ServiceName,
@@ -626,6 +648,7 @@ impl Holder {
                 self.accept(request, turn);
             }
         }
+        self.on_acting(from, service, epoch, turn);
     }
 
     /// The grantor neither grants nor queues it.
