@@ -222,6 +222,7 @@ impl Registry {
 
     /// Answers all who can be answered. `may_name`: the elder has its quorum, so it may name grantors.
     pub(crate) fn answer(&mut self, may_name: bool, turn: &mut Turn) {
+        self.forget_ended_terms();
         if may_name && !self.is_exhausted() {
             let known = |(service, process, epoch): &(ServiceName, ProcessId, Epoch)| {
                 self.entries.get(service).and_then(Entry::last) == Some((*process, *epoch))
@@ -239,6 +240,18 @@ impl Registry {
             self.answer_for(service, may_name, turn);
         }
         self.advance_turks(may_name, turn);
+    }
+
+    /// Drops requests for tokens of terms that are over. While a member has not told what it knows, its term may go on.
+    fn forget_ended_terms(&mut self) {
+        if self.awaiting.is_empty() {
+            let entries = &self.entries;
+            self.hungry.retain(|(service, process, epoch)| {
+                let goes_on =
+                    |entry: &Entry| [entry.grantor, entry.source, entry.acted].contains(&Some((*process, *epoch)));
+                entries.get(service).is_some_and(goes_on)
+            });
+        }
     }
 
     /// Answers those who asked for one service, if that can be.

@@ -137,6 +137,27 @@ fn who_was_outbid_and_says_again_what_it_asked_comes_after_nobody() {
     assert!(ask(ANN, 2), "this is not");
 }
 
+/// The elder's member would never take the short way again.
+#[test]
+fn a_request_for_tokens_of_a_term_that_is_over_is_forgotten() {
+    let mut node = with_two_more();
+    let mut elder = node.elder.take().expect("it has founded");
+    let registry = &mut elder.registry;
+    let mut act = |act: &mut dyn FnMut(&mut Turn)| node.turn(NOW, &mut Vec::new(), |_, turn| act(turn));
+    let mail = act(&mut |turn| registry.on_who_grants(ANN, service(), true, turn));
+    let named = mail.into_iter().find_map(|(_, message)| match message {
+        Message::Name { range, .. } => Some(Epoch(range.first)),
+        _ => None,
+    });
+    let epoch = named.expect("it is named at once");
+    act(&mut |turn| registry.on_more_tokens(ANN, service(), epoch, false, turn));
+    act(&mut |turn| registry.answer(false, turn));
+    assert!(registry.has_parked(), "it goes on, and the elder may not deal");
+    act(&mut |turn| registry.on_vacant(ANN, &service(), epoch, turn));
+    act(&mut |turn| registry.answer(true, turn));
+    assert!(!registry.has_parked());
+}
+
 /// Geode's defect P19: there the first keeps the lock, and the second is told nothing.
 #[test]
 fn of_two_members_that_claim_one_lock_the_one_with_the_lower_token_is_told() {
