@@ -294,7 +294,8 @@ impl Holder {
         }
     }
 
-    /// Whoever was asked cannot say that nothing is left of a service: it, or the one that grants now, is asked in a while.
+    /// A member cannot say that nothing is left of a service. `instead`: the one that grants now, as far as that member
+    /// knows. Only the elder is believed: members that granted before send a question to each other round and round.
     pub(crate) fn on_unsettled(
         &mut self,
         from: ProcessId,
@@ -302,10 +303,11 @@ impl Holder {
         instead: Option<ProcessId>,
         turn: &mut Turn,
     ) {
+        let elder = turn.elder.filter(|elder| *elder != from);
         if let Some(Errand { what: Business::Ending(whom), .. }) = self.errand_mut(request)
             && *whom == Some(from)
         {
-            *whom = instead.or(*whom);
+            *whom = elder.or(instead).or(*whom);
             self.postpone(request, turn);
         }
     }
