@@ -19,6 +19,9 @@ use crate::world::World;
 use elderlock::protocol::{Epoch, Event, GrantorState, Message, Outcome, Packet, ProcessId, RequestId, ServiceName};
 use std::collections::{BTreeMap, BTreeSet};
 
+/// A member asks at most so often.
+const ASKS: u32 = 3;
+
 /// Demands, when all is healed, that whoever asks to become grantor does, one after the other, and that of two who ask at
 /// once one is told that it has won and the other does not wait for ever. False if it is broken.
 pub fn demand(world: &mut World, demand: &Demand) -> bool {
@@ -27,15 +30,7 @@ pub fn demand(world: &mut World, demand: &Demand) -> bool {
     for service in services {
         let service = service.as_str();
         for &place in places.iter().rev().take(2) {
-            let mut ask = world.become_grantor(place, service);
-            world.run_until(|world| world.is_answered(ask), demand.answer);
-            // What somebody had asked before the healing may have come after it.
-            if let Some(Outcome::Superseded(_)) = world.outcome(ask) {
-                ask = world.become_grantor(place, service);
-                world.run_until(|world| world.is_answered(ask), demand.answer);
-            }
-            // What it had of its lease may have been a short rest.
-            let acts = world.run_until(|world| world.find_grantor(service) == Some(place), demand.answer);
+            let (ask, acts) = ask_to_grant(world, place, service, demand);
             if world.outcome(ask) != Some(&Outcome::Won) || !acts {
                 let (said, who) = (world.outcome(ask), world.find_grantor(service));
                 world.fail(NAME, format!("m{place} asks to grant {service}, hears {said:?}, and {who:?} does"));
@@ -54,6 +49,26 @@ pub fn demand(world: &mut World, demand: &Demand) -> bool {
         world.count_premise(NAME);
     }
     true
+}
+
+/// A member asks to grant a service. Returns the last time that it asked, and whether it grants.
+fn ask_to_grant(world: &mut World, place: usize, service: &str, demand: &Demand) -> (Ask, bool) {
+    let mut asks = 0;
+    loop {
+        asks += 1;
+        let ask = world.become_grantor(place, service);
+        world.run_until(|world| world.is_answered(ask), demand.answer);
+        // What another member asked before the healing may come after it.
+        if matches!(world.outcome(ask), Some(Outcome::Superseded(_))) && asks < ASKS {
+            continue;
+        }
+        // Of a member that was stopped, the healing may find the last instant of its lease.
+        let acts = world.run_until(|world| world.find_grantor(service) == Some(place), demand.answer);
+        let is_expelled = world.peers[place].process() != Some(world.call(ask).process);
+        if !is_expelled || asks == ASKS {
+            return (ask, acts);
+        }
+    }
 }
 
 /// The name.
