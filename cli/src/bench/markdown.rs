@@ -1,4 +1,4 @@
-//! Tables of a text in Markdown, as README is, filled with what was measured.
+//! Tables of a page in Markdown, as docs/benchmarks.md is, filled with what was measured.
 //!
 //! A table stands between marks, `<!-- bench: how-fast -->` and `<!-- /bench -->`. What is between them is replaced and nothing
 //! else, and it begins with what made it. All cases of a table are measured in one run, or it is left as it is: no row of it is older
@@ -195,7 +195,7 @@ mod tests {
     use super::super::sheet::{Figure, HELD, Unit};
     use super::*;
 
-    const README: &str = include_str!("../../../README.md");
+    const PAGE: &str = include_str!("../../../docs/benchmarks.md");
 
     fn sheets() -> Vec<Sheet> {
         let mut local = Sheet::new("local", "tasks");
@@ -318,8 +318,8 @@ mod tests {
     #[test]
     fn readme_has_the_marks() {
         for table in [HOW_FAST, GRANTOR, PEERS] {
-            replace(README, table.mark, "").unwrap();
+            replace(PAGE, table.mark, "").unwrap();
         }
-        assert_eq!(README.matches("<!-- bench: ").count(), 3, "README has a mark that nobody knows");
+        assert_eq!(PAGE.matches("<!-- bench: ").count(), 3, "docs/benchmarks.md has an unknown mark");
     }
 }
