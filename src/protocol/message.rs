@@ -812,7 +812,7 @@ pub enum Message {
         /// The object.
         name: LockName,
         /// What to write.
-        edit: Edit,
+        edit: Box<Edit>,
     },
     /// What an object has to tell, to everybody who has it open, whenever that changes.
     Value {

@@ -1,4 +1,131 @@
-//! The protocol as a pure state machine. DESIGN.md tells it; this room does it.
+//! The protocol: every decision of elderlock, as a pure state machine.
+//!
+//! A [`Node`] is one member. It has one way in, [`Node::step`], which takes the time, an
+//! [`Input`] and a list to which it appends [`Output`]s, and one time at which it wants to be
+//! called again, [`Node::deadline`]. It has no clock, no socket, no thread and no randomness; all
+//! its maps are ordered. The runtime drives it with real sockets. The simulator and the model
+//! checker drive the same code in virtual time.
+//!
+//! ```text
+//!   commands of the program ---+                      +--> packets to other members
+//!   packets of other members --+--> Node::step(now) --+--> answers and losses for the program
+//!   hints (gossip, sockets) ---+                      +--> votes to be stored, events
+//!   the timer -----------------+
+//! ```
+//!
+//! # Roles
+//!
+//! Each member has some of these roles at the same time:
+//!
+//! | role | file | what it decides |
+//! |---|---|---|
+//! | member | `node/belonging.rs`, `node/leasing.rs` | whether its own lease runs |
+//! | voter | `decision.rs`, `node/voting.rs`, `heir.rs` | the next view, with a quorum of the council |
+//! | elder | `elder.rs`, `registry.rs` | which leases it renews, which member grants which service |
+//! | grantor | `grantor.rs`, `table.rs` | which request has which lock of one service |
+//! | holder | `holder.rs` | nothing for others: it asks, waits, holds and gives back |
+//!
+//! The elder is the oldest living member of the view. Any member can be the grantor of any
+//! service.
+//!
+//! # Two layers of messages
+//!
+//! A [`Notice`] is about membership. It may be lost, doubled and reordered, and its sender
+//! repeats it. A [`Message`] is about locks. It travels on a *link* (`link.rs`): numbered, kept
+//! until it is acknowledged, delivered once and in order as long as both processes are in the
+//! view. A link belongs to two process ids, so a frame of an earlier incarnation means nothing.
+//! Roles therefore have no timers for lost messages, and a release cannot overtake the grant that
+//! it answers.
+//!
+//! # Views and the council
+//!
+//! A [`View`] lists the members, oldest first. View n+1 is chosen by a quorum of the *council* of
+//! view n: its seven oldest living members, of which the elder weighs a little more.
+//!
+//! ```text
+//! elder      Accept, round 0 --> council: Accepted --> quorum: Install to all members
+//! candidate  Canvass --> Canvassed --> Prepare --> Promise --> Accept --> Accepted --> Install
+//! ```
+//!
+//! The elder proposes in round 0, in one round trip. When it is silent, another member canvasses;
+//! only with a quorum of willing voters does it raise a ballot. A candidate finishes any change
+//! that a voter has accepted already. Council members that did not answer become *ghosts*: they
+//! have no vote and no renewal, but their holds count until their leases are surely over.
+//!
+//! A process leaves the view in one of three cases: it said goodbye, its lease is surely over, or
+//! a member on the same kernel vouches for its death. Each start draws a new process id, so no
+//! process comes back as itself. A program with a data directory stores its vote before any
+//! message tells of it; the next process on that directory is its *heir* and has that vote.
+//!
+//! # Leases
+//!
+//! ```text
+//! member --> elder    Beat k, confirms pulse p
+//! elder  --> member   Pulse p', renews beat k
+//! ```
+//!
+//! A member's lease runs for `member_lease` from the *sending* of the renewed beat. The elder
+//! counts from its *arrival*, and adds the error of clock rates ([`Timing::surely`]). So a hold
+//! ends at its holder before any other member may have the lock, as long as clock rates agree
+//! within the bound. The elder renews only while a quorum confirms its pulses, within
+//! `elder_lease`.
+//!
+//! A member whose lease is over is *suspended*: its guards fail for good, its grantors keep their
+//! tables and grant nothing, its waiters keep their places.
+//!
+//! # The life of a lock
+//!
+//! ```text
+//! holder                          elder                        grantor
+//!   | WhoGrants ------------------> | (names a member) Name ----> | recovers or receives a table
+//!   | <------------------ GrantorIs |                             |
+//!   | Ask ------------------------------------------------------> | table: free?
+//!   | <---------------------------------------------------- Grant | yes: with a token
+//!   | <--------------------------------------------------- Queued | no: with a ticket
+//!   | Done -----------------------------------------------------> | released, cancelled or unwanted
+//! ```
+//!
+//! At the grantor's own member the same exchange takes place inside one step, without a packet.
+//!
+//! - The *token* of a grant comes from a range that the elder dealt to this grantor. The elder
+//!   deals ranges in ascending order, and a grantor uses them in ascending order, so tokens rise.
+//! - The *epoch* of a grantor is the first token of its first range. A holder that has reported
+//!   to an epoch refuses the grants of all earlier epochs.
+//! - The *ticket* of a waiter is its place: the epoch in which it was acknowledged and a number.
+//!   The waiter keeps it, and a later grantor sorts by it.
+//! - Wait limits and lock leases live at the holder, on its own clock. The grantor times nothing.
+//!
+//! # A grantor's states
+//!
+//! ```text
+//!             Name, free service
+//!   named ------------------------------------------> acting --+--> handing over --> ended
+//!     |--- Name, predecessor lives --> awaits table ----^      |    (young turk, leave, destroy)
+//!     |                                   | source gone ^      |
+//!     +--- Name, predecessor gone ---> recovering ------+      +--> vacant (nothing held)
+//! ```
+//!
+//! A *recovering* grantor asks each member of the view for its holds, waiters and open objects
+//! (`Recover`, `Report`), ghosts included. It grants when all have reported or left the view. Of
+//! two claims to one lock the higher token counts, and the other holder is told (`Revoke`).
+//!
+//! A grantor that *awaits a table* follows a living one: a young turk asked to become grantor, or
+//! the former grantor leaves and proposed a successor. It asks for the table (`Hand`, `Table`),
+//! acts when the table is complete, and checks it with all members while it grants.
+//!
+//! # When a process dies
+//!
+//! | process | consequence |
+//! |---|---|
+//! | holder | its holds are freed by the view without it |
+//! | waiter | its requests are dropped by the view without it |
+//! | grantor | the elder names another, which recovers from the surviving members |
+//! | elder | the next oldest member takes over, asks all members for an inventory, and renews leases |
+//! | voter | the others are a quorum, or members suspend themselves and wait for one |
+//!
+//! DESIGN.md has the promises, each table of messages and of deaths, and the argument for each
+//! rule. A line with `planted!` marks a rule that a deliberate break removes in builds for the
+//! simulator.
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 
 /// Whether a deliberate break is planted. In a build for use it never is, and the code is as if this were not there.

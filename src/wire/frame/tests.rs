@@ -173,7 +173,7 @@ fn messages() -> Vec<Message> {
         epoch,
         request,
         name: name.clone(),
-        edit,
+        edit: Box::new(edit),
     }));
     messages.extend(wants.map(|want| Message::Ask {
         service: service.clone(),
