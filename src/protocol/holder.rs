@@ -1016,7 +1016,9 @@ impl Holder {
                 }
                 Business::Revoke(revoking) => Message::Look { service, epoch, request, at: Box::new(revoking.at()) },
                 Business::Upgrade(hold, _) => Message::Upgrade { service, epoch, request, hold },
-                Business::Write(name, edit, _) => Message::Write { service, epoch, request, name, edit: Box::new(edit) },
+                Business::Write(name, edit, _) => {
+                    Message::Write { service, epoch, request, name, edit: Box::new(edit) }
+                }
                 Business::Bid | Business::Ending(_) => return,
             };
             turn.say(grantor, message);

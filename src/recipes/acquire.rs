@@ -55,16 +55,17 @@ impl<G, E> Acquire<G, E> {
         Acquire { ask: Box::new(move |terms| Box::pin(ask(terms))), terms }
     }
 
-    /// Waits at most so long for the whole; without it, for ever. Zero: takes it only if it is free. See
-    /// [`LockBuilder::wait`].
+    /// Waits at most so long for the whole; without it, for ever. Zero: takes it only if it is
+    /// free. See [`LockBuilder::wait`].
     pub fn wait(mut self, limit: Duration) -> Self {
         self.terms.wait = Some(limit);
         self
     }
 
-    /// Holds at most so long, unless [extended](Guard::extend). More than zero, at most ten years; without it, until
-    /// all is given back or lost. A [`ReentrantMutex`](crate::ReentrantMutex::acquire) that its owner has already, with a lease, ends with
-    /// that one, unless this is longer.
+    /// Holds at most so long, unless [extended](Guard::extend). More than zero, at most ten years;
+    /// without it, until all is given back or lost. A
+    /// [`ReentrantMutex`](crate::ReentrantMutex::acquire) that its owner has already, with a lease,
+    /// ends with that one, unless this is longer.
     pub fn lease(mut self, lease: Duration) -> Self {
         self.terms.lease = Some(lease);
         self

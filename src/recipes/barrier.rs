@@ -6,19 +6,24 @@ use crate::runtime::planted;
 use crate::service::{LockError, LockService, ReleaseError};
 use std::time::Duration;
 
-/// A barrier that anybody may set and anybody may remove. Whoever waits on it goes on as soon as it is not set.
+/// A barrier that any member may set and remove. A waiter goes on as soon as it is not set.
 ///
-/// It lives while a member has it open, and is not set when nobody has: keep it open from where it is set until those who are to
-/// wait have opened it. Whoever sets or removes it asks the grantor, once, however many others do. When a member dies, what it set stays set while others have it open, and any of them may remove it.
-/// One death may undo something: that of the [grantor](LockService::is_grantor), with all who had heard of what was done last. Then
-/// that is as it was before, and marked [`maybe_stale`](Barrier::maybe_stale).
+/// It lives while a member has it open, and is not set when none has: keep it open at the member
+/// that sets it until the waiters have opened it. To set or remove it takes one question to the
+/// grantor, however many others do the same. When a member dies, the barrier that it set stays set
+/// while others have it open, and any of them may remove it. One death may undo something: that of
+/// the [grantor](LockService::is_grantor), with all members that had heard of the last change. The
+/// barrier is then as it was before that, and marked [`maybe_stale`](Barrier::maybe_stale).
 ///
-/// It counts how often it was set and removed: who waits goes on when it is removed, also if it is set again before he sees it.
+/// It counts how often it was set and removed: a waiter goes on when it is removed, also if it is
+/// set again before the waiter sees it.
 ///
-/// Of its name there is one object in a service: while a [`SharedCount`], a [`Semaphore`](crate::Semaphore), a
-/// [`DoubleBarrier`](crate::DoubleBarrier) or a [`CountDownLatch`](crate::CountDownLatch) is open by that name it cannot be opened.
+/// Of its name there is one object in a service: while a [`SharedCount`], a
+/// [`Semaphore`](crate::Semaphore), a [`DoubleBarrier`](crate::DoubleBarrier) or a
+/// [`CountDownLatch`](crate::CountDownLatch) is open by that name it cannot be opened.
 ///
-/// Curator: `DistributedBarrier`, whose barrier stays in ZooKeeper for ever if whoever is to remove it dies.
+/// Curator: `DistributedBarrier`, whose barrier stays in ZooKeeper for ever if the client that is
+/// to remove it dies.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -46,7 +51,8 @@ impl Barrier {
     /// Opens the barrier `name`, 1 to 4096 bytes. It is not set if no member had it open.
     ///
     /// # Errors
-    /// [`LockError`]; nothing is open. [`LockError::OtherRecipe`]: a count, say, is open by that name.
+    /// [`LockError`]; nothing is open. [`LockError::OtherRecipe`]: a count, say, is open by that
+    /// name.
     ///
     /// # Cancel safety
     /// Dropped at any time: nothing stays open.
@@ -54,7 +60,7 @@ impl Barrier {
         Ok(Barrier { count: SharedCount::open_as(Kind::Barrier, service, name.as_ref(), 0).await? })
     }
 
-    /// Sets it: whoever waits from now on is kept. No error if it is set.
+    /// Sets it: later waits do not return until it is removed. No error if it is set.
     ///
     /// # Errors
     /// [`CountError::Lost`]: it may be set or not. Others: nothing is changed.
@@ -67,7 +73,7 @@ impl Barrier {
         self.turn(true).await
     }
 
-    /// Removes it: all who wait go on. No error if it is not set.
+    /// Removes it: all waiters go on. No error if it is not set.
     ///
     /// # Errors
     /// [`CountError::Lost`]: it may be set or not. Others: nothing is changed.
@@ -88,15 +94,17 @@ impl Barrier {
         }
     }
 
-    /// Closes it, and waits until the grantor has heard of that: whoever opens a barrier by that name from then on, at whatever member,
-    /// does not find this opening any more. If there is no other, it begins anew. With other clones of this one around only this
-    /// one ends, and nobody is told. One round trip, no message at the grantor's own member.
+    /// Closes it, and waits until the grantor has heard of that: a barrier that is opened by that
+    /// name from then on, at any member, does not find this opening any more. If there is no other,
+    /// it begins anew. With other clones of this one around only this one ends, and nobody is told.
+    /// One round trip, no message at the grantor's own member.
     ///
-    /// A drop is not waited for: whoever opens a barrier before the grantor has heard of the drop finds what was.
+    /// A drop is not waited for: a barrier that is opened before the grantor has heard of the drop
+    /// is as it was.
     ///
     /// # Errors
-    /// [`ReleaseError`](crate::ReleaseError): it was lost before, or no grantor has answered within a member lease. It is closed
-    /// here all the same.
+    /// [`ReleaseError`](crate::ReleaseError): it was lost before, or no grantor has answered within
+    /// a member lease. It is closed here all the same.
     ///
     /// # Cancel safety
     /// Dropping the future closes it too, and then nothing says when the grantor has heard of it.
@@ -115,8 +123,9 @@ impl Barrier {
         Ok(is_set(self.count.read().await?.count))
     }
 
-    /// Whether the grantor has died since it was set or removed, so that a later change may be lost: it may be set though it was
-    /// removed, or the other way round. Setting or removing it anew ends that. As this member knows it; asks nobody.
+    /// Whether the grantor has died since it was set or removed, so that a later change may be
+    /// lost: it may be set though it was removed, or the other way round. Setting or removing it
+    /// anew ends that. As this member knows it; asks nobody.
     ///
     /// # Errors
     /// [`CountError`]; nothing is changed.
@@ -124,8 +133,8 @@ impl Barrier {
         Ok(self.count.get()?.maybe_stale)
     }
 
-    /// Waits until it is not set, or was removed since the wait began. Asks the grantor first, so whoever was told that it is
-    /// set does wait.
+    /// Waits until it is not set, or was removed since the wait began. Asks the grantor first, so a
+    /// task that was told that it is set does wait.
     ///
     /// # Errors
     /// [`BarrierError`]: it is not known whether it is set.
@@ -169,8 +178,8 @@ pub(super) async fn within<T>(
     service.within(limit, what).await.unwrap_or(Err(BarrierError::TimedOut))
 }
 
-/// Why a wait at a [`Barrier`], a [`DoubleBarrier`](crate::DoubleBarrier) or a [`CountDownLatch`](crate::CountDownLatch) did not
-/// end as it should.
+/// Why a wait at a [`Barrier`], a [`DoubleBarrier`](crate::DoubleBarrier) or a
+/// [`CountDownLatch`](crate::CountDownLatch) did not end as it should.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BarrierError {
@@ -191,7 +200,8 @@ impl BarrierError {
         matches!(self, BarrierError::TimedOut)
     }
 
-    /// Whether it is open no more, because the member was cut off, expelled or has left, or the service was destroyed here.
+    /// Whether it is open no more, because the member was cut off, expelled or has left, or the
+    /// service was destroyed here.
     pub fn is_lost(&self) -> bool {
         match self {
             BarrierError::Count(error) => error.is_lost(),

@@ -7,20 +7,25 @@ use crate::runtime::planted;
 use crate::service::{LockError, LockService, ReleaseError};
 use std::time::Duration;
 
-/// A count that members count down, and wait for to be zero. At zero it stays, until it begins [anew](CountDownLatch::reset).
+/// A count that members count down, and wait for to be zero. At zero it stays, until it begins
+/// [anew](CountDownLatch::reset).
 ///
-/// It lives while a member has it open: let whoever waits open it first, or whoever counts down keep it open until somebody else
-/// has. [Closed](CountDownLatch::close) by the last, it is gone with what was counted; dropped by the last, as soon as the
-/// grantor has heard of it: whoever opens it before that finds what was counted. To count anew by the same name,
+/// It lives while a member has it open: let waiters open it first, or let the counting member keep
+/// it open until another has it open. [Closed](CountDownLatch::close) by the last member, it is
+/// gone with its count; dropped by the last member, it is gone as soon as the grantor has heard of
+/// it, and an opening before that has the old count. To count anew by the same name,
 /// [`reset`](CountDownLatch::reset) it, or close it everywhere.
 ///
-/// A count-down is made once, also if the grantor dies while it is under way. When a member dies, what it has counted stays
-/// counted, and what it had still to count is never counted: wait with a limit where members may die. One death may take a
-/// count-down back: that of the [grantor](LockService::is_grantor), with all who had heard of it. Then the count is the one before,
-/// marked [`maybe_stale`](CountDownLatch::maybe_stale), and whoever lives may have to count once more.
+/// A count-down is made once, also if the grantor dies while it is under way. When a member dies,
+/// what it has counted stays counted, and what it had still to count is never counted: wait with a
+/// limit where members may die. One death may take a count-down back: that of the
+/// [grantor](LockService::is_grantor), with all members that had heard of it. Then the count is the
+/// one before, marked [`maybe_stale`](CountDownLatch::maybe_stale), and a living member may have to
+/// count once more.
 ///
-/// Of its name there is one object in a service: while a [`SharedCount`], a [`Semaphore`](crate::Semaphore), a
-/// [`Barrier`](crate::Barrier) or a [`DoubleBarrier`](crate::DoubleBarrier) is open by that name it cannot be opened.
+/// Of its name there is one object in a service: while a [`SharedCount`], a
+/// [`Semaphore`](crate::Semaphore), a [`Barrier`](crate::Barrier) or a
+/// [`DoubleBarrier`](crate::DoubleBarrier) is open by that name it cannot be opened.
 ///
 /// Curator: none. Hazelcast: `ICountDownLatch`. Java: `CountDownLatch`.
 ///
@@ -42,10 +47,12 @@ pub struct CountDownLatch {
 }
 
 impl CountDownLatch {
-    /// Opens the latch `name`, 1 to 4096 bytes. If no member has it open it begins with `count`, else it is where it is.
+    /// Opens the latch `name`, 1 to 4096 bytes. If no member has it open it begins with `count`,
+    /// else it is where it is.
     ///
     /// # Errors
-    /// [`LockError`]; nothing is open. [`LockError::OtherRecipe`]: a barrier, say, is open by that name.
+    /// [`LockError`]; nothing is open. [`LockError::OtherRecipe`]: a barrier, say, is open by that
+    /// name.
     ///
     /// # Cancel safety
     /// Dropped at any time: nothing stays open.
@@ -53,8 +60,8 @@ impl CountDownLatch {
         Ok(CountDownLatch { count: SharedCount::open_as(Kind::Latch, service, name.as_ref(), count as i32).await? })
     }
 
-    /// Counts down by one, if it is not zero: what is left. The grantor counts, in the order of asking: one round trip, however many
-    /// others count.
+    /// Counts down by one, if it is not zero: what is left. The grantor counts, in the order of
+    /// asking: one round trip, however many others count.
     ///
     /// # Errors
     /// [`CountError::Lost`]: it may be counted or not. Others: it was not counted.
@@ -74,12 +81,12 @@ impl CountDownLatch {
         }
     }
 
-    /// Begins anew with `count`, if it is zero. Those who wait for the zero that was go on, also if they hear of it only now;
-    /// whoever begins to wait when this has returned waits for the next one.
+    /// Begins anew with `count`, if it is zero. Waiters for the earlier zero go on, also if they
+    /// hear of it only now; a wait that begins after this has returned is for the next zero.
     ///
     /// # Errors
-    /// [`CountError::Changed`] with what it is: it is not zero, or another was first. Nothing is changed. [`CountError::Lost`]: it
-    /// may have begun anew or not. Others: nothing is changed.
+    /// [`CountError::Changed`] with what it is: it is not zero, or another was first. Nothing is
+    /// changed. [`CountError::Lost`]: it may have begun anew or not. Others: nothing is changed.
     ///
     /// # Cancel safety
     /// Not asked before the first poll. Dropped later, it may have begun anew or not.
@@ -102,8 +109,9 @@ impl CountDownLatch {
         self.count.step(Step::Reset(count)).await.map(drop)
     }
 
-    /// Waits until it is zero, or was since the wait began. If this member knows it as zero the grantor is asked first, so whoever was
-    /// told that it began [anew](CountDownLatch::reset) does wait.
+    /// Waits until it is zero, or was since the wait began. If this member knows it as zero the
+    /// grantor is asked first, so a task that was told that it began [anew](CountDownLatch::reset)
+    /// does wait.
     ///
     /// # Errors
     /// [`BarrierError`]: it is not known whether it is zero.
@@ -133,15 +141,17 @@ impl CountDownLatch {
         within(self.count.service(), limit, self.wait()).await
     }
 
-    /// Closes it, and waits until the grantor has heard of that: whoever opens a latch by that name from then on, at whatever member,
-    /// does not find this opening any more. If there is no other, it begins anew. With other clones of this one around only this
-    /// one ends, and nobody is told. One round trip, no message at the grantor's own member.
+    /// Closes it, and waits until the grantor has heard of that: a latch that is opened by that
+    /// name from then on, at any member, does not find this opening any more. If there is no other,
+    /// it begins anew. With other clones of this one around only this one ends, and nobody is told.
+    /// One round trip, no message at the grantor's own member.
     ///
-    /// A drop is not waited for: whoever opens a latch before the grantor has heard of the drop finds what was.
+    /// A drop is not waited for: a latch that is opened before the grantor has heard of the drop
+    /// has the old count.
     ///
     /// # Errors
-    /// [`ReleaseError`](crate::ReleaseError): it was lost before, or no grantor has answered within a member lease. It is closed
-    /// here all the same.
+    /// [`ReleaseError`](crate::ReleaseError): it was lost before, or no grantor has answered within
+    /// a member lease. It is closed here all the same.
     ///
     /// # Cancel safety
     /// Dropping the future closes it too, and then nothing says when the grantor has heard of it.
@@ -159,8 +169,8 @@ impl CountDownLatch {
         Ok(self.count.get()?.count as u32)
     }
 
-    /// Whether the grantor has died since it was counted down last, so that a later count-down may be lost. The next one ends
-    /// that. As this member knows it; asks nobody.
+    /// Whether the grantor has died since it was counted down last, so that a later count-down may
+    /// be lost. The next one ends that. As this member knows it; asks nobody.
     ///
     /// # Errors
     /// [`CountError`]; nothing is changed.

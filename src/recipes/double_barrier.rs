@@ -10,25 +10,30 @@ use std::time::Duration;
 /// Between two questions to a service that has no grantor at the moment.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// A barrier for rounds of work: nobody begins before so many have [entered](DoubleBarrier::enter), and nobody has
-/// [left](Inside::leave) before all have. Then the next round can begin.
+/// A barrier for rounds of work: nobody begins before so many have [entered](DoubleBarrier::enter),
+/// and nobody has [left](Inside::leave) before all have. Then the next round can begin.
 ///
-/// The number is a threshold and no limit: whoever enters while a round goes on is in it. From the first leave on the
-/// round takes nobody any more; whoever enters then waits for the next one.
+/// The number is a threshold and no limit: a member that enters during a round is in it. From the
+/// first leave on the round takes no more; a member that enters then waits for the next one.
 ///
-/// Whoever is inside has a [share](crate::LockService::share) of the lock of its name, which ends with its member. So one that
-/// dies inside is waited for no longer than any holder is, and one that dies before the round begins does not count: the
-/// others wait for another in its place. (Whoever was there when the last one looked has counted.) Whoever drops its [`Inside`], or loses it, is out as well. So is whoever is
-/// [suspended](crate::ConnectionState) inside; one that is suspended while it enters takes a new share when its member is back,
-/// and counts again.
+/// Each member inside has a [share](crate::LockService::share) of the lock of its name, which ends
+/// with the member. So the others wait for a member that dies inside no longer than for any holder,
+/// and one that dies before the round begins does not count: the others wait for another in its
+/// place. (Each member that was there when the last one looked has counted.) A member that drops
+/// its [`Inside`], or loses it, is out as well, and so is one that is
+/// [suspended](crate::ConnectionState) inside. One that is suspended while it enters takes a new
+/// share when it is back, and counts again.
 ///
-/// Whoever enters has its share already while others are missing: a [suspension](LockService::suspend) of the service waits for it,
-/// those who are missing wait for the suspension, and it waits for them. One of the three has to give up, so enter with a
-/// limit, suspend with one, or give double barriers a service of their own.
+/// A member that enters has its share while others are missing: a
+/// [suspension](LockService::suspend) of the service waits for that share, the missing members wait
+/// for the suspension, and the share waits for them. One of the three has to give up, so enter with
+/// a limit, suspend with one, or give double barriers a service of their own.
 ///
-/// Of its name there is one object, and one lock, in a service. While a [`SharedCount`], a [`Semaphore`](crate::Semaphore), a
-/// [`Barrier`](crate::Barrier) or a [`CountDownLatch`](crate::CountDownLatch) is open by that name it cannot be opened. Of a
-/// lock nobody can tell: whoever takes the lock or the permits of that name otherwise, keeps others from entering and leaving.
+/// Of its name there is one object, and one lock, in a service. While a [`SharedCount`], a
+/// [`Semaphore`](crate::Semaphore), a [`Barrier`](crate::Barrier) or a
+/// [`CountDownLatch`](crate::CountDownLatch) is open by that name it cannot be opened. A lock is
+/// not checked so: a holder of the lock or of permits of that name keeps others from entering and
+/// leaving.
 ///
 /// Curator: `DistributedDoubleBarrier`.
 ///
@@ -47,17 +52,18 @@ const PAUSE: Duration = Duration::from_millis(20);
 #[must_use = "it is gone as soon as nobody has it open"]
 pub struct DoubleBarrier {
     members: u32,
-    /// Odd from when a round begins until it is over, else even. Behind it stands for how many the barrier is.
+    /// Odd from when a round begins until it is over, else even. Behind it stands for how many the
+    /// barrier is.
     phase: SharedCount,
 }
 
 impl DoubleBarrier {
-    /// Opens the barrier `name`, 1 to 4096 bytes, for rounds of at least `members`: the same number for all who have it open.
-    /// It is forgotten with the last of them.
+    /// Opens the barrier `name`, 1 to 4096 bytes, for rounds of at least `members`: the same number
+    /// at all members that have it open. It is forgotten with the last of them.
     ///
     /// # Errors
-    /// [`LockError`]; nothing is open. [`LockError::OtherNumber`]: it is open for rounds of another number.
-    /// [`LockError::OtherRecipe`]: a barrier, say, is open by that name.
+    /// [`LockError`]; nothing is open. [`LockError::OtherNumber`]: it is open for rounds of another
+    /// number. [`LockError::OtherRecipe`]: a barrier, say, is open by that name.
     ///
     /// # Cancel safety
     /// Dropped at any time: nothing stays open.
@@ -66,8 +72,9 @@ impl DoubleBarrier {
         Ok(DoubleBarrier { members, phase })
     }
 
-    /// Whether the grantor has died since a round began or ended last: that a later one did may be lost with all who knew of it.
-    /// Whoever is left waits for as many as it takes. As this member knows it; asks nobody.
+    /// Whether the grantor has died since a round began or ended last: a later round may be lost
+    /// with all members that knew of it. The remaining members wait for as many as a round takes.
+    /// As this member knows it; sends nothing.
     ///
     /// # Errors
     /// [`CountError`]; nothing is changed.
@@ -75,15 +82,17 @@ impl DoubleBarrier {
         Ok(self.phase.get()?.maybe_stale)
     }
 
-    /// Closes it, and waits until the grantor has heard of that: whoever opens a barrier by that name from then on, at whatever member,
-    /// does not find this opening any more. If there is no other, it begins anew. With other clones of this one around only this
-    /// one ends, and nobody is told. One round trip, no message at the grantor's own member.
+    /// Closes it, and waits until the grantor has heard of that: a barrier that is opened by that
+    /// name from then on, at any member, does not find this opening any more. If there is no other,
+    /// it begins anew. With other clones of this one around only this one ends, and nobody is told.
+    /// One round trip, no message at the grantor's own member.
     ///
-    /// A drop is not waited for: whoever opens a barrier before the grantor has heard of the drop finds what was.
+    /// A drop is not waited for: a barrier that is opened before the grantor has heard of the drop
+    /// is as it was.
     ///
     /// # Errors
-    /// [`ReleaseError`](crate::ReleaseError): it was lost before, or no grantor has answered within a member lease. It is closed
-    /// here all the same.
+    /// [`ReleaseError`](crate::ReleaseError): it was lost before, or no grantor has answered within
+    /// a member lease. It is closed here all the same.
     ///
     /// # Cancel safety
     /// Dropping the future closes it too, and then nothing says when the grantor has heard of it.
@@ -91,29 +100,32 @@ impl DoubleBarrier {
         self.phase.close().await
     }
 
-    /// Enters, and waits until so many have. If its member is suspended meanwhile, it waits on when that is over. The others know
-    /// nothing of it, and count it until it is back or out of the view; so a round may begin without it, and it enters that when it is
-    /// back, if nobody has begun to leave.
+    /// Enters, and waits until so many have. If its member is suspended meanwhile, it waits on when
+    /// that is over. The others know nothing of it, and count it until it is back or out of the
+    /// view; so a round may begin without it, and it enters that when it is back, if nobody has
+    /// begun to leave.
     ///
     /// # Errors
     /// [`BarrierError`]; nobody entered.
     ///
     /// # Cancel safety
-    /// Dropped at any time: who waited does not count any more. If it was the last one that was missing, and was dropped
-    /// just when it came, the others may have begun.
+    /// Dropped at any time: the waiter does not count any more. If it was the last one that was
+    /// missing, and was dropped just when it came, the others may have begun.
     ///
     /// Curator: `DistributedDoubleBarrier.enter`, which after a limit stays counted.
     pub async fn enter(&self) -> Result<Inside, BarrierError> {
         loop {
             let share = self.phase.service().share(self.phase.name()).await?;
-            // If the member was lost before, so is the phase. If it was suspended only a share is, and another one is good.
+            // If the member was lost before, so is the phase. If it was suspended only a share is,
+            // and another one is good.
             self.phase.get()?;
             let Ok(begun) = share.protect(self.begin(share.token())).await else { continue };
             match begun? {
                 Some((phase, round)) if share.fence().is_ok() => return Ok(Inside { share, phase, round }),
                 Some(_) => {}
                 None => {
-                    // Each for another while, so that those who come back first can tell, and decide for all.
+                    // Each for another while, so that the members that come back first decide for
+                    // all.
                     let pause = PAUSE * (1 + share.token().as_i64() as u32 % 16);
                     drop(share);
                     self.phase.service().sleep(pause).await;
@@ -122,10 +134,11 @@ impl DoubleBarrier {
         }
     }
 
-    /// Waits until whoever has a share with the token `own` is in a round that has begun, and tells which. `None`: too many came at
-    /// once to tell whether one goes on.
+    /// Waits until the share with the token `own` is in a round that has begun, and tells which.
+    /// `None`: too many came at once to tell whether one goes on.
     async fn begin(&self, own: Token) -> Result<Option<(SharedCount, i32)>, BarrierError> {
-        // After the share was granted: from here on no round is left by all, for that wants all shares to be given back.
+        // After the share was granted: from here on no round is left by all, for that wants all
+        // shares to be given back.
         let phase = self.phase.opened_anew().await?;
         let mut seen = phase.get()?;
         loop {
@@ -134,10 +147,11 @@ impl DoubleBarrier {
             }
             let (inside, round) = self.look(seen.version).await?;
             let next = match (is_begun(seen.count), round) {
-                // Whoever comes later writes the same phase anew, so that the round has somebody who was inside before it: else it
-                // would be taken for over as soon as those who began it are gone, with this one in it.
+                // A later arrival writes the same phase anew, so that a member inside is older than
+                // the round's version: else the round would be taken for over as soon as its first
+                // members are gone, with this one in it.
                 (true, Round::GoesOn) => seen.count,
-                // Said before anybody waits: of those who come next nobody has to tell who was there when.
+                // Said before any wait: later arrivals need not tell which member was there when.
                 (true, Round::Over) => seen.count.wrapping_add(1),
                 (true, Round::Unseen) => return Ok(None),
                 (false, _) if inside + u64::from(planted!(RoundOfOneLess)) >= u64::from(self.members) => {
@@ -167,13 +181,15 @@ impl DoubleBarrier {
         within(self.phase.service(), limit, self.enter()).await
     }
 
-    /// How many have entered, and how it stands with a round that began with `version`, for somebody who came after that.
+    /// How many have entered, and the state of a round that began with `version`, for a member that
+    /// came after that.
     async fn look(&self, version: Token) -> Result<(u64, Round), BarrierError> {
         loop {
             match self.phase.service().inspect(self.phase.name()).await {
                 Ok(seen) => {
                     let was_there = seen.holders.iter().any(|holder| holder.token < version);
-                    // Who leaves asks for the lock before he gives his share back: he is seen as the one or the other.
+                    // A leaving member asks for the lock before it releases its share: it is seen
+                    // as the one or the other.
                     let leaves = seen.waiters.iter().any(|waiter| waiter.mode == Mode::Lock);
                     let round = match seen.more_holders {
                         _ if was_there || leaves => Round::GoesOn,
@@ -194,16 +210,17 @@ impl DoubleBarrier {
 
 /// How it stands with a round that has begun.
 enum Round {
-    /// Somebody is inside who was there when it began, or leaves it.
+    /// A member that was there when it began is inside, or leaves it.
     GoesOn,
     /// All went without a leave (dropped, died).
     Over,
-    /// More came since than are listed, and nobody is listed who was there.
+    /// More members came since than are listed, and none that was there is listed.
     Unseen,
 }
 
-/// A place inside a [`DoubleBarrier`], from [`enter`](DoubleBarrier::enter). Dropping it leaves without waiting for the others.
-#[must_use = "whoever drops it is out"]
+/// A place inside a [`DoubleBarrier`], from [`enter`](DoubleBarrier::enter). Dropping it leaves
+/// without waiting for the others.
+#[must_use = "dropping it leaves the barrier"]
 #[derive(Debug)]
 pub struct Inside {
     share: Guard,
@@ -243,8 +260,8 @@ impl Inside {
         if planted!(LeaveAlone) {
             return Ok(());
         }
-        // The lock is free when all are out, dead ones too. Whoever gets it first tells the others: they do not wait for it in
-        // turn, behind those who enter the next round.
+        // The lock is free when all are out, dead ones too. The first that gets it tells the
+        // others: they do not wait for it in turn, behind the members of the next round.
         let lock = phase.service().lock(phase.name()).start();
         drop(share);
         tokio::select! {

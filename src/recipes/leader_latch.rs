@@ -7,8 +7,9 @@
 //!          v                                                                                            |
 //! Started: waits in line ->[granted] leads (IsLeader) ->[lease or member lease over, expelled; resign] (NotLeader)
 //! ```
-//! All of it is one value behind a watch channel. What is to be told is put into the log in the same step as what changed, so
-//! no reader sees one without the other; and a lead is given back after that step, so nobody leads before it is told here.
+//! All of it is one value behind a watch channel. What is to be told is put into the log in the
+//! same step as what changed, so no reader sees one without the other; and a lead is given back
+//! after that step, so nobody leads before it is told here.
 
 use super::leadership::{Candidacy, Hopeless, Participant, Participants, Tenure, Term, TermEnd};
 use crate::protocol::{InvalidName, Token};
@@ -20,17 +21,21 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-/// Events kept for a slow reader. A term has two; whoever is 32 terms behind wants to know how things stand now.
+/// Events kept for a slow reader. A term has two; a listener that is 32 terms behind wants the
+/// present state.
 const LOG: usize = 64;
 
-/// A leader latch: of all latches of one name, in whatever members, one leads, and the others wait in line for it.
+/// A leader latch: of all latches of one name, in whatever members, one leads, and the others wait
+/// in line for it.
 ///
-/// [`start`](LeaderLatch::start) it, and it stands for the lead until it is closed or dropped: when a term is lost, because
-/// the member was cut off, suspended or expelled, or because its [lease](LeaderLatch::lease) ended, it takes a new place at
-/// the end of the line by itself. Latches lead in the order in which they were started.
+/// [`start`](LeaderLatch::start) it, and it stands for the lead until it is closed or dropped: when
+/// a term is lost, because the member was cut off, suspended or expelled, or because its
+/// [lease](LeaderLatch::lease) ended, it takes a new place at the end of the line by itself.
+/// Latches lead in the order in which they were started.
 ///
-/// [`term`](LeaderLatch::term) says whether it leads at this instant, by the clock and not by what was heard last: it is
-/// `None` before any other latch can lead. Each term has a [token](Term::fence) for the resources that the leader writes.
+/// [`term`](LeaderLatch::term) says whether it leads at this instant, by the clock and not by what
+/// was heard last: it is `None` before any other latch can lead. Each term has a
+/// [token](Term::fence) for the resources that the leader writes.
 ///
 /// | the member is | the latch |
 /// |---|---|
@@ -40,16 +45,18 @@ const LOG: usize = 64;
 /// | lost (expelled) | leads no more; asks again as soon as the member is back |
 /// | gone (left) | is closed |
 ///
-/// A latch that leads holds a lock of its service until it is closed: a [suspension](LockService::suspend) of the service waits
-/// for that, and requests of the same member without an [owner](crate::LockBuilder::owner) pass it. So give latches a service of
-/// their own.
+/// A latch that leads holds a lock of its service until it is closed: a
+/// [suspension](LockService::suspend) of the service waits for that, and requests of the same
+/// member without an [owner](crate::LockBuilder::owner) pass it. So give latches a service of their
+/// own.
 ///
-/// Curator: `LeaderLatch`. There a latch that is suspended may go on leading under a lenient error policy; here never.
+/// Curator: `LeaderLatch`. There a latch that is suspended may go on leading under a lenient error
+/// policy; here never.
 pub struct LeaderLatch {
     candidacy: Arc<Candidacy>,
     state: Arc<watch::Sender<State>>,
-    /// Of the task that stands for the lead, once it was started. Taken while the latch starts: there is no phase `Started` without
-    /// a task for anybody who asks here after the phase.
+    /// Of the task that stands for the lead, once it was started. Taken while the latch starts:
+    /// there is no phase `Started` without a task that asks here after the phase.
     task: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -95,8 +102,8 @@ pub enum LatchEvent {
         /// Why.
         end: TermEnd,
     },
-    /// The reader was too slow: so many events are gone, and here is what they led to. Events that happen from now on
-    /// follow.
+    /// The reader was too slow: so many events are gone, and here is what they led to. Events that
+    /// happen from now on follow.
     Missed {
         /// How many.
         count: u64,
@@ -140,13 +147,14 @@ impl State {
         self.told += 1;
     }
 
-    /// The latest term. Whether it goes on is asked when the state is borrowed no more: the answer may wake others.
+    /// The latest term. Whether it goes on is asked when the state is borrowed no more: the answer
+    /// may wake others.
     fn term(&self) -> Option<Term> {
         self.tenure.as_ref().map(|tenure| tenure.term().clone())
     }
 
-    /// Ends the term, for whoever has it and for those who read of it. The lead is given back when what this returns is
-    /// dropped; not while the state is borrowed, for the same reason.
+    /// Ends the term, for its handles and for its listeners. The lead is given back when what this
+    /// returns is dropped; not while the state is borrowed, for the same reason.
     fn depose(&mut self, mode: CloseMode) -> Option<Tenure> {
         let tenure = self.tenure.take()?;
         let (token, end) = (tenure.term().token(), tenure.term().resign());
@@ -229,8 +237,9 @@ impl Drop for Running {
 }
 
 impl LeaderLatch {
-    /// A latch of `name`, which is 1 to 4096 bytes of any value: the same for all that stand for the same lead. Others see
-    /// it as `id`, up to 4096 bytes. It does nothing until it is [started](LeaderLatch::start).
+    /// A latch of `name`, which is 1 to 4096 bytes of any value: the same for all that stand for
+    /// the same lead. Others see it as `id`, up to 4096 bytes. It does nothing until it is
+    /// [started](LeaderLatch::start).
     ///
     /// # Errors
     /// [`InvalidName`]: the name is empty, or one of both is too long.
@@ -255,11 +264,12 @@ impl LeaderLatch {
         Ok(LeaderLatch { candidacy, state: Arc::new(watch::Sender::default()), task: Mutex::default() })
     }
 
-    /// Lets each of its terms last at most so long; then the next in line leads, and this latch waits at the end of the
-    /// line. More than zero, at most ten years; anything else is an error of [`start`](LeaderLatch::start). After that this
-    /// has no effect. Without it a term lasts until it is given up or lost.
+    /// Lets each of its terms last at most so long; then the next in line leads, and this latch
+    /// waits at the end of the line. More than zero, at most ten years; anything else is an error
+    /// of [`start`](LeaderLatch::start). After that this has no effect. Without it a term lasts
+    /// until it is given up or lost.
     ///
-    /// Curator: none; there a leader whose work hangs leads for ever.
+    /// Curator: none; there a leader with hanging work leads for ever.
     pub fn lease(mut self, lease: Duration) -> Self {
         if let Some(candidacy) = Arc::get_mut(&mut self.candidacy) {
             candidacy.lease = Some(lease);
@@ -269,9 +279,10 @@ impl LeaderLatch {
 
     /// Lets others [ask for the lead back](LockService::revoke), by the name of the latch, and
     /// [take it away](LockService::force_revoke) once this latch has been told: see
-    /// [`LockBuilder::revocable`](crate::LockBuilder::revocable). Listen to the term's [`revocation`](Term::revocation), and
-    /// [close](LeaderLatch::close) the latch as soon as that is safe. Whose lead is taken away takes a new place at the end of the line.
-    /// After [`start`](LeaderLatch::start) this has no effect.
+    /// [`LockBuilder::revocable`](crate::LockBuilder::revocable). Listen to the term's
+    /// [`revocation`](Term::revocation), and [close](LeaderLatch::close) the latch as soon as that
+    /// is safe. A member that loses the lead so takes a new place at the end of the line. After
+    /// [`start`](LeaderLatch::start) this has no effect.
     ///
     /// Curator: none; `Revocable` is of mutexes only.
     ///
@@ -295,8 +306,9 @@ impl LeaderLatch {
         self
     }
 
-    /// Stands for the lead from now on: takes a place in line and returns. It is a task of the tokio runtime that this is
-    /// called in, which must outlive the latch: when that ends, the latch is closed.
+    /// Stands for the lead from now on: takes a place in line and returns. It is a task of the
+    /// tokio runtime that this is called in, which must outlive the latch: when that ends, the
+    /// latch is closed.
     ///
     /// # Errors
     /// [`StartError`]; nothing is changed.
@@ -315,7 +327,8 @@ impl LeaderLatch {
     pub fn start(&self) -> Result<(), StartError> {
         let runtime = tokio::runtime::Handle::try_current().map_err(|_| StartError::NoRuntime)?;
         self.candidacy.check()?;
-        // Held until the task is in: who closes meanwhile waits for it, or he would find none to end.
+        // Held until the task is in: a close meanwhile waits for it, or it would find no task to
+        // end.
         let mut task = self.task.lock().unwrap_or_else(PoisonError::into_inner);
         let mut starts = false;
         self.state.send_modify(|state| {
@@ -391,8 +404,8 @@ impl LeaderLatch {
     /// As [`await_leadership`](LeaderLatch::await_leadership), for at most `limit`.
     ///
     /// # Errors
-    /// [`AwaitLeadershipError::TimedOut`] after the limit, others as of `await_leadership`. Nothing is changed: the latch
-    /// keeps its place in line.
+    /// [`AwaitLeadershipError::TimedOut`] after the limit, others as of `await_leadership`. Nothing
+    /// is changed: the latch keeps its place in line.
     ///
     /// # Cancel safety
     /// As of `await_leadership`.
@@ -418,8 +431,8 @@ impl LeaderLatch {
         awaited.unwrap_or(Err(AwaitLeadershipError::TimedOut))
     }
 
-    /// What happens to it from now on, each change once and in order. Subscribe first and take [`term`](LeaderLatch::term)
-    /// then, to know where the events start from.
+    /// What happens to it from now on, each change once and in order. Subscribe first and take
+    /// [`term`](LeaderLatch::term) then, to know where the events start from.
     ///
     /// Curator: `LeaderLatch.addListener`.
     ///
@@ -443,8 +456,8 @@ impl LeaderLatch {
         LatchEvents { state, next }
     }
 
-    /// Asks the grantor who leads and who waits to; also before the start and after the end of this latch. Costs one round
-    /// trip.
+    /// Asks the grantor for the leader and the candidates in line; also before the start and after
+    /// the end of this latch. Costs one round trip.
     ///
     /// # Errors
     /// [`InspectError`]; nothing is changed.
@@ -471,7 +484,8 @@ impl LeaderLatch {
         self.candidacy.participants().await
     }
 
-    /// Asks the grantor who leads, as [`participants`](LeaderLatch::participants). `None`: nobody, at that moment.
+    /// Asks the grantor for the leader, as [`participants`](LeaderLatch::participants). `None`:
+    /// there is none at that moment.
     ///
     /// # Errors
     /// [`InspectError`]; nothing is changed.
@@ -479,19 +493,21 @@ impl LeaderLatch {
     /// # Cancel safety
     /// Dropping the future changes nothing.
     ///
-    /// Curator: `LeaderLatch.getLeader`, which makes up a participant without an id if there is none.
+    /// Curator: `LeaderLatch.getLeader`, which makes up a participant without an id if there is
+    /// none.
     pub async fn leader(&self) -> Result<Option<Participant>, InspectError> {
         Ok(self.participants().await?.leader().cloned())
     }
 
-    /// Stands no longer for the lead, and gives it up if it leads; returns when its place in line is given up as well.
-    /// Readers of its events hear nothing but the end.
+    /// Stands no longer for the lead, and gives it up if it leads; returns when its place in line
+    /// is given up as well. Readers of its events hear nothing but the end.
     ///
     /// # Errors
     /// [`CloseError`]; nothing is changed.
     ///
     /// # Cancel safety
-    /// Once polled, dropping the future does not stop the closing. Dropping the latch closes it too.
+    /// Once polled, dropping the future does not stop the closing. Dropping the latch closes it
+    /// too.
     ///
     /// Curator: `LeaderLatch.close`.
     pub async fn close(&self) -> Result<(), CloseError> {
@@ -499,7 +515,8 @@ impl LeaderLatch {
     }
 
     /// As [`close`](LeaderLatch::close), and says what the readers of its events hear. With
-    /// [`CloseMode::NotifyLeader`] [`LatchEvent::NotLeader`] is there to be read before the lead is given back.
+    /// [`CloseMode::NotifyLeader`] [`LatchEvent::NotLeader`] is there to be read before the lead is
+    /// given back.
     ///
     /// # Errors
     /// [`CloseError`]; nothing is changed.
@@ -522,9 +539,10 @@ impl LeaderLatch {
         Ok(())
     }
 
-    /// Gives up the lead, if `term` is the term in which it leads, and stands again, at the end of the line: if others wait,
-    /// the first of them leads next. The readers of its events hear [`LatchEvent::NotLeader`] before the lead is given
-    /// back. Returns whether the term was given up by this call; if it was over before, nothing is changed.
+    /// Gives up the lead, if `term` is the term in which it leads, and stands again, at the end of
+    /// the line: if others wait, the first of them leads next. The readers of its events hear
+    /// [`LatchEvent::NotLeader`] before the lead is given back. Returns whether the term was given
+    /// up by this call; if it was over before, nothing is changed.
     ///
     /// Curator: none; there the latch is closed, and another one made.
     ///
@@ -545,7 +563,8 @@ impl LeaderLatch {
     /// # Ok(()) }
     /// ```
     pub fn resign(&self, term: &Term) -> bool {
-        // If the term is lost it is not given up. Asked while the state is not borrowed: the answer may wake others.
+        // If the term is lost it is not given up. Asked while the state is not borrowed: the answer
+        // may wake others.
         if term.fence().is_err() {
             return false;
         }
@@ -556,7 +575,8 @@ impl LeaderLatch {
             }
             deposed.is_some()
         });
-        // Gives the lead back. The task that stands for it hears that the term is over, and asks anew after that.
+        // Gives the lead back. The task that stands for it hears that the term is over, and asks
+        // anew after that.
         drop(deposed);
         term.fence() == Err(TermEnd::GivenUp)
     }
@@ -606,8 +626,8 @@ impl std::fmt::Debug for LeaderLatch {
 
 /// The events of a latch, in order, from [`LeaderLatch::events`].
 ///
-/// The latch keeps the latest 64 for a slow reader; whoever falls further behind gets [`LatchEvent::Missed`]. Holding this
-/// keeps neither the latch nor its lead.
+/// The latch keeps the latest 64 for a slow reader; a reader that falls further behind gets
+/// [`LatchEvent::Missed`]. Holding this keeps neither the latch nor its lead.
 pub struct LatchEvents {
     state: watch::Receiver<State>,
     /// The number of the event that comes next.
@@ -671,7 +691,8 @@ pub enum CloseError {
     /// It has not been started.
     #[error("the latch has not been started")]
     NotStarted,
-    /// It is closed already: by the application, because the member has left, or because the service was destroyed here.
+    /// It is closed already: by the application, because the member has left, or because the
+    /// service was destroyed here.
     #[error("the latch is closed already")]
     AlreadyClosed,
 }
@@ -689,7 +710,8 @@ pub enum AwaitLeadershipError {
     /// It was closed.
     #[error("the latch is closed")]
     Closed,
-    /// It is closed because its service was destroyed at this member. Get a new handle from the member, and make a new one.
+    /// It is closed because its service was destroyed at this member. Get a new handle from the
+    /// member, and make a new one.
     #[error("the service was destroyed at this member")]
     Destroyed,
     /// It is closed because the member has left. This will not change: join as a new member.

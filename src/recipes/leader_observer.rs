@@ -8,13 +8,14 @@ use std::time::Duration;
 /// How often the grantor is asked, unless said otherwise.
 const EVERY: Duration = Duration::from_millis(100);
 
-/// Tells which participant leads, and each change of that, without standing for the lead: for load balancers and
-/// dashboards. The leader may be a [`LeaderLatch`](crate::LeaderLatch), a [`LeaderSelector`](crate::LeaderSelector), or the
-/// holder of the lock of that name.
+/// Tells which participant leads, and each change of that, without standing for the lead: for load
+/// balancers and dashboards. The leader may be a [`LeaderLatch`](crate::LeaderLatch), a
+/// [`LeaderSelector`](crate::LeaderSelector), or the holder of the lock of that name.
 ///
-/// It asks the grantor who leads, again and again: one question and one answer each time, from this member. So it hears
-/// of a change one such interval later, and of a term that is shorter than that perhaps not at all. What it says is old
-/// news: only the leader itself knows whether [it leads](crate::Term::fence).
+/// It asks the grantor for the leader, again and again: one question and one answer each time, from
+/// this member. So it hears of a change one such interval later, and of a term that is shorter than
+/// that perhaps not at all. What it says is old news: only the leader itself knows whether [it
+/// leads](crate::Term::fence).
 ///
 /// Curator: `LeaderLatch.getLeader` of a latch that is not started, asked again and again.
 #[derive(Debug)]
@@ -26,7 +27,8 @@ pub struct LeaderObserver {
 }
 
 impl LeaderObserver {
-    /// Of the lead `name`, as latches and selectors have it: 1 to 4096 bytes of any value. Asks nobody.
+    /// Of the lead `name`, as latches and selectors have it: 1 to 4096 bytes of any value. Asks
+    /// nobody.
     ///
     /// # Errors
     /// [`InvalidName`]: the name is empty or too long.
@@ -50,14 +52,15 @@ impl LeaderObserver {
         Ok(LeaderObserver { candidacy, every: EVERY, told: None })
     }
 
-    /// How long it waits between two questions: 100 ms, unless this says otherwise, and 1 ms at least.
+    /// How long it waits between two questions: 100 ms, unless this says otherwise, and 1 ms at
+    /// least.
     pub fn every(mut self, every: Duration) -> Self {
         self.every = every.max(Duration::from_millis(1));
         self
     }
 
-    /// Who leads, `None` for nobody: at once the first time, and then as soon as it is another term, or nobody any more.
-    /// While the grantor cannot say who leads, or does not answer, it asks on.
+    /// The leader, or `None`: at once the first time, and then as soon as there is another term, or
+    /// none. While the grantor cannot name the leader, or does not answer, it asks on.
     ///
     /// # Errors
     /// [`InspectError::Left`], [`InspectError::Destroyed`]: there is nothing to come.
@@ -81,7 +84,8 @@ impl LeaderObserver {
         }
     }
 
-    /// Asks the grantor who leads and who waits to, as [`LeaderLatch::participants`](crate::LeaderLatch::participants).
+    /// Asks the grantor for the leader and the candidates in line, as
+    /// [`LeaderLatch::participants`](crate::LeaderLatch::participants).
     ///
     /// # Errors
     /// [`InspectError`]; nothing is changed.

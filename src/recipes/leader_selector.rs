@@ -7,16 +7,20 @@ use crate::service::{InspectError, InvalidLease, LockService};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-/// Runs work while it leads: of all selectors and [latches](super::LeaderLatch) of one name, in whatever members, one does.
+/// Runs work while it leads: of all selectors and [latches](super::LeaderLatch) of one name, in
+/// whatever members, one does.
 ///
-/// [`run_once`](LeaderSelector::run_once) waits in line, runs the work for one term and gives the lead back;
-/// [`run`](LeaderSelector::run) does so again and again. The work is dropped the moment that the lead is lost or
-/// [interrupted](LeaderSelector::interrupt), and always before the lead is given back. It can be stopped only where it awaits:
-/// each side effect still wants the [token](Term::fence) of the term, and a resource that checks it.
+/// [`run_once`](LeaderSelector::run_once) waits in line, runs the work for one term and gives the
+/// lead back; [`run`](LeaderSelector::run) does so again and again. The work is dropped the moment
+/// that the lead is lost or [interrupted](LeaderSelector::interrupt), and always before the lead is
+/// given back. It can be stopped only where it awaits: each side effect still wants the
+/// [token](Term::fence) of the term, and a resource that checks it.
 ///
-/// There is nothing to start or to close: dropping the future that runs gives up the place in line, or the lead.
+/// There is nothing to start or to close: dropping the future that runs gives up the place in line,
+/// or the lead.
 ///
-/// Curator: `LeaderSelector`, whose work runs in a thread and has to notice by itself that it is over.
+/// Curator: `LeaderSelector`, whose work runs in a thread and has to notice by itself that it is
+/// over.
 pub struct LeaderSelector {
     candidacy: Candidacy,
     /// The latest term; it knows by itself whether it goes on.
@@ -24,8 +28,8 @@ pub struct LeaderSelector {
 }
 
 impl LeaderSelector {
-    /// A selector of `name`, which is 1 to 4096 bytes of any value: the same for all that stand for the same lead. Others
-    /// see it as `id`, up to 4096 bytes.
+    /// A selector of `name`, which is 1 to 4096 bytes of any value: the same for all that stand for
+    /// the same lead. Others see it as `id`, up to 4096 bytes.
     ///
     /// # Errors
     /// [`InvalidName`]: the name is empty, or one of both is too long.
@@ -36,8 +40,9 @@ impl LeaderSelector {
         Ok(LeaderSelector { candidacy, current: Mutex::default() })
     }
 
-    /// Lets each of its terms last at most so long; then the work is dropped and the next in line leads. More than zero, at
-    /// most ten years; anything else is an error of running. Without it a term lasts until the work is done or it is lost.
+    /// Lets each of its terms last at most so long; then the work is dropped and the next in line
+    /// leads. More than zero, at most ten years; anything else is an error of running. Without it a
+    /// term lasts until the work is done or it is lost.
     pub fn lease(mut self, lease: Duration) -> Self {
         self.candidacy.lease = Some(lease);
         self
@@ -46,8 +51,8 @@ impl LeaderSelector {
     /// Lets others [ask for the lead back](LockService::revoke), by the name of the selector, and
     /// [take it away](LockService::force_revoke) once the work has been told: see
     /// [`LockBuilder::revocable`](crate::LockBuilder::revocable). Let the work listen to the term's
-    /// [`revocation`](Term::revocation), and end as soon as that is safe. When the lead is taken away, the work is dropped where it
-    /// stands.
+    /// [`revocation`](Term::revocation), and end as soon as that is safe. When the lead is taken
+    /// away, the work is dropped where it stands.
     ///
     /// Curator: none; `Revocable` is of mutexes only.
     pub fn revocable(mut self) -> Self {
@@ -55,7 +60,8 @@ impl LeaderSelector {
         self
     }
 
-    /// Waits in line until it leads, runs `work` with the term, gives the lead back, and returns what came of the work.
+    /// Waits in line until it leads, runs `work` with the term, gives the lead back, and returns
+    /// what came of the work.
     ///
     /// If the same selector runs more than once at a time, each waits in line for itself.
     ///
@@ -64,7 +70,8 @@ impl LeaderSelector {
     /// Others: it never led. In every case nothing is held and nothing is queued.
     ///
     /// # Cancel safety
-    /// Dropped at any time: the work is dropped where it stands, then the place in line or the lead is given up.
+    /// Dropped at any time: the work is dropped where it stands, then the place in line or the lead
+    /// is given up.
     ///
     /// Curator: `LeaderSelector.start` without `autoRequeue`; calling it again is `requeue`.
     ///
@@ -88,7 +95,8 @@ impl LeaderSelector {
         let term = tenure.term().clone();
         {
             let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
-            // Another run of this may lead by now, if this one was polled late: then this term is over.
+            // Another run of this may lead by now, if this one was polled late: then this term is
+            // over.
             if current.as_ref().is_none_or(|current| current.fence().is_err() || current.token() < term.token()) {
                 *current = Some(term.clone());
             }
@@ -100,11 +108,12 @@ impl LeaderSelector {
         Ok(term.protect(work(term.clone())).await?)
     }
 
-    /// Runs `work` each time that it leads, and waits in line again after that: the work was done, or the term was over
-    /// before. Returns only when it can never lead again.
+    /// Runs `work` each time that it leads, and waits in line again after that: the work was done,
+    /// or the term was over before. Returns only when it can never lead again.
     ///
     /// # Errors
-    /// What it returns is why: never [`SelectorError::Ended`]. Nothing is held and nothing is queued.
+    /// What it returns is why: never [`SelectorError::Ended`]. Nothing is held and nothing is
+    /// queued.
     ///
     /// # Cancel safety
     /// As of [`run_once`](LeaderSelector::run_once).
@@ -143,13 +152,14 @@ impl LeaderSelector {
                 Ok(()) | Err(SelectorError::Ended(_)) => {}
                 Err(error) => return error,
             }
-            // One that is alone leads again at once: work without an await must not keep the thread for itself.
+            // One that is alone leads again at once: work without an await must not keep the thread
+            // for itself.
             tokio::task::yield_now().await;
         }
     }
 
-    /// Ends the present term: the work is dropped at its next await, and the lead goes to the next in line. Says whether it
-    /// led.
+    /// Ends the present term: the work is dropped at its next await, and the lead goes to the next
+    /// in line. Says whether it led.
     ///
     /// Curator: `LeaderSelector.interruptLeadership`.
     ///
@@ -186,7 +196,7 @@ impl LeaderSelector {
         current.as_ref().filter(|term| term.fence().is_ok()).cloned()
     }
 
-    /// Asks the grantor who leads and who waits to. Costs one round trip.
+    /// Asks the grantor for the leader and the candidates in line. One round trip.
     ///
     /// # Errors
     /// [`InspectError`]; nothing is changed.
@@ -199,7 +209,7 @@ impl LeaderSelector {
         self.candidacy.participants().await
     }
 
-    /// Asks the grantor who leads. `None`: nobody, at that moment.
+    /// Asks the grantor for the leader. `None`: there is none at that moment.
     ///
     /// # Errors
     /// [`InspectError`]; nothing is changed.
@@ -237,8 +247,8 @@ pub enum SelectorError {
     /// Its [lease](LeaderSelector::lease) is out of range. Nothing was asked.
     #[error(transparent)]
     InvalidLease(#[from] InvalidLease),
-    /// The term was over before the work was done: the work was dropped where it stood. Run it again to stand for the lead
-    /// again.
+    /// The term was over before the work was done: the work was dropped where it stood. Run it
+    /// again to stand for the lead again.
     #[error(transparent)]
     Ended(#[from] TermEnd),
     /// The service was destroyed at this member. Get a new handle from the member.

@@ -1,6 +1,8 @@
-//! What a latch and a selector share: how a member stands for the lead, and what whoever leads has in hand.
+//! What a latch and a selector share: how a member stands for the lead, and the handles of a
+//! leader.
 //!
-//! A leadership is a lock. Its queue is the list of participants, its holder leads, its token is the number of the term.
+//! A leadership is a lock. Its queue is the list of participants, its holder leads, its token is
+//! the number of the term.
 
 use super::owner::draw_owner;
 use crate::protocol::{HolderInfo, InvalidName, LockName, LostReason, Metadata, Mode, ProcessId, Token};
@@ -11,12 +13,13 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
-/// How long to wait before asking again after a refusal that will not last; doubled each time, up to [`LONGEST_PAUSE`].
+/// How long to wait before asking again after a refusal that will not last; doubled each time, up
+/// to [`LONGEST_PAUSE`].
 const PAUSE: Duration = Duration::from_millis(10);
 /// A member that joins again takes about a second.
 const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 
-/// One who stands for the lead of `name`.
+/// A candidate for the lead of `name`.
 #[derive(Debug)]
 pub(super) struct Candidacy {
     service: LockService,
@@ -78,7 +81,8 @@ impl Candidacy {
                 Ok(guard) => return Ok(Tenure::new(guard)),
                 Err(LockError::Left) => return Err(Hopeless::Left),
                 Err(LockError::Destroyed) => return Err(Hopeless::Destroyed),
-                // Expelled: the member joins again by itself. Busy: others of this member will have been served.
+                // Expelled: the member joins again by itself. Busy: others of this member will have
+                // been served.
                 Err(_) => _ = self.service.sleep(pause).await,
             }
             pause = LONGEST_PAUSE.min(pause * 2);
@@ -92,7 +96,7 @@ impl Candidacy {
 
     pub(super) async fn participants(&self) -> Result<Participants, InspectError> {
         let seen = self.service.inspect(self.name.as_bytes()).await?;
-        // Who has a share of the lock does not lead, and a suspension that is in line does not want to.
+        // The holder of a share does not lead, and a suspension in line is no candidate.
         let leads = seen.holders.into_iter().filter(|holder| holder.mode == Mode::Lock).map(Participant::from);
         let waiting = seen.waiters.into_iter().filter(|waiter| waiter.mode == Mode::Lock).map(|waiter| Participant {
             id: text(&waiter.metadata),
@@ -107,13 +111,14 @@ fn text(id: &Metadata) -> String {
     String::from_utf8_lossy(id.as_bytes()).into_owned()
 }
 
-/// One of those who lead or wait to, from [`participants`](super::LeaderLatch::participants).
+/// The leader or a candidate in line, from [`participants`](super::LeaderLatch::participants).
 ///
 /// Curator: `Participant`.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 #[non_exhaustive]
 pub struct Participant {
-    /// What it calls itself; nobody checks that two do not call themselves the same. Bytes that are no text are replaced.
+    /// What it calls itself; nobody checks that two do not call themselves the same. Bytes that are
+    /// no text are replaced.
     pub id: String,
     /// Its process.
     pub process: ProcessId,
@@ -134,22 +139,23 @@ impl From<HolderInfo> for Participant {
     }
 }
 
-/// Those who lead or wait to, as the grantor saw them a moment ago.
+/// The leader and the candidates in line, as the grantor saw them a moment ago.
 ///
-/// Whoever has the lock of that name, or waits for it, is one of them. Those who [share](crate::LockService::share) it are not, nor are
-/// [suspensions](crate::LockService::suspend) of the service, which stand in the same line: nobody leads while they hold.
+/// Each holder of the lock of that name, and each waiter for it, is one of them. Holders of
+/// [shares](crate::LockService::share) are not, nor are [suspensions](crate::LockService::suspend)
+/// of the service, which stand in the same line: nobody leads while they hold.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 #[non_exhaustive]
 pub struct Participants {
-    /// Who leads, if somebody does, then those who wait, in the order in which they will lead: those among the first 256 in
-    /// line.
+    /// The leader, if there is one, then the candidates in the order in which they will lead: those
+    /// among the first 256 in line.
     pub first: Vec<Participant>,
     /// How many more are in line, for whatever.
     pub more: u64,
 }
 
 impl Participants {
-    /// Who leads.
+    /// The leader.
     pub fn leader(&self) -> Option<&Participant> {
         self.first.first().filter(|first| first.is_leader())
     }
@@ -157,9 +163,9 @@ impl Participants {
 
 /// One term of leadership: a view of it that does not keep it. Cheap to clone.
 ///
-/// Give it to what the leader does, and let that hand the token of *its own* term to each resource, which refuses tokens
-/// lower than the highest it has seen. Whoever asks the latch again instead may get the token of a later term for what was
-/// begun in an earlier one.
+/// Give it to what the leader does, and let that hand the token of *its own* term to each resource,
+/// which refuses tokens lower than the highest it has seen. A task that asks the latch again
+/// instead may get the token of a later term for work that was begun in an earlier one.
 #[derive(Clone)]
 pub struct Term {
     inner: Arc<Inner>,
@@ -168,9 +174,9 @@ pub struct Term {
 struct Inner {
     watch: LossWatch,
     token: Token,
-    /// Whoever asks for it has a clone, which begins with the first request.
+    /// Each listener has a clone, which begins with the first request.
     revocation: Revocation,
-    /// Set once, by whoever notices it first.
+    /// Set once, by the first that notices it.
     end: OnceLock<TermEnd>,
     given_up: CancellationToken,
 }
@@ -179,8 +185,8 @@ struct Inner {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TermEnd {
-    /// It was lost: to the end of a lease, because it was [taken away](crate::LockService::force_revoke), or because the member is cut
-    /// off, expelled or gone.
+    /// It was lost: to the end of a lease, because it was [taken
+    /// away](crate::LockService::force_revoke), or because the member is cut off, expelled or gone.
     #[error("the leadership was lost: {0}")]
     Lost(#[from] Lost),
     /// It was given up here: closed, dropped, interrupted, or its work was done.
@@ -232,8 +238,8 @@ impl Term {
 
     /// Runs `future` until it completes or the term is over, whichever is first.
     ///
-    /// It can be stopped only where it awaits: a side effect still wants [`fence`](Term::fence) and a resource that checks
-    /// the token.
+    /// It can be stopped only where it awaits: a side effect still wants [`fence`](Term::fence) and
+    /// a resource that checks the token.
     ///
     /// # Errors
     /// [`TermEnd`]: the term was over before `future` completed, and `future` was dropped where it stood.
@@ -248,9 +254,10 @@ impl Term {
         }
     }
 
-    /// Who wants the lead back. Nobody is told through it unless the [latch](super::LeaderLatch::revocable) or the
-    /// [selector](super::LeaderSelector::revocable) is revocable; it keeps nothing held. To give the lead back, close the latch, or
-    /// let the work of the selector end.
+    /// Requests to have the lead back. None arrive unless the
+    /// [latch](super::LeaderLatch::revocable) or the [selector](super::LeaderSelector::revocable)
+    /// is revocable; it keeps nothing held. To give the lead back, close the latch, or let the work
+    /// of the selector end.
     ///
     /// Curator: none; there a leader can be asked to go by means of one's own only.
     ///
@@ -272,7 +279,8 @@ impl Term {
         self.inner.revocation.clone()
     }
 
-    /// The token as a number for logs, without a claim that the term goes on. It is higher than that of every term before.
+    /// The token as a number for logs, without a claim that the term goes on. It is higher than
+    /// that of every term before.
     pub fn token(&self) -> Token {
         self.inner.token
     }
@@ -282,13 +290,13 @@ impl Term {
         *self.inner.end.get_or_init(|| end)
     }
 
-    /// Notes that it is given up, unless a loss was noted before: ask [`fence`](Self::fence) first. Wakes nobody: that is
-    /// [`tell`](Self::tell).
+    /// Notes that it is given up, unless a loss was noted before: ask [`fence`](Self::fence) first.
+    /// Wakes nobody: that is [`tell`](Self::tell).
     pub(super) fn resign(&self) -> TermEnd {
         self.over(TermEnd::GivenUp)
     }
 
-    /// Wakes those who wait for its end.
+    /// Wakes the tasks that wait for its end.
     pub(super) fn tell(&self) {
         self.inner.given_up.cancel();
     }
@@ -312,8 +320,8 @@ impl std::fmt::Debug for Term {
     }
 }
 
-/// The lead itself. Dropped it is given up, first for everybody who has the term, then at the grantor: so nobody leads
-/// before this one has ended.
+/// The lead itself. Dropped it is given up, first for each handle of the term, then at the grantor:
+/// so no other member leads before this one has ended.
 pub(super) struct Tenure {
     term: Term,
     /// Dropped after the body of `drop`.

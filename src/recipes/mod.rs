@@ -1,5 +1,6 @@
-//! What programs build from locks, ready made. Each recipe is made of what a [`LockService`](crate::LockService) gives, and
-//! has no messages of its own: so all of them are fair, fenced, and outlive the grantor as locks do.
+//! What programs build from locks, ready made. Each recipe is made of what a
+//! [`LockService`](crate::LockService) gives, and has no messages of its own: so all of them are
+//! fair, fenced, and outlive the grantor as locks do.
 
 mod acquire;
 mod barrier;

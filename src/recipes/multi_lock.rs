@@ -13,16 +13,19 @@ use std::pin::pin;
 use std::task::Poll;
 use std::time::Duration;
 
-/// Locks of one or several services, taken together: all or nothing, with one wait limit for the whole, and a token for each.
+/// Locks of one or several services, taken together: all or nothing, with one wait limit for the
+/// whole, and a token for each.
 ///
-/// The services are asked in the order of their names, each for all its locks at once ([`LockService::lock_all`]), the
-/// next one when the last has granted. Within a service batches cannot wait for each other in a circle, and over
-/// services everybody goes the same way, so multi locks cannot either, whatever order they are put together in. That holds for
-/// what one multi lock asks for: whoever holds a lock and asks for another may meet somebody who does so the other way
-/// round. While it waits for a later service it holds what the earlier ones granted, so name what is much wanted last.
+/// The services are asked in the order of their names, each for all its locks at once
+/// ([`LockService::lock_all`]), the next one when the last has granted. Within a service batches
+/// cannot wait for each other in a circle, and over services everybody goes the same way, so multi
+/// locks cannot either, whatever order they are put together in. That holds for what one multi lock
+/// asks for: a holder of one lock that asks for another may meet a holder that does so the other
+/// way round. While it waits for a later service it holds what the earlier ones granted, so name
+/// what is much wanted last.
 ///
-/// Curator: `InterProcessMultiLock`, which takes them in the order given, so that two of them wait for each other for
-/// ever, and gives each the whole limit.
+/// Curator: `InterProcessMultiLock`, which takes them in the order given, so that two of them wait
+/// for each other for ever, and gives each the whole limit.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -48,8 +51,8 @@ impl MultiLock {
         MultiLock::default()
     }
 
-    /// Also these locks of the service. One that is named twice counts once; what is out of range is an error of
-    /// [`acquire`](MultiLock::acquire).
+    /// Also these locks of the service. One that is named twice counts once; what is out of range
+    /// is an error of [`acquire`](MultiLock::acquire).
     pub fn with(mut self, service: &LockService, names: impl IntoIterator<Item: AsRef<[u8]>>) -> Self {
         self.parts.push((service.clone(), names.into_iter().map(|name| name.as_ref().to_vec()).collect()));
         self
@@ -57,13 +60,15 @@ impl MultiLock {
 
     /// Waits until it has all of them.
     ///
-    /// A lease counts from when the last one is granted: those that are held before are extended meanwhile.
+    /// A lease counts from when the last one is granted: those that are held before are extended
+    /// meanwhile.
     ///
     /// # Errors
     /// [`MultiLockError`]; in every case nothing is held and nothing is queued.
     ///
     /// # Cancel safety
-    /// The future may be dropped at any time, even between two grants: nothing stays held or queued.
+    /// The future may be dropped at any time, even between two grants: nothing stays held or
+    /// queued.
     ///
     /// Curator: `InterProcessMultiLock.acquire`.
     pub fn acquire(&self) -> Acquire<MultiGuard, MultiLockError> {
@@ -73,12 +78,13 @@ impl MultiLock {
 }
 
 impl Acquire<MultiGuard, MultiLockError> {
-    /// On whose behalf it is asked. What the owner has already, by a multi lock or by a
-    /// [`ReentrantMutex`](crate::ReentrantMutex), it enters at once, and asks for the rest; and what it is granted here it
-    /// enters by either. So it may acquire the same multi lock again. Locks of a service that were granted together are
-    /// given back together, with the last guard of any of them; a lease that is given counts for what is entered, too.
-    /// An owner that has some of the locks and waits for others may meet another one that does so the other way round.
-    /// Without an owner nothing is entered. It counts for suspensions as well, see
+    /// The owner of the locks. Locks that the owner has already, by a multi lock or by a
+    /// [`ReentrantMutex`](crate::ReentrantMutex), it enters at once, and asks for the rest; and
+    /// what it is granted here it enters by either. So it may acquire the same multi lock again.
+    /// Locks of a service that were granted together are given back together, with the last guard
+    /// of any of them; a lease that is given counts for what is entered, too. An owner that has
+    /// some of the locks and waits for others may meet another one that does so the other way
+    /// round. Without an owner nothing is entered. It counts for suspensions as well, see
     /// [`LockBuilder::owner`](crate::LockBuilder::owner).
     ///
     /// Curator: the thread, of an `InterProcessMultiLock` of `InterProcessMutex`es.
@@ -100,12 +106,14 @@ impl Acquire<MultiGuard, MultiLockError> {
         self.owned_by(owner.number())
     }
 
-    /// Lets others ask for any of the locks back, by the [`revoke`](LockService::revoke) of its service, and
-    /// [take it away](LockService::force_revoke) once this holder has been told: see
-    /// [`LockBuilder::revocable`](crate::LockBuilder::revocable). Listen to the guard's [`revocation`](MultiGuard::revocation).
+    /// Lets others ask for any of the locks back, by the [`revoke`](LockService::revoke) of its
+    /// service, and [take it away](LockService::force_revoke) once this holder has been told: see
+    /// [`LockBuilder::revocable`](crate::LockBuilder::revocable). Listen to the guard's
+    /// [`revocation`](MultiGuard::revocation).
     ///
-    /// What the first services have granted can be asked for while later ones are waited for. The guard then tells of it when it is
-    /// there; if the lock is taken away before, acquiring fails with [`MultiLockError::Lost`].
+    /// What the first services have granted can be asked for while later ones are waited for. The
+    /// guard then tells of it when it is there; if the lock is taken away before, acquiring fails
+    /// with [`MultiLockError::Lost`].
     ///
     /// Curator: none; its `InterProcessMultiLock` cannot be revoked.
     ///
@@ -151,7 +159,8 @@ async fn take_all(parts: Vec<(LockService, Vec<Vec<u8>>)>, mut terms: Terms) -> 
                     tokio::select! {
                         biased;
                         (of, lost) = all.first_lost() => return Err(MultiLockError::Lost { service: of, lost }),
-                        // After a grant to a sibling only the rest is asked for: all would wait for their own owner.
+                        // After a grant to a sibling only the rest is asked for: all would wait for
+                        // their own owner.
                         entered = &mut entering => break Err(entered),
                         granted = &mut asking => break match granted {
                             Ok(granted) => Ok(granted),
@@ -182,8 +191,8 @@ async fn take_all(parts: Vec<(LockService, Vec<Vec<u8>>)>, mut terms: Terms) -> 
     if all.parts.is_empty() { Err(MultiLockError::Nothing) } else { Ok(all) }
 }
 
-/// Each service once, with all the names that are wanted of it, in the order of the services' names. What cannot be asked of the last
-/// one is found here, before the first one is asked.
+/// Each service once, with all the names that are wanted of it, in the order of the services'
+/// names. What cannot be asked of the last one is found here, before the first one is asked.
 fn in_order(parts: Vec<(LockService, Vec<Vec<u8>>)>) -> Result<BTreeMap<String, (LockService, Batch)>, MultiLockError> {
     let mut ordered: BTreeMap<String, (LockService, Vec<Vec<u8>>)> = BTreeMap::new();
     for (service, names) in parts {
@@ -220,7 +229,8 @@ async fn any_entered(claims: &[Claim]) -> (usize, Hold) {
     .await
 }
 
-/// Completes when a third of the lease is over, or the service's member has left; never without one.
+/// Completes when a third of the lease is over, or the service's member has left; never without
+/// one.
 async fn third_of(lease: Option<Duration>, service: &LockService) {
     match lease {
         Some(lease) => _ = service.sleep(lease / 3).await,
@@ -228,8 +238,8 @@ async fn third_of(lease: Option<Duration>, service: &LockService) {
     }
 }
 
-/// Locks of one or several services, held together, from [`MultiLock::acquire`]. They are given back as one; if one of
-/// them is lost, none of them gives a token any more.
+/// Locks of one or several services, held together, from [`MultiLock::acquire`]. They are given
+/// back as one; if one of them is lost, none of them gives a token any more.
 #[must_use = "the locks are given back as soon as the guard is dropped"]
 #[clippy::has_significant_drop]
 #[derive(Debug)]
@@ -242,7 +252,8 @@ pub struct MultiGuard {
 struct Part {
     guard: BatchGuard,
     watch: LossWatch,
-    /// The only one of the guard's locks that belongs to this, because its owner had it; `None`: all do.
+    /// The only one of the guard's locks that belongs to this, because its owner had it; `None`:
+    /// all do.
     entered: Option<LockName>,
 }
 
@@ -254,7 +265,8 @@ impl Part {
 }
 
 impl MultiGuard {
-    /// Enters those of the locks that the owner has, and leaves the others in `names`, for which it returns the claims.
+    /// Enters those of the locks that the owner has, and leaves the others in `names`, for which it
+    /// returns the claims.
     fn enter(
         &mut self,
         service: &LockService,
@@ -285,11 +297,12 @@ impl MultiGuard {
         self.parts.push(Part { watch: hold.watch(), guard: BatchGuard::new(hold), entered: Some(name) });
     }
 
-    /// The fencing token of one of the locks, if all of them are held at this instant. Costs no message.
+    /// The fencing token of one of the locks, if all of them are held at this instant. Costs no
+    /// message.
     ///
     /// # Errors
-    /// [`FenceError::Lost`] with the reason if any of them is lost, for good; [`FenceError::NotInBatch`]: another one was
-    /// asked for. Nothing is changed by asking.
+    /// [`FenceError::Lost`] with the reason if any of them is lost, for good;
+    /// [`FenceError::NotInBatch`]: another one was asked for. Nothing is changed by asking.
     pub fn fence(&self, service: &str, name: impl AsRef<[u8]>) -> Result<Token, FenceError> {
         let name = name.as_ref();
         let fences = self.parts.iter().filter(|part| part.has(service, name)).map(|part| part.guard.fence(name));
@@ -341,13 +354,15 @@ impl MultiGuard {
     /// Lets each hold end no earlier than `lease` from now: none becomes shorter.
     ///
     /// # Errors
-    /// As of [`Guard::extend`](crate::Guard::extend). If one is lost, others may have been extended.
+    /// As of [`Guard::extend`](crate::Guard::extend). If one is lost, others may have been
+    /// extended.
     pub fn extend(&self, lease: Duration) -> Result<(), ExtendError> {
         self.parts.iter().try_for_each(|part| part.guard.extend(lease))
     }
 
-    /// Who wants any of the locks back; it ends when one of them is lost, or all are given back. As
-    /// [`Guard::revocation`](crate::Guard::revocation): it keeps nothing held, and nobody is told through it unless they were asked for as
+    /// Requests to have any of the locks back; it ends when one of them is lost, or all are
+    /// released. As [`Guard::revocation`](crate::Guard::revocation): it keeps nothing held, and
+    /// nobody is told through it unless they were asked for as
     /// [revocable](crate::LockBuilder::revocable).
     ///
     /// Which of them is wanted is not told.
@@ -369,7 +384,8 @@ impl MultiGuard {
         Ok(())
     }
 
-    /// Gives all the locks back and says whether all were held until now. Does not wait for the grantors.
+    /// Gives all the locks back and says whether all were held until now. Does not wait for the
+    /// grantors.
     ///
     /// # Errors
     /// [`ReleaseError::Lost`]: one of them had been lost before. All are given back all the same.
@@ -384,8 +400,9 @@ impl MultiGuard {
         lost.map_or(Ok(()), |reason| Err(ReleaseError::Lost(reason)))
     }
 
-    /// Gives all the locks back, and waits until the grantors have heard of it, each for at most a member lease, all at
-    /// the same time. See [`Guard::release_and_confirm`](crate::Guard::release_and_confirm).
+    /// Gives all the locks back, and waits until the grantors have heard of it, each for at most a
+    /// member lease, all at the same time. See
+    /// [`Guard::release_and_confirm`](crate::Guard::release_and_confirm).
     ///
     /// # Errors
     /// [`ReleaseError::Lost`]: one of them had been lost before. [`ReleaseError::Unconfirmed`]: a grantor has not answered.
@@ -413,8 +430,9 @@ impl MultiGuard {
         result
     }
 
-    /// Each lock by service and name, ascending, with its token as a number for logs: without a claim that they are still
-    /// held. Tokens of different services have nothing to do with each other.
+    /// Each lock by service and name, ascending, with its token as a number for logs: without a
+    /// claim that they are still held. Tokens of different services have nothing to do with each
+    /// other.
     pub fn tokens(&self) -> impl Iterator<Item = (&str, &[u8], Token)> {
         let mut all = Vec::new();
         for part in &self.parts {
@@ -434,14 +452,15 @@ pub enum MultiLockError {
     /// It names no service. Nothing was asked.
     #[error("a multi lock of no locks: add some")]
     Nothing,
-    /// Two handles of one name that are not the same service: of two members, or one of them destroyed. Nothing was asked.
+    /// Two handles of one name that are not the same service: of two members, or one of them
+    /// destroyed. Nothing was asked.
     #[error("two services of the name {service:?}: take the locks of both by way of one member")]
     TwoServices {
         /// The name.
         service: String,
     },
-    /// The locks of a service were not granted. What the services before it had granted is given back; names that cannot be are found
-    /// before anything is asked.
+    /// The locks of a service were not granted. What the services before it had granted is given
+    /// back; names that cannot be are found before anything is asked.
     #[error("service {service:?}: {error}")]
     Lock {
         /// The service.
@@ -450,8 +469,8 @@ pub enum MultiLockError {
         #[source]
         error: LockError,
     },
-    /// What a service had granted was lost while the locks of a later one were waited for: try again. Or the owner has
-    /// guards of a hold that was lost before: drop them first.
+    /// What a service had granted was lost while the locks of a later one were waited for: try
+    /// again. Or the owner has guards of a hold that was lost before: drop them first.
     #[error("service {service:?}: {lost}")]
     Lost {
         /// The service whose locks were lost.

@@ -6,13 +6,14 @@ use crate::protocol::{InvalidName, LockName};
 use crate::service::{Guard, Hold, LockError, LockService, LossWatch, held, held_by_token};
 use std::sync::{Arc, Mutex as StdMutex, PoisonError};
 
-/// A lock that is not reentrant: whoever has it and asks for it again waits for himself, or until his limit ends. There
-/// is one guard of it in the cluster at a time.
+/// A lock that is not reentrant: a holder that asks for it again waits for itself, until its limit
+/// ends. There is one guard of it in the cluster at a time.
 ///
-/// It is the lock of that name, as of [`LockService::lock`], and remembers whether a guard that it gave is held. Clones
-/// remember together. A guard outlives this value.
+/// It is the lock of that name, as of [`LockService::lock`], and remembers whether a guard that it
+/// gave is held. Clones remember together. A guard outlives this value.
 ///
-/// Curator: `InterProcessSemaphoreMutex`; there four writes with a quorum to take it and give it back, here one question.
+/// Curator: `InterProcessSemaphoreMutex`; there four writes with a quorum to take it and give it
+/// back, here one question.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -35,8 +36,8 @@ pub struct Mutex {
 }
 
 impl Mutex {
-    /// The mutex that is the lock `name` of the service: 1 to 4096 bytes of any value. Asks nobody; a name out of range
-    /// is an error of [`acquire`](Mutex::acquire).
+    /// The mutex that is the lock `name` of the service: 1 to 4096 bytes of any value. Asks nobody;
+    /// a name out of range is an error of [`acquire`](Mutex::acquire).
     pub fn new(service: &LockService, name: impl AsRef<[u8]>) -> Self {
         Mutex { service: service.clone(), name: LockName::new(name.as_ref()), last: Arc::default() }
     }
@@ -65,7 +66,8 @@ impl Mutex {
 
     /// Whether a guard that this value or a clone of it gave is held at this instant. Asks nobody.
     ///
-    /// Curator: `isAcquiredInThisProcess`, which says yes until it is told to release, also after the session.
+    /// Curator: `isAcquiredInThisProcess`, which says yes until it is told to release, also after
+    /// the session.
     pub fn is_acquired(&self) -> bool {
         let last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         last.as_ref().is_some_and(|watch| watch.reason().is_none())
@@ -73,14 +75,15 @@ impl Mutex {
 }
 
 impl Acquire<MutexGuard, LockError> {
-    /// On whose behalf it is asked: counts for [suspensions](LockService::suspend) only, see
+    /// The owner: counts for [suspensions](LockService::suspend) only, see
     /// [`LockBuilder::owner`](crate::LockBuilder::owner). It opens no lock that the owner has.
     pub fn owner(self, owner: Owner) -> Self {
         self.owned_by(owner.number())
     }
 
-    /// Lets others [ask for it back](LockService::revoke), and [take it away](LockService::force_revoke) once this holder
-    /// has been told: see [`LockBuilder::revocable`](crate::LockBuilder::revocable). Listen to the guard's
+    /// Lets others [ask for it back](LockService::revoke), and [take it
+    /// away](LockService::force_revoke) once this holder has been told: see
+    /// [`LockBuilder::revocable`](crate::LockBuilder::revocable). Listen to the guard's
     /// [`revocation`](MutexGuard::revocation).
     ///
     /// Curator: none. Its `InterProcessSemaphoreMutex` cannot be revoked.
@@ -103,7 +106,8 @@ impl Acquire<MutexGuard, LockError> {
 
 /// A [`Mutex`] that is held: the only guard of it. It is given back when it is released or dropped.
 ///
-/// It cannot be entered again, nor made a share, as a [`Guard`] can: whoever has it is alone, and stays so until it is given back or lost.
+/// It cannot be entered again, nor made a share, as a [`Guard`] can: its holder is alone until it
+/// is released or lost.
 ///
 /// ```compile_fail
 /// # async fn f(mutex: elderlock::Mutex) {

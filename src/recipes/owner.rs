@@ -1,10 +1,10 @@
-//! `Owner`: on whose behalf a recipe asks.
+//! `Owner`: the owner of what a recipe asks for.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// On whose behalf something is asked for: a value that any task or thread may carry, and copy to those who act with it.
-/// Whoever has it may enter what it holds; nobody can guess what another one is called within this process, nor need
-/// it be told to other processes.
+/// The owner of a hold: a value that any task or thread may carry, and copy to tasks that act with
+/// it. Each task that has it may enter its holds; no task can guess the number of another owner
+/// within this process, nor need it be told to other processes.
 ///
 /// Curator: the thread.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -17,15 +17,16 @@ impl Owner {
         Owner(draw_owner())
     }
 
-    /// Its number, for [`LockBuilder::owner`](crate::LockBuilder::owner): what is held by the number counts as held by the
-    /// owner when the service is [suspended](crate::LockService::suspend). Numbers of owners have the highest bit set.
+    /// Its number, for [`LockBuilder::owner`](crate::LockBuilder::owner): what is held by the
+    /// number counts as held by the owner when the service is
+    /// [suspended](crate::LockService::suspend). Numbers of owners have the highest bit set.
     pub fn number(self) -> u64 {
         self.0
     }
 }
 
-/// A number that was never drawn before in this process. All recipes draw from this one range, which begins where the numbers
-/// that programs think of end.
+/// A number that was never drawn before in this process. All recipes draw from this one range,
+/// which begins where the numbers that programs think of end.
 pub(crate) fn draw_owner() -> u64 {
     #[cfg(feature = "simulated")]
     if let Some(owner) = crate::runtime::simulated::draw_owner() {

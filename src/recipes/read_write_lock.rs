@@ -7,16 +7,19 @@ use crate::service::{
 
 /// A lock that many may have for reading, or one for writing.
 ///
-/// Readers have [shares](LockService::share) of the lock, a writer has the [lock](LockService::lock) itself. Served in the
-/// order of asking: a reader that asks after a writer waits behind it, so neither readers nor writers starve. Each guard,
-/// also a reader's, has a fencing token of its own, higher than those of all guards before it that shut it out.
+/// Readers have [shares](LockService::share) of the lock, a writer has the
+/// [lock](LockService::lock) itself. Served in the order of asking: a reader that asks after a
+/// writer waits behind it, so neither readers nor writers starve. Each guard, also a reader's, has
+/// a fencing token of its own, higher than those of all guards before it that shut it out.
 ///
-/// Not reentrant by task or thread: a writer that asks to read waits for himself, and so does a reader that asks to read again
-/// behind a writer that waits. Each hold has one guard, so that no other one is wrong about it when
-/// [`downgrade`](WriteGuard::downgrade) and [`upgrade`](ReadGuard::upgrade) change one into the other; tasks may share it by an
+/// Not reentrant by task or thread: a writer that asks to read waits for himself, and so does a
+/// reader that asks to read again behind a writer that waits. Each hold has one guard, so that no
+/// other one is wrong about it when [`downgrade`](WriteGuard::downgrade) and
+/// [`upgrade`](ReadGuard::upgrade) change one into the other; tasks may share it by an
 /// [`Arc`](std::sync::Arc).
 ///
-/// It is the lock of that name: whoever takes that, in whatever way, is a writer or a reader beside these.
+/// It is the lock of that name: any other holder of that lock, or of a share of it, is a writer or
+/// a reader beside these.
 ///
 /// Curator: `InterProcessReadWriteLock`.
 ///
@@ -42,7 +45,8 @@ pub struct ReadWriteLock {
 }
 
 impl ReadWriteLock {
-    /// The lock `name` of the service, 1 to 4096 bytes; asks nobody. A name out of range is an error of each request.
+    /// The lock `name` of the service, 1 to 4096 bytes; asks nobody. A name out of range is an
+    /// error of each request.
     pub fn new(service: &LockService, name: impl AsRef<[u8]>) -> ReadWriteLock {
         ReadWriteLock { service: service.clone(), name: name.as_ref().to_vec() }
     }
@@ -98,7 +102,7 @@ impl ReadWriteLock {
         self.service.try_lock(&self.name).granting()
     }
 
-    /// Its name, to [inspect](LockService::inspect) who reads, writes and waits.
+    /// Its name, to [inspect](LockService::inspect) its readers, writer and waiters.
     pub fn name(&self) -> &[u8] {
         &self.name
     }
@@ -110,8 +114,8 @@ impl ReadWriteLock {
 #[derive(Debug)]
 pub struct ReadGuard(Guard);
 
-/// A [`ReadWriteLock`] that is held for writing, alone. There is no second guard of the hold, which would go on in that belief when
-/// the first one is [downgraded](WriteGuard::downgrade).
+/// A [`ReadWriteLock`] that is held for writing, alone. There is no second guard of the hold, which
+/// would go on in that belief when the first one is [downgraded](WriteGuard::downgrade).
 ///
 /// ```compile_fail
 /// # async fn f(lock: elderlock::ReadWriteLock) {
@@ -125,11 +129,13 @@ pub struct ReadGuard(Guard);
 pub struct WriteGuard(Guard);
 
 impl ReadGuard {
-    /// Makes a writer of this reader, with a new and higher token, if it is the only reader. Never waits for other readers, so two
-    /// that try cannot wait for each other; writers that wait go on waiting.
+    /// Makes a writer of this reader, with a new and higher token, if it is the only reader. Never
+    /// waits for other readers, so two that try cannot wait for each other; writers that wait go on
+    /// waiting.
     ///
     /// # Errors
-    /// [`UpgradeError`], with this guard, if it is still good: [`UpgradeError::Shared`] if others read too.
+    /// [`UpgradeError`], with this guard, if it is still good: [`UpgradeError::Shared`] if others
+    /// read too.
     ///
     /// # Cancel safety
     /// Dropping the future gives the lock back, as a reader's or a writer's.
@@ -168,8 +174,8 @@ impl ReadGuard {
 }
 
 impl WriteGuard {
-    /// Makes a reader of this writer. It keeps its token, and nobody writes in between; readers that wait first in line read
-    /// beside it.
+    /// Makes a reader of this writer. It keeps its token, and nobody writes in between; readers
+    /// that wait first in line read beside it.
     ///
     /// # Errors
     /// [`Lost`]: the lock was lost before.

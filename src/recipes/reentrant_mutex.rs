@@ -7,25 +7,29 @@ use crate::runtime::planted;
 use crate::service::{Claim, ExtendError, Guard, Hold, LockError, LockService, Lost, held, held_by_token};
 use std::future::IntoFuture;
 
-/// A lock that belongs to an [`Owner`]: whoever acts for the owner that has it enters at once, without asking anybody.
+/// A lock that belongs to an [`Owner`]: each task that acts for the owner of the hold enters at
+/// once, without a message.
 ///
-/// Each [`acquire`](ReentrantMutex::acquire) gives a [`ReentrantGuard`] of the one hold, all with the same token. The guards may be
-/// released in any order, by any task; the lock is free when the last of them is gone. Who has no guard cannot release it.
-/// Guards outlive this value, which is a name and no more: any number of them, made anywhere in the process from the
-/// same member and service, are the same mutex.
+/// Each [`acquire`](ReentrantMutex::acquire) gives a [`ReentrantGuard`] of the one hold, all with
+/// the same token. The guards may be released in any order, by any task; the lock is free when the
+/// last of them is gone. Only a guard can release it. Guards outlive this value, which is a name
+/// and no more: any number of them, made anywhere in the process from the same member and service,
+/// are the same mutex.
 ///
-/// When the hold is lost (its lease, the member's lease, the service destroyed), all its guards fail together, and the owner cannot
-/// enter until they are dropped: whoever would enter would believe to have what the others lost.
+/// When the hold is lost (its lease, the member's lease, the service destroyed), all its guards
+/// fail together, and the owner cannot enter until they are dropped: a new guard would share a hold
+/// that is lost.
 ///
-/// A [`MultiLock`](crate::MultiLock) that was acquired for the owner and has the lock is entered likewise, and enters it.
-/// What was granted to that together is given back together, with the last guard of any of its locks of that service.
+/// A [`MultiLock`](crate::MultiLock) that was acquired for the owner and has the lock is entered
+/// likewise, and enters it. What was granted to that together is given back together, with the last
+/// guard of any of its locks of that service.
 ///
-/// It is the lock of that name: [`LockService::lock`], [`Mutex`](crate::Mutex) and batches exclude it, wait in the same line, and
-/// [`inspect`](LockService::inspect) tells who holds it and who waits. Fairness, what happens when the grantor dies, and
-/// suspension by owner are those of locks.
+/// It is the lock of that name: [`LockService::lock`], [`Mutex`](crate::Mutex) and batches exclude
+/// it, wait in the same line, and [`inspect`](LockService::inspect) names its holder and its
+/// waiters. Fairness, the death of the grantor, and suspension by owner are those of locks.
 ///
-/// Curator: `InterProcessMutex`, whose owner is the thread and whose reentry works by way of the same instance only.
-/// Its `getParticipantNodes` is [`inspect`](LockService::inspect).
+/// Curator: `InterProcessMutex`, where the owner is the thread, and reentry works through the same
+/// instance only. Its `getParticipantNodes` is [`inspect`](LockService::inspect).
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -52,26 +56,30 @@ pub struct ReentrantMutex {
 }
 
 impl ReentrantMutex {
-    /// The mutex that is the lock `name` of the service: 1 to 4096 bytes of any value. Asks nobody; a name out of range
-    /// is an error of [`acquire`](ReentrantMutex::acquire).
+    /// The mutex that is the lock `name` of the service: 1 to 4096 bytes of any value. Asks nobody;
+    /// a name out of range is an error of [`acquire`](ReentrantMutex::acquire).
     pub fn new(service: &LockService, name: impl AsRef<[u8]>) -> Self {
         ReentrantMutex { service: service.clone(), name: LockName::new(name.as_ref()) }
     }
 
     /// Enters if the owner has the lock, else waits in line for it.
     ///
-    /// Several tasks of one owner may ask at the same time: as soon as one of them is granted the lock, all enter. Each of
-    /// them has a place in line of its own until then, so if one gives up, the others wait on.
+    /// Several tasks of one owner may ask at the same time: as soon as one of them is granted the
+    /// lock, all enter. Each of them has a place in line of its own until then, so if one gives up,
+    /// the others wait on.
     ///
-    /// A lease is the hold's, and counts from the grant; given when the lock is entered again, it [extends](ReentrantGuard::extend) the
-    /// hold's, and is without effect on a hold without one. Whoever enters without a lease a hold that has one has the lock until that
-    /// one ends, and no longer: then all its guards fail together. Metadata is that of the request that was granted.
+    /// A lease is the hold's, and counts from the grant; given when the lock is entered again, it
+    /// [extends](ReentrantGuard::extend) the hold's, and has no effect on a hold without one. A
+    /// guard that enters without a lease a hold that has one has the lock until that one ends, and
+    /// no longer: then all its guards fail together. Metadata is that of the request that was
+    /// granted.
     ///
     /// # Errors
     /// [`EnterError`]; in every case nothing more is held than before, and nothing is queued.
     ///
     /// # Cancel safety
-    /// The future may be dropped at any time: nothing stays held or queued, and what the owner had it has.
+    /// The future may be dropped at any time: nothing stays held or queued, and what the owner had
+    /// it has.
     ///
     /// Curator: `InterProcessMutex.acquire`, with and without a limit.
     pub fn acquire(&self, owner: Owner) -> Acquire<ReentrantGuard, EnterError> {
@@ -80,8 +88,9 @@ impl ReentrantMutex {
         Acquire::new(terms, async move |terms| enter(service, name, terms).await)
     }
 
-    /// Whether the lock is held at this instant by any owner of this member, by way of any value of this type. Asks nobody. What
-    /// other members hold, or plain locks, it does not know: see [`inspect`](LockService::inspect).
+    /// Whether the lock is held at this instant by any owner of this member, by way of any value of
+    /// this type. Asks nobody. What other members hold, or plain locks, it does not know: see
+    /// [`inspect`](LockService::inspect).
     ///
     /// Curator: `isAcquiredInThisProcess`.
     pub fn is_held(&self) -> bool {
@@ -95,8 +104,9 @@ impl ReentrantMutex {
         self.depth(owner) > 0
     }
 
-    /// How many guards the owner has of the hold, and so of all locks that a [`MultiLock`](crate::MultiLock) was granted
-    /// together with this one, 0 if it does not hold the lock at this instant, or has lost it.
+    /// How many guards the owner has of the hold, and so of all locks that a
+    /// [`MultiLock`](crate::MultiLock) was granted together with this one, 0 if it does not hold
+    /// the lock at this instant, or has lost it.
     ///
     /// Curator: the `lockCount`, which is not public.
     pub fn depth(&self, owner: Owner) -> usize {
@@ -105,10 +115,11 @@ impl ReentrantMutex {
 }
 
 impl Acquire<ReentrantGuard, EnterError> {
-    /// Lets others [ask for it back](LockService::revoke), and [take it away](LockService::force_revoke) once this holder
-    /// has been told: see [`LockBuilder::revocable`](crate::LockBuilder::revocable). Listen to the guard's
-    /// [`revocation`](ReentrantGuard::revocation). Of a hold that its owner enters again, the request that was granted has
-    /// said it.
+    /// Lets others [ask for it back](LockService::revoke), and [take it
+    /// away](LockService::force_revoke) once this holder has been told: see
+    /// [`LockBuilder::revocable`](crate::LockBuilder::revocable). Listen to the guard's
+    /// [`revocation`](ReentrantGuard::revocation). Of a hold that its owner enters again, the
+    /// request that was granted has said it.
     ///
     /// Curator: `Revocable.makeRevocable` of `InterProcessMutex`.
     pub fn revocable(self) -> Self {
@@ -118,7 +129,8 @@ impl Acquire<ReentrantGuard, EnterError> {
 
 /// One of the guards of a [`ReentrantMutex`] that is held. It ends with the last of them.
 ///
-/// It cannot be made a share, as a [`Guard`] can: the others would go on in the belief that the owner is alone.
+/// It cannot be made a share, as a [`Guard`] can: the others would go on in the belief that the
+/// owner is alone.
 ///
 /// ```compile_fail
 /// # async fn f(mutex: elderlock::ReentrantMutex) {

@@ -4,24 +4,29 @@ use super::shared_count::SharedCount;
 use crate::protocol::{HolderInfo, Mode};
 use crate::service::{InspectError, LockBuilder, LockError, LockService, PermitGuard, ReleaseError, TryLockBuilder};
 
-/// So many permits that the members of a cluster have at once, and no more. How many there are may change at any time.
+/// So many permits that the members of a cluster have at once, and no more. How many there are may
+/// change at any time.
 ///
-/// The limit is the [`SharedCount`] of its name, and lives while a member has the semaphore, or the count, open. Keep it open while
-/// you wait. When nobody has it open the limit is forgotten, and whoever opens it then sets a new one: after a
-/// [`close`](Semaphore::close), and after a drop as soon as the grantor has heard of it; permits that are held stay
-/// held, and count.
+/// The limit is the [`SharedCount`] of its name, and lives while a member has the semaphore, or the
+/// count, open. Keep it open while you wait. When no member has it open the limit is forgotten, and
+/// the next opening sets a new one: after a [`close`](Semaphore::close) at once, after a drop as
+/// soon as the grantor has heard of it. Held permits stay held, and count.
 ///
-/// **Fair, with sizes mixed**: strictly in the order of asking. The first in line waits until as many are left as it asks for,
-/// and nobody overtakes it, though fewer would be left for him. Who asks for more than the limit waits until it is raised.
+/// **Fair, with sizes mixed**: strictly in the order of asking. The first request in line waits
+/// until as many permits are left as it asks for, and no later request overtakes it. A request for
+/// more than the limit waits until the limit is raised.
 ///
-/// When the [grantor](LockService::is_grantor) dies with all who had heard of the last change, the limit is the one before, and
-/// [`maybe_stale`](Usage::maybe_stale) until it is set again.
+/// When the [grantor](LockService::is_grantor) dies with all members that had heard of the last
+/// change, the limit is the one before, and [`maybe_stale`](Usage::maybe_stale) until it is set
+/// again.
 ///
-/// Of its name there is one object in a service: the [`SharedCount`], and while a [`Barrier`](crate::Barrier), a
-/// [`DoubleBarrier`](crate::DoubleBarrier) or a [`CountDownLatch`](crate::CountDownLatch) is open by that name it cannot be opened.
-/// And one queue: locks and shares of that name wait for its permits.
+/// Of its name there is one object in a service: the [`SharedCount`], and while a
+/// [`Barrier`](crate::Barrier), a [`DoubleBarrier`](crate::DoubleBarrier) or a
+/// [`CountDownLatch`](crate::CountDownLatch) is open by that name it cannot be opened. And one
+/// queue: locks and shares of that name wait for its permits.
 ///
-/// **The limit is shrunk**: nothing is taken away. Nothing is granted until enough was given back. A limit below zero is zero.
+/// **The limit is shrunk**: nothing is taken away. Nothing is granted until enough was given back.
+/// A limit below zero is zero.
 ///
 /// Curator: `InterProcessSemaphoreV2`, with a `SharedCountReader`.
 ///
@@ -45,11 +50,12 @@ pub struct Semaphore {
 }
 
 impl Semaphore {
-    /// Opens the semaphore `name`, 1 to 4096 bytes. If no member has it open its limit is `limit`, else what it is. Above two
-    /// billion: two billion.
+    /// Opens the semaphore `name`, 1 to 4096 bytes. If no member has it open its limit is `limit`,
+    /// else what it is. Above two billion: two billion.
     ///
     /// # Errors
-    /// [`LockError`]; nothing is open. [`LockError::OtherRecipe`]: a barrier, say, is open by that name.
+    /// [`LockError`]; nothing is open. [`LockError::OtherRecipe`]: a barrier, say, is open by that
+    /// name.
     ///
     /// # Cancel safety
     /// Dropped at any time: nothing stays open.
@@ -60,19 +66,20 @@ impl Semaphore {
         Ok(Semaphore { limit: SharedCount::open(service, name, limit).await? })
     }
 
-    /// The semaphore whose limit this count is. Asks nobody.
+    /// The semaphore whose limit this count is. Sends nothing.
     ///
     /// Curator: `InterProcessSemaphoreV2(client, path, SharedCountReader)`.
     pub fn of(limit: &SharedCount) -> Semaphore {
         Semaphore { limit: limit.clone() }
     }
 
-    /// Asks for `permits` at once, 1 to 65,536, all or none, and waits in line for them. What is granted is given back one by one
-    /// or together, or taken [apart](PermitGuard::into_leases).
+    /// Asks for `permits` at once, 1 to 65,536, all or none, and waits in line for them. What is
+    /// granted is given back one by one or together, or taken [apart](PermitGuard::into_leases).
     ///
     /// # Errors
-    /// [`LockError`]; in every case nothing is held and nothing is queued. [`LockError::NotOpen`]: the semaphore was
-    /// [lost](SharedCount::lost), because the cluster went on without this member; open it again.
+    /// [`LockError`]; in every case nothing is held and nothing is queued. [`LockError::NotOpen`]:
+    /// the semaphore was [lost](SharedCount::lost), because the cluster went on without this
+    /// member; open it again.
     ///
     /// # Cancel safety
     /// Dropped at any time, even after the grant: nothing stays held or queued.
@@ -82,7 +89,8 @@ impl Semaphore {
         self.limit.service().permits(self.limit.name(), permits)
     }
 
-    /// Takes permits if so many are left and nobody waits for some. As [`LockService::try_permits`].
+    /// Takes permits if so many are left and nobody waits for some. As
+    /// [`LockService::try_permits`].
     ///
     /// # Errors
     /// [`TryLockError`](crate::TryLockError); in every case nothing is held and nothing is queued.
@@ -102,15 +110,17 @@ impl Semaphore {
         &self.limit
     }
 
-    /// Closes it, and waits until the grantor has heard of that: whoever opens a semaphore by that name from then on, at whatever member,
-    /// does not find this opening any more. If there is no other, it begins anew. With other clones of this one around only this
-    /// one ends, and nobody is told. One round trip, no message at the grantor's own member.
+    /// Closes it, and waits until the grantor has heard of that: a semaphore that is opened by that
+    /// name from then on, at any member, does not find this opening any more. If there is no other,
+    /// it begins anew. With other clones of this one around only this one ends, and nobody is told.
+    /// One round trip, no message at the grantor's own member.
     ///
-    /// A drop is not waited for: whoever opens a semaphore before the grantor has heard of the drop finds what was.
+    /// A drop is not waited for: a semaphore that is opened before the grantor has heard of the
+    /// drop has the old limit.
     ///
     /// # Errors
-    /// [`ReleaseError`](crate::ReleaseError): it was lost before, or no grantor has answered within a member lease. It is closed
-    /// here all the same.
+    /// [`ReleaseError`](crate::ReleaseError): it was lost before, or no grantor has answered within
+    /// a member lease. It is closed here all the same.
     ///
     /// # Cancel safety
     /// Dropping the future closes it too, and then nothing says when the grantor has heard of it.
@@ -118,8 +128,8 @@ impl Semaphore {
         self.limit.close().await
     }
 
-    /// The leases that are in use, with who has each and what was said of it, as the grantor sees it. One round trip. Who waits
-    /// tells [`LockService::inspect`] of the same name.
+    /// The leases in use, each with its holder and its metadata, as the grantor sees them. One
+    /// round trip. A waiter tells [`LockService::inspect`] of the same name.
     ///
     /// # Errors
     /// [`InspectError`]; nothing is changed.
@@ -127,7 +137,8 @@ impl Semaphore {
     /// # Cancel safety
     /// Dropping the future changes nothing.
     ///
-    /// Curator: `InterProcessSemaphoreV2.getParticipantNodes`, and the data of each node, as `setNodeData` had it when it was made.
+    /// Curator: `InterProcessSemaphoreV2.getParticipantNodes`, and the data of each node, as
+    /// `setNodeData` had it when it was made.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -147,7 +158,8 @@ impl Semaphore {
         Ok(Leases { grants, more })
     }
 
-    /// How many permits there are, are in use and are waited for, as the grantor sees it. One round trip.
+    /// How many permits there are, are in use and are waited for, as the grantor sees it. One round
+    /// trip.
     ///
     /// # Errors
     /// [`InspectError`]; nothing is changed.
@@ -181,7 +193,8 @@ impl Semaphore {
     }
 }
 
-/// Those who hold permits, and how many more do. A lock or shares of the same name are held instead of permits, never beside them.
+/// The holders of permits, and how many more there are. A lock or shares of the same name are held
+/// instead of permits, never beside them.
 fn grants(holders: Vec<HolderInfo>, more: u64) -> (Vec<HolderInfo>, u64) {
     match holders.first() {
         Some(first) if is_permits(first.mode) => (holders, more),
@@ -195,9 +208,9 @@ fn is_permits(mode: Mode) -> bool {
 
 /// The leases of a [`Semaphore`] that are in use at an instant, from [`leases`](Semaphore::leases).
 ///
-/// What is granted at once has one entry, for as long as one of its leases is in use: its mode says how many are. The grantor
-/// knows their number only, not which were given back, so the token there is that of the first one, in use or not; the others'
-/// follow it.
+/// What is granted at once has one entry, for as long as one of its leases is in use: its mode says
+/// how many are. The grantor knows their number only, not which were given back, so the token there
+/// is that of the first one, in use or not; the others' follow it.
 #[derive(Clone, PartialEq, Eq, Debug, serde::Serialize)]
 #[non_exhaustive]
 pub struct Leases {
@@ -223,13 +236,15 @@ impl Leases {
 pub struct Usage {
     /// How many there are.
     pub limit: u32,
-    /// Whether the grantor has died since the limit was set: a later one may be lost, if nobody alive was told of it.
+    /// Whether the grantor has died since the limit was set: a later one may be lost, if nobody
+    /// alive was told of it.
     pub maybe_stale: bool,
     /// How many are held: more than there are, if the limit was shrunk.
     pub used: u64,
     /// Grants that hold them.
     pub holders: u64,
-    /// Requests that wait for permits. Of more than 256 in line each later one counts, whatever it waits for.
+    /// Requests that wait for permits. Of more than 256 in line each later one counts, whatever it
+    /// waits for.
     pub waiting: u64,
 }
 

@@ -4,20 +4,23 @@ use crate::protocol::{LostReason, Step, Token};
 use crate::runtime::planted;
 use crate::service::{LockError, LockService, Lost, ReleaseError, SetError, SharedValue, ValueChanges, Versioned};
 
-/// A number of 32 bits with a version, seen by every member that has it open and changed by any of them. It is a
-/// [`SharedValue`] of four bytes.
+/// A number of 32 bits with a version, seen by every member that has it open and changed by any of
+/// them. It is a [`SharedValue`] of four bytes.
 ///
-/// It lives while a member has it open: a clone of this, or one of the same name at any member. The last one that is
-/// [closed](SharedCount::close) or dropped, or that dies with its member, takes the number with it, and whoever opens it when the
-/// grantor has heard of that begins anew. It stays open while
-/// the member is suspended.
+/// It lives while a member has it open: a clone of this, or one of the same name at any member. The
+/// last one that is [closed](SharedCount::close) or dropped, or that dies with its member, takes
+/// the number with it. A later opening, once the grantor has heard of that, begins anew. It stays
+/// open while the member is suspended.
 ///
-/// Each change has a higher version, dealt by the grantor as fencing tokens are, so of two counts seen anywhere, at any time,
-/// the one with the higher version is the later one. A [transfer](crate::LockService::become_grantor) of the grantor role loses
-/// nothing. When the grantor dies, the highest version that anybody alive was told of is the count, marked
-/// [`maybe_stale`](Count::maybe_stale) until it is written again: a later one may have been known to the dead alone.
+/// Each change has a higher version, dealt by the grantor as fencing tokens are, so of two counts
+/// seen anywhere, at any time, the one with the higher version is the later one. A
+/// [transfer](crate::LockService::become_grantor) of the grantor role loses nothing. When the
+/// grantor dies, the highest version that anybody alive was told of is the count, marked
+/// [`maybe_stale`](Count::maybe_stale) until it is written again: a later one may have been known
+/// to the dead alone.
 ///
-/// The [limit](crate::Semaphore::limit) of a [`Semaphore`](crate::Semaphore) is the count of its name.
+/// The [limit](crate::Semaphore::limit) of a [`Semaphore`](crate::Semaphore) is the count of its
+/// name.
 ///
 /// Curator: `SharedCount`, `SharedCountReader`. OpenVMS and the Linux DLM: a lock value block.
 #[derive(Clone, Debug)]
@@ -53,16 +56,18 @@ pub struct Count {
     pub count: i32,
     /// Rises with every change, also with one to the same number.
     pub version: Token,
-    /// Whether its grantor has died since it was written: a later write may be lost, if nobody alive was told of it.
+    /// Whether its grantor has died since it was written: a later write may be lost, if nobody
+    /// alive was told of it.
     pub maybe_stale: bool,
 }
 
 impl SharedCount {
-    /// Opens the count `name`, 1 to 4096 bytes. If no member has it open it begins with `initial`, else it is what it is.
-    /// Waits for a grantor, but for no lock.
+    /// Opens the count `name`, 1 to 4096 bytes. If no member has it open it begins with `initial`,
+    /// else it is what it is. Waits for a grantor, but for no lock.
     ///
     /// # Errors
-    /// [`LockError`]; nothing is open. [`LockError::OtherRecipe`]: a barrier, say, is open by that name.
+    /// [`LockError`]; nothing is open. [`LockError::OtherRecipe`]: a barrier, say, is open by that
+    /// name.
     ///
     /// # Cancel safety
     /// Dropped at any time: nothing stays open.
@@ -90,14 +95,15 @@ impl SharedCount {
         initial: i32,
     ) -> Result<SharedCount, LockError> {
         let value = service.open(name, kind.write(initial)).await?;
-        // Lost already: whoever asks it is told so.
+        // Lost already; the guard's own calls say so.
         if let Ok(seen) = value.get() {
             kind.check(&seen)?;
         }
         Ok(SharedCount { service: service.clone(), name: name.to_vec(), kind, value })
     }
 
-    /// The count as this member knows it: every change is told to it, so it is late by what the network takes. Asks nobody.
+    /// The count as this member knows it: every change is told to it, so it is late by what the
+    /// network takes. Asks nobody.
     ///
     /// # Errors
     /// [`CountError::Lost`]: it is open no more. [`CountError::NotACount`].
@@ -146,7 +152,8 @@ impl SharedCount {
     /// Sets it if it is still at `version`. The version of what was written.
     ///
     /// # Errors
-    /// [`CountError::Changed`] with what it is; nothing is changed. Others as of [`set`](SharedCount::set).
+    /// [`CountError::Changed`] with what it is; nothing is changed. Others as of
+    /// [`set`](SharedCount::set).
     ///
     /// # Cancel safety
     /// As of `set`.
@@ -174,8 +181,8 @@ impl SharedCount {
         self.value.compare_and_set(version, self.kind.write(count)).await.map_err(|error| self.error(error))
     }
 
-    /// Adds to it: what it is with that. The grantor adds, in the order of asking, so it takes one round trip however many others
-    /// add. It is added once, also if the grantor changes meanwhile.
+    /// Adds to it: what it is with that. The grantor adds, in the order of asking, so it takes one
+    /// round trip however many others add. It is added once, also if the grantor changes meanwhile.
     ///
     /// # Errors
     /// [`CountError::Overflow`]: the sum has no 32 bits; nothing is changed. Others as of [`set`](SharedCount::set).
@@ -199,8 +206,8 @@ impl SharedCount {
         }
     }
 
-    /// Lets the grantor take a step from the number that it is, in the order of asking. [`CountError::Changed`] with what it is:
-    /// there is no such step from there.
+    /// Lets the grantor take a step from the number that it is, in the order of asking.
+    /// [`CountError::Changed`] with what it is: there is no such step from there.
     pub(super) async fn step(&self, step: Step) -> Result<Count, CountError> {
         match self.value.step(step, &self.kind.tag()).await {
             Ok((version, count)) => Ok(Count { count, version, maybe_stale: false }),
@@ -230,8 +237,8 @@ impl SharedCount {
         Ok(CountChanges { kind: self.kind, changes: self.value.changes()? })
     }
 
-    /// Completes when it is open no more, with the reason: the member was cut off, expelled or has left, or the service was
-    /// destroyed here. Open it again then.
+    /// Completes when it is open no more, with the reason: the member was cut off, expelled or has
+    /// left, or the service was destroyed here. Open it again then.
     ///
     /// # Cancel safety
     /// Dropping the future changes nothing.
@@ -239,15 +246,17 @@ impl SharedCount {
         self.value.lost().await
     }
 
-    /// Closes it, and waits until the grantor has heard of that: whoever opens a count by that name from then on, at whatever member,
-    /// does not find this opening any more. If there is no other, it begins anew. With other clones of this one around only this
-    /// one ends, and nobody is told. One round trip, no message at the grantor's own member.
+    /// Closes it, and waits until the grantor has heard of that: a count that is opened by that
+    /// name from then on, at any member, does not find this opening any more. If there is no other,
+    /// it begins anew. With other clones of this one around only this one ends, and nobody is told.
+    /// One round trip, no message at the grantor's own member.
     ///
-    /// A drop is not waited for: whoever opens a count before the grantor has heard of the drop finds what was.
+    /// A drop is not waited for: a count that is opened before the grantor has heard of the drop
+    /// has the old number.
     ///
     /// # Errors
-    /// [`ReleaseError`](crate::ReleaseError): it was lost before, or no grantor has answered within a member lease. It is closed
-    /// here all the same.
+    /// [`ReleaseError`](crate::ReleaseError): it was lost before, or no grantor has answered within
+    /// a member lease. It is closed here all the same.
     ///
     /// # Cancel safety
     /// Dropping the future closes it too, and then nothing says when the grantor has heard of it.
@@ -264,8 +273,8 @@ impl SharedCount {
         &self.service
     }
 
-    /// The same count, opened once more. Whoever opens it is told what it is, so this one knows all that was written before the
-    /// call, and never less than that, also when the grantor dies.
+    /// The same count, opened once more. An opening is answered with the count, so this one knows
+    /// all that was written before the call, and never less than that, also when the grantor dies.
     pub(super) async fn opened_anew(&self) -> Result<SharedCount, CountError> {
         // With this one open it is there, so nothing begins anew.
         let known = self.value.get()?;
@@ -273,7 +282,8 @@ impl SharedCount {
         Ok(SharedCount { service: self.service.clone(), name: self.name.clone(), kind: self.kind, value })
     }
 
-    /// Waits until it is as wanted, or is not what it is now, but for the number itself: as this one knows it.
+    /// Waits until it is as wanted, or is not what it is now, but for the number itself: as this
+    /// one knows it.
     pub(super) async fn until_or_over(&self, wanted: impl Fn(i32) -> bool) -> Result<Count, CountError> {
         let round = |seen: &Versioned| seen.value.get(size_of::<i32>()..).map(<[u8]>::to_vec);
         let mut seen = self.value.get()?;
@@ -358,7 +368,9 @@ pub struct CountChanges {
 }
 
 impl CountChanges {
-    /// The next change: another version, or the same one that [may be stale](Count::maybe_stale) from now on. Versions rise; whoever is slower than the changes gets the latest and none of those before it.
+    /// The next change: another version, or the same one that [may be stale](Count::maybe_stale)
+    /// from now on. Versions rise; a listener that is slower than the changes gets the latest one
+    /// only.
     ///
     /// # Errors
     /// [`CountError::Lost`]: it is open no more, and there are no more changes. [`CountError::NotACount`].
@@ -376,20 +388,22 @@ impl CountChanges {
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CountError {
-    /// Somebody has changed it since the version that was given: here is what it is. Nothing was changed.
+    /// Somebody has changed it since the version that was given: here is what it is. Nothing was
+    /// changed.
     #[error("it was changed meanwhile, to {}", .0.count)]
     Changed(Count),
     /// The sum has no 32 bits. Nothing was changed.
     #[error("the sum has no 32 bits")]
     Overflow,
-    /// Something else was written by that name, by [`SharedValue::set`](crate::SharedValue::set). Nothing was changed.
+    /// Something else was written by that name, by [`SharedValue::set`](crate::SharedValue::set).
+    /// Nothing was changed.
     #[error("what is open by that name is no count")]
     NotACount,
     /// Too many requests of this member wait already. Nothing was asked; try again later.
     #[error("too many requests are waiting already")]
     Busy,
-    /// It is open no more: the cluster went on without the member, the member has left, or the service was destroyed here. A change
-    /// that was under way may have been made. Open it again.
+    /// It is open no more: the cluster went on without the member, the member has left, or the
+    /// service was destroyed here. A change that was under way may have been made. Open it again.
     #[error("it is open no more: {0}")]
     Lost(#[from] Lost),
 }
