@@ -26,7 +26,7 @@ enum Command {
     Node(node::NodeArgs),
     /// Show what a running member sees.
     Status(status::StatusArgs),
-    /// Ask who holds a lock to give it back, and take it away if it does not.
+    /// Ask the holder of a lock to release it, and take it away if it does not.
     Revoke(revoke::RevokeArgs),
     /// Measure what locks cost, each beside a floor, and how long fail-over takes, with real processes.
     Bench(bench::BenchArgs),

@@ -1,6 +1,7 @@
-//! `elderlock revoke`: asks who holds a lock to give it back, and takes it away if that is wanted.
+//! `elderlock revoke`: asks the holders of a lock to release it, and takes it away with `--force`.
 //!
-//! It joins as a member for as long as that takes: only members are told who holds, and only a holder's own member ends a hold.
+//! It joins as a member meanwhile: only members are told the holders, and only a holder's own
+//! member ends a hold.
 
 use crate::Done;
 use clap::Args;
@@ -17,13 +18,13 @@ pub(crate) struct RevokeArgs {
     service: String,
     /// Name of the lock, of the semaphore or of the leadership. Without it: the suspension of the service.
     name: Option<String>,
-    /// Take it away from whoever was told and has not given it back when the wait is over.
+    /// Take it away from contacted holders that have not released it when the wait is over.
     #[arg(long)]
     force: bool,
     /// What the holder is told.
     #[arg(long, default_value = "elderlock revoke")]
     why: String,
-    /// How long whoever is told has to give it back: 500ms, 5s, 2m.
+    /// How long a contacted holder has to release it: 500ms, 5s, 2m.
     #[arg(long, default_value = "5s", value_parser = duration)]
     wait: Duration,
     /// Address of a running member (host:port); may be given several times, or with commas.
@@ -49,7 +50,7 @@ const LOOK: Duration = Duration::from_millis(50);
 /// A grantor that goes is replaced by then.
 const SETTLED: Duration = Duration::from_secs(30);
 
-/// None of those has it any more of whom it was wanted back: 0. Else 1.
+/// Exit code 0 if every contacted holder released the lock or lost it, else 1.
 pub(crate) async fn run(args: RevokeArgs) -> Done {
     let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     let interrupted = async {
@@ -108,7 +109,7 @@ async fn revoke(member: &Member, args: &RevokeArgs) -> Done {
         println!("{} has not made it revocable, and was not told", who(member, holder));
     }
     if asked.more > 0 {
-        println!("{} more hold it, and were not asked: do it again", asked.more);
+        println!("{} further holders were not contacted; run again", asked.more);
     }
 
     let mut is_over = asked.firm.is_empty() && asked.more == 0;
@@ -118,38 +119,35 @@ async fn revoke(member: &Member, args: &RevokeArgs) -> Done {
     for holder in keep.into_values() {
         let whose = who(member, &holder);
         if !args.force {
-            println!("{whose} still has it after {:?}; --force takes it away", args.wait);
+            println!("{whose} still holds it after {:?}; --force takes it away", args.wait);
             is_over = false;
             continue;
         }
         match service.force_revoke(&holder).await {
-            Ok(()) => println!("{whose} has lost it: it was taken away"),
-            Err(RevokeError::NotHeld) => println!("{whose} gave it back"),
+            Ok(()) => println!("{whose} lost it: taken away"),
+            Err(RevokeError::NotHeld) => println!("{whose} released it"),
             Err(error) => {
-                println!("{whose} may still have it: {error}");
+                println!("{whose} may still hold it: {error}");
                 is_over = false;
             }
         }
     }
     let seen = at_last(args, &service).await?;
-    // A share that became the lock has another token, and so has who took it once more.
+    // A share that became the lock has another token, and so has a second hold of the same process.
     let is_later = |holder: &HolderInfo| told.range(..key(holder)).any(|(process, _)| *process == holder.process);
     for holder in seen.holders.iter().filter(|holder| is_later(holder) && !known.contains(&key(holder))) {
-        println!("{} has it by now, and was not asked for that: do it again", who(member, holder));
+        println!("{} holds it since then and was not contacted; run again", who(member, holder));
         is_over = false;
     }
     if seen.more_holders > 0 && asked.more == 0 {
-        println!(
-            "{} more hold it than can be listed, perhaps some of those who were told: do it again",
-            seen.more_holders
-        );
+        println!("{} further holders do not fit into the list; run again", seen.more_holders);
         is_over = false;
     }
     Ok(if is_over { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 /// Watches those that were told until all have given it back, or the time is over; those that have not, by process and token.
-/// `known`: of whom it is said already what became of the asking.
+/// `known`: the holders that were reported already.
 async fn watch(
     member: &Member,
     args: &RevokeArgs,
@@ -161,7 +159,7 @@ async fn watch(
     let mut left: BTreeMap<_, _> = told.into_iter().map(|holder| (key(&holder), holder)).collect();
     loop {
         let seen = match look(args, service).await {
-            // Of very many only the first are told: who is not among them may have it.
+            // A long list is cut: a holder that is not in it may still hold the lock.
             Ok(seen) if seen.more_holders > 0 => left.keys().copied().collect(),
             Ok(seen) => seen.holders.iter().map(key).collect(),
             // The grantor may be replaced meanwhile. Until somebody knows better, they have it.
@@ -172,7 +170,7 @@ async fn watch(
             let has = seen.contains(key);
             let has_another = seen.range(*key..).any(|other| other.0 == key.0 && !known.contains(other));
             if !has && !has_another {
-                println!("{} gave it back", who(member, holder));
+                println!("{} released it", who(member, holder));
             }
             has
         });
@@ -183,7 +181,7 @@ async fn watch(
     }
 }
 
-/// Who has it, as soon as somebody knows.
+/// The holders, as soon as a grantor answers.
 async fn at_last(args: &RevokeArgs, service: &LockService) -> Result<Inspection, InspectError> {
     let started = Instant::now();
     loop {

@@ -49,7 +49,7 @@ async fn a_holder_that_is_asked_gives_the_lock_back() {
     });
     let (said, code) = revoke(&member, &["inventory", "sku-42", "--why", "stock-taking", "--wait", "2m"]).await;
     let me = format!("process {process} at {} with token {token} (till 3)", member.addr());
-    let expected = format!("{me} was told that sku-42 of inventory is wanted back: stock-taking\n{me} gave it back\n");
+    let expected = format!("{me} was told that sku-42 of inventory is wanted back: stock-taking\n{me} released it\n");
     assert_eq!((said.as_str(), code), (expected.as_str(), Some(0)));
     let told = tokio::time::timeout(HANG, holder).await.expect("it was told").expect("no panic");
     assert_eq!(told.as_bytes(), b"stock-taking");
@@ -60,11 +60,11 @@ async fn a_holder_that_keeps_the_lock_loses_it_by_force_only() {
     let (member, service) = founded().await;
     let guard = held(&service).await;
     let (said, code) = revoke(&member, &["inventory", "sku-42", "--wait", "100ms"]).await;
-    assert!(said.contains("was told") && said.contains("still has it after 100ms; --force takes it away"), "{said}");
+    assert!(said.contains("was told") && said.contains("still holds it after 100ms; --force takes it away"), "{said}");
     assert_eq!((code, guard.fence()), (Some(1), Ok(guard.token())));
 
     let (said, code) = revoke(&member, &["inventory", "sku-42", "--wait", "0s", "--force"]).await;
-    assert!(said.contains("was told") && said.contains("has lost it: it was taken away"), "{said}");
+    assert!(said.contains("was told") && said.contains("lost it: taken away"), "{said}");
     assert_eq!(code, Some(0), "{said}");
     assert_eq!(guard.release().await, Err(ReleaseError::Lost(LostReason::Revoked)));
     held(&service).await.release().await.expect("it was free");
@@ -81,7 +81,7 @@ async fn a_share_that_became_the_lock_was_not_given_back() {
     });
     let (said, code) = revoke(&member, &["inventory", "sku-42", "--wait", "2m"]).await;
     let lock = tokio::time::timeout(HANG, holder).await.expect("it was told").expect("no panic");
-    let expected = format!("with token {} has it by now, and was not asked for that: do it again", lock.token());
+    let expected = format!("with token {} holds it since then and was not contacted; run again", lock.token());
     assert!(said.contains(&expected), "{said}");
     assert_eq!((code, lock.fence()), (Some(1), Ok(lock.token())), "{said}");
 }

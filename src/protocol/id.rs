@@ -458,7 +458,7 @@ impl From<Permits> for u32 {
 
 /// No permits at all, or too many at once.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("1 to {MAX_PERMITS} permits are asked for at once, not {given}")]
+#[error("a request is for 1 to {MAX_PERMITS} permits, not {given}")]
 pub struct InvalidPermits {
     /// What was asked for.
     pub given: u32,

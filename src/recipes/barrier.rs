@@ -184,7 +184,7 @@ pub(super) async fn within<T>(
 #[non_exhaustive]
 pub enum BarrierError {
     /// The limit was reached.
-    #[error("not within the wait limit")]
+    #[error("the wait limit ended")]
     TimedOut,
     /// It is open no more, or is no such thing.
     #[error(transparent)]

@@ -680,7 +680,7 @@ pub enum StartError {
     #[error(transparent)]
     InvalidLease(#[from] InvalidLease),
     /// Called outside of a tokio runtime.
-    #[error("a latch is started within a tokio runtime")]
+    #[error("no tokio runtime here: start the latch from within one")]
     NoRuntime,
 }
 

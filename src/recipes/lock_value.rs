@@ -293,10 +293,10 @@ pub enum LockValueError {
     InvalidValue(#[from] InvalidValue),
     /// The guard is of another lock, of another service or of another member than the value. Nothing was asked. A program with several
     /// members opens the value at each.
-    #[error("the guard is of another lock, or of another member, than the value")]
+    #[error("the guard belongs to another lock or member than the value")]
     OtherLock,
     /// The guard is a [share](LockService::share) of the lock, and others may have one, too. Nothing was written.
-    #[error("the guard is a share of the lock, by which nobody writes")]
+    #[error("the guard is a share of the lock; only the exclusive holder writes")]
     Shared,
     /// The lock is held no more. Nothing was written.
     #[error(transparent)]
@@ -305,14 +305,14 @@ pub enum LockValueError {
     #[error("a later holder of the lock has read or written the value")]
     Superseded,
     /// Something else was written by that name, by [`SharedValue::set`]. Nothing was changed.
-    #[error("what is open by that name is no value of a lock")]
+    #[error("another kind of object is open by that name")]
     NotALockValue,
     /// Too many requests of this member wait already. Nothing was written; try again later.
-    #[error("too many requests are waiting already")]
+    #[error("too many requests of this member are waiting; try again when some have ended")]
     Busy,
     /// It is open no more: the cluster went on without the member, the member has left, or the service was destroyed here. A write
     /// that was under way may have been made. Open it again.
-    #[error("the value is open here no more: {0}")]
+    #[error("the value is no longer open here: {0}; open it again")]
     Lost(Lost),
 }
 

@@ -450,11 +450,11 @@ impl MultiGuard {
 #[non_exhaustive]
 pub enum MultiLockError {
     /// It names no service. Nothing was asked.
-    #[error("a multi lock of no locks: add some")]
+    #[error("the multi lock has no locks; add some with `with`")]
     Nothing,
     /// Two handles of one name that are not the same service: of two members, or one of them
     /// destroyed. Nothing was asked.
-    #[error("two services of the name {service:?}: take the locks of both by way of one member")]
+    #[error("two handles of service {service:?} from different members; use one handle per service")]
     TwoServices {
         /// The name.
         service: String,

@@ -393,18 +393,18 @@ pub enum CountError {
     #[error("it was changed meanwhile, to {}", .0.count)]
     Changed(Count),
     /// The sum has no 32 bits. Nothing was changed.
-    #[error("the sum has no 32 bits")]
+    #[error("the sum overflows a count of 32 bits; nothing was added")]
     Overflow,
     /// Something else was written by that name, by [`SharedValue::set`](crate::SharedValue::set).
     /// Nothing was changed.
-    #[error("what is open by that name is no count")]
+    #[error("another kind of object is open by that name")]
     NotACount,
     /// Too many requests of this member wait already. Nothing was asked; try again later.
-    #[error("too many requests are waiting already")]
+    #[error("too many requests of this member are waiting; try again when some have ended")]
     Busy,
     /// It is open no more: the cluster went on without the member, the member has left, or the
     /// service was destroyed here. A change that was under way may have been made. Open it again.
-    #[error("it is open no more: {0}")]
+    #[error("the count is no longer open here: {0}; open it again")]
     Lost(#[from] Lost),
 }
 

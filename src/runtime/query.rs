@@ -60,7 +60,7 @@ fn refused(addr: &str, refusal: Refusal) -> QueryError {
 #[non_exhaustive]
 pub enum QueryError {
     /// Nobody could be reached there.
-    #[error("nobody could be reached at {addr}: {source}")]
+    #[error("no member answers at {addr}: {source}")]
     Unreachable {
         /// Where.
         addr: String,
@@ -76,13 +76,13 @@ pub enum QueryError {
         reason: String,
     },
     /// What came back is no status.
-    #[error("what answers there does not speak elderlock's protocol: {reason}")]
+    #[error("the peer at that address does not speak elderlock's protocol: {reason}")]
     Garbled {
         /// What is wrong with it.
         reason: String,
     },
     /// Called outside of a tokio runtime.
-    #[error("a member is asked within a tokio runtime")]
+    #[error("no tokio runtime here: call this from within one, with time and IO enabled")]
     NoRuntime,
     /// No answer in time.
     #[error("no answer within {limit:?}")]

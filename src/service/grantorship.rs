@@ -89,7 +89,7 @@ pub enum BecomeError {
     #[error("not the grantor within the wait limit")]
     TimedOut,
     /// Too many requests of this member wait already. Nothing was asked; try again later.
-    #[error("too many requests are waiting already")]
+    #[error("too many requests of this member are waiting; try again when some have ended")]
     Busy,
     /// The service was destroyed at this member. Get a new handle from the member.
     #[error("the service was destroyed at this member")]

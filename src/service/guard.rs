@@ -586,14 +586,14 @@ impl std::fmt::Debug for Upgrading {
 #[non_exhaustive]
 pub enum UpgradeError {
     /// Others have a share, too. Try again when they have not, or give the share back and ask for the lock.
-    #[error("{others} others have a share of the lock")]
+    #[error("{others} other holders have shares of the lock")]
     Shared {
         /// How many.
         others: u64,
     },
     /// The grantor did not answer in time, or cannot say at the moment; or another guard of the hold was downgraded meanwhile. Try
     /// again.
-    #[error("nobody can say at the moment whether others have a share of the lock")]
+    #[error("no grantor answers at the moment, so the lock may be shared; try again")]
     Undecided,
     /// The share is held no more.
     #[error(transparent)]
@@ -632,7 +632,7 @@ pub enum ReleaseError {
     /// Of [`release_and_confirm`](Guard::release_and_confirm): the lock is given back, and was held until then, but no
     /// grantor has confirmed that within a member lease, or the member left, was expelled or destroyed the service
     /// meanwhile. Others get the lock when a grantor hears of it, at the latest when this member is out of the view.
-    #[error("the lock is released here, but no grantor confirmed it: others get it when one hears of it")]
+    #[error("the lock is released here, but no grantor confirmed it; it is free when a grantor hears of it")]
     Unconfirmed,
 }
 

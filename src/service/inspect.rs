@@ -163,10 +163,10 @@ pub enum InspectError {
     #[error(transparent)]
     InvalidName(#[from] InvalidName),
     /// Nobody can say at the moment: the grantor does not answer, is being replaced, or this member is cut off.
-    #[error("nobody can say at the moment: there is no grantor that answers")]
+    #[error("no grantor answers at the moment; try again")]
     Undecided,
     /// Too many requests of this member wait already. Nothing was asked; try again later.
-    #[error("too many requests are waiting already")]
+    #[error("too many requests of this member are waiting; try again when some have ended")]
     Busy,
     /// The service was destroyed at this member. Get a new handle from the member.
     #[error("the service was destroyed at this member")]

@@ -41,11 +41,11 @@ pub enum LockError {
     InvalidValue(#[from] InvalidValue),
     /// This member has not [opened](crate::LockService::open) the object whose permits were asked for, or has it open no
     /// longer.
-    #[error("permits of an object are for those who have it open, and this member has not")]
+    #[error("this member does not have the object of these permits open; open it first")]
     NotOpen,
     /// Something else is open by that name: another recipe's, or a [`SharedValue`](crate::SharedValue) of its own. Take another
     /// name.
-    #[error("something else is open by that name")]
+    #[error("another kind of object is open by that name")]
     OtherRecipe,
     /// A [`DoubleBarrier`](crate::DoubleBarrier) is open by that name, for rounds of another number: those who give one would wait
     /// for those who give the other. Give the same number everywhere; nobody's is changed while it is open.
@@ -66,7 +66,7 @@ pub enum LockError {
     #[error("not granted within the wait limit")]
     TimedOut,
     /// Too many requests of this member wait already. Nothing was asked; try again later.
-    #[error("too many requests are waiting already")]
+    #[error("too many requests of this member are waiting; try again when some have ended")]
     Busy,
     /// The suspension that was asked for would wait for itself. Either its owner waits for a suspension of the service, or
     /// has it: use that one, or give each task its own [owner](crate::LockBuilder::owner). Or another owner that holds
@@ -134,13 +134,13 @@ pub enum TryLockError {
     Held(HolderInfo),
     /// Nobody has what was asked for, but others wait, and go first: for this lock, or, if none is named, for the suspension of
     /// the service.
-    #[error("others wait for {} already", waited(.0.as_ref()))]
+    #[error("other requests wait for {}", waited(.0.as_ref()))]
     Waited(Option<LockName>),
     /// Nobody has a permit, and more were asked for than there are.
-    #[error("the limit is {0}: there never were so many permits")]
+    #[error("requested more permits than the limit of {0}")]
     Limit(u32),
     /// Nobody can say at the moment: the grantor does not answer, is being replaced, or this member is cut off.
-    #[error("nobody can say at the moment whether the lock is free")]
+    #[error("no grantor answers at the moment, so the lock may be free or held; try again")]
     Undecided,
     /// The lock's name or the metadata is empty or too long. Nothing was asked.
     #[error(transparent)]
@@ -156,13 +156,13 @@ pub enum TryLockError {
     InvalidValue(#[from] InvalidValue),
     /// This member has not [opened](crate::LockService::open) the object whose permits were asked for, or has it open no
     /// longer.
-    #[error("permits of an object are for those who have it open, and this member has not")]
+    #[error("this member does not have the object of these permits open; open it first")]
     NotOpen,
     /// The lease is out of range. Nothing was asked.
     #[error(transparent)]
     InvalidLease(#[from] InvalidLease),
     /// Too many requests of this member wait already. Nothing was asked; try again later.
-    #[error("too many requests are waiting already")]
+    #[error("too many requests of this member are waiting; try again when some have ended")]
     Busy,
     /// The service was destroyed at this member before this answer was taken. Get a new handle from the member.
     #[error("the service was destroyed at this member")]

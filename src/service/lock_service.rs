@@ -706,6 +706,8 @@ pub enum DestroyError {
     Left,
     /// It is destroyed here, but no grantor has confirmed within a member lease that nothing of this member is left there.
     /// Others get what was held here when a grantor hears of it, at the latest when this member is out of the view.
-    #[error("destroyed here, but no grantor confirmed it: others get what was held here when one hears of it")]
+    #[error(
+        "destroyed here, but no grantor confirmed it; the locks of this member are free when a grantor hears of it"
+    )]
     Unconfirmed,
 }

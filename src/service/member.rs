@@ -290,7 +290,7 @@ pub enum LeaveError {
     /// Nobody confirmed the goodbye: there was no quorum for a member lease, or everybody else refused connections. What this
     /// member granted is not in other hands yet. The others, if there are any, remove it when its lease has surely run out, and
     /// recover that.
-    #[error("left, but nobody confirmed it: the others go on after this member's lease")]
+    #[error("left, but no member confirmed it; the others go on when this member's lease has ended")]
     Unheard,
     /// The runtime under the member had ended, or the member broke. Others remove it when its lease has surely run out.
     #[error("the member had stopped before, without a goodbye")]

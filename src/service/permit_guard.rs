@@ -216,7 +216,7 @@ impl std::fmt::Debug for Lease {
 #[non_exhaustive]
 pub enum GiveBackError {
     /// All permits or more were to be given back: release or drop the guard for that.
-    #[error("at most all permits but one are given back so, and {held} are held: release the guard")]
+    #[error("cannot return all of {held} permits this way; release the guard instead")]
     TooMany {
         /// How many are held.
         held: u32,

@@ -190,7 +190,7 @@ pub enum RevokeError {
     #[error(transparent)]
     InvalidName(#[from] InvalidName),
     /// Nobody held it, or whoever did has given it back or lost it meanwhile. Nothing is left to be revoked.
-    #[error("nobody holds it, or whoever did has given it back")]
+    #[error("the lock has no holder")]
     NotHeld,
     /// This one holds it, and did not ask for it as [`revocable`](crate::LockBuilder::revocable). Nobody was told, and
     /// nothing is taken away: wait, or ask for it later.
@@ -198,14 +198,14 @@ pub enum RevokeError {
     NotRevocable(HolderInfo),
     /// Nothing was taken away: the holder has not been told that the lock is wanted back. [`revoke`](crate::LockService::revoke)
     /// it first.
-    #[error("the holder has not been told that it is wanted back: revoke it first")]
+    #[error("the holder has not been told of a revocation; revoke first")]
     Untold,
     /// Not everybody has answered in time: there is no grantor that can say who holds it, or a holder is cut off. Some may
     /// have been told, and a lock may have been taken away; asking again is safe.
-    #[error("not everybody who holds it has answered in time")]
+    #[error("some holders have not answered in time")]
     Undecided,
     /// Too many requests of this member wait already. Nothing was asked; try again later.
-    #[error("too many requests are waiting already")]
+    #[error("too many requests of this member are waiting; try again when some have ended")]
     Busy,
     /// The service was destroyed at this member. Get a new handle from the member.
     #[error("the service was destroyed at this member")]

@@ -293,10 +293,10 @@ pub enum SetError {
     #[error("the value has changed: its version is {}", .0.version)]
     Changed(Versioned),
     /// Too many requests of this member wait already. Nothing was asked; try again later.
-    #[error("too many requests are waiting already")]
+    #[error("too many requests of this member are waiting; try again when some have ended")]
     Busy,
     /// The object is open here no more. If it was lost during the call the value may have been written.
-    #[error("the value is open here no more: {0}")]
+    #[error("the value is no longer open here: {0}; open it again")]
     Lost(Lost),
 }
 

@@ -19,16 +19,16 @@ const HEAD: usize = MAGIC.len() + 2 + 1;
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum DatagramError {
     /// Not one of ours.
-    #[error("no datagram of elderlock")]
+    #[error("not a datagram of elderlock")]
     Garbage,
     /// Longer than any of ours.
     #[error("too long")]
     Oversized,
     /// Of another protocol version.
-    #[error("protocol version {0}, here {PROTOCOL_VERSION}")]
+    #[error("protocol version {0}; this member speaks {PROTOCOL_VERSION}")]
     Version(u16),
     /// Of another cluster.
-    #[error("of another cluster")]
+    #[error("the datagram belongs to another cluster")]
     ForeignCluster,
 }
 

@@ -45,7 +45,7 @@ pub struct Question {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, thiserror::Error)]
 pub enum Refusal {
     /// The listener speaks another version of the protocol.
-    #[error("it speaks protocol version {0}, this member {PROTOCOL_VERSION}")]
+    #[error("it speaks protocol version {0}; this member speaks {PROTOCOL_VERSION}")]
     Version(u16),
     /// The listener belongs to another cluster.
     #[error("it belongs to cluster '{0}'")]
