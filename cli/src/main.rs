@@ -1,4 +1,5 @@
-//! The `elderlock` command: the demo, the bench, a member to run by hand, what a running member sees, and a lock that is wanted back.
+//! The `elderlock` command: the demo, the bench, a member to run by hand, what a running member
+//! sees, and a lock that is wanted back.
 
 mod bench;
 mod demo;
@@ -20,7 +21,8 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Sell a stock of goods from several processes while they are killed and paused, and check the books.
+    /// Sell a stock of goods from several processes while they are killed and paused, and check the
+    /// books.
     Demo(demo::DemoArgs),
     /// Run one member, print its events, leave on SIGTERM or SIGINT.
     Node(node::NodeArgs),
@@ -28,7 +30,8 @@ enum Command {
     Status(status::StatusArgs),
     /// Ask the holder of a lock to release it, and take it away if it does not.
     Revoke(revoke::RevokeArgs),
-    /// Measure what locks cost, each beside a floor, and how long fail-over takes, with real processes.
+    /// Measure what locks cost, each beside a floor, and how long fail-over takes, with real
+    /// processes.
     Bench(bench::BenchArgs),
     /// One of the bench's processes.
     #[command(hide = true)]
@@ -44,7 +47,8 @@ enum Command {
 
 fn main() -> ExitCode {
     let done = match Cli::parse().command {
-        // No runtime here: its threads come and go, and a child dies with the thread that started it.
+        // No runtime here: its threads come and go, and a child dies with the thread that started
+        // it.
         Command::Demo(args) => demo::run(args),
         Command::Bench(args) => bench::run(args),
         Command::BenchMember(args) => with_runtime(bench::serve(args)),

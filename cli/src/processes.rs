@@ -1,6 +1,8 @@
-//! Processes: this very program once more, several times over, as members of a cluster that is real.
+//! Processes: this very program once more, several times over, as members of a cluster that is
+//! real.
 //!
-//! The parent orders and the children report, one JSON object per line, on the standard input and output of the child.
+//! The parent orders and the children report, one JSON object per line, on the standard input and
+//! output of the child.
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde::Serialize;
@@ -13,8 +15,8 @@ use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::Instant;
 
-/// Lines that wait for the parent: a tenth of a second's worth of the demo's sales at most, then children wait at their
-/// pipes.
+/// Lines that wait for the parent: a tenth of a second's worth of the demo's sales at most, then
+/// children wait at their pipes.
 const INBOX: usize = 4096;
 
 /// Children in their places, as their parent has them. Reports are of type `R`.
@@ -70,7 +72,8 @@ impl<R: DeserializeOwned + Send + 'static> Processes<R> {
         Processes { places: Vec::new(), lines, sender }
     }
 
-    /// Starts this program with `arguments` in a new place, or again in one whose child has ended.
+    /// Starts this program with `arguments` in a new place, or again in a place with an ended
+    /// child.
     pub(crate) fn start(&mut self, place: usize, arguments: &[String], errors: &Path) -> std::io::Result<()> {
         let run = self.places.get(place).map_or(0, |process| process.run + 1);
         let errors = File::options().create(true).append(true).open(errors)?;
@@ -168,11 +171,13 @@ pub(crate) fn say(report: &impl Serialize) {
     }
 }
 
-/// The other end: follows the parent's orders on a thread of its own, for reading standard input blocks.
+/// The other end: follows the parent's orders on a thread of its own, for reading standard input
+/// blocks.
 pub(crate) fn listen<O: DeserializeOwned>(
     mut follow: impl FnMut(Result<O, String>) + Send + 'static,
 ) -> std::io::Result<()> {
-    // Without a parent nobody would ever stop this process; a stopped one could not even see the end of its input.
+    // Without a parent nobody would ever stop this process; a stopped one could not even see the
+    // end of its input.
     #[cfg(target_os = "linux")]
     rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
     std::thread::spawn(move || {
@@ -187,10 +192,11 @@ pub(crate) fn listen<O: DeserializeOwned>(
 /// The exit code of a child whose parent is gone.
 const ORPHAN: i32 = 3;
 
-/// Loopback addresses whose port is free for TCP and UDP. All are held until all are found, so they differ.
+/// Loopback addresses with a port that is free for TCP and UDP. All are held until all are found,
+/// so they differ.
 ///
-/// They come from below the range that the kernel gives to outgoing connections: a port of that range could be
-/// taken by another child's connection while its own child is dead.
+/// They come from below the range that the kernel gives to outgoing connections: a port of that
+/// range could be taken by another child's connection while its own child is dead.
 pub(crate) fn free_addresses(count: usize) -> std::io::Result<Vec<SocketAddr>> {
     const PORTS: std::ops::Range<u16> = 15_000..32_000;
     let start = std::process::id().wrapping_mul(37) % PORTS.len() as u32;

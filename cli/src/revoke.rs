@@ -16,7 +16,8 @@ use tokio::signal::unix::{SignalKind, signal};
 pub(crate) struct RevokeArgs {
     /// Name of the lock service.
     service: String,
-    /// Name of the lock, of the semaphore or of the leadership. Without it: the suspension of the service.
+    /// Name of the lock, of the semaphore or of the leadership. Without it: the suspension of the
+    /// service.
     name: Option<String>,
     /// Take it away from contacted holders that have not released it when the wait is over.
     #[arg(long)]
@@ -146,8 +147,8 @@ async fn revoke(member: &Member, args: &RevokeArgs) -> Done {
     Ok(if is_over { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Watches those that were told until all have given it back, or the time is over; those that have not, by process and token.
-/// `known`: the holders that were reported already.
+/// Watches those that were told until all have given it back, or the time is over; those that have
+/// not, by process and token. `known`: the holders that were reported already.
 async fn watch(
     member: &Member,
     args: &RevokeArgs,

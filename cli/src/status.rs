@@ -80,7 +80,7 @@ fn table(status: &Status) -> String {
     text
 }
 
-/// Who has a lock, shares of it or permits, and how many have its object open.
+/// The holders of a lock, of shares or of permits, and how many members have its object open.
 fn held(lock: &LockStatus) -> String {
     let mut text = match &lock.holder {
         None => "free".to_owned(),
@@ -148,7 +148,8 @@ mod tests {
         let permits = service.permits("b", 2).revocable().await.expect("there are three");
         let lines = |names: [&str; 2]| {
             let text = table(&member.status());
-            // With what parts columns: a member's name is a number in hexadecimal, and may begin like a lock's.
+            // With what parts columns: a member's name is a number in hexadecimal, and may begin
+            // like a lock's.
             let row =
                 |name: &str| text.lines().find(|line| line.starts_with(&format!("  {name}  "))).map(str::to_owned);
             names.map(|name| row(name).unwrap_or_default())

@@ -1,4 +1,4 @@
-//! What many locks cost, and many who wait: memory, and time for each.
+//! The cost of many locks and of many waiters: memory, and time for each.
 
 use super::clock::between;
 use super::message::{Load, Names, Order, Report};
@@ -14,8 +14,8 @@ const FEW_HELD: u32 = 1000;
 const FEW_WAITING: u32 = 100;
 /// Of a held lock, grantor and holder's member together.
 const BYTES: f64 = 320.0;
-/// What all the names that were locked once may leave behind, at both members: a tenth of a byte each, and for what members
-/// say to each other at the moment.
+/// What all the names that were locked once may leave behind, at both members: a tenth of a byte
+/// each, and for what members say to each other at the moment.
 const LEFT_BEHIND: f64 = 1024.0 * 1024.0;
 /// Names before memory is looked at.
 const WARM_UP: u32 = 100_000;
@@ -37,8 +37,8 @@ pub(crate) fn tables(table: u32) -> Vec<u32> {
     sizes
 }
 
-/// Locks are held by one member at another; that other takes and gives back free locks beside them. L beside, with as
-/// many held.
+/// Locks are held by one member at another; that other takes and gives back free locks beside them.
+/// L beside, with as many held.
 pub(crate) fn held(args: &BenchArgs, logs: &Path, progress: &Progress, sheet: &mut Sheet) -> Step<()> {
     let mut stage = Stage::set(2, logs.to_owned())?;
     stage.ask(GRANTOR, &Order::Become, Report::did)?;
@@ -117,7 +117,8 @@ fn slow_down(
     Ok(rounds)
 }
 
-/// Locks of more and more names are taken once and given back; none of them may leave anything behind.
+/// Locks of more and more names are taken once and given back; none of them may leave anything
+/// behind.
 pub(crate) fn names(args: &BenchArgs, logs: &Path, progress: &Progress, sheet: &mut Sheet) -> Step<()> {
     let mut stage = Stage::set(2, logs.to_owned())?;
     stage.ask(GRANTOR, &Order::Become, Report::did)?;
@@ -160,7 +161,8 @@ fn resident(stage: &mut Stage) -> Step<f64> {
     Ok((stage.usage(GRANTOR)?.resident + stage.usage(HOLDER)?.resident) as f64)
 }
 
-/// Many wait for one name, half of them give up, from the middle, and the others are granted it in turn.
+/// Many wait for one name, half of them give up, from the middle, and the others are granted it in
+/// turn.
 pub(crate) fn waiters(args: &BenchArgs, logs: &Path, progress: &Progress, sheet: &mut Sheet) -> Step<()> {
     let many = args.queue.max(2 * FEW_WAITING);
     let mut stage = Stage::set(1, logs.to_owned())?;

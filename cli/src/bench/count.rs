@@ -1,6 +1,8 @@
-//! Counts what is allocated, once it is told to: bytes that are in use, and how often somebody asked for some.
+//! Counts what is allocated, once it is told to: bytes that are in use, and how often somebody
+//! asked for some.
 //!
-//! Until then it costs one load of a flag that nobody writes, so that what is measured beside it is not slowed.
+//! Until then it costs one load of a flag that nobody writes, so that what is measured beside it is
+//! not slowed.
 
 // The one place of the command that cannot do without: the trait is unsafe to implement.
 #![allow(unsafe_code)]

@@ -1,4 +1,5 @@
-//! What members cost that do nothing: a few of them, and more and more. And how soon all know that one is gone.
+//! What members cost that do nothing: a few of them, and more and more. And how soon all know that
+//! one is gone.
 
 use super::clock::between;
 use super::message::{Event, Order, Report, Usage};
@@ -20,7 +21,7 @@ const IDLE_RESIDENT: f64 = 15.0 * 1024.0 * 1024.0;
 const IDLERS: usize = 5;
 /// The fewest that lose one and go on.
 const FEWEST: usize = 3;
-/// Until those who joined last have met everybody.
+/// Until the members that joined last have met all others.
 const SETTLE: Duration = Duration::from_secs(2);
 /// Beats, gossip and renewals all come several times in it.
 const LOOK: Duration = Duration::from_secs(4);
@@ -118,7 +119,8 @@ pub(crate) fn members(args: &BenchArgs, logs: &Path, progress: &Progress, sheet:
     Ok(())
 }
 
-/// Kills the last, lets it come again, and says how long it took until all others had the view without it.
+/// Kills the last, lets it come again, and says how long it took until all others had the view
+/// without it.
 fn view_change(stage: &mut Stage, members: usize) -> Step<Duration> {
     let last = members - 1;
     let dead = stage.process(last).to_owned();

@@ -1,5 +1,6 @@
-//! How long it takes from the kill of whoever holds a lock to the grant to the next in line, when the host can vouch for
-//! the death: it alone is killed, or it is the grantor too, or the elder and the grantor.
+//! How long it takes from the kill of a lock's holder to the grant to the next in line, when the
+//! host can vouch for the death: it alone is killed, or it is the grantor too, or the elder and the
+//! grantor.
 //!
 //! ```text
 //! 0  elder        1  grantor, unless the elder is        2  waits        3  holds many others        4  holds, and no more
@@ -13,7 +14,7 @@ use super::{BenchArgs, Progress};
 use std::path::Path;
 use std::time::Duration;
 
-/// Who is killed.
+/// The process that is killed.
 pub(crate) struct Victim {
     /// It holds what the other waits for.
     place: usize,

@@ -1,4 +1,5 @@
-//! Ctrl-C: it ends what is measured, but not before what was started has been stopped and taken away.
+//! Ctrl-C: it ends what is measured, but not before what was started has been stopped and taken
+//! away.
 
 use std::process::exit;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -6,7 +7,7 @@ use tokio::runtime::Builder;
 use tokio::signal::unix::{SignalKind, signal};
 
 static HAS_COME: AtomicBool = AtomicBool::new(false);
-/// Who asks twice does not want to wait.
+/// A second signal means: do not wait.
 const IMPATIENT: i32 = 130;
 
 /// From now on it is heeded, by [`check`], and so is SIGTERM.

@@ -1,9 +1,11 @@
-//! What the bench's processes do again and again, and the floors beside it: the least that anything of its kind can cost
-//! on this machine, in the same processes and on the same kind of runtime.
+//! What the bench's processes do again and again, and the floors beside it: the least that anything
+//! of its kind can cost on this machine, in the same processes and on the same kind of runtime.
 //!
-//! - L: a dashmap of names to tokio mutexes, where a lock is put in, locked, unlocked and taken out;
-//! - R: 64 bytes there and back over TCP, one or several in flight on one connection, each written by itself; and the same
-//!   where all that one read has brought goes in one write, which no longer is an answer to each but moves the most bytes;
+//! - L: a dashmap of names to tokio mutexes, where a lock is put in, locked, unlocked and taken
+//!   out;
+//! - R: 64 bytes there and back over TCP, one or several in flight on one connection, each written
+//!   by itself; and the same where all that one read has brought goes in one write, which no longer
+//!   is an answer to each but moves the most bytes;
 //! - H: processes that pass 64 bytes on through a hub.
 
 use super::clock;
@@ -27,12 +29,13 @@ const FRAME: usize = 64;
 const BUFFER: usize = 64 * 1024;
 /// Names that a task goes through where they lie scattered among those that are held.
 const SCATTERED: u32 = 4096;
-/// So many turns that wait for nobody, and then others have a turn of the thread, and the clock is looked at.
+/// So many turns that wait for nobody, and then others have a turn of the thread, and the clock is
+/// looked at.
 pub(crate) const STRETCH: u64 = 128;
-/// How much later than the end the last of those who pass a frame on may notice.
+/// How much later than the end the last process that passes a frame on may notice.
 const GRACE: Duration = Duration::from_millis(100);
 
-/// Somebody who can take a lock, and give it back.
+/// A client that can take a lock, and release it.
 pub(crate) trait Locker: Send + 'static {
     /// Does both.
     fn turn(&mut self, name: &str) -> impl Future<Output = Outcome<()>> + Send;
@@ -77,7 +80,8 @@ pub(crate) async fn run<L: Locker>(lockers: Vec<L>, names: Names, window: Window
     join(tasks).await
 }
 
-/// The same, each on a thread of its own: nobody else's runtime is woken when one of them has others go first.
+/// The same, each on a thread of its own: nobody else's runtime is woken when one of them has
+/// others go first.
 pub(crate) async fn on_threads<L: Locker>(lockers: Vec<L>, (names, round): (u32, u32), window: Window) -> Outcome<Ran> {
     let mut threads = JoinSet::new();
     for (number, locker) in (0..).zip(lockers) {
@@ -161,8 +165,8 @@ async fn until(from: u64) {
     tokio::time::sleep(clock::between(clock::now(), from)).await;
 }
 
-/// Sends back whatever comes, on each connection to the address that it returns: each frame by itself, or together what one
-/// read has brought.
+/// Sends back whatever comes, on each connection to the address that it returns: each frame by
+/// itself, or together what one read has brought.
 pub(crate) async fn echo(together: bool) -> Outcome<SocketAddr> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
     let addr = listener.local_addr()?;
@@ -179,7 +183,8 @@ pub(crate) async fn echo(together: bool) -> Outcome<SocketAddr> {
     Ok(addr)
 }
 
-/// Waits for a frame, and writes it back; `together`: with all others that have come with it. Returns how many.
+/// Waits for a frame, and writes it back; `together`: with all others that have come with it.
+/// Returns how many.
 async fn pass_back(stream: &mut BufReader<TcpStream>, frames: &mut Vec<u8>, together: bool) -> std::io::Result<u64> {
     frames.resize(FRAME, 0);
     stream.read_exact(frames).await?;
@@ -219,7 +224,8 @@ pub(crate) async fn ping_pong(at: SocketAddr, in_flight: u32, together: bool, wi
     tokio::spawn(work).await?
 }
 
-/// The middle of floor H: what comes from one goes to the next. Takes so many connections at the address that it returns.
+/// The middle of floor H: what comes from one goes to the next. Takes so many connections at the
+/// address that it returns.
 pub(crate) async fn hub(spokes: u32) -> Outcome<SocketAddr> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
     let addr = listener.local_addr()?;
@@ -269,7 +275,7 @@ pub(crate) async fn spoke(at: SocketAddr, brings: bool, window: Window) -> Outco
             std::io::Result::Ok(())
         };
         let end = clock::between(clock::now(), window.to) + GRACE;
-        // Whoever saw the end keeps the frame, and the others wait for it in vain.
+        // The process that saw the end keeps the frame, and the others wait for it in vain.
         if let Ok(failed) = tokio::time::timeout(end, pass).await {
             failed?;
         }

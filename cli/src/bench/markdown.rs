@@ -1,11 +1,12 @@
 //! Tables of a page in Markdown, as docs/benchmarks.md is, filled with what was measured.
 //!
-//! A table stands between marks, `<!-- bench: how-fast -->` and `<!-- /bench -->`. What is between them is replaced and nothing
-//! else, and it begins with what made it. All cases of a table are measured in one run, or it is left as it is: no row of it is older
-//! than another, and none is missing.
+//! A table stands between marks, `<!-- bench: how-fast -->` and `<!-- /bench -->`. What is between
+//! them is replaced and nothing else, and it begins with what made it. All cases of a table are
+//! measured in one run, or it is left as it is: no row of it is older than another, and none is
+//! missing.
 //!
-//! What a table is to say stands in a file (`how-fast.md`, `grantor.md`), with places for figures, of which each names a case and what
-//! the case calls the figure:
+//! What a table is to say stands in a file (`how-fast.md`, `grantor.md`), with places for figures,
+//! of which each names a case and what the case calls the figure:
 //!
 //! ```text
 //! {local: floor L}             its median, at the largest of its sizes
@@ -21,7 +22,7 @@ use std::path::{Path, PathBuf};
 
 struct Table {
     mark: &'static str,
-    /// `None`: a row for each whose locks were measured.
+    /// `None`: a row for each measured lock service.
     template: Option<&'static str>,
 }
 
@@ -37,8 +38,9 @@ pub(crate) struct Markdown {
 }
 
 impl Markdown {
-    /// For a run of these cases, or `None` for that of the rivals. An error if the file has not the marks, or if only some of the
-    /// cases of a table are measured: before anything is, for that takes a while.
+    /// For a run of these cases, or `None` for that of the rivals. An error if the file has not the
+    /// marks, or if only some of the cases of a table are measured: before anything is, for that
+    /// takes a while.
     pub(crate) fn plan(file: &Path, cases: Option<&[&str]>) -> Result<Markdown, String> {
         let tables = match cases {
             Some(cases) => whole(cases)?,
@@ -166,7 +168,7 @@ fn verdict(rows: &[&Row]) -> Option<String> {
     })
 }
 
-/// A row for each whose locks were measured, and a column for each work.
+/// A row for each measured lock service, and a column for each work.
 fn contenders(sheets: &[Sheet]) -> String {
     let mut names: Vec<&str> = Vec::new();
     for row in sheets.iter().flat_map(Sheet::rows) {

@@ -25,7 +25,8 @@ pub(crate) struct MemberArgs {
     bind: SocketAddr,
     #[arg(long)]
     seed: SocketAddr,
-    /// How many microseconds it stays awake for what others are about to say, if not as long as any member.
+    /// How many microseconds it stays awake for what others are about to say, if not as long as any
+    /// member.
     #[arg(long, env = "ELDERLOCK_BENCH_BUSY_POLL")]
     busy_poll: Option<u64>,
 }
@@ -42,8 +43,8 @@ const WARM_UP: u32 = 1000;
 const ENOUGH: u32 = 20_000;
 /// About how long a datagram of the gossip is, with what IP and UDP add.
 const DATAGRAM: u64 = 100;
-/// From one probe to the next: enough to see a gap of a few milliseconds, and little enough not to be one more load
-/// that is measured.
+/// From one probe to the next: enough to see a gap of a few milliseconds, and little enough not to
+/// be one more load that is measured.
 const BETWEEN_PROBES: Duration = Duration::from_millis(1);
 
 type Probes = JoinHandle<Outcome<Vec<(u64, u64)>>>;
@@ -344,8 +345,8 @@ async fn probe(service: LockService, stop: Arc<AtomicBool>) -> Outcome<Vec<(u64,
     Ok(probes)
 }
 
-/// Has so many wait for one lock, some give up from the middle, and the rest be granted it in turn; over again until there
-/// is enough to measure.
+/// Has so many wait for one lock, some give up from the middle, and the rest be granted it in turn;
+/// over again until there is enough to measure.
 async fn queue(service: LockService, waiters: u32) -> Outcome<Report> {
     let (mut join, mut cancel, mut grant, mut times) = (0, 0, 0, 0);
     while times * waiters < ENOUGH {

@@ -1,5 +1,5 @@
-//! What the bench's processes say to each other. Times are nanoseconds of the machine's monotonic clock, which all
-//! processes share.
+//! What the bench's processes say to each other. Times are nanoseconds of the machine's monotonic
+//! clock, which all processes share.
 
 use super::spans::Spans;
 use serde::{Deserialize, Serialize};
@@ -29,10 +29,10 @@ pub(crate) enum Order {
     HoldQueues(u32),
     /// Give them back. Answered `Done`.
     FreeQueues,
-    /// Wait for locks that somebody holds, and give each back as soon as it is granted. Answered `Served` when all
-    /// have been granted.
+    /// Wait for locks that somebody holds, and give each back as soon as it is granted. Answered
+    /// `Served` when all have been granted.
     Wait(Vec<Place>),
-    /// Ask the grantor what is held, and who waits for the locks of so many queues. Answered `Seen`.
+    /// Ask the grantor for the holds, and for the waiters of so many queues. Answered `Seen`.
     Look(u32),
     /// From now on take and give back a free lock, again and again. Answered `Done`.
     Probe,
@@ -53,9 +53,11 @@ pub(crate) enum Order {
     Hub(u32),
     /// Count what is allocated, or no more. Answered `Done`.
     Count(bool),
-    /// Take and give back a free lock so often, and count what is allocated and sent meanwhile. Answered `Turned`.
+    /// Take and give back a free lock so often, and count what is allocated and sent meanwhile.
+    /// Answered `Turned`.
     Turn(u64),
-    /// Have so many wait for one lock, give up from the middle, and be granted it. Answered `Queued`.
+    /// Have so many wait for one lock, give up from the middle, and be granted it. Answered
+    /// `Queued`.
     Queue(u32),
     /// Say what the process uses. Answered `Using`.
     Usage,
@@ -68,7 +70,7 @@ pub(crate) enum Order {
 pub(crate) struct Place {
     /// Which queue.
     pub(crate) queue: u32,
-    /// The number of the one who waits.
+    /// The waiter's number.
     pub(crate) waiter: u32,
 }
 
@@ -105,7 +107,7 @@ pub(crate) enum Load {
     },
     /// Floor R.
     PingPong {
-        /// Who answers.
+        /// The process that answers.
         at: SocketAddr,
         /// Frames in flight.
         in_flight: u32,
@@ -187,7 +189,7 @@ pub(crate) struct Usage {
     pub(crate) traffic: u64,
 }
 
-/// Somebody who waited was granted it.
+/// A waiter was granted it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct Served {
     /// Where it waited.
@@ -214,7 +216,7 @@ pub(crate) enum Report {
     Seen {
         /// Of the locks that are no queue's and no probe's.
         holdings: Holdings,
-        /// For each queue who waits, in order.
+        /// The waiters of each queue, in order.
         queues: Vec<Vec<u32>>,
     },
     /// When each probe asked, and when it was granted.
@@ -237,7 +239,7 @@ pub(crate) enum Report {
         /// So many messages were sent.
         frames: u64,
     },
-    /// Nanoseconds for each who waited.
+    /// Nanoseconds for each waiter.
     Queued {
         /// Until it stood in line.
         join: u64,

@@ -1,8 +1,8 @@
 //! `elderlock bench`: how long things take, with real processes on the loopback.
 //!
-//! A case is measured some times over, at several sizes, and comes to a [`Sheet`]: medians, targets, and whether the
-//! cost grows in step with the work. A target that is missed is said in words; only what must not be at all, as a lock
-//! that was lost, makes the bench fail.
+//! A case is measured some times over, at several sizes, and comes to a [`Sheet`]: medians,
+//! targets, and whether the cost grows in step with the work. A target that is missed is said in
+//! words; only what must not be at all, as a lock that was lost, makes the bench fail.
 
 mod about;
 mod bulk;
@@ -108,12 +108,13 @@ pub(crate) struct BenchArgs {
     /// Case members: up to how many.
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(3..=200))]
     members: u32,
-    /// Measure the locks of PostgreSQL, Redis, etcd and ZooKeeper instead, beside ours, as far as they are installed. Wants
-    /// a build with `--features peers`.
+    /// Measure the locks of PostgreSQL, Redis, etcd and ZooKeeper instead, beside ours, as far as
+    /// they are installed. Wants a build with `--features peers`.
     #[arg(long, conflicts_with = "only")]
     peers: bool,
-    /// Leave each member's code at addresses that the system chooses by chance. Otherwise all have it at the same: what a
-    /// processor learned of the jumps of one counts for the next, as it does where each member has a machine of its own.
+    /// Leave each member's code at addresses that the system chooses by chance. Otherwise all have
+    /// it at the same: what a processor learned of the jumps of one counts for the next, as it does
+    /// where each member has a machine of its own.
     #[arg(long)]
     random_addresses: bool,
     /// Print one JSON object on standard output; progress goes to standard error.
@@ -122,7 +123,8 @@ pub(crate) struct BenchArgs {
     /// Draw what came of it into this HTML file.
     #[arg(long, value_name = "FILE")]
     plot: Option<PathBuf>,
-    /// Write the tables of these cases into this Markdown file, between its marks `<!-- bench: ... -->` and `<!-- /bench -->`.
+    /// Write the tables of these cases into this Markdown file, between its marks `<!-- bench: ...
+    /// -->` and `<!-- /bench -->`.
     #[arg(long, value_name = "FILE")]
     markdown: Option<PathBuf>,
 }

@@ -1,8 +1,9 @@
 //! The page of plots: what `--json` says, drawn. One file of HTML, with nothing that is not in it.
 //!
-//! Of each case the figures of one unit share a drawing. Those that were measured at several sizes are lines over the
-//! sizes; the others stand side by side, and one that stands alone is in the table only. Large dots are medians, small ones
-//! the rounds, in their order where there is room for it. Scales are logarithmic, unless there is a zero.
+//! Of each case the figures of one unit share a drawing. Those that were measured at several sizes
+//! are lines over the sizes; the others stand side by side, and one that stands alone is in the
+//! table only. Large dots are medians, small ones the rounds, in their order where there is room
+//! for it. Scales are logarithmic, unless there is a zero.
 
 use super::sheet::{Unit, thousands};
 use serde_json::Value;
@@ -161,7 +162,8 @@ enum X {
     Shares,
 }
 
-/// Where a share stands: each nine more takes as much room as the one before. All of it stands last.
+/// Where a share stands: each nine more takes as much room as the one before. All of it stands
+/// last.
 fn nines(share: f64) -> f64 {
     if share >= 1.0 { 4.0 } else { -(1.0 - share).log10() }
 }
@@ -287,7 +289,8 @@ fn draw(out: &mut String, lines: &[Line], unit: Unit, x: X) {
                 y.at(point.most),
                 line.name
             );
-            // Side by side there is room: the rounds from left to right, and in figures what they come to.
+            // Side by side there is room: the rounds from left to right, and in figures what they
+            // come to.
             let apart = if matches!(x, X::Names) { APART } else { 0.0 };
             let middle = (point.rounds.len() as f64 - 1.0) / 2.0;
             for (number, round) in (0..).zip(&point.rounds) {

@@ -69,8 +69,8 @@ pub(crate) struct Sheet {
     pub(crate) problems: Vec<String>,
 }
 
-/// A time that more than doubles what each further lock costs, from one size to ten times that, is not linear. What
-/// noise and the logarithm of a tree add is less.
+/// A time that more than doubles what each further lock costs, from one size to ten times that, is
+/// not linear. What noise and the logarithm of a tree add is less.
 const LINEAR: f64 = 2.0;
 
 impl Figure {
@@ -124,7 +124,8 @@ impl Unit {
         }
     }
 
-    /// A value, and from where to where it went: what it counts is said once, where it is the same of all three.
+    /// A value, and from where to where it went: what it counts is said once, where it is the same
+    /// of all three.
     fn show_range(self, value: f64, least: f64, most: f64) -> String {
         let [value, mut least, mut most] = [value, least, most].map(|value| self.show(value));
         let counted = value.trim_start_matches(|c: char| c.is_ascii_digit() || "-,.".contains(c));
@@ -233,12 +234,14 @@ impl Row {
 /// How a figure grows with the locks that are held.
 struct Growth {
     name: &'static str,
-    /// For each size above the least: nanoseconds that each lock more has cost since the size before.
+    /// For each size above the least: nanoseconds that each lock more has cost since the size
+    /// before.
     steps: Vec<(u32, f64)>,
 }
 
 impl Growth {
-    /// Whether each lock more costs about the same, however many there are; `None`: too few sizes to say.
+    /// Whether each lock more costs about the same, however many there are; `None`: too few sizes
+    /// to say.
     fn is_linear(&self) -> Option<bool> {
         let [.., before, last] = &self.steps[..] else { return None };
         // Below a microsecond a lock the first step is all noise, and nobody's worry.

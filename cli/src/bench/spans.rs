@@ -1,5 +1,5 @@
-//! Many times, counted: each falls into a step of a 64th of it at most, so that all turns of a round are kept, the last ones as
-//! well as the first, in little room.
+//! Many times, counted: each falls into a step of a 64th of it at most, so that all turns of a
+//! round are kept, the last ones as well as the first, in little room.
 
 use serde::{Deserialize, Serialize};
 

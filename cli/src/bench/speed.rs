@@ -1,5 +1,5 @@
-//! How many locks a second, each beside its floor in the same processes and in the same round: at the grantor's own
-//! member, from another one, and when all want the same.
+//! How many locks a second, each beside its floor in the same processes and in the same round: at
+//! the grantor's own member, from another one, and when all want the same.
 
 use super::message::{Load, Names, Order, Ran, Report};
 use super::sheet::{Figure, Sheet, Unit};
@@ -19,7 +19,7 @@ const OWN: u32 = 16;
 const REMOTE_MANY: f64 = 0.5;
 /// Of H's rate.
 const CONTENDED: f64 = 0.6;
-/// The slowest of those who fight for one name gets so much of what the fastest gets.
+/// The slowest of the members that want one name gets so much of the fastest one's share.
 const EVEN: f64 = 0.95;
 /// How many fight for one name.
 const CROWD: usize = 8;
@@ -32,8 +32,8 @@ const BESIDE: f64 = 0.01;
 /// With so many allocations of each it is no longer the member beside, however slow the machine is.
 const LEAKY: f64 = 0.5;
 
-/// At the grantor's own member, one task and two, each on a thread with a runtime of its own: nobody else's is woken when one
-/// has others go first. L beside.
+/// At the grantor's own member, one task and two, each on a thread with a runtime of its own:
+/// nobody else's is woken when one has others go first. L beside.
 pub(crate) fn local(args: &BenchArgs, logs: &Path, progress: &Progress, sheet: &mut Sheet) -> Step<()> {
     let mut stage = Stage::set(1, logs.to_owned())?;
     stage.ask(0, &Order::Become, Report::did)?;
@@ -55,8 +55,8 @@ pub(crate) fn local(args: &BenchArgs, logs: &Path, progress: &Progress, sheet: &
         }
         let scaling = (two / one) / (floor_of_two / floor);
         sheet.note(2, Figure::new("scaling / that of L", Unit::Share).at_least(SCALING), scaling);
-        // Where names of two threads lie in one shard, in theirs and in ours, both lose. With one name each that is chance, drawn
-        // anew in each round, and mostly does not happen.
+        // Where names of two threads lie in one shard, in theirs and in ours, both lose. With one
+        // name each that is chance, drawn anew in each round, and mostly does not happen.
         let [[one, floor], [two, floor_of_two]] = [both(1, 1)?, both(2, 1)?];
         for (threads, rate, floor) in [(1, one, floor), (2, two, floor_of_two)] {
             sheet.note(threads, Figure::rate("lock and release, one name each"), rate);
@@ -123,7 +123,7 @@ pub(crate) fn remote_many(args: &BenchArgs, logs: &Path, progress: &Progress, sh
     Ok(())
 }
 
-/// Two members: the grantor, and the one who wants its locks.
+/// Two members: the grantor, and one that wants its locks.
 struct Pair {
     stage: Stage,
     echo: std::net::SocketAddr,

@@ -18,8 +18,8 @@ const LEAD: Duration = Duration::from_millis(50);
 /// What did not go as it must: something of the cluster, or of the bench.
 pub(crate) type Step<T> = Result<T, String>;
 
-/// From now on each process that this one starts has its code and its memory at the same addresses as the others. False:
-/// the system does not allow it.
+/// From now on each process that this one starts has its code and its memory at the same addresses
+/// as the others. False: the system does not allow it.
 pub(crate) fn choose_equal_addresses() -> bool {
     #[cfg(target_os = "linux")]
     {
@@ -138,7 +138,7 @@ impl Stage {
         loads.iter().map(|(place, load)| self.report(*place, &format!("to do {load:?}"), ran)).collect()
     }
 
-    /// Waits until so many stand in so many queues, by the word of the grantor, whom `place` asks.
+    /// Waits until so many stand in so many queues, as the grantor tells `place`.
     pub(crate) fn stand_in_line(&mut self, place: usize, queues: u32, waiters: u32) -> Step<()> {
         for _ in 0..LOOKS {
             let standing = self.ask(place, &Order::Look(queues), |report| match report {
@@ -174,7 +174,7 @@ impl Stage {
         self.any_report(&what, |from, report| if from == place { pick(report) } else { None })
     }
 
-    /// Waits for a report that `pick` knows, of whatever place. Others are kept for those who will wait for them.
+    /// Waits for a report that `pick` knows, of whatever place. Others are kept for later waits.
     pub(crate) fn any_report<T>(&mut self, what: &str, pick: impl Fn(usize, &Report) -> Option<T>) -> Step<T> {
         let until = Instant::now() + LIMIT;
         loop {
@@ -191,7 +191,8 @@ impl Stage {
         }
     }
 
-    /// Waits for something to happen at `from` or later; at what time and place, and what `pick` made of it.
+    /// Waits for something to happen at `from` or later; at what time and place, and what `pick`
+    /// made of it.
     pub(crate) fn event<T>(
         &mut self,
         from: u64,
@@ -247,7 +248,7 @@ impl Stage {
     /// Hears what is said next, if anything is soon.
     fn next(&mut self, until: Instant) -> Step<()> {
         interrupt::check()?;
-        // A short while at most, for whoever waits looks at the time.
+        // A short while at most, so that the waiting caller looks at the time.
         let moment = until.min(Instant::now() + Duration::from_millis(100));
         let Some(News { place, is_late, what, .. }) = self.processes.next(moment) else { return Ok(()) };
         match what {

@@ -1,4 +1,5 @@
-//! How long a service is without a grantor, when its table is large: a transfer, a hand-off, a recovery.
+//! How long a service is without a grantor, when its table is large: a transfer, a hand-off, a
+//! recovery.
 //!
 //! ```text
 //! 0  elder, a third of the holds and of the waits
@@ -7,8 +8,9 @@
 //! 3  a third of the holds and of the waits
 //! 4  client: takes and gives back free locks all the time, and holds those that others wait for
 //! ```
-//! The gap is the longest time that the client waited for a lock that nobody held. After each round all holds are
-//! counted, at those who hold and at the new grantor, and all who wait are served, in the order in which they stood.
+//! The gap is the longest time that the client waited for a lock that nobody held. After each round
+//! all holds are counted, at the holders and at the new grantor, and all waiters are served, in
+//! their order.
 
 use super::clock::between;
 use super::message::{Event, Holdings, Order, Place, Report, Served};
@@ -27,7 +29,7 @@ enum Kind {
     Recovery,
 }
 
-/// Those who hold and wait.
+/// Holders and waiters.
 const HOLDERS: [usize; 3] = [0, 2, 3];
 const GRANTOR: usize = 1;
 const TURK: usize = 2;
@@ -35,10 +37,11 @@ const CLIENT: usize = 4;
 const MEMBERS: usize = 5;
 /// Locks that others wait for.
 const QUEUES: u32 = 10;
-/// The client goes on so long before and after: a round trip and the check after a transfer have ended by then, and a
-/// grantor may be followed by the next, which takes two `retry` of 200 ms.
+/// The client goes on so long before and after: a round trip and the check after a transfer have
+/// ended by then, and a grantor may be followed by the next, which takes two `retry` of 200 ms.
 const SETTLE: Duration = Duration::from_millis(600);
-/// Until a young turk has won; until who leaves has left; the longest wait of the client while that goes on.
+/// Until a young turk has won; until a leaving member has left; the longest wait of the client
+/// meanwhile.
 const TARGET: Duration = Duration::from_millis(200);
 /// From the view without the dead grantor to the first grant.
 const RECOVERED: Duration = Duration::from_millis(150);
@@ -114,7 +117,7 @@ impl Play {
         Ok(figures)
     }
 
-    /// Has everybody wait that is to wait, and says who stands in which queue in which order.
+    /// Starts all waiters, and tells the order of each queue.
     fn queue_up(&mut self) -> Step<Vec<Vec<u32>>> {
         self.stage.ask(CLIENT, &Order::HoldQueues(QUEUES), Report::done)?;
         for (number, &place) in (0..).zip(&HOLDERS) {
@@ -159,7 +162,7 @@ impl Play {
         Ok(Measured { from, to, what, seen: Some(seen) })
     }
 
-    /// All holds are there, at those who hold and at the grantor.
+    /// All holds are there, at the holders and at the grantor.
     fn check(&mut self) -> Step<()> {
         let mut all = Holdings::default();
         for (place, before) in HOLDERS.iter().zip(self.held.clone()) {
@@ -176,7 +179,7 @@ impl Play {
         Ok(())
     }
 
-    /// Everybody who waits is served, in order.
+    /// All waiters are served, in order.
     fn serve(&mut self, before: &[Vec<u32>]) -> Step<()> {
         self.stage.ask(CLIENT, &Order::FreeQueues, Report::done)?;
         let mut served: Vec<BTreeMap<i64, u32>> = vec![BTreeMap::new(); QUEUES as usize];
@@ -184,7 +187,7 @@ impl Play {
         let mut open = HOLDERS.to_vec();
         while !open.is_empty() {
             let (place, grants) =
-                self.stage.any_report("for those who wait to be served", |place, report| match report {
+                self.stage.any_report("for the waiters to be served", |place, report| match report {
                     Report::Served(grants) if open.contains(&place) => Some((place, grants.clone())),
                     _ => None,
                 })?;
@@ -196,7 +199,7 @@ impl Play {
         let served: Vec<Vec<u32>> = served.into_iter().map(|queue| queue.into_values().collect()).collect();
         match served == before {
             true => Ok(()),
-            false => Err("those who waited were not served in their order".to_owned()),
+            false => Err("the waiters were not served in their order".to_owned()),
         }
     }
 

@@ -10,15 +10,18 @@ use std::time::Duration;
 const GRANTOR: usize = 0;
 const HOLDER: usize = 1;
 const WAITER: usize = 2;
-/// How many wait, all at one member: each release is told by it, or by the holder, and wakes the next.
+/// How many wait, all at one member: each release is told by it, or by the holder, and wakes the
+/// next.
 const WAITERS: u32 = 1000;
 /// For so many locks.
 const QUEUES: u32 = 10;
 /// A message that gives the lock back, and one that grants it.
 const MESSAGES: f64 = 2.0;
-/// At least so many, so that the median is not that of a round in which the machine stopped for a while and some were sent again.
+/// At least so many, so that the median is not that of a round in which the machine stopped for a
+/// while and some were sent again.
 const ROUNDS: u32 = 5;
-/// Until all who wait have heard that they stand in line: the grantor tells them when it has nothing else to tell.
+/// Until all waiters have heard that they stand in line: the grantor tells them when it has nothing
+/// else to tell.
 const SETTLE: Duration = Duration::from_millis(100);
 /// What members say to each other all the time may add so much, and what acknowledges.
 const BESIDE: f64 = 0.1;
@@ -37,7 +40,7 @@ pub(crate) fn wake(args: &BenchArgs, logs: &Path, progress: &Progress, sheet: &m
 
         let before = usages(&mut stage)?;
         stage.ask(HOLDER, &Order::FreeQueues, Report::done)?;
-        stage.any_report("for those who wait to be served", |_, report| match report {
+        stage.any_report("for the waiters to be served", |_, report| match report {
             Report::Served(_) => Some(()),
             _ => None,
         })?;
@@ -49,7 +52,7 @@ pub(crate) fn wake(args: &BenchArgs, logs: &Path, progress: &Progress, sheet: &m
         let messages = each(sent(&after) - sent(&before) - u64::from(QUEUES));
         let heard = each(after[WAITER].frames_in - before[WAITER].frames_in);
         sheet.note(WAITERS, Figure::new("messages of a release", Unit::Count).at_most(MESSAGES + BESIDE), messages);
-        sheet.note(WAITERS, Figure::new("messages to those who wait", Unit::Count).at_most(1.0 + BESIDE), heard);
+        sheet.note(WAITERS, Figure::new("messages to waiters", Unit::Count).at_most(1.0 + BESIDE), heard);
         // Rounds beyond those that were ordered are not in what the bar counts.
         if round <= args.rounds {
             progress.step();

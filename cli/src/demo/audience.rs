@@ -5,7 +5,8 @@ use indicatif::{ProgressBar, ProgressStyle};
 use std::cell::Cell;
 use std::time::{Duration, Instant};
 
-/// A bar with the state of the shop, and above it what happened. Without a terminal, the happenings only.
+/// A bar with the state of the shop, and above it what happened. Without a terminal, the happenings
+/// only.
 pub(crate) struct Audience {
     bar: ProgressBar,
     begun: Instant,

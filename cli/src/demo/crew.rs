@@ -1,4 +1,5 @@
-//! The crew: the demo's worker processes as their parent has them, what they said last, and how to end them.
+//! The crew: the demo's worker processes as their parent has them, what they said last, and how to
+//! end them.
 
 use super::message::{Order, Report, Sight};
 use crate::processes::{News as Heard, Processes, What, free_addresses};
@@ -143,7 +144,8 @@ impl Crew {
         self.unserved.clear();
     }
 
-    /// The next thing that a living worker says; `None` when it is `until` and nobody said anything.
+    /// The next thing that a living worker says; `None` when it is `until` and nobody said
+    /// anything.
     pub(crate) fn next(&mut self, until: Instant) -> Option<(usize, Instant, News)> {
         loop {
             let Heard { place, at, is_late, what } = self.processes.next(until)?;
@@ -205,7 +207,7 @@ impl Crew {
         self.sight().and_then(|sight| sight.elder.as_deref()).and_then(|elder| self.place_of(elder))
     }
 
-    /// The grantor's place, as most see it that name one who lives.
+    /// The grantor's place, as most members see it that name a living one.
     pub(crate) fn grantor(&self) -> Option<usize> {
         let mut votes = BTreeMap::new();
         for sight in self.workers.iter().filter_map(|worker| worker.sight.as_ref()) {
@@ -233,7 +235,8 @@ impl Crew {
             && self.by_age().len() == self.workers.len()
     }
 
-    /// Lets all finish and leave; says who did not, or not cleanly. Ends within `limit`.
+    /// Lets all finish and leave; names the processes that did not, or not cleanly. Ends within
+    /// `limit`.
     pub(crate) fn finish(&mut self, limit: Duration) -> Vec<String> {
         let until = Instant::now() + limit;
         for place in 0..self.workers.len() {

@@ -1,4 +1,5 @@
-//! What the demo's processes say to each other: one JSON object per line, on stdin and stdout of the worker.
+//! What the demo's processes say to each other: one JSON object per line, on stdin and stdout of
+//! the worker.
 
 use serde::{Deserialize, Serialize};
 

@@ -42,7 +42,8 @@ pub(crate) struct DemoArgs {
     /// Take no locks: must oversell, which proves that the audit can fail. Exit code 1.
     #[arg(long, conflicts_with = "no_fence")]
     no_lock: bool,
-    /// Let the table ignore fencing tokens: must be written late, which proves the same. Exit code 1.
+    /// Let the table ignore fencing tokens: must be written late, which proves the same. Exit code
+    /// 1.
     #[arg(long)]
     no_fence: bool,
 }

@@ -1,11 +1,11 @@
-//! The scenario: who is killed when, who is stopped, who takes over, and how long the shop takes to go on.
+//! The scenario: kills, stops and takeovers with their times, and how long the shop takes to go on.
 //!
-//! Every victim is made to stand between its `fence()` and its write, holding the lock of an article, before it is
-//! killed. So a fail-over has a plain measure: from SIGKILL to the next sale of that article, which nobody can
-//! make before the victim's lock has been taken from it.
+//! Every victim is made to stand between its `fence()` and its write, holding the lock of an
+//! article, before it is killed. So a fail-over has a plain measure: from SIGKILL to the next sale
+//! of that article, which nobody can make before the victim's lock has been taken from it.
 //!
-//! Who takes over without a death is watched otherwise: no clerk may go without its lock, and the longest time in which
-//! nobody sold anything is told.
+//! A takeover without a death is watched otherwise: no clerk may go without its lock, and the
+//! longest time in which nobody sold anything is told.
 
 use super::DemoArgs;
 use super::audience::Audience;
@@ -33,7 +33,8 @@ pub(crate) struct Played {
     pub(crate) failovers: Vec<Failover>,
     /// From SIGSTOP to the next sale of the stopped holder's article.
     pub(crate) pause: Option<Duration>,
-    /// Whether the stopped worker's write was refused when it woke, or got in; `None`: it did neither.
+    /// Whether the stopped worker's write was refused when it woke, or got in; `None`: it did
+    /// neither.
     pub(crate) late_write: Option<LateWrite>,
     /// One per change of grantor without a death.
     pub(crate) handovers: Vec<Handover>,
@@ -170,8 +171,8 @@ impl<'a> Scenario<'a> {
         self.sell_until(curtains[9])
     }
 
-    /// Lets the youngest member sell first: who asks first becomes grantor, and it shall not be the elder, so that
-    /// the two can be killed one by one.
+    /// Lets the youngest member sell first: the first that asks becomes grantor, and it shall not
+    /// be the elder, so that the two can be killed one by one.
     fn open(&mut self) -> Step<()> {
         let youngest = *self.crew.by_age().last().ok_or("nobody is there")?;
         self.crew.order(youngest, Order::Open);
@@ -182,7 +183,8 @@ impl<'a> Scenario<'a> {
         Ok(())
     }
 
-    /// Kills the bearers of a role, waits for the sales that they stood in the way of, and starts them again.
+    /// Kills the bearers of a role, waits for the sales that they stood in the way of, and starts
+    /// them again.
     fn kill(&mut self, kind: Kind) -> Step<()> {
         let rested = if kind == Kind::Grantor { self.rest_oldest()? } else { Vec::new() };
         let victims = self.stand_in_role(kind)?;
@@ -249,7 +251,8 @@ impl<'a> Scenario<'a> {
         }
         self.wait("a grantor to be known", |crew| crew.grantor().is_some())?;
         let place = self.crew.grantor().ok_or("there is no grantor")?;
-        // Whoever has most in the table is the successor: not the elder, which is to be another process.
+        // The member with most holds in the table is the successor: not the elder, which is to be
+        // another process.
         let rested = self.rest_oldest()?;
         self.audience.tell(&format!("worker {place}, the grantor, finishes and leaves"));
         self.crew.watch();
@@ -272,7 +275,8 @@ impl<'a> Scenario<'a> {
         Ok(())
     }
 
-    /// Waits until all that sell see one grantor, and it is as wanted, and then until each of them has sold.
+    /// Waits until all that sell see one grantor, and it is as wanted, and then until each of them
+    /// has sold.
     fn all_served_by(&mut self, whom: &str, is_it: impl Fn(usize) -> bool) -> Step<()> {
         let sees = |crew: &Crew, sight: &Sight| sight.grantor.as_deref().and_then(|me| crew.place_of(me));
         self.wait(&format!("{whom} to be known to all"), |crew| {
@@ -341,8 +345,8 @@ impl<'a> Scenario<'a> {
         failed.map_or(Ok(()), Err)
     }
 
-    /// Before the grantor goes the two oldest members rest, so that neither becomes the next grantor: the elder and the
-    /// grantor must be two processes when their turn comes.
+    /// Before the grantor goes the two oldest members rest, so that neither becomes the next
+    /// grantor: the elder and the grantor must be two processes when their turn comes.
     fn rest_oldest(&mut self) -> Step<Vec<usize>> {
         let grantor = self.crew.grantor();
         let resting: Vec<usize> =
@@ -376,7 +380,8 @@ impl<'a> Scenario<'a> {
         Err(format!("no {} to be found in {TRIES} tries", kind.name()))
     }
 
-    /// Who bears the role now. Without locks there is no grantor, and anybody but the elder stands in for it.
+    /// The process that has the role now. Without locks there is no grantor, and any process but
+    /// the elder stands in for it.
     fn bearers(&self, kind: Kind) -> Vec<usize> {
         let elder = self.crew.elder();
         let by_age = self.crew.by_age();
@@ -460,8 +465,8 @@ impl<'a> Scenario<'a> {
         found.ok_or_else(|| format!("worker {place} did not stand"))
     }
 
-    /// Waits until every article that one of `standers` held has been sold by somebody else, with a later token.
-    /// Returns the time of the last of these sales.
+    /// Waits until every article that one of `standers` held has been sold by somebody else, with a
+    /// later token. Returns the time of the last of these sales.
     fn sales(&mut self, standers: &[Stander], what: &str) -> Step<Instant> {
         let mut open: Vec<&Stander> = standers.iter().collect();
         let mut last = Instant::now();

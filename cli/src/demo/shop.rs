@@ -1,9 +1,9 @@
 //! The shop's books: one SQLite file that all workers write.
 //!
-//! A sale takes two transactions, as in many a shop: one reads the stock, and after some thought another writes
-//! back what was read, less one. So two sellers of one article at a time sell the same piece twice, unless a lock
-//! keeps them apart; and a seller that wakes up too late overwrites the sales of others, unless the table looks
-//! at the fencing token.
+//! A sale takes two transactions, as in many a shop: one reads the stock, and after some thought
+//! another writes back what was read, less one. So two sellers of one article at a time sell the
+//! same piece twice, unless a lock keeps them apart; and a seller that wakes up too late overwrites
+//! the sales of others, unless the table looks at the fencing token.
 
 use rusqlite::{Connection, OptionalExtension, TransactionBehavior, params};
 use std::path::Path;
@@ -33,7 +33,8 @@ pub(crate) enum Written {
 pub(crate) struct Audit {
     /// Sales in the file.
     pub(crate) sales: i64,
-    /// Pieces sold that the stock does not know of, or that never were: lost updates and sales beyond the stock.
+    /// Pieces sold that the stock does not know of, or that never were: lost updates and sales
+    /// beyond the stock.
     pub(crate) oversold: i64,
     /// Pieces sold more than once.
     pub(crate) double_sales: i64,
@@ -66,7 +67,8 @@ impl Shop {
         let file = Connection::open(path)?;
         file.busy_timeout(Duration::from_secs(10))?;
         file.pragma_update(None, "journal_mode", "wal")?;
-        // Survives the death of processes, which is what happens here; a power cut is not on the programme.
+        // Survives the death of processes, which is what happens here; a power cut is not on the
+        // programme.
         file.pragma_update(None, "synchronous", "normal")?;
         Ok(Shop { file, fenced })
     }

@@ -1,7 +1,8 @@
 //! A worker: one real process that embeds the library and sells.
 //!
-//! It has one clerk per article, so every article's queue has a waiter from each worker, and whoever dies
-//! leaves somebody who waits. Workers know nothing of the demo's plan: they sell, and do what the parent orders.
+//! It has one clerk per article, so every article's queue has a waiter from each worker, and each
+//! death leaves waiters behind. Workers know nothing of the demo's plan: they sell, and do what the
+//! parent orders.
 
 use super::message::{Order, Report, Sight};
 use super::shop::{Audit, Shop, Written};
@@ -223,7 +224,8 @@ impl Store {
         match service.lock(&name).owner(owner).wait(WAIT).lease(LEASE).metadata(metadata.as_bytes()).await {
             Ok(guard) => Hold::Lock(guard),
             Err(error) => {
-                // Timed out in a long fail-over, or this process was expelled and joins anew: try again soon.
+                // Timed out in a long fail-over, or this process was expelled and joins anew: try
+                // again soon.
                 say(&Report::Unserved(format!("article {article}: {error}")));
                 tokio::time::sleep(LOOK).await;
                 Hold::Denied
@@ -243,8 +245,9 @@ impl Store {
         }
         tokio::time::sleep(Duration::from_micros(chance.random_range(THINK))).await;
 
-        // The books first, then the claim: nothing but the write comes after `fence()`, and a process that is
-        // stopped in between leaves no transaction open that would stop the other shops too.
+        // The books first, then the claim: nothing but the write comes after `fence()`, and a
+        // process that is stopped in between leaves no transaction open that would stop the other
+        // shops too.
         let mut shop = self.shop.clone().lock_owned().await;
         let Some(token) = hold.fence() else {
             say(&Report::Unserved(format!("article {article}: the lock was lost")));
@@ -261,7 +264,8 @@ impl Store {
             Written::Refused => Report::Refused { article, token },
         });
         if let Hold::Lock(guard) = hold {
-            // An error says that the hold was lost before; the table has judged the write by its token already.
+            // An error says that the hold was lost before; the table has judged the write by its
+            // token already.
             let _ = guard.release().await;
         }
         Ok(())
@@ -275,8 +279,8 @@ impl Store {
         Ok(Report::Became(self.sight()))
     }
 
-    /// Counts twice, with time between in which clerks would sell if they could. Clerks of this worker are owners of
-    /// their own and have to wait like all others.
+    /// Counts twice, with time between in which clerks would sell if they could. Clerks of this
+    /// worker are owners of their own and have to wait like all others.
     async fn count(&self, service: &LockService) -> Result<Report, Box<dyn std::error::Error + Send + Sync>> {
         let begun = Instant::now();
         let suspended = service.suspend().owner(OFFICE).reason("stock-taking").wait(WAIT).lease(LEASE).await?;

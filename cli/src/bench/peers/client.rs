@@ -26,14 +26,14 @@ pub(crate) struct ClientArgs {
     at: SocketAddr,
 }
 
-/// How long locks and sessions last beyond their process: the least that ZooKeeper grants unless it is told otherwise, two
-/// of its ticks.
+/// How long locks and sessions last beyond their process: the least that ZooKeeper grants unless it
+/// is told otherwise, two of its ticks.
 pub(super) const LEASE: Duration = Duration::from_secs(4);
 /// Until the server answers: a Java machine takes its time to start.
 const STARTING: Duration = Duration::from_secs(30);
 /// Between two tries of it.
 const PAUSE: Duration = Duration::from_millis(100);
-/// Whoever finds a lock taken in Redis tries again after that.
+/// A client that finds a lock taken in Redis tries again after that.
 const POLL: Duration = Duration::from_millis(1);
 /// Deletes the key if it is one's own: what Redis' manual gives for it.
 const UNLOCK: &str =
@@ -70,7 +70,7 @@ struct Desk {
 }
 
 impl Desk {
-    /// The parent orders one thing at a time, so whoever waits is in nobody's way.
+    /// The parent orders one thing at a time, so a wait delays nothing else.
     async fn obey(&mut self, order: Order) -> Outcome<Report> {
         Ok(match order {
             Order::Run { load: Load::Locks { tasks, names, timed }, window } => {
@@ -238,7 +238,8 @@ impl Zookeeper {
         let options = LockOptions::new(Acls::anyone_all()).with_ancestor_options(parents)?;
         let held = self.0.lock(LockPrefix::new_curator(&folder, "lock-")?, b"", options).await?;
         let path = held.lock_path().to_owned();
-        // Its end would delete the lock in the background. Curator's release waits until it is deleted, and so does `give`.
+        // Its end would delete the lock in the background. Curator's release waits until it is
+        // deleted, and so does `give`.
         std::mem::forget(held);
         Ok(path)
     }

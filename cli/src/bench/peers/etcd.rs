@@ -1,4 +1,5 @@
-//! etcd's locks, and as much of its interface as they want: field numbers are those of its `rpc.proto` and `v3lock.proto`.
+//! etcd's locks, and as much of its interface as they want: field numbers are those of its
+//! `rpc.proto` and `v3lock.proto`.
 
 use super::client::LEASE;
 use crate::bench::load::Outcome;

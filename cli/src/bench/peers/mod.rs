@@ -1,8 +1,9 @@
-//! `bench --peers`: the same work for others' locks. Each rival's server is started here, on the loopback and in a folder
-//! of its own, and stopped at the end. Its clients are processes like the members, on the same runtime.
+//! `bench --peers`: the same work for others' locks. Each rival's server is started here, on the
+//! loopback and in a folder of its own, and stopped at the end. Its clients are processes like the
+//! members, on the same runtime.
 //!
-//! In each round each has its turn, while the others have nothing to do. Where a rival keeps a log it is measured with
-//! and without waiting for the disk, if it can do without.
+//! In each round each has its turn, while the others have nothing to do. Where a rival keeps a log
+//! it is measured with and without waiting for the disk, if it can do without.
 
 mod client;
 mod etcd;
@@ -25,9 +26,10 @@ use std::time::Duration;
 /// Whose locks.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Rival {
-    /// Session-level advisory locks, a connection for each who wants one.
+    /// Session-level advisory locks, a connection for each client.
     Postgresql,
-    /// SET NX PX, and a script that deletes what is one's own; whoever finds it taken tries again after a millisecond.
+    /// SET NX PX, and a script that deletes the client's own key; a client that finds it taken
+    /// tries again after a millisecond.
     Redis,
     /// The lock service of its API, under a lease.
     Etcd,
@@ -41,7 +43,7 @@ pub(super) fn arguments(rival: Rival, at: SocketAddr) -> Vec<String> {
     ["bench-client", "--rival", &name, "--at", &at.to_string()].map(str::to_owned).to_vec()
 }
 
-/// Somebody whose locks are measured.
+/// A lock service that is measured.
 struct Entry {
     name: &'static str,
     who: Who,
@@ -50,7 +52,8 @@ struct Entry {
 enum Who {
     /// Members, and one more that grants.
     Ours,
-    /// Clients of a server. If `is_durable`, what is granted is on the disk first, where that is a choice.
+    /// Clients of a server. If `is_durable`, what is granted is on the disk first, where that is a
+    /// choice.
     Theirs { rival: Rival, is_durable: bool },
 }
 
@@ -139,7 +142,7 @@ impl Entry {
     }
 }
 
-/// Somebody whose locks are measured, ready. The clients end before their server does.
+/// A lock service that is measured, ready. The clients end before their server does.
 struct Contender {
     entry: &'static Entry,
     stage: Stage,

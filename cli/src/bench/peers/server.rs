@@ -31,7 +31,7 @@ pub(super) struct Server {
 }
 
 impl Server {
-    /// Starts it; who connects too early tries again. An error says what is missing.
+    /// Starts it; a client that connects too early tries again. An error says what is missing.
     pub(super) fn start(rival: Rival, is_durable: bool, folder: &Path) -> Result<Server, String> {
         std::fs::create_dir_all(folder).map_err(|error| format!("{}: {error}", folder.display()))?;
         let addrs = free_addresses(2).map_err(|error| error.to_string())?;
@@ -191,7 +191,8 @@ fn version(program: &Path, flag: &str) -> String {
     String::from_utf8_lossy(&all).lines().next().unwrap_or_default().to_owned()
 }
 
-/// The first thing that ZooKeeper says when it is asked how it is: its version, which no flag tells, and when it was built.
+/// The first thing that ZooKeeper says when it is asked how it is: its version, which no flag
+/// tells, and when it was built.
 fn srvr(addr: SocketAddr) -> std::io::Result<String> {
     let mut stream = TcpStream::connect(addr)?;
     stream.set_read_timeout(Some(PATIENCE))?;
