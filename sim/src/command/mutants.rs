@@ -183,8 +183,9 @@ mod hunt {
         }
     }
 
-    /// Whether it is one that nothing has found yet: `sim/survivors.md` judges it. It is hunted only by its name.
-    fn is_judged(mutant: Mutant) -> bool {
+    /// Whether a unit test of the core finds it and chaos does not (`sim/survivors.md`). It is hunted only by its
+    /// name.
+    fn has_unit_test(mutant: Mutant) -> bool {
         matches!(
             mutant,
             Mutant::StandByElderThoughBound
@@ -220,8 +221,8 @@ mod hunt {
                 println!("{name:<22} {:>5} {:>6}  told in {script}", "-", "-");
                 continue;
             }
-            if is_judged(mutant) && options.names.is_empty() {
-                println!("{name:<22} {:>5} {:>6}  judged in survivors.md", "-", "-");
+            if has_unit_test(mutant) && options.names.is_empty() {
+                println!("{name:<22} {:>5} {:>6}  told in node/tests/rules.rs", "-", "-");
                 continue;
             }
             let names = (!options.any).then(|| by(mutant));

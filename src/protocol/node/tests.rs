@@ -13,6 +13,7 @@ mod large;
 mod offers;
 mod places;
 mod revocation;
+mod rules;
 mod short;
 
 const NOW: Time = Time::from_nanos(10_000_000_000);

@@ -1,0 +1,234 @@
+//! Rules that no simulated run has shown to be needed. Each test tells the one situation that the
+//! rule is for. In builds with deliberate breaks it also tells that the rule's break changes the
+//! answer, so the test can fail.
+
+use super::super::super::decision::{Proposal, Step};
+use super::super::super::grantor::Asked;
+use super::super::super::heir::Speaker;
+use super::super::super::message::{Ballot, Look, Seen, WaitReport};
+use super::super::super::view::Change;
+use super::*;
+
+const CYD: ProcessId = ProcessId(3);
+
+/// Tells a rule without a break, and with the break that takes the rule away.
+macro_rules! rule {
+    ($name:ident, $broken_by:ident, $kept:expr) => {
+        #[test]
+        fn $name() {
+            assert!($kept(Box::new(|_: &mut Node| {})), "the rule is broken");
+            #[cfg(elderlock_mutants)]
+            {
+                let mutant = Some(super::super::super::mutant::Mutant::$broken_by);
+                let plant = move |node: &mut Node| node.config.mutant = mutant;
+                assert!(!$kept(Box::new(plant)), "the break is not seen");
+            }
+        }
+    };
+}
+
+type Plant = Box<dyn Fn(&mut Node)>;
+
+/// This member as the second of a view of three, with `ANN` as the elder. It has promised the elder
+/// nothing.
+fn second(plant: &Plant) -> Node {
+    let mut node = with_two_more();
+    plant(&mut node);
+    let mut view = node.view.as_deref().expect("it has founded").clone();
+    view.members.swap(0, 1);
+    assert_eq!(view.elder().process, ANN);
+    node.view = Some(Arc::new(view));
+    node.elder = None;
+    node.lease.promised_until = Time::ZERO;
+    node
+}
+
+fn speaker(process: ProcessId, node: &Node) -> Speaker {
+    Speaker { vote: process, process, addr: node.config.me.addr, heir: None }
+}
+
+/// What the member says to others.
+fn notices(out: &[Output]) -> Vec<Notice> {
+    let packets = out.iter().filter_map(|output| match output {
+        Output::Send { packet: Packet::Notice(notice), .. } => Some(notice.as_ref().clone()),
+        _ => None,
+    });
+    packets.collect()
+}
+
+fn said_in(node: &mut Node, leased: bool, act: impl FnOnce(&View, &mut Turn)) -> Vec<Message> {
+    let view = node.view.clone().expect("it has founded");
+    let mail = node.turn(NOW, &mut Vec::new(), |_, turn| {
+        turn.leased = leased;
+        act(&view, turn);
+    });
+    mail.into_iter().map(|(_, message)| message).collect()
+}
+
+fn asked(from: ProcessId, request: u64) -> Asked {
+    Asked {
+        from,
+        request: RequestId(request),
+        want: want("x"),
+        owner: Owner::default(),
+        only_if_free: false,
+        revocable: false,
+        metadata: Metadata::default(),
+    }
+}
+
+fn range() -> TokenRange {
+    TokenRange { first: token(100), last: token(200) }
+}
+
+rule!(who_accepts_a_ballot_promises_it, AcceptPromisesNothing, |plant: Plant| {
+    let mut node = second(&plant);
+    let instance = node.view.as_ref().expect("it has founded").number.next();
+    let change = Change { ghost: [ANN].into(), ..Change::default() };
+    let accept = Notice::Accept { instance, ballot: Ballot { round: 2, process: BOB }, change };
+    node.on_ballot(NOW, speaker(BOB, &node), accept, &mut Vec::new());
+    assert!(node.acceptor.accepted.is_some());
+    let ballot = Ballot { round: 1, process: ANN };
+    node.on_ballot(
+        NOW,
+        speaker(ANN, &node),
+        Notice::Prepare { instance, ballot, dead: BTreeSet::new() },
+        &mut Vec::new(),
+    );
+    node.acceptor.promised == Some(Ballot { round: 2, process: BOB })
+});
+
+rule!(a_bound_vote_stands_by_no_pulse, StandByElderThoughBound, |plant: Plant| {
+    let mut node = second(&plant);
+    let (addr, number) = (node.config.me.addr, node.view.as_ref().expect("it has founded").number);
+    (node.acceptor.is_bound, node.acceptor.promised) = (true, Some(Ballot { round: 2, process: BOB }));
+    let mut out = Vec::new();
+    node.on_pulse(NOW, ANN, addr, (number, 5, 0, false), &mut out);
+    let is_told = notices(&out).iter().any(|notice| matches!(notice, Notice::Nack { .. }));
+    is_told && node.lease.promised_until == Time::ZERO
+});
+
+rule!(an_elder_that_gave_its_vote_away_renews_nobody, RenewThoughDeposed, |plant: Plant| {
+    let mut node = lone();
+    plant(&mut node);
+    let elder = node.elder.as_mut().expect("it has founded");
+    elder.deposed = true;
+    #[cfg(elderlock_mutants)]
+    {
+        elder.mutant = node.config.mutant;
+    }
+    !node.has_authority(NOW)
+});
+
+rule!(an_empty_table_counts_from_the_last_that_was_named, BelieveAnyVacant, |plant: Plant| {
+    let mut node = with_two_more();
+    plant(&mut node);
+    let mut elder = node.elder.take().expect("it has founded");
+    let registry = &mut elder.registry;
+    let said = said_in(&mut node, true, |_, turn| {
+        registry.on_who_grants(ANN, service(), true, turn);
+        registry.on_become((BOB, RequestId(1)), service(), true, turn);
+    });
+    let named = said.iter().find_map(|message| match message {
+        Message::Name { range, .. } => Some(Epoch(range.first)),
+        _ => None,
+    });
+    let first = named.expect("ANN was named first");
+    said_in(&mut node, true, |_, turn| registry.on_vacant(ANN, &service(), first, turn));
+    registry.is_settled(&service()) == Err(Some(BOB))
+});
+
+rule!(waiters_of_a_table_that_ends_are_told, EndInSilence, |plant: Plant| {
+    let mut node = with_two_more();
+    plant(&mut node);
+    let said = said_in(&mut node, true, |view, turn| {
+        let mut grantor = Grantor::new(service(), range(), Origin::Free, view, turn);
+        grantor.on_ask(asked(BOB, 1), turn);
+        grantor.on_ask(asked(ANN, 2), turn);
+        grantor.close(None, turn);
+    });
+    said.iter().any(|message| matches!(message, Message::NotGrantor { request: RequestId(2), .. }))
+});
+
+rule!(an_unacknowledged_wait_stands_before_later_ones_of_its_member, ForgetOwnOrder, |plant: Plant| {
+    let mut node = with_two_more();
+    plant(&mut node);
+    let epoch = Epoch(token(1));
+    let wait = |request: u64, ticket: Option<u64>| WaitReport {
+        request: RequestId(request),
+        want: want("x"),
+        owner: Owner::default(),
+        ticket: ticket.map(|number| Ticket { epoch, number }),
+        revocable: false,
+        metadata: Metadata::default(),
+    };
+    let me = node.config.me.process;
+    let said = said_in(&mut node, true, |view, turn| {
+        let mut grantor = Grantor::new(service(), range(), Origin::Everyone, view, turn);
+        let waits = vec![wait(2, None), wait(3, Some(1))];
+        grantor.on_report(ANN, Vec::new(), (Vec::new(), waits), true, turn);
+        grantor.on_report(BOB, Vec::new(), (vec![hold("x", 40)], vec![wait(4, Some(2))]), true, turn);
+        grantor.on_report(me, Vec::new(), (Vec::new(), Vec::new()), true, turn);
+        turn.mail.clear();
+        grantor.on_done(BOB, RequestId(40), turn);
+    });
+    said.iter().any(|message| matches!(message, Message::Grant { request: RequestId(2), .. }))
+});
+
+rule!(a_view_without_its_decider_waits_for_those_who_go_on, ForgetAtOnce, |plant: Plant| {
+    let mut node = with_two_more();
+    plant(&mut node);
+    let (me, before) = (node.config.me.process, node.view.as_ref().expect("it has founded").number);
+    let ballot = Ballot { round: 0, process: me };
+    let change = Change { remove: [me].into(), ..Change::default() };
+    // With BOB it is a quorum of the view, and BOB alone is none of the next one.
+    let step = Step::Accepting { change, accepted: [me].into() };
+    node.proposal = Some(Proposal::new(ballot, step, Time::MAX));
+    node.on_accepted(NOW, BOB, ballot, &mut Vec::new());
+    node.stage == Stage::Member && node.view.as_ref().is_some_and(|view| view.number == before)
+});
+
+rule!(a_grantor_without_a_lease_answers_no_question, SeeWithoutLease, |plant: Plant| {
+    let mut node = with_two_more();
+    plant(&mut node);
+    let said = said_in(&mut node, false, |view, turn| {
+        let grantor = Grantor::new(service(), range(), Origin::Free, view, turn);
+        turn.leased = false;
+        grantor.on_look(ANN, RequestId(1), &Look::Lock(names(1).remove(0)), turn);
+    });
+    let is_unsure = |message: &Message| matches!(message, Message::Seen { seen, .. } if **seen == Seen::Undecided);
+    said.iter().any(is_unsure)
+});
+
+rule!(nothing_is_done_at_once_when_something_is_due, AtOnceThoughLate, |plant: Plant| {
+    let mut node = lone();
+    lock(&mut node, RequestId(1));
+    node.step(NOW, Input::Command(Command::Release { request: RequestId(1) }), &mut Vec::new());
+    let due = node.deadline().expect("it is the elder");
+    plant(&mut node);
+    node.calm = Calm(None);
+    let command = Command::Lock {
+        request: RequestId(2),
+        service: service(),
+        want: want("y"),
+        owner: Owner::default(),
+        wait: Wait::Forever,
+        lease: None,
+        revocable: false,
+        metadata: Metadata::default(),
+    };
+    node.at_once(due, &command).is_none()
+});
+
+rule!(a_recovering_grantor_asks_members_that_join, AskNoJoiners, |plant: Plant| {
+    let mut node = with_two_more();
+    plant(&mut node);
+    let said = said_in(&mut node, true, |view, turn| {
+        let mut grantor = Grantor::new(service(), range(), Origin::Everyone, view, turn);
+        turn.mail.clear();
+        let info = MemberInfo { process: CYD, ..view.members[0].info.clone() };
+        let next = view.next(&Change { join: vec![info], ..Change::default() });
+        grantor.on_view(&next, &[], &[CYD], turn);
+    });
+    said.iter().any(|message| matches!(message, Message::Recover { .. }))
+});
