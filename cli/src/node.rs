@@ -196,6 +196,10 @@ fn tell(event: &MemberEvent) -> (&'static str, String, Value) {
             ("orphaned", "orphaned: no quorum for three member leases; see --force".to_owned(), Value::Null)
         }
         MemberEvent::Resumed => ("resumed", "resumed".to_owned(), Value::Null),
+        MemberEvent::IdentityTaken => {
+            let text = "another process has this member's id: the machine was cloned or restored";
+            ("identity_taken", text.to_owned(), Value::Null)
+        }
         MemberEvent::Lost => ("lost", "expelled: the cluster went on without this member".to_owned(), Value::Null),
         MemberEvent::Rejoined { process } => {
             ("rejoined", format!("rejoined as {process}"), json!({ "process": process.to_string() }))

@@ -451,6 +451,7 @@ impl Rare {
             | Event::LostGrantor { .. }
             | Event::NeverGranted { .. }
             | Event::Orphaned
+            | Event::IdentityTaken
             | Event::Forced => {}
         }
     }

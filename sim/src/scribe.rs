@@ -338,6 +338,7 @@ impl World {
             Event::Left { heard: false } => named("left_unheard"),
             Event::Abandoned => named("abandoned"),
             Event::Orphaned => named("orphaned"),
+            Event::IdentityTaken => named("identity_taken"),
             Event::Forced => named("forced"),
             Event::BecameGrantor { service, epoch } => {
                 let asked = (service.clone(), *epoch, GrantorState::Recovering);

@@ -492,6 +492,9 @@ pub enum Event {
     },
     /// The founding came to nothing. It must draw a new process id and start again.
     Abandoned,
+    /// Another process has this process id: a copy of a cloned or restored machine. This one ends, told by
+    /// [`Expelled`](Event::Expelled); the other goes on.
+    IdentityTaken,
     /// Without a quorum for three member leases: this member grants and holds nothing, and will not until enough of the
     /// others are back, or an operator forces it.
     Orphaned,

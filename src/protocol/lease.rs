@@ -49,6 +49,11 @@ impl Lease {
         self.next_beat = now;
     }
 
+    /// Whether this process has sent that beat.
+    pub(crate) fn has_sent(&self, beat: u64) -> bool {
+        beat <= self.beat
+    }
+
     /// The next beat to the elder.
     pub(crate) fn beat(&mut self, now: Time, view: ViewNumber, period: std::time::Duration) -> Notice {
         self.beat += 1;

@@ -39,6 +39,10 @@ pub enum MemberEvent {
     /// Suspended for three member leases: no quorum may ever come back. It goes on waiting for one; if the others are
     /// dead for ever, an operator may say so with [`Member::force`](crate::Member::force).
     Orphaned,
+    /// Another process has this member's process id: a copy of a virtual machine that was cloned or restored
+    /// while the member ran. Every guard is lost; [`Lost`](MemberEvent::Lost) follows, and it joins again
+    /// with a new id. The other process keeps the id and its holds.
+    IdentityTaken,
     /// The others went on without this member: every guard is lost. It joins again by itself, as a new process.
     Lost,
     /// It has joined again.
@@ -147,6 +151,7 @@ impl From<Announcement> for MemberEvent {
             Event::Suspended => MemberEvent::Suspended,
             Event::Resumed => MemberEvent::Resumed,
             Event::Orphaned => MemberEvent::Orphaned,
+            Event::IdentityTaken => MemberEvent::IdentityTaken,
             // The engine tells of these by `Announcement::Lost`.
             Event::Expelled | Event::Abandoned | Event::Forced => MemberEvent::Lost,
             Event::Left { .. } => MemberEvent::Left,

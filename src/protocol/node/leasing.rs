@@ -76,6 +76,8 @@ impl Node {
             self.fetch(now, from, addr, out);
         } else if !view.contains(from) {
             send(addr, from, Notice::ViewIs(View::clone(&view)), out);
+        } else if self.elder.as_ref().is_some_and(|elder| theirs == view.number && pulse > elder.last_pulse()) {
+            self.yield_identity(now, out);
         } else if let Some(elder) = &mut self.elder {
             let had = elder.has_authority(now, &view.timing);
             if planted!(self.config.mutant, RenewWithoutQuorum) {
@@ -94,6 +96,14 @@ impl Node {
         } else if theirs < view.number {
             self.catch_up(now, addr, from, theirs, out);
         }
+    }
+
+    /// The elder answers a beat that this process has not sent, or a member confirms a pulse that it has
+    /// not sent: another process has the same id, the copy of a cloned machine. The one that is behind
+    /// ends, so one of them goes on.
+    fn yield_identity(&mut self, now: Time, out: &mut Vec<Output>) {
+        out.push(Output::Event(Event::IdentityTaken));
+        self.end(now, Event::Expelled, out);
     }
 
     /// The elder has its quorum (again): renewals that waited are sent, and so are answers.
@@ -119,6 +129,9 @@ impl Node {
         } else if theirs < view.number {
             self.catch_up(now, addr, from, theirs, out);
         } else if from == view.elder().process {
+            if !self.lease.has_sent(renews) {
+                return self.yield_identity(now, out);
+            }
             let free = !self.acceptor.is_bound || planted!(self.config.mutant, StandByElderThoughBound);
             if let Some(promised) = self.acceptor.promised.filter(|_| !free) {
                 // The elder is back, but our vote is bound: a view decided in a later round sets it free.

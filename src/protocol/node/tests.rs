@@ -9,6 +9,7 @@ use super::super::view::Member;
 use super::*;
 use std::time::Duration;
 
+mod clones;
 mod large;
 mod offers;
 mod places;
