@@ -1,21 +1,25 @@
-//! Counts what the pure core takes on the way of every lock, in instructions and allocations, and fails if that is too much:
+//! Counts what the pure core takes on the way of every lock, in instructions and allocations, and
+//! fails if that is too much:
 //!
 //! - a free lock and its release at its grantor, alone and beside many that are held, by commands;
-//! - what the core has to do with a free lock that is taken without a step, and given back before the next one;
-//! - a release that grants the lock to the next of some who wait, and of many;
+//! - what the core has to do with a free lock that is taken without a step, and given back before
+//!   the next one;
+//! - a release that grants the lock to the next of some waiters, and of many;
 //! - the request for a lock, and its grant, to bytes and back;
-//! - a free lock from another member and its release: all that two cores do about it, and their frames.
+//! - a free lock from another member and its release: all that two cores do about it, and their
+//!   frames.
 //!
 //! ```text
 //! cargo install --locked gungraun-runner --version 0.20.0     the version in Cargo.lock; and valgrind
 //! cargo bench -p elderlock --no-default-features --bench instructions
 //! ```
 //!
-//! Each limit stands here, so a clean checkout is enough: what was counted with rustc 1.95, on x86-64, and [`MARGIN`].
-//! A count is the same however busy the machine is, but not with every compiler. **If one shifts it:** count the last commit that
-//! was good with the new compiler and with the one before. What differs there is the compiler's: write the new counts here, with
-//! its version, in a commit of their own. What remains is ours. Whoever makes something cheaper writes the new count as well,
-//! or the guard lets it be lost again.
+//! Each limit stands here, so a clean checkout is enough: what was counted with rustc 1.95, on
+//! x86-64, and [`MARGIN`]. A count is the same however busy the machine is, but not with every
+//! compiler. **If one shifts it:** count the last commit that was good with the new compiler and
+//! with the one before. What differs there is the compiler's: write the new counts here, with its
+//! version, in a commit of their own. What remains is ours. A change that makes something cheaper
+//! writes the new count as well, or the guard lets it be lost again.
 
 // What the macros write is public and without a word.
 #![allow(missing_docs)]
@@ -33,10 +37,12 @@ use std::hint::black_box;
 /// How often each is done, so that what happens once is lost in it.
 const TURNS: u32 = 1000;
 
-/// What may come on top, in percent. From rustc 1.95 to a 1.97 of the night it was one at most. No allocation stays none.
+/// What may come on top, in percent. From rustc 1.95 to a 1.97 of the night it was one at most. No
+/// allocation stays none.
 const MARGIN: u64 = 10;
 
-/// How glibc copies bytes depends on the processor: with AVX2 or without, a tenth of what frames take. So each copies alike.
+/// How glibc copies bytes depends on the processor: with AVX2 or without, a tenth of what frames
+/// take. So each copies alike.
 const PLAIN: &str = "glibc.cpu.hwcaps=-AVX2,-AVX,-ERMS,-AVX_Fast_Unaligned_Load,-AVX512F,-AVX512VL";
 
 /// What one turn took.

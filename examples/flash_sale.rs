@@ -1,10 +1,12 @@
-//! A flash sale: a goods service in three processes over one SQLite table, and more buyers at once than there are pieces. Run
-//! it with `cargo run -p elderlock-cli --example flash_sale`. It ends by itself.
+//! A flash sale: a goods service in three processes over one SQLite table, and more buyers at once
+//! than there are pieces. Run it with `cargo run -p elderlock-cli --example flash_sale`. It ends by
+//! itself.
 //!
-//! A purchase reads the stock, thinks, and writes back what it read, less one: two at a time sell the same piece twice. The
-//! first sale goes without a lock, and sells more than there is. The second one takes a lock on the goods for each purchase,
-//! and writes with its token: it sells what there is and nothing more, whichever process a buyer asks. Exits with 1 if the
-//! second sale oversells, or if the first one does not, for then the load would show nothing.
+//! A purchase reads the stock, thinks, and writes back what it read, less one: two at a time sell
+//! the same piece twice. The first sale goes without a lock, and sells more than there is. The
+//! second one takes a lock on the goods for each purchase, and writes with its token: it sells what
+//! there is and nothing more, whichever process a buyer asks. Exits with 1 if the second sale
+//! oversells, or if the first one does not, for then the load would show nothing.
 //!
 //! Curator: the goods service with an `InterProcessMutex` around each purchase.
 

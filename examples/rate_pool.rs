@@ -1,7 +1,7 @@
-//! A pool whose size changes while it is used: workers at three members take one to three permits each for a piece of work,
-//! and the limit goes up and down meanwhile. In the end every grant is compared with the limit that was in force and with
-//! what was held then; exit code 1 if it was too much once. Takes about six seconds.
-//! Run it with `cargo run --example rate_pool`.
+//! A pool whose size changes while it is used: workers at three members take one to three permits
+//! each for a piece of work, and the limit goes up and down meanwhile. In the end every grant is
+//! compared with the limit that was in force and with what was held then; exit code 1 if it was too
+//! much once. Takes about six seconds. Run it with `cargo run --example rate_pool`.
 
 use elderlock::{Member, Semaphore, Token};
 use std::collections::BTreeMap;
@@ -26,7 +26,8 @@ struct Book {
 impl Book {
     fn granted(&mut self, token: Token, permits: u32) {
         self.held.insert(token, permits);
-        // Tokens rise with the grants: what has a lower one and is held still was held when this was granted.
+        // Tokens rise with the grants: what has a lower one and is held still was held when this
+        // was granted.
         let held = self.held.range(..=token).map(|(_, permits)| permits).sum();
         self.grants.push((token, held));
     }
@@ -88,7 +89,8 @@ async fn work(
     book: Arc<Mutex<Book>>,
     end: Instant,
 ) -> Result<(), Box<dyn Error + Send + Sync>> {
-    // Above the limit nobody is served before it is raised: big pieces may have to wait for that, but not for ever.
+    // Above the limit nobody is served before it is raised: big pieces may have to wait for that,
+    // but not for ever.
     let permits = 1 + worker % 3;
     while let Some(left) = end.checked_duration_since(Instant::now()) {
         let guard = match pool.acquire(permits).wait(left).metadata(format!("worker {worker}")).await {

@@ -1,15 +1,16 @@
-//! A scheduled job in four processes that runs in one of them, the leader, and moves when that one dies. Run it with
-//! `cargo run -p elderlock-cli --example scheduler`. It ends by itself.
+//! A scheduled job in four processes that runs in one of them, the leader, and moves when that one
+//! dies. Run it with `cargo run -p elderlock-cli --example scheduler`. It ends by itself.
 //!
-//! One leader is killed (SIGKILL), and another takes over. The next one is stopped in the middle of the job (SIGSTOP), as a
-//! long pause would do it; the one after that runs the job for the tick that was left undone; then the stopped one wakes and
-//! writes what it was about to write. The table refuses that, because its token is lower than one that it has seen: a leader
-//! shows its token when it reads which tick is next, and not only when it writes, or the one before might still write in
-//! between. So no tick is written twice, and none is missed. If one was, this exits with 1: see it with `-- --no-fence`,
-//! where the table does not look at tokens.
+//! One leader is killed (SIGKILL), and another takes over. The next one is stopped in the middle of
+//! the job (SIGSTOP), as a long pause would do it; the one after that runs the job for the tick
+//! that was left undone; then the stopped one wakes and writes what it was about to write. The
+//! table refuses that, because its token is lower than one that it has seen: a leader shows its
+//! token when it reads which tick is next, and not only when it writes, or the one before might
+//! still write in between. So no tick is written twice, and none is missed. If one was, this exits
+//! with 1: see it with `-- --no-fence`, where the table does not look at tokens.
 //!
-//! Quartz behind Curator's `LeaderLatch`: there each process asks whether it leads and runs the job, and nothing stops the
-//! one that wakes too late.
+//! Quartz behind Curator's `LeaderLatch`: there each process asks whether it leads and runs the
+//! job, and nothing stops the one that wakes too late.
 
 mod support;
 
@@ -68,13 +69,15 @@ async fn node(number: usize, table: &Path, fenced: bool, addrs: &[&str]) -> Done
 /// The scheduler of one term.
 async fn run_each_tick(number: usize, term: &Term, books: &mut Books, stops: &AtomicBool) -> Done {
     loop {
-        // Ticks that nobody has run are made up for, so what counts is what the table says and not the clock.
+        // Ticks that nobody has run are made up for, so what counts is what the table says and not
+        // the clock.
         let token = term.token().as_i64();
         let tick = books.last_tick(token)?.map_or_else(this_tick, |last| last + 1);
         while this_tick() < tick {
             tokio::time::sleep(TICK / 20).await;
         }
-        // The job: whatever is worth doing once per tick. What it does to the world, it does with the token of its term.
+        // The job: whatever is worth doing once per tick. What it does to the world, it does with
+        // the token of its term.
         if stops.swap(false, Ordering::SeqCst) {
             println!("node {number} is stopped in the middle of tick {tick}");
             kill_process(getpid(), Signal::STOP)?;
@@ -89,7 +92,8 @@ async fn run_each_tick(number: usize, term: &Term, books: &mut Books, stops: &At
     }
 }
 
-/// Follows the parent: a line is the order to stop in the middle of the next job; the end of them is the end.
+/// Follows the parent: a line is the order to stop in the middle of the next job; the end of them
+/// is the end.
 fn listen(stops: Arc<AtomicBool>) {
     std::thread::spawn(move || {
         for _ in std::io::stdin().lock().lines().map_while(Result::ok) {
@@ -181,7 +185,7 @@ fn wait(mut so: impl FnMut() -> Done<bool>) -> Done {
 
 /// Starts the processes, does to them what is to be done, and looks at what they wrote.
 fn oversee(fenced: bool) -> Done<ExitCode> {
-    println!("Four processes stand for one lead; who leads runs a job every {TICK:?}.");
+    println!("Four processes stand for one lead; the leader runs a job every {TICK:?}.");
     let directory = Directory::make("scheduler")?;
     let table = directory.path().join("jobs.db");
     let books = Books::open(&table, fenced)?;

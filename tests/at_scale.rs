@@ -70,13 +70,13 @@ async fn queue<G: Grant + Send + 'static>(
     })
 }
 
-/// No rival keeps the order of those who wait when what grants dies: locks, batches, shares, permits and suspensions, all in the
-/// queue of one name.
+/// No rival keeps the order of the waiters when the granting process dies: locks, batches, shares,
+/// permits and suspensions, all in the queue of one name.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_thousand_waiters_of_mixed_kinds_keep_their_order_when_the_grantor_dies() {
     let mut local = Local::start(3).await;
     let services = local.services("s").await;
-    // Each owner its own, or whoever holds would pass the suspensions that wait.
+    // Each owner its own, or a holder would pass the suspensions that wait.
     let of_grantor = soon(services[0].lock("x").owner(u64::MAX)).await.expect("it is free");
     until(|| services[0].is_grantor()).await;
     let semaphores = [
@@ -132,7 +132,8 @@ async fn a_thousand_waiters_of_mixed_kinds_keep_their_order_when_the_grantor_die
 /// Locks that one member holds, unless `ELDERLOCK_TEST_HELD` says otherwise.
 const HELD: usize = 50_000;
 
-/// Whoever asks a member for its status, from outside and again and again, costs it no lease.
+/// A process that asks a member for its status, from outside and again and again, costs it no
+/// lease.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_member_that_holds_very_much_is_asked_for_its_status_and_keeps_its_lease() {
     let held = std::env::var("ELDERLOCK_TEST_HELD").map_or(HELD, |held| held.parse().expect("a number"));

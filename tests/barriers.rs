@@ -1,5 +1,6 @@
-//! `Barrier`, `DoubleBarrier` and `CountDownLatch` over real members, in one process with sockets on the loopback interface.
-//! What Curator's own tests of its barriers show is here, each test with their name.
+//! `Barrier`, `DoubleBarrier` and `CountDownLatch` over real members, in one process with sockets
+//! on the loopback interface. What Curator's own tests of its barriers show is here, each test with
+//! their name.
 #![cfg(all(unix, feature = "tokio"))]
 #![allow(clippy::async_yields_async, reason = "futures are made by others, to be dropped at any poll")]
 
@@ -94,13 +95,14 @@ async fn nobody_waits_at_a_barrier_that_is_not_set() {
     }
 }
 
-/// TestDistributedBarrier.testBasic, testMultiClient: set by one, waited for by others, removed by a third.
+/// TestDistributedBarrier.testBasic, testMultiClient: set by one, waited for by others, removed by
+/// a third.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn all_who_wait_go_on_when_anybody_removes_the_barrier() {
     let local = Local::start(3).await;
     let barriers = barriers(&local.services("s").await, "x").await;
     soon(barriers[0].set()).await.expect("it is open");
-    // Whoever is told so, by whatever way, does wait: also where the change has not been seen yet.
+    // A task that is told so, in any way, does wait: also where the change has not been seen yet.
     for barrier in &barriers {
         assert_eq!(barrier.wait_within(20 * MS).await, Err(BarrierError::TimedOut));
         assert_eq!(soon(barrier.is_set()).await, Ok(true));
@@ -117,8 +119,8 @@ async fn all_who_wait_go_on_when_anybody_removes_the_barrier() {
     assert!(barriers[2].wait_within(20 * MS).await.expect_err("it is set").is_timeout());
 }
 
-/// Curator `DistributedBarrier.waitOnBarrier`: whoever waits there is woken by the removal, looks again, and waits on if it was set
-/// meanwhile.
+/// Curator `DistributedBarrier.waitOnBarrier`: a waiter there is woken by the removal, looks again,
+/// and waits on if it was set meanwhile.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_waits_goes_on_when_the_barrier_is_removed_and_set_again_at_once() {
     let local = Local::start(2).await;
@@ -127,7 +129,7 @@ async fn who_waits_goes_on_when_the_barrier_is_removed_and_set_again_at_once() {
         let mut wait = Box::pin(of.wait());
         for who in &barriers {
             soon(who.set()).await.expect("it is open");
-            // It has asked, and was answered by the time at which who asks later is.
+            // It has asked, and was answered by the time at which later questions are.
             assert!(poll_once(wait.as_mut()).is_pending());
             assert_eq!(soon(of.is_set()).await, Ok(true));
         }
@@ -140,7 +142,7 @@ async fn who_waits_goes_on_when_the_barrier_is_removed_and_set_again_at_once() {
     }
 }
 
-/// What is open by a name is one thing, and whoever takes it for another is told so.
+/// One object is open by a name, and a call that takes it for another kind is told so.
 #[tokio::test]
 async fn a_recipe_is_not_taken_for_another_of_its_name() {
     let member = Member::local().await.expect("a local member");
@@ -161,8 +163,8 @@ async fn a_recipe_is_not_taken_for_another_of_its_name() {
     assert_eq!(semaphore.limit().get(), count.get());
 }
 
-/// TestDistributedBarrier.testServerCrash: there whoever waits hears of the lost server. Here another grantor takes over, and they
-/// wait on.
+/// TestDistributedBarrier.testServerCrash: there a waiter hears of the lost server. Here another
+/// grantor takes over, and they wait on.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_barrier_stays_set_when_the_grantor_that_set_it_dies() {
     let mut local = Local::start(3).await;
@@ -239,7 +241,8 @@ async fn waits_dropped_at_any_poll_leave_nothing() {
         poll_a_wait_then_drop(async || barriers[of].wait_within(10 * MS), nothing).await;
         poll_k_then_drop(async || barriers[of].is_set(), nothing).await;
         poll_k_then_drop(async || barriers[of].set(), nothing).await;
-        // One of two that wait is dropped, and the barrier is removed meanwhile: the other one goes on.
+        // One of two that wait is dropped, and the barrier is removed meanwhile: the other one goes
+        // on.
         poll_a_wait_then_drop(
             async || {
                 soon(barriers[0].set()).await.expect("it is open");
@@ -298,7 +301,7 @@ async fn waits_dropped_at_any_poll_leave_nothing() {
                 one.leave()
             },
             async |k| {
-                // Whoever is dropped has left: the other one does not wait for it.
+                // A dropped waiter has left: the other one does not wait for it.
                 let two = others.lock().expect("no panic").take().expect("one in each round");
                 soon(two).await.expect("no panic").expect("all have left");
                 nothing(k).await;
@@ -325,7 +328,7 @@ async fn waits_dropped_at_any_poll_leave_nothing() {
         )
         .await;
     }
-    // So does a latch that is counted down while those who wait for it are dropped.
+    // So does a latch that is counted down while its waiters are dropped.
     let last = soon(CountDownLatch::open(&services[1], "last", 1)).await.expect("it opens");
     let stays = tokio::spawn({
         let last = last.clone();
@@ -349,7 +352,8 @@ async fn waits_dropped_at_any_poll_leave_nothing() {
     soon(two).await.expect("no panic").expect("all have left");
 }
 
-/// TestDistributedDoubleBarrier.testBasic, testMultiClient: nobody begins before five have entered, nobody is out before all are.
+/// TestDistributedDoubleBarrier.testBasic, testMultiClient: nobody begins before five have entered,
+/// nobody is out before all are.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn all_begin_together_and_end_together() {
     const QTY: usize = 5;
@@ -390,7 +394,7 @@ async fn more_than_the_number_may_enter_and_all_leave_together() {
     for task in (0..QTY).map(|number| entering(&barriers[number % 2])).collect::<Vec<_>>() {
         inside.push(soon(task).await.expect("no panic"));
     }
-    // The round goes on: whoever comes is in it.
+    // The round goes on: a member that comes is in it.
     for barrier in &barriers {
         inside.push(soon(barrier.enter()).await.expect("the round goes on"));
     }
@@ -404,7 +408,8 @@ async fn more_than_the_number_may_enter_and_all_leave_together() {
     }
 }
 
-/// TestDistributedDoubleBarrier.testSpuriousWakeup: whoever comes and goes meanwhile wakes nobody for good.
+/// TestDistributedDoubleBarrier.testSpuriousWakeup: a member that comes and goes meanwhile wakes no
+/// waiter for good.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_comes_and_gives_up_does_not_count() {
     let local = Local::start(2).await;
@@ -422,7 +427,8 @@ async fn who_comes_and_gives_up_does_not_count() {
     }
 }
 
-/// A round begins after the last one has ended: who comes while it ends is of the next one.
+/// A round begins after the last one has ended: a member that comes while it ends is in the next
+/// one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_enters_while_others_leave_is_of_the_next_round() {
     let local = Local::start(2).await;
@@ -453,8 +459,8 @@ async fn who_enters_while_others_leave_is_of_the_next_round() {
     }
 }
 
-/// The same at any moment: whoever comes while the others go is in their round or in the next one, and nobody waits for somebody who
-/// waits for him.
+/// The same at any moment: a member that comes while the others go is in their round or in the next
+/// one, and none waits for one that waits for him.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_comes_while_others_go_is_in_one_of_the_two_rounds() {
     let local = Local::start(3).await;
@@ -499,7 +505,8 @@ async fn a_round_that_nobody_leaves_properly_is_over_with_the_last_inside() {
     }
 }
 
-/// More than a look at the lock lists: whoever enters still sees that the last round is over, and for how many he waits.
+/// More than a look at the lock lists: an entering member still sees that the last round is over,
+/// and for how many it waits.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn three_hundred_begin_together_after_a_round_that_nobody_left_properly() {
     const QTY: usize = 300;
@@ -546,7 +553,8 @@ async fn three_hundred_begin_together_after_a_round_that_nobody_left_properly() 
     }
 }
 
-/// "The same number for all": whoever gives another one is told so, and is not let to wait for those who wait for him.
+/// "The same number for all": a call with another one is told so, and does not wait for members
+/// that wait for it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_double_barrier_of_another_number_is_refused() {
     let local = Local::start(2).await;
@@ -574,8 +582,9 @@ async fn a_double_barrier_of_another_number_is_refused() {
     .await;
 }
 
-/// As the type's docs say: who gathers, a suspension of the service and whoever enters after it wait for each other until one of
-/// them gives up. Then the others go on, and nothing is left.
+/// As the type's docs say: a gathering member, a suspension of the service and a member that enters
+/// after it wait for each other until one of them gives up. Then the others go on, and nothing is
+/// left.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_gathers_and_a_suspension_of_the_service_wait_for_each_other_until_a_limit() {
     let local = Local::start(3).await;
@@ -613,7 +622,7 @@ async fn who_gathers_and_a_suspension_of_the_service_wait_for_each_other_until_a
     soon(second.leave()).await.expect("all have left");
     soon(first).await.expect("no panic").expect("all have left");
 
-    // Who gathers does. By another name: of the leave before it something may be on its way.
+    // The gathering one does. By another name: of the leave before it something may be on its way.
     let first = entering(&others[0]);
     until_inside(&services[0], "y", 1).await;
     let suspending = tokio::spawn(services[2].suspend().into_future());
@@ -648,7 +657,7 @@ async fn a_member_that_dies_inside_is_not_waited_for() {
     let dead = inside.pop().expect("there are three");
     local.kill(2);
     for leaver in inside.into_iter().map(leaving).collect::<Vec<_>>() {
-        soon(leaver).await.expect("no panic").expect("all who live have left");
+        soon(leaver).await.expect("no panic").expect("all living members have left");
     }
     assert!(dead.fence().is_err(), "told before the others go on");
     assert!(soon(dead.leave()).await.expect_err("it is out").is_lost());
@@ -670,8 +679,8 @@ async fn a_grantor_that_dies_inside_is_not_waited_for() {
     let first = leaving(inside.remove(0));
     until_inside(&services[1], "x", 2).await;
     local.kill(0);
-    soon(inside.remove(0).leave()).await.expect("all who live have left");
-    soon(first).await.expect("no panic").expect("all who live have left");
+    soon(inside.remove(0).leave()).await.expect("all living members have left");
+    soon(first).await.expect("no panic").expect("all living members have left");
 }
 
 /// A member that dies before the round begins does not count: another has to come in its place.

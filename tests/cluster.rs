@@ -110,7 +110,7 @@ enum Underway {
     Grant,
 }
 
-/// Somebody who wants the lock, holds it, or has had it.
+/// A process that wants the lock, holds it, or has had it.
 struct Contender {
     number: usize,
     pending: Option<Pending>,
@@ -134,7 +134,7 @@ fn hit(cluster: &mut Cluster, moment: usize, role: Role, exit: Exit, rng: &mut R
     };
     let peers = &cluster.peers;
 
-    // Whoever asks first is the grantor; everybody holds a lock of his own from it.
+    // The first that asks is the grantor; each process holds a lock of its own from it.
     let mut own = vec![(grantor, peers[grantor].lock(&service, "own-grantor"))];
     for number in [elder, holder, first, second] {
         own.push((number, peers[number].lock(&service, &format!("own-{number}"))));
@@ -156,7 +156,7 @@ fn hit(cluster: &mut Cluster, moment: usize, role: Role, exit: Exit, rng: &mut R
             for (waiters, number) in [first, second].into_iter().enumerate() {
                 contenders.push(ask(number));
                 peers[grantor].until_waiting(&service, "x", waiters + 1);
-                // Who looks is told its place first.
+                // A member that looks is told its place first.
                 peers[number].ask(&format!("look {service} x")).expect("there is a grantor");
             }
             release = Some(peers[holder].begin(&format!("release {}", grant.guard)));
@@ -196,7 +196,7 @@ fn hit(cluster: &mut Cluster, moment: usize, role: Role, exit: Exit, rng: &mut R
         }
     }
 
-    // Everybody who is left gets the lock, one after the other, and the tokens rise.
+    // All remaining processes get the lock, one after the other, and the tokens rise.
     let (order, next_grant) = take_turns(peers, &mut contenders, &mut tokens, start);
     assert!(tokens.is_sorted_by(|a, b| a < b), "{role:?} at {underway:?}: tokens of one lock rise: {tokens:?}");
     if underway == Underway::Release && role != Role::Waiter {
@@ -204,11 +204,16 @@ fn hit(cluster: &mut Cluster, moment: usize, role: Role, exit: Exit, rng: &mut R
     }
     for (number, grant) in own.iter().filter(|(number, _)| !victims.contains(number)) {
         let fence = peers[*number].fence(grant);
-        assert_eq!(fence, Ok(grant.token), "{role:?}: the lock of {number}, who lives; {:#?}", peers[*number].events());
+        assert_eq!(
+            fence,
+            Ok(grant.token),
+            "{role:?}: the lock of {number}, which lives; {:#?}",
+            peers[*number].events()
+        );
         peers[*number].release(grant).expect("it is held");
     }
 
-    // Whoever went is started again in place, and is somebody new.
+    // Each ended process is started again in place, as a new one.
     let joins: Vec<_> = victims.iter().map(|number| (*number, cluster.restart(*number, rng))).collect();
     for (number, join) in joins {
         join.wait().unwrap_or_else(|error| panic!("restart of {number} ({role:?}): {error}"));
@@ -217,7 +222,7 @@ fn hit(cluster: &mut Cluster, moment: usize, role: Role, exit: Exit, rng: &mut R
     next_grant
 }
 
-/// Lets each contender have the lock and give it back; in which order, and when the first one got it who did not have it.
+/// Lets each contender have the lock and give it back; in which order, and when the first one got it that did not have it.
 fn take_turns(
     peers: &[Peer],
     contenders: &mut Vec<Contender>,
@@ -272,7 +277,7 @@ fn a_holder_that_is_elder_too_wakes_up_without_both() {
     stopped_past_its_lease("stopped_elder", 9, Role::Elder);
 }
 
-/// SIGSTOP for somebody who holds a lock and has that role, until somebody else has the lock.
+/// SIGSTOP for a process that holds a lock and has that role, until another process has the lock.
 fn stopped_past_its_lease(test: &str, seed: u64, role: Role) {
     let mut rng = Rng::new(test, seed);
     let cluster = Cluster::start(5, &mut rng);
@@ -296,7 +301,7 @@ fn stopped_past_its_lease(test: &str, seed: u64, role: Role) {
     cluster.peers[grantor].until_waiting("stock", "x", 1);
     old.process.stop();
     let start = Instant::now();
-    let next = Grant::read(&pending.wait().expect("the lock of one who is stopped is given on"));
+    let next = Grant::read(&pending.wait().expect("the lock of a stopped process is given on"));
     println!("{role:?} stopped: its lock was given on after {:.1?}", start.elapsed());
     assert!(next.token > grant.token, "{next:?} after {grant:?}");
     // The very first thing it does when it wakes up.
@@ -348,7 +353,7 @@ fn a_restart_in_place_does_not_bring_an_old_hold_back() {
         let grant = cluster.peers[killed].lock(&service, "x");
         let before = cluster.peers[killed].status().process;
         cluster.peers[killed].process.kill();
-        // At once, so that the new process meets those who do not know of the end of the old one.
+        // At once, so that the new process meets members that do not know of the end of the old one.
         let join = cluster.restart(killed, &mut rng);
         join.wait().unwrap_or_else(|error| panic!("restart in place, round {round}: {error}"));
         cluster.agree();

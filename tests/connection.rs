@@ -1,6 +1,6 @@
-//! How members stand with their cluster, over real members, each in a runtime of its own, with sockets on the loopback
-//! interface: every state, and what guards and recipes do in it. More of it, with members that are cut off and healed,
-//! is in `src/service/tests/standing.rs`.
+//! How members stand with their cluster, over real members, each in a runtime of its own, with
+//! sockets on the loopback interface: every state, and what guards and recipes do in it. More of
+//! it, with members that are cut off and healed, is in `src/service/tests/standing.rs`.
 
 #[path = "support/local.rs"]
 #[allow(dead_code, reason = "each test file uses a part of it")]
@@ -19,7 +19,8 @@ async fn next(connection: &mut Connection) -> ConnectionState {
     soon(connection.next()).await.expect("the member lives")
 }
 
-/// Curator `ConnectionStateListener`: CONNECTED, SUSPENDED, LOST, RECONNECTED. Here each guard is lost with SUSPENDED.
+/// Curator `ConnectionStateListener`: CONNECTED, SUSPENDED, LOST, RECONNECTED. Here each guard is
+/// lost with SUSPENDED.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_member_without_a_quorum_is_suspended_and_one_that_goes_on_by_force_is_lost_and_reconnected() {
     let mut local = Local::start(3).await;
@@ -48,14 +49,14 @@ async fn a_member_without_a_quorum_is_suspended_and_one_that_goes_on_by_force_is
     assert!(all.fence("inventory", "c").unwrap_err().is_lost());
     assert!(!mutex.is_held() && !plain.is_acquired() && mutex.depth(owner) == 0);
     assert!(matches!(soon(mutex.acquire(owner)).await, Err(EnterError::Lost(lost)) if lost.reason == suspended));
-    // A try is answered, and whoever waits waits.
+    // A try is answered, and waiters wait.
     assert_eq!(soon(stock.try_lock("z")).await.unwrap_err(), TryLockError::Undecided);
     let waiting = tokio::spawn(plain.acquire().into_future());
     until(|| left_over(&member).1 == 1).await;
 
     member.force().expect("it has no quorum");
     assert_eq!(next(&mut connection).await, ConnectionState::Lost);
-    // Lost: whoever waited is told.
+    // Lost: the waiters are told.
     assert_eq!(soon(waiting).await.expect("no panic").unwrap_err(), LockError::Expelled);
     assert_eq!(next(&mut connection).await, ConnectionState::Reconnected);
     assert_eq!(member.standing(), Standing::Connected);
@@ -101,8 +102,9 @@ async fn every_reader_hears_every_state_and_those_who_live_on_hear_none() {
     assert_eq!(next(&mut of_living).await, ConnectionState::Lost);
 }
 
-/// Curator `ConnectionState` for semaphores, read/write locks, barriers and counts, whose makers "should set their own connection state
-/// listener": permits, shares and places inside are lost with SUSPENDED, what is open is not, and goes with LOST.
+/// Curator `ConnectionState` for semaphores, read/write locks, barriers and counts, where the
+/// makers "should set their own connection state listener": permits, shares and places inside are
+/// lost with SUSPENDED, what is open is not, and goes with LOST.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn permits_shares_and_places_inside_are_lost_with_suspended_and_what_is_open_with_lost() {
     let mut local = Local::start(3).await;
@@ -137,7 +139,7 @@ async fn permits_shares_and_places_inside_are_lost_with_suspended_and_what_is_op
     assert!(reader.extend(HANG).is_err() && writer.extend(HANG).is_err());
     let (error, reader) = soon(reader.upgrade()).await.expect_err("it is lost");
     assert!(reader.is_none() && matches!(error, UpgradeError::Lost(lost) if lost.reason == suspended));
-    // What is open is as it was heard last, and whoever waits waits on.
+    // Open objects are as they were heard last, and waiters wait on.
     assert_eq!(semaphore.limit().get().expect("it is open").count, 3);
     assert_eq!(latch.count(), Ok(2));
     assert!(local::poll_once(std::pin::pin!(changes.next())).is_pending());
@@ -174,8 +176,8 @@ async fn permits_shares_and_places_inside_are_lost_with_suspended_and_what_is_op
     until(|| left_over(&member) == (0, 0)).await;
 }
 
-/// Curator `CuratorFrameworkState`: a recipe of a client that is not STARTED returns null, throws, or hangs. Here each says at once
-/// that the member has left.
+/// Curator `CuratorFrameworkState`: a recipe of a client that is not STARTED returns null, throws,
+/// or hangs. Here each says at once that the member has left.
 #[tokio::test]
 async fn every_recipe_of_a_member_that_has_left_says_so() {
     let member = Member::local().await.expect("a local member");

@@ -1,5 +1,6 @@
-//! The tests that Geode has for its lock service, told anew over real members: four in one process, with sockets on the
-//! loopback interface. Each says which of them it stands for; README.md here has the table.
+//! The tests that Geode has for its lock service, told anew over real members: four in one process,
+//! with sockets on the loopback interface. Each says which of them it stands for; README.md here
+//! has the table.
 
 #[path = "support/local.rs"]
 #[allow(dead_code, reason = "each test file uses a part of it")]
@@ -21,8 +22,8 @@ async fn lock(service: &LockService, name: &str) -> Guard {
     soon(service.lock(name)).await.expect("it is granted")
 }
 
-/// DistributedLockServiceDUnitTest.testOneGetsThenOtherGets: all who want one lock have it in turn, and nobody
-/// twice before everybody who waits has had it.
+/// DistributedLockServiceDUnitTest.testOneGetsThenOtherGets: all waiters for one lock have it in
+/// turn, and none twice before each waiter has had it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn all_who_want_a_lock_have_it_in_turn() {
     let local = Local::start(4).await;
@@ -52,8 +53,9 @@ async fn all_who_want_a_lock_have_it_in_turn() {
     assert_eq!(*order, asked);
 }
 
-/// DistributedLockServiceDUnitTest.testFairness: 29 tasks, 1, 4, 8 and 16 of a member, ask for one lock again and again. Geode
-/// allows each 30 % more or less than the mean; in line nobody is further from it than where it began.
+/// DistributedLockServiceDUnitTest.testFairness: 29 tasks, 1, 4, 8 and 16 of a member, ask for one
+/// lock again and again. Geode allows each 30 % more or less than the mean; in line nobody is
+/// further from it than where it began.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn tasks_that_ask_again_and_again_have_equal_shares() {
     const ROUNDS: usize = 20;
@@ -85,7 +87,8 @@ async fn tasks_that_ask_again_and_again_have_equal_shares() {
     }
 }
 
-/// DistributedLockServiceDUnitTest.testOneGetsAndOthersTimeOut, testOnlyOneVmAcquiresWithTryLock: all at once.
+/// DistributedLockServiceDUnitTest.testOneGetsAndOthersTimeOut, testOnlyOneVmAcquiresWithTryLock:
+/// all at once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_has_the_lock_and_the_others_time_out_or_are_refused() {
     let local = Local::start(4).await;
@@ -99,7 +102,7 @@ async fn one_has_the_lock_and_the_others_time_out_or_are_refused() {
         for tried in tries {
             held.extend(soon(tried).await.expect("no panic").ok());
         }
-        // None, if whoever was first did not hear of it in time.
+        // None, if the first one did not hear of it in time.
         assert!(held.len() <= 1);
         winners += held.len();
     }
@@ -139,8 +142,8 @@ async fn all_agree_on_one_grantor() {
     assert_eq!(known.len(), 1, "{known:?}");
 }
 
-/// DistributedLockServiceDUnitTest.testBasicGrantorRecovery, testLockFailover: the grantor leaves, holds survive, and the
-/// survivors have one grantor.
+/// DistributedLockServiceDUnitTest.testBasicGrantorRecovery, testLockFailover: the grantor leaves,
+/// holds survive, and the survivors have one grantor.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn holds_survive_a_grantor_that_leaves() {
     let mut local = Local::start(4).await;
@@ -160,7 +163,8 @@ async fn holds_survive_a_grantor_that_leaves() {
     }
 }
 
-/// DistributedLockServiceDUnitTest.testBecomeLockGrantor, testLockThenBecomeLockGrantor: holds survive a transfer as they are.
+/// DistributedLockServiceDUnitTest.testBecomeLockGrantor, testLockThenBecomeLockGrantor: holds
+/// survive a transfer as they are.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn holds_survive_a_young_turk() {
     let local = Local::start(4).await;
@@ -186,7 +190,8 @@ async fn holds_survive_a_young_turk() {
     }
 }
 
-/// Geode.becomeLockGrantor may return without success: here each of several who ask at once hears the truth.
+/// Geode.becomeLockGrantor may return without success: here each of several that ask at once hears
+/// the truth.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn of_several_young_turks_each_hears_the_truth() {
     let local = Local::start(4).await;
@@ -198,7 +203,7 @@ async fn of_several_young_turks_each_hears_the_truth() {
     for (asker, bid) in (1..).zip(bids) {
         match soon(bid).await.expect("no panic") {
             Ok(()) => winners.push(asker),
-            // By another of those who asked, not by itself and not by the one that did not ask.
+            // By another of the askers, not by itself and not by the one that did not ask.
             Err(BecomeError::Superseded { by }) => {
                 let askers = (1..local.members.len()).filter(|other| *other != asker);
                 assert!(
@@ -227,7 +232,8 @@ async fn names_and_services_are_independent() {
 }
 
 /// DistributedLockServiceDUnitTest.testLocalGetLockAndIncrement, testRemoteGetLockAndIncrement;
-/// GlobalRegionDUnitTest.testSynchronousIncrements: four members, three tasks each, ten increments each.
+/// GlobalRegionDUnitTest.testSynchronousIncrements: four members, three tasks each, ten increments
+/// each.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn increments_under_a_lock_are_never_lost() {
     let local = Local::start(4).await;
@@ -272,7 +278,8 @@ async fn a_lease_ends_in_time_and_not_before() {
 }
 
 /// DistributedLockServiceDUnitTest.testLockRecursion, testLockRecursionWithExpiration;
-/// DLockServiceCharacterizationTests.reentrantLockIncreasesReentrancy; DLockReentrantLockJUnitTest.testReentrantLock.
+/// DLockServiceCharacterizationTests.reentrantLockIncreasesReentrancy;
+/// DLockReentrantLockJUnitTest.testReentrantLock.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lock_is_entered_again_by_its_guard_and_ends_with_its_lease() {
     let local = Local::start(2).await;
@@ -299,8 +306,9 @@ async fn a_lock_is_entered_again_by_its_guard_and_ends_with_its_lease() {
     assert_eq!(lock(&services[1], "x").await.depth(), 1);
 }
 
-/// DistributedLockServiceDUnitTest.testLeaseExpiresBeforeOtherLocks, testLeaseExpiresWhileOtherLocks: a sibling of the same
-/// member, or another member, has it next, and the old guard hears that its lease ended.
+/// DistributedLockServiceDUnitTest.testLeaseExpiresBeforeOtherLocks,
+/// testLeaseExpiresWhileOtherLocks: a sibling of the same member, or another member, has it next,
+/// and the old guard hears that its lease ended.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lock_whose_lease_ended_goes_to_whoever_is_next() {
     let local = Local::start(2).await;
@@ -330,7 +338,8 @@ async fn a_suspension_waits_for_holders_and_keeps_others_out() {
     let suspended = soon(suspending).await.expect("nobody holds anything");
     assert!(soon(services[2].lock("x").wait(100 * MS)).await.expect_err("it is suspended").is_timeout());
     assert!(soon(services[2].suspend().wait(100 * MS)).await.expect_err("it is suspended").is_timeout());
-    // Another task of the suspender's member waits in vain, too; the suspender itself would wait for itself.
+    // Another task of the suspender's member waits in vain, too; the suspender itself would wait
+    // for itself.
     assert!(soon(services[1].suspend().owner(2).wait(100 * MS)).await.expect_err("it is suspended").is_timeout());
     assert_eq!(soon(services[1].suspend()).await.expect_err("it would wait for itself"), LockError::Deadlock);
     let seen =
@@ -350,13 +359,13 @@ async fn a_suspension_waits_for_holders_and_keeps_others_out() {
     lock(&services[0], "x").await.release().await.expect("it was held");
 }
 
-/// DistributedLockServiceDUnitTest.testSuspendLockingBehaves: locks in line, two suspensions in line, a lock after them, and a
-/// third suspension after that. Nobody is served before his turn.
+/// DistributedLockServiceDUnitTest.testSuspendLockingBehaves: locks in line, two suspensions in
+/// line, a lock after them, and a third suspension after that. Nobody is served before his turn.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn lockers_and_suspenders_take_turns() {
     let local = Local::start(3).await;
     let services = local.services("s").await;
-    // Each asks for himself: for the whole member, who holds something already would pass.
+    // Each asks for itself: for the whole member, a holder would pass.
     let held = soon(services[0].lock("x").owner(9)).await.expect("it is granted");
     let order = Arc::new(Mutex::new(Vec::new()));
     let mut tasks = Vec::new();
@@ -364,7 +373,8 @@ async fn lockers_and_suspenders_take_turns() {
         [(1, Some("x")), (2, None), (1, None), (2, Some("y")), (0, None)].into_iter().enumerate()
     {
         let (service, order) = (services[member].clone(), order.clone());
-        // Its place is known before the next one asks. Whoever has his turn writes it down before he gives it on.
+        // Its place is known before the next one asks. The holder writes itself down before it
+        // releases.
         macro_rules! line_up {
             ($asking:expr, $guard:ident => $end:expr) => {{
                 let waiting = $asking.owner(turn as u64 + 1).start();
@@ -390,8 +400,8 @@ async fn lockers_and_suspenders_take_turns() {
     assert_eq!(*order.lock().expect("no panic"), [0, 1, 2, 3, 4]);
 }
 
-/// DistributedLockServiceDUnitTest.testLockInterruptiblyIsInterruptible, testSuspendLockingInterruptiblyIsInterruptible: whoever
-/// drops a wait leaves nothing behind.
+/// DistributedLockServiceDUnitTest.testLockInterruptiblyIsInterruptible,
+/// testSuspendLockingInterruptiblyIsInterruptible: whoever drops a wait leaves nothing behind.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_wait_that_is_dropped_leaves_nothing() {
     let local = Local::start(3).await;
@@ -408,8 +418,8 @@ async fn a_wait_that_is_dropped_leaves_nothing() {
 }
 
 /// DistributedLockServiceDUnitTest.testReleaseOrphanedGrant_Local, testReleaseOrphanedGrant_Remote,
-/// testReleaseOrphanedGrant_RemoteWithDestroy, testDestroyLockServiceAfterGrantResponse: the grant has come, and whoever asked
-/// looks away, or destroys the service, before he takes it.
+/// testReleaseOrphanedGrant_RemoteWithDestroy, testDestroyLockServiceAfterGrantResponse: the grant
+/// has come, and the asker looks away, or destroys the service, before he takes it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_grant_that_nobody_takes_is_given_back() {
     let local = Local::start(3).await;
@@ -434,9 +444,10 @@ async fn a_grant_that_nobody_takes_is_given_back() {
     }
 }
 
-/// DistributedLockServiceDUnitTest.testLockDestroyedService, testDestroyLockServiceBeforeGrantRequest;
-/// DLockServiceCharacterizationTests.whatHappensAfterDestroyingTheDLockService, serviceCanBeRecreatedAndUsed,
-/// createAndDestroy, destroyedLockService.
+/// DistributedLockServiceDUnitTest.testLockDestroyedService,
+/// testDestroyLockServiceBeforeGrantRequest;
+/// DLockServiceCharacterizationTests.whatHappensAfterDestroyingTheDLockService,
+/// serviceCanBeRecreatedAndUsed, createAndDestroy, destroyedLockService.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_destroyed_service_is_over_and_can_be_used_anew() {
     let local = Local::start(3).await;
@@ -459,7 +470,8 @@ async fn a_destroyed_service_is_over_and_can_be_used_anew() {
     held.fence().expect("nobody else noticed");
 }
 
-/// Geode's becomeLockGrantor on a destroyed service deposes the grantor all the same, and isLockGrantor goes on saying what was.
+/// Geode's becomeLockGrantor on a destroyed service deposes the grantor all the same, and
+/// isLockGrantor goes on saying what was.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_destroyed_handle_grants_nothing_and_takes_nothing_over() {
     let local = Local::start(3).await;
@@ -475,7 +487,8 @@ async fn a_destroyed_handle_grants_nothing_and_takes_nothing_over() {
     assert_eq!(grantors(&services), [2]);
 }
 
-/// DistributedLockServiceDUnitTest.testDepartedLastOwnerWithLease, testDepartedLastOwnerNoLease, testBug32461, testNoStuckLock;
+/// DistributedLockServiceDUnitTest.testDepartedLastOwnerWithLease, testDepartedLastOwnerNoLease,
+/// testBug32461, testNoStuckLock;
 /// DLockServiceDisconnectIntegrationTest.locksAreReleasedDuringDisconnect.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_member_that_left_holds_nothing() {
@@ -493,9 +506,10 @@ async fn a_member_that_left_holds_nothing() {
     }
 }
 
-/// DistributedLockServiceDUnitTest.testTokenCleanup, testGrantTokenCleanup; DLockServiceLeakTest.basicDLockUsage,
-/// singleThreadWithCache, multipleThreadsWithCache; DLockServiceCharacterizationTests.threadWaitingOnLockIncreasesUsageCount:
-/// what is idle costs nothing, and no call is needed for that.
+/// DistributedLockServiceDUnitTest.testTokenCleanup, testGrantTokenCleanup;
+/// DLockServiceLeakTest.basicDLockUsage, singleThreadWithCache, multipleThreadsWithCache;
+/// DLockServiceCharacterizationTests.threadWaitingOnLockIncreasesUsageCount: what is idle costs
+/// nothing, and no call is needed for that.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn idle_names_leave_nothing() {
     let local = Local::start(3).await;
@@ -527,8 +541,8 @@ async fn idle_names_leave_nothing() {
     assert_eq!(known(), 0);
 }
 
-/// DistributedLockServiceDUnitTest.testLockQuery: the holder can be seen from the grantor and from others, and is gone after
-/// the release.
+/// DistributedLockServiceDUnitTest.testLockQuery: the holder can be seen from the grantor and from
+/// others, and is gone after the release.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_holder_can_be_seen_from_everywhere() {
     let local = Local::start(3).await;
@@ -573,9 +587,10 @@ async fn a_batch_is_all_or_nothing_and_survives_a_transfer() {
     soon(services[0].lock_all(["c", "b", "a"])).await.expect("all are free").release().await.expect("it was held");
 }
 
-/// TXLockServiceDUnitTest.testTXRecoverGrantorMessageProcessor: in Geode a recovery waits for the batches that are held, and
-/// does not take them over; here the next grantor has them. TXLockServiceDUnitTest.testTXOriginatorRecoveryProcessor: the holder
-/// of a batch dies, and its locks are free for the next in line.
+/// TXLockServiceDUnitTest.testTXRecoverGrantorMessageProcessor: in Geode a recovery waits for the
+/// batches that are held, and does not take them over; here the next grantor has them.
+/// TXLockServiceDUnitTest.testTXOriginatorRecoveryProcessor: the holder of a batch dies, and its
+/// locks are free for the next in line.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_batch_survives_its_grantor_and_is_free_when_its_holder_has_died() {
     let mut local = Local::start(5).await;
@@ -597,8 +612,8 @@ async fn a_batch_survives_its_grantor_and_is_free_when_its_holder_has_died() {
     soon(services[3].lock("a")).await.expect("it is free").release().await.expect("it was held");
 }
 
-/// TXLockServiceDUnitTest.testGetAndDestroy, testGetAndDestroyAgain: a service is had, used for batches and destroyed, at one
-/// member after the other, again and again.
+/// TXLockServiceDUnitTest.testGetAndDestroy, testGetAndDestroyAgain: a service is had, used for
+/// batches and destroyed, at one member after the other, again and again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_service_that_is_had_and_destroyed_again_and_again_gives_its_batches_back() {
     let local = Local::start(3).await;
@@ -617,9 +632,9 @@ async fn a_service_that_is_had_and_destroyed_again_and_again_gives_its_batches_b
     }
 }
 
-/// DistributedDeadlockDUnitTest.testDistributedDeadlockWithDLock, testNoDeadlock: each of two holders waits for what the other
-/// one has. Geode's detector collects who waits for whom; here it is read from any member, and a limit or a request to give
-/// back ends it.
+/// DistributedDeadlockDUnitTest.testDistributedDeadlockWithDLock, testNoDeadlock: each of two
+/// holders waits for what the other one has. Geode's detector collects the waits; here they are
+/// read from any member, and a limit or a request to give back ends it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_circle_of_holders_that_wait_for_each_other_can_be_seen_and_broken() {
     let local = Local::start(3).await;
@@ -639,7 +654,8 @@ async fn a_circle_of_holders_that_wait_for_each_other_can_be_seen_and_broken() {
             tokio::time::sleep(MS).await;
         }
     };
-    // Seen by a third member before the limit, unless the machine is busy; then it is over all the same.
+    // Seen by a third member before the limit, unless the machine is busy; then it is over all the
+    // same.
     let _ = tokio::time::timeout(150 * MS, circle).await;
     assert!(soon(limited).await.expect_err("the other one has it").is_timeout());
     soon(services[0].revoke("y")).await.expect("it is revocable");

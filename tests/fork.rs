@@ -1,4 +1,5 @@
-//! Processes that fork after they have joined: the copy believes in nothing, is granted nothing and says nothing.
+//! Processes that fork after they have joined: the copy believes in nothing, is granted nothing and
+//! says nothing.
 #![cfg(all(target_os = "linux", feature = "tokio"))]
 
 mod support;
@@ -9,7 +10,8 @@ use support::process::{Peer, Process};
 use support::rng::Rng;
 use support::{fork, ports, wait};
 
-/// Not a test: what a child process runs. Without the environment variable of a child it does nothing.
+/// Not a test: what a child process runs. Without the environment variable of a child it does
+/// nothing.
 #[test]
 fn child_member() {
     support::child::serve();

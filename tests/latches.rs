@@ -1,5 +1,6 @@
-//! Leader latches over real members, with sockets on the loopback interface: what Curator's users know of `LeaderLatch`, and what
-//! happens to a leadership when somebody dies. Each test says for which of them it stands.
+//! Leader latches over real members, with sockets on the loopback interface: what Curator's users
+//! know of `LeaderLatch`, and what happens to a leadership when somebody dies. Each test says for
+//! which of them it stands.
 
 #![cfg(all(unix, feature = "tokio"))]
 #![allow(clippy::async_yields_async, reason = "futures are made by others, to be dropped at any poll")]
@@ -23,7 +24,8 @@ use support::process::Peer;
 use support::rng::Rng;
 use support::wait;
 
-/// Not a test: what the processes started by these tests run. Without an order to be one it does nothing.
+/// Not a test: what the processes started by these tests run. Without an order to be one it does
+/// nothing.
 #[test]
 fn child_member() {
     child::serve();
@@ -61,8 +63,8 @@ fn ready(events: &mut LatchEvents) -> Option<Option<LatchEvent>> {
     }
 }
 
-/// Curator: `LeaderLatch`, testCuratorLeaderLatch: ten latches, started at once; one has leadership; it closes, another
-/// one has, and each can say who.
+/// Curator: `LeaderLatch`, testCuratorLeaderLatch: ten latches, started at once; one has
+/// leadership; it closes, another one has, and each can say who.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ten_latches_have_one_leader_and_another_one_when_it_closes() {
     let local = Local::start(3).await;
@@ -98,8 +100,8 @@ async fn ten_latches_have_one_leader_and_another_one_when_it_closes() {
     nobody_stands(&local.members).await;
 }
 
-/// Curator: `LeaderLatch.start`: it can be started once. `LeaderLatch.close`: what has not been started, or is closed, cannot
-/// be closed (IllegalStateException in both cases).
+/// Curator: `LeaderLatch.start`: it can be started once. `LeaderLatch.close`: what has not been
+/// started, or is closed, cannot be closed (IllegalStateException in both cases).
 #[tokio::test]
 async fn a_latch_is_latent_then_started_then_closed_and_nothing_else() {
     let member = Member::local().await.expect("a runtime is there");
@@ -141,8 +143,9 @@ async fn a_latch_with_a_bad_name_lease_or_runtime_is_refused() {
     assert!(matches!(selector.run_once(async |_| ()).await, Err(SelectorError::InvalidLease(_))));
 }
 
-/// Curator: `LeaderLatch.checkLeadership`: the first child leads, each other one waits for the one before it, and when one of
-/// those in between goes nothing changes but the order of those behind it.
+/// Curator: `LeaderLatch.checkLeadership`: the first child leads, each other one waits for the one
+/// before it, and when one of those in between goes nothing changes but the order of those behind
+/// it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn latches_lead_in_the_order_of_their_places() {
     let local = Local::start(3).await;
@@ -163,7 +166,8 @@ async fn latches_lead_in_the_order_of_their_places() {
     nobody_stands(&local.members).await;
 }
 
-/// Curator: `LeaderLatch.start` asks in the background, so that the order is anybody's guess. Here it takes the place itself.
+/// Curator: `LeaderLatch.start` asks in the background, so that the order is anybody's guess. Here
+/// it takes the place itself.
 #[tokio::test]
 async fn latches_that_are_started_in_turn_lead_in_turn() {
     let local = Local::start(2).await;
@@ -179,7 +183,7 @@ async fn latches_that_are_started_in_turn_lead_in_turn() {
     assert_eq!(all, (0..50).map(|number| format!("client{number}")).collect::<Vec<_>>());
 }
 
-/// Whoever holds something passes a suspension that waits; a latch is somebody of its own, and not its whole member.
+/// A holder passes a waiting suspension; a latch is an owner of its own, and not its whole member.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_latch_waits_for_a_suspension_though_its_member_holds_something() {
     let local = Local::start(2).await;
@@ -196,8 +200,8 @@ async fn a_latch_waits_for_a_suspension_though_its_member_holds_something() {
     term(&waits).await;
 }
 
-/// Curator: `LeaderLatch.reset`, whose callback drops the node if the latch is CLOSED by then; `cancelStartTask`: a latch that
-/// is closed, or dropped, before it led leaves no place in line.
+/// Curator: `LeaderLatch.reset`, where the callback drops the node if the latch is CLOSED by then;
+/// `cancelStartTask`: a latch that is closed, or dropped, before it led leaves no place in line.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_latch_that_is_closed_at_once_leaves_no_place() {
     let local = Local::start(3).await;
@@ -234,8 +238,8 @@ async fn a_latch_that_is_dropped_gives_up_the_lead_silently() {
     soon(second.await_leadership()).await.expect("it is next");
 }
 
-/// Curator: `LeaderLatch.setLeadership`: a listener is called when the value changes, and only then.
-/// `LeaderLatchListener.isLeader`, `notLeader`.
+/// Curator: `LeaderLatch.setLeadership`: a listener is called when the value changes, and only
+/// then. `LeaderLatchListener.isLeader`, `notLeader`.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn listeners_hear_each_change_once_and_in_order() {
     let local = Local::start(2).await;
@@ -275,8 +279,9 @@ async fn listeners_hear_each_change_once_and_in_order() {
     }
 }
 
-/// Curator: `LeaderLatch.close`, CloseMode.SILENT: the listeners are cleared first, so they hear nothing.
-/// CloseMode.NOTIFY_LEADER: they are told. There the lead is given back before that; here after it.
+/// Curator: `LeaderLatch.close`, CloseMode.SILENT: the listeners are cleared first, so they hear
+/// nothing. CloseMode.NOTIFY_LEADER: they are told. There the lead is given back before that; here
+/// after it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_silent_close_tells_nothing_and_a_notifying_one_tells_before_another_leads() {
     let local = Local::start(2).await;
@@ -309,8 +314,8 @@ async fn a_silent_close_tells_nothing_and_a_notifying_one_tells_before_another_l
     }
 }
 
-/// Curator: `LeaderLatch.await`, `await(timeout, unit)`: whoever awaits returns when it leads, or after the limit, and with an
-/// EOFException when it is closed.
+/// Curator: `LeaderLatch.await`, `await(timeout, unit)`: an await returns when the latch leads, or
+/// after the limit, and with an EOFException when it is closed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn awaiting_leadership_ends_with_the_lead_the_limit_or_the_close() {
     let local = Local::start(2).await;
@@ -331,7 +336,8 @@ async fn awaiting_leadership_ends_with_the_lead_the_limit_or_the_close() {
     soon(second).await.expect("no panic").expect("it is next").fence().expect("it leads");
 }
 
-/// Curator: `LeaderLatch.getParticipants`, `getLeader`: from any latch, whether it takes part or not.
+/// Curator: `LeaderLatch.getParticipants`, `getLeader`: from any latch, whether it takes part or
+/// not.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn participants_are_seen_from_every_member() {
     let local = Local::start(3).await;
@@ -353,8 +359,9 @@ async fn participants_are_seen_from_every_member() {
     assert!(soon(latches[1].participants()).await.is_err(), "a member that has left is told nothing");
 }
 
-/// Curator: `LeaderLatch.getParticipants`, whose path is of participants only. Here the name is a lock, which others may read,
-/// and a suspension of the service waits in the same line: neither stands for the lead.
+/// Curator: `LeaderLatch.getParticipants`, where the path is of participants only. Here the name is
+/// a lock, which others may read, and a suspension of the service waits in the same line: neither
+/// stands for the lead.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn readers_and_suspensions_are_no_participants() {
     let local = Local::start(2).await;
@@ -399,8 +406,8 @@ async fn readers_and_suspensions_are_no_participants() {
     term(&other).await;
 }
 
-/// Curator `Revocable`, which its leaders are not: whoever leads is told that the lead is wanted back, and closes; or it is taken away,
-/// and whoever led waits behind all others.
+/// Curator `Revocable`, which its leaders are not: the leader is told that the lead is wanted back,
+/// and closes; or it is taken away, and the former leader waits behind all others.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_revocable_latch_is_told_and_the_next_one_leads() {
     let local = Local::start(2).await;
@@ -447,7 +454,8 @@ async fn a_revocable_latch_is_told_and_the_next_one_leads() {
     soon(service.revoke("leader").wait(HANG)).await.expect("it is revocable in each term");
 }
 
-/// The lease of a term, which Curator does not have: the next in line leads, and whoever led waits behind all others.
+/// The lease of a term, which Curator does not have: the next in line leads, and the former leader
+/// waits behind all others.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn terms_with_a_lease_go_round() {
     let local = Local::start(3).await;
@@ -486,8 +494,9 @@ async fn terms_with_a_lease_go_round() {
     assert!(turns.windows(2).all(|pair| pair[0] != pair[1]), "{turns:?}");
 }
 
-/// One leader per term, and each term is over before the next one begins: latches that close and come again, that turn by
-/// lease, and that are dropped, in three members; whoever hears that it leads looks at all others at that instant.
+/// One leader per term, and each term is over before the next one begins: latches that close and
+/// come again, that turn by lease, and that are dropped, in three members; a latch that hears that
+/// it leads looks at all others at that instant.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_two_latches_ever_lead_at_once() {
     let local = Local::start(3).await;
@@ -508,7 +517,8 @@ async fn no_two_latches_ever_lead_at_once() {
                 {
                     let mut terms = terms.lock().expect("no panic");
                     for other in terms.iter() {
-                        // A lease may have ended, and another one leads by now: then this one is over.
+                        // A lease may have ended, and another one leads by now: then this one is
+                        // over.
                         assert!(other.fence().is_err() || term.fence().is_err(), "{other:?} and {term:?}");
                         assert_ne!(other.token(), term.token());
                     }
@@ -532,7 +542,8 @@ async fn no_two_latches_ever_lead_at_once() {
     nobody_stands(&local.members).await;
 }
 
-/// Curator: `LeaderLatch` cannot say that its client is gone for good. Here it is closed, and says so.
+/// Curator: `LeaderLatch` cannot say that its client is gone for good. Here it is closed, and says
+/// so.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_latch_whose_member_leaves_or_whose_service_is_destroyed_is_closed_and_the_next_one_leads() {
     let local = Local::start(3).await;
@@ -590,8 +601,8 @@ fn a_latch_whose_runtime_ends_gives_up_the_lead() {
     });
 }
 
-/// Every await of a latch, polled k times and dropped for every k until it completes: nothing stays held or queued, and no
-/// event is lost.
+/// Every await of a latch, polled k times and dropped for every k until it completes: nothing stays
+/// held or queued, and no event is lost.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_await_of_a_latch_can_be_dropped_at_any_poll() {
     let local = Local::start(2).await;
@@ -711,9 +722,9 @@ async fn every_await_of_a_latch_can_be_dropped_at_any_poll() {
     }
 }
 
-/// Curator: `LeaderLatchListener` as Quartz uses it (`setAutoStartup(false)`; `isLeader` starts the scheduler, `notLeader` stops it;
-/// `destroy` closes the latch quietly): the job runs in one process, when that one goes it goes on in the other at once, and
-/// whoever comes back waits.
+/// Curator: `LeaderLatchListener` as Quartz uses it (`setAutoStartup(false)`; `isLeader` starts the
+/// scheduler, `notLeader` stops it; `destroy` closes the latch quietly): the job runs in one
+/// process, when that one goes it goes on in the other at once, and a latch that comes back waits.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_job_runs_where_the_latch_leads_and_goes_on_at_the_next() {
     let local = Local::start(2).await;
@@ -728,7 +739,8 @@ async fn a_job_runs_where_the_latch_leads_and_goes_on_at_the_next() {
                     let ticks = ticks.clone();
                     job = Some(tokio::spawn(async move {
                         while let Ok(token) = term.fence() {
-                            // As a table does that sees the token with each write: what comes late is refused.
+                            // As a table does that sees the token with each write: what comes late
+                            // is refused.
                             {
                                 let mut ticks = ticks.lock().expect("no panic");
                                 if ticks.last().is_none_or(|(last, _)| *last <= token) {
@@ -772,8 +784,8 @@ async fn a_job_runs_where_the_latch_leads_and_goes_on_at_the_next() {
     assert_eq!(ticks.iter().map(|(token, _)| token).collect::<BTreeSet<_>>().len(), 2, "one term of each");
 }
 
-/// Whoever leads is killed with its member, without a goodbye: the next one leads when its lease is surely over, and the terms
-/// of the dead end by themselves.
+/// The leader is killed with its member, without a goodbye: the next one leads when its lease is
+/// surely over, and the terms of the dead end by themselves.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_next_in_line_leads_when_the_member_of_the_leader_is_killed() {
     let mut local = Local::start(3).await;
@@ -792,7 +804,8 @@ async fn the_next_in_line_leads_when_the_member_of_the_leader_is_killed() {
     assert_eq!(participants(&latches[1], 2).await, ["client1", "client2"]);
 }
 
-/// The grantor is killed: who leads goes on leading with its token, and those who wait keep their order.
+/// The grantor is killed: the leader goes on leading with its token, and the candidates keep their
+/// order.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_leader_and_its_line_survive_the_grantor() {
     let mut local = Local::start(4).await;
@@ -841,8 +854,8 @@ impl Far {
     }
 }
 
-/// Curator: `LeaderLatch` in two programs, one of which is stopped, as its users try it first: the other one leads at once. Here
-/// it is killed (SIGKILL).
+/// Curator: `LeaderLatch` in two programs, one of which is stopped, as its users try it first: the
+/// other one leads at once. Here it is killed (SIGKILL).
 #[test]
 fn the_next_process_leads_when_the_process_of_the_leader_is_killed() {
     let mut rng = Rng::new("killed_leader", 51);
@@ -874,8 +887,9 @@ fn the_next_process_leads_when_the_process_of_the_leader_is_killed() {
     }
 }
 
-/// Curator: a leader that pauses past the end of its session still believes that it leads when it wakes. Here it is stopped
-/// (SIGSTOP); its belief ended before the next one led, it hears that it leads no more, and waits in line again.
+/// Curator: a leader that pauses past the end of its session still believes that it leads when it
+/// wakes. Here it is stopped (SIGSTOP); its belief ended before the next one led, it hears that it
+/// leads no more, and waits in line again.
 #[test]
 fn a_leader_that_wakes_too_late_knows_that_it_leads_no_more() {
     let mut rng = Rng::new("stopped_leader", 52);

@@ -1,5 +1,6 @@
-//! `LockValue` over real members, in one process with sockets on the loopback interface: the lock value block that OpenVMS and the
-//! Linux DLM have, and what stale holders can do to it. That their tokens are enough, without any clock, is shown beside the code.
+//! `LockValue` over real members, in one process with sockets on the loopback interface: the lock
+//! value block that OpenVMS and the Linux DLM have, and what stale holders can do to it. That their
+//! tokens are enough, without any clock, is shown beside the code.
 #![cfg(all(unix, feature = "tokio"))]
 #![allow(clippy::async_yields_async, reason = "futures are made by others, to be dropped at any poll")]
 
@@ -28,7 +29,8 @@ async fn lock(service: &LockService) -> Guard {
     soon(service.lock("x")).await.expect("it is granted")
 }
 
-/// `LCK$M_VALBLK`: who takes the lock is given what the holder before left, whatever this member had heard.
+/// `LCK$M_VALBLK`: a new holder is given the value that the holder before left, whatever this
+/// member had heard.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn each_holder_reads_what_the_one_before_has_written() {
     let local = Local::start(3).await;
@@ -80,7 +82,8 @@ async fn a_holder_that_lost_the_lock_writes_nothing() {
     until(|| values.iter().all(|value| get(value) == b"next")).await;
 }
 
-/// Only who has the lock alone, and the lock of that very name: `PW` and `EX` modes in the Linux DLM.
+/// Only the exclusive holder, and of the lock of that very name: `PW` and `EX` modes in the Linux
+/// DLM.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn guards_of_other_locks_and_shares_write_nothing() {
     let local = Local::start(1).await;
@@ -92,7 +95,8 @@ async fn guards_of_other_locks_and_shares_write_nothing() {
         assert_eq!(soon(value.write(&other, "other")).await, Err(LockValueError::OtherLock));
         assert_eq!(soon(value.read(&other)).await, Err(LockValueError::OtherLock));
     }
-    // Tokens of another cluster may be far above this one's: its holder would shut the rightful ones out.
+    // Tokens of another cluster may be far above this one's: its holder would shut the rightful
+    // ones out.
     let stranger = elderlock::Member::local().await.expect("it founds a cluster of its own");
     let other = stranger.lock_service("s").await.expect("a good name").lock("x").await.expect("it is free there");
     assert_eq!(soon(value.write(&other, "stranger")).await, Err(LockValueError::OtherLock));
@@ -152,7 +156,8 @@ async fn a_count_is_no_value_of_a_lock_and_the_other_way_round() {
     assert_eq!(soon(LockValue::open(&services[0], "", "")).await.err().map(|error| error.is_timeout()), Some(false));
 }
 
-/// `SS$_VALNOTVALID`: when the grantor dies what was written last may be lost with it. The next holder is told so.
+/// `SS$_VALNOTVALID`: when the grantor dies what was written last may be lost with it. The next
+/// holder is told so.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_holder_is_told_that_the_value_may_be_stale() {
     let mut local = Local::start(3).await;

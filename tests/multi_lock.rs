@@ -1,4 +1,5 @@
-//! `MultiLock` over real members, each in a runtime of its own, with sockets on the loopback interface.
+//! `MultiLock` over real members, each in a runtime of its own, with sockets on the loopback
+//! interface.
 
 // `poll_k_then_drop` is given futures to poll, not to await.
 #![allow(clippy::async_yields_async)]
@@ -51,7 +52,8 @@ async fn locks_of_several_services_are_held_and_given_back_together() {
     soon(multi.acquire()).await.expect("granted").release().await.expect("held");
 }
 
-/// Curator `InterProcessMultiLock`: two that name the same locks in different orders wait for each other for ever.
+/// Curator `InterProcessMultiLock`: two that name the same locks in different orders wait for each
+/// other for ever.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn multi_locks_put_together_in_any_order_never_wait_for_each_other() {
     let local = Local::start(3).await;
@@ -87,7 +89,8 @@ async fn one_limit_holds_for_the_whole_and_what_came_earlier_is_given_back() {
     let mut tries = 0..20;
     loop {
         tries.next().expect("the first one comes in time");
-        // The first comes shortly before the limit, the second between the limit and twice the limit.
+        // The first comes shortly before the limit, the second between the limit and twice the
+        // limit.
         let second = soon(orders_of_other.lock("17").lease(3600 * MS)).await.expect("granted");
         let first = soon(of_other.lock("alice").lease(1800 * MS)).await.expect("granted");
         let waiting = tokio::spawn(multi.acquire().wait(2000 * MS).into_future());
@@ -192,7 +195,7 @@ async fn what_cannot_be_asked_for_is_said_and_nothing_is_held() {
     assert_eq!(twice.acquire().await.unwrap_err(), MultiLockError::TwoServices { service: "accounts".into() });
     let empty = MultiLock::new().with(&accounts, ["alice"]).with(&orders, [""; 0]);
     assert!(matches!(empty.acquire().await, Err(MultiLockError::Lock { error: LockError::InvalidBatch(_), .. })));
-    // Before anything is waited for, whatever comes first and whoever has it.
+    // Before any wait, whichever lock comes first and whichever process has it.
     let held = accounts.lock("alice").await.expect("it is free");
     for wrong in [vec![String::new()], vec!["x".repeat(5000)], vec![String::from("17"), String::new()]] {
         let multi = MultiLock::new().with(&accounts, ["alice"]).with(&orders, wrong);
@@ -208,7 +211,8 @@ async fn what_cannot_be_asked_for_is_said_and_nothing_is_held() {
     assert_eq!((left_over(&member), left_over(&other)), ((0, 0), (0, 0)));
 }
 
-/// Curator `Revocable`, which its `InterProcessMultiLock` is not: the holder is told of whoever wants any of the locks back.
+/// Curator `Revocable`, which its `InterProcessMultiLock` is not: the holder is told of each
+/// request to have any of the locks back.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_holder_of_a_revocable_multi_lock_is_told_of_each_lock_that_is_wanted_back() {
     let (local, [accounts, orders], multi) = far_from_the_grantor().await;
@@ -306,7 +310,7 @@ async fn an_owner_enters_what_it_has_by_whichever_recipe_and_nobody_else_does() 
     bob.release_and_confirm().await.expect("it was held");
     free("bob").await;
 
-    // Granted as one batch, whose second name is entered by the mutex.
+    // Granted as one batch; its second name is entered by the mutex.
     let all = soon(multi.acquire().owner(owner)).await.expect("all are free");
     let bob = soon(bobs.acquire(owner)).await.expect("the owner has it");
     assert_eq!(Ok(bob.fence().expect("held")), all.fence("accounts", "bob"));
@@ -355,7 +359,8 @@ async fn an_owner_enters_what_it_has_by_whichever_recipe_and_nobody_else_does() 
     soon(multi.acquire().owner(owner)).await.expect("it is free").release().await.expect("it was held");
 }
 
-/// Two members, the first of which grants the locks of both services; its handles, and a multi lock of the other one.
+/// Two members, the first of which grants the locks of both services; its handles, and a multi lock
+/// of the other one.
 async fn far_from_the_grantor() -> (Local, [LockService; 2], MultiLock) {
     let local = Local::start(2).await;
     let (accounts, orders) = two_services(&local.members[0]).await;
@@ -396,7 +401,8 @@ async fn a_multi_lock_dropped_at_any_poll_leaves_nothing() {
     }
 }
 
-/// Curator issue CURATOR-527: a wake-up that is lost. Here, at every poll, for those who wait in each of the services.
+/// Curator issue CURATOR-527: a wake-up that is lost. Here, at every poll, for waiters in each of
+/// the services.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn those_behind_a_multi_lock_dropped_at_any_poll_are_served() {
     let (local, [_, orders], multi) = far_from_the_grantor().await;

@@ -1,5 +1,5 @@
-//! `ReentrantMutex` and `Mutex` over real members, each in a runtime of its own, with sockets on the loopback interface.
-//! What Curator's recipes promise, and what their users complain of.
+//! `ReentrantMutex` and `Mutex` over real members, each in a runtime of its own, with sockets on
+//! the loopback interface. What Curator's recipes promise, and what their users complain of.
 
 // `poll_k_then_drop` is given futures to poll, not to await.
 #![allow(clippy::async_yields_async)]
@@ -36,8 +36,8 @@ async fn pair() -> (Local, LockService, LockService) {
     (local, here, there)
 }
 
-/// Curator `InterProcessMutex`, as in the shop: each request makes a mutex of its own, sells if there is stock, and
-/// releases in the end. Nothing is sold twice.
+/// Curator `InterProcessMutex`, as in the shop: each request makes a mutex of its own, sells if
+/// there is stock, and releases in the end. Nothing is sold twice.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn goods_that_many_want_at_once_are_sold_as_often_as_there_are_any() {
     let local = Local::start(3).await;
@@ -68,7 +68,7 @@ async fn goods_that_many_want_at_once_are_sold_as_often_as_there_are_any() {
     assert!(tokens.windows(2).all(|pair| pair[0] < pair[1]), "{tokens:?}");
 }
 
-/// Curator `InterProcessMutex.internalLock`: whoever is in `threadData` counts up and asks nobody.
+/// Curator `InterProcessMutex.internalLock`: a thread in `threadData` counts up without a message.
 #[tokio::test]
 async fn an_owner_that_has_the_lock_enters_again_at_once_with_the_same_token() {
     let (_local, _here, there) = pair().await;
@@ -109,8 +109,9 @@ async fn the_lock_is_free_at_the_count_of_zero_in_whatever_order_it_is_released(
     }
 }
 
-/// Curator `InterProcessMutex.release`: `IllegalMonitorStateException` for a thread that does not own the lock. Here it has
-/// no guard, and whatever else it does, say in its `finally`, takes nothing from the owner.
+/// Curator `InterProcessMutex.release`: `IllegalMonitorStateException` for a thread that does not
+/// own the lock. Here it has no guard, and whatever else it does, say in its `finally`, takes
+/// nothing from the owner.
 #[tokio::test]
 async fn who_does_not_own_the_lock_has_nothing_to_release() {
     let (_member, stock) = alone().await;
@@ -165,8 +166,8 @@ async fn whoever_asked_first_has_the_lock_first() {
     assert_eq!(*order.lock().expect("whole"), (0..20).collect::<Vec<_>>());
 }
 
-/// Curator `InterProcessMutex`: each waiter watches the node before its own, and whoever goes out of the middle is no business of
-/// those before it; those behind it move up.
+/// Curator `InterProcessMutex`: each waiter watches the node before its own, and a waiter that
+/// leaves the middle is no business of those before it; those behind it move up.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_waiter_that_gives_up_in_the_middle_changes_no_order() {
     let (local, here, there) = pair().await;
@@ -194,9 +195,10 @@ async fn a_waiter_that_gives_up_in_the_middle_changes_no_order() {
     assert_eq!(*order.lock().expect("whole"), [0, 2, 3, 5, 6, 7]);
 }
 
-/// Curator `InterProcessMutex.getLockNodeBytes`, `getParticipantNodes`; `InterProcessSemaphoreMutex`, whose node holds the
-/// address of its maker: who holds and who waits, in order, each with what it says of itself. There two leases can be seen for a
-/// moment, one of which is none; here whoever waits is never among those who hold.
+/// Curator `InterProcessMutex.getLockNodeBytes`, `getParticipantNodes`;
+/// `InterProcessSemaphoreMutex`, where the node holds the address of its maker: holder and waiters,
+/// in order, each with its metadata. There two leases can be seen for a moment, one of which is
+/// none; here a waiter is never among the holders.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn holder_and_waiters_of_a_mutex_and_their_data_are_seen_from_every_member() {
     let local = Local::start(3).await;
@@ -230,8 +232,8 @@ async fn holder_and_waiters_of_a_mutex_and_their_data_are_seen_from_every_member
     soon(async { while services[1].inspect("a").await.expect("it answers").holder.is_some() {} }).await;
 }
 
-/// Curator `InterProcessMutex.makeRevocable`, `Revoker.attemptRevoke`: whoever said so is asked; `releaseLock` forgets it
-/// (`revocable.set(null)`).
+/// Curator `InterProcessMutex.makeRevocable`, `Revoker.attemptRevoke`: a holder that said so is
+/// asked; `releaseLock` forgets it (`revocable.set(null)`).
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_revocable_mutex_tells_its_holder_and_the_next_hold_of_it_is_firm_again() {
     let (_local, here, there) = pair().await;
@@ -260,7 +262,8 @@ async fn a_revocable_mutex_tells_its_holder_and_the_next_hold_of_it_is_firm_agai
     assert!(matches!(soon(here.revoke("b").wait(HANG)).await, Err(RevokeError::NotRevocable(_))));
 }
 
-/// Curator `InterProcessMutex`: the node is ephemeral, so that the lock is free when the session of a dead process ends.
+/// Curator `InterProcessMutex`: the node is ephemeral, so that the lock is free when the session of
+/// a dead process ends.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_lock_of_a_process_that_dies_goes_to_the_next() {
     let mut local = Local::start(3).await;
@@ -310,7 +313,8 @@ async fn tasks_that_carry_the_owner_enter_and_others_do_not() {
     assert!(!mutex.is_held());
 }
 
-/// Two tasks of one owner that ask while another has the lock: a thread cannot do so, and each would wait for the other.
+/// Two tasks of one owner that ask while another has the lock: a thread cannot do so, and each
+/// would wait for the other.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn tasks_of_one_owner_that_wait_at_once_enter_together() {
     let (local, here, there) = pair().await;
@@ -336,7 +340,8 @@ async fn tasks_of_one_owner_that_wait_at_once_enter_together() {
     soon(here.lock("a")).await.expect("free").release().await.expect("held");
 }
 
-/// Curator users lose the lock of a thread that dies; here it is given back as the guard is dropped.
+/// Curator users lose the lock of a thread that dies; here it is given back as the guard is
+/// dropped.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_task_that_panics_gives_the_lock_back() {
     let (_local, here, there) = pair().await;
@@ -398,7 +403,8 @@ async fn a_hold_that_is_lost_cannot_be_entered_and_a_new_one_has_a_higher_token(
     assert!(again.fence().expect("held") > before);
 }
 
-/// Curator `isAcquiredInThisProcess`: a hold that was over before its task ran says nothing of the one that came after it.
+/// Curator `isAcquiredInThisProcess`: a hold that was over before its task ran says nothing of the
+/// one that came after it.
 #[tokio::test]
 async fn a_hold_that_is_over_before_it_is_noticed_hides_no_later_one() {
     let (_member, stock) = alone().await;
@@ -493,7 +499,7 @@ async fn entering_a_mutex_dropped_at_any_poll_leaves_nothing() {
         async |_| until(nothing).await,
     )
     .await;
-    // Held by a sibling, who is granted meanwhile: what the owner has stays.
+    // Held by a sibling, which is granted meanwhile: the owner keeps its hold.
     poll_a_wait_then_drop(
         async || {
             let guard = soon(here.lock("a").lease(5 * MS)).await.expect("granted");
@@ -523,8 +529,8 @@ async fn entering_a_mutex_dropped_at_any_poll_leaves_nothing() {
     .await;
 }
 
-/// Curator issue CURATOR-527: a wake-up that is lost. Whoever is dropped, at whatever poll, passes it on: to a task of the same
-/// owner, and to a stranger behind both.
+/// Curator issue CURATOR-527: a wake-up that is lost. A waiter that is dropped, at any poll, passes
+/// it on: to a task of the same owner, and to a stranger behind both.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn those_behind_a_mutex_dropped_at_any_poll_have_it() {
     let (local, here, there) = pair().await;
@@ -563,8 +569,8 @@ async fn those_behind_a_mutex_dropped_at_any_poll_have_it() {
 
 type Asks<'a> = std::pin::Pin<Box<dyn Future<Output = Result<(), EnterError>> + 'a>>;
 
-/// Curator `InterProcessSemaphoreMutex`, its test in the listing: the same thread that asks again within the limit fails
-/// until it has released.
+/// Curator `InterProcessSemaphoreMutex`, its test in the listing: the same thread that asks again
+/// within the limit fails until it has released.
 #[tokio::test]
 async fn asking_again_for_a_plain_mutex_times_out_until_it_is_released() {
     let (_local, _here, there) = pair().await;
@@ -587,7 +593,8 @@ async fn asking_again_for_a_plain_mutex_times_out_until_it_is_released() {
     }
 }
 
-/// Curator `InterProcessSemaphoreMutex`: only one between processes, between threads, and in the same thread.
+/// Curator `InterProcessSemaphoreMutex`: only one between processes, between threads, and in the
+/// same thread.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_plain_mutex_is_held_once_between_members_and_tasks() {
     let local = Local::start(3).await;
@@ -611,7 +618,8 @@ async fn a_plain_mutex_is_held_once_between_members_and_tasks() {
     assert_eq!(most.load(Ordering::SeqCst), 1);
 }
 
-/// Curator `InterProcessSemaphoreMutex.isAcquiredInThisProcess` says yes as long as there is a lease object.
+/// Curator `InterProcessSemaphoreMutex.isAcquiredInThisProcess` says yes as long as there is a
+/// lease object.
 #[tokio::test]
 async fn a_plain_mutex_that_is_lost_is_not_acquired() {
     let (_member, stock) = alone().await;
@@ -628,7 +636,7 @@ async fn a_plain_mutex_that_is_lost_is_not_acquired() {
     assert!(!mutex.is_acquired());
 }
 
-/// Whoever has it is alone, so it may write the value of its lock, as a guard of the lock itself may.
+/// Its holder is alone, so it may write the value of its lock, as a guard of the lock itself may.
 #[tokio::test]
 async fn whoever_has_a_plain_mutex_changes_the_value_of_its_lock() {
     let (_member, stock) = alone().await;
@@ -670,7 +678,8 @@ async fn a_plain_mutex_dropped_at_any_poll_leaves_nothing() {
     .await;
 }
 
-/// Curator issue CURATOR-678: a release while the connection is lost is local only. Here it is repeated until it is known.
+/// Curator issue CURATOR-678: a release while the connection is lost is local only. Here it is
+/// repeated until it is known.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_release_while_the_grantor_dies_is_not_lost() {
     let mut local = Local::start(3).await;
@@ -684,7 +693,8 @@ async fn a_release_while_the_grantor_dies_is_not_lost() {
     soon(services[2].lock("a")).await.expect("free").release().await.expect("held");
 }
 
-/// Two hundred who wait in different ways for one name when the grantor dies get it in the order in which they asked.
+/// Two hundred waiters of different kinds for one name, when the grantor dies, get it in the order
+/// in which they asked.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn waiters_of_every_kind_keep_their_order_when_the_grantor_dies() {
     const WAITERS: usize = 200;
@@ -696,7 +706,8 @@ async fn waiters_of_every_kind_keep_their_order_when_the_grantor_dies() {
     let order = Arc::new(StdMutex::new(Vec::new()));
     let mut waiters = JoinSet::new();
     for number in 0..WAITERS {
-        // Blocks of the two members in turn. Links keep order, so the place of a block's last is known after the others'.
+        // Blocks of the two members in turn. Links keep order, so the place of a block's last is
+        // known after the others'.
         let member = 1 + number / 25 % 2;
         let (service, other, order) = (services[member].clone(), orders[member].clone(), order.clone());
         let before = left_over(&local.members[member]).1;

@@ -1,5 +1,6 @@
-//! `ReadWriteLock` over real members, three or so in one process with sockets on the loopback interface. What Curator's own tests of
-//! `InterProcessReadWriteLock` show is here, each test with their name.
+//! `ReadWriteLock` over real members, three or so in one process with sockets on the loopback
+//! interface. What Curator's own tests of `InterProcessReadWriteLock` show is here, each test with
+//! their name.
 #![cfg(all(unix, feature = "tokio"))]
 #![allow(clippy::async_yields_async, reason = "futures are made by others, to be dropped at any poll")]
 
@@ -98,8 +99,8 @@ async fn many_read_at_once_and_one_writes_alone() {
     nothing_is_left(&local).await;
 }
 
-/// TestInterProcessReadWriteLock.testThatUpgradingIsDisallowed: there a reader that asks to write waits for ever. Here it is
-/// refused at once beside other readers, and otherwise writes.
+/// TestInterProcessReadWriteLock.testThatUpgradingIsDisallowed: there a reader that asks to write
+/// waits for ever. Here it is refused at once beside other readers, and otherwise writes.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_upgrade_succeeds_or_fails_at_once() {
     let local = Local::start(2).await;
@@ -138,7 +139,8 @@ async fn two_readers_that_upgrade_do_not_wait_for_each_other() {
     assert!(one.is_err() && two.is_err(), "each of them saw the other");
 }
 
-/// TestInterProcessReadWriteLock.testThatDowngradingRespectsThreads: nobody else reads beside a writer.
+/// TestInterProcessReadWriteLock.testThatDowngradingRespectsThreads: nobody else reads beside a
+/// writer.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nobody_reads_beside_a_writer() {
     let local = Local::start(2).await;
@@ -175,7 +177,8 @@ async fn a_writer_becomes_a_reader_and_keeps_its_token() {
     }
 }
 
-/// TestInterProcessReadWriteLock.testContendingDowngrading: a writer that waits does not get in between.
+/// TestInterProcessReadWriteLock.testContendingDowngrading: a writer that waits does not get in
+/// between.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nobody_writes_between_a_writer_and_the_reader_that_it_becomes() {
     let local = Local::start(2).await;
@@ -205,7 +208,7 @@ async fn the_data_of_a_writer_is_seen() {
     assert_eq!(seen.holders[0].metadata.as_bytes(), [1, 2, 3, 4]);
 }
 
-/// TestInterProcessReadWriteLock.testLockPath: a writer whose session is killed makes way.
+/// TestInterProcessReadWriteLock.testLockPath: a writer makes way when its session is killed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_writer_that_dies_makes_way_for_readers() {
     let mut local = Local::start(3).await;
@@ -294,7 +297,7 @@ async fn in_line_or_none(service: &LockService, name: &str) -> Option<(usize, us
     Some(in_line(service, name).await)
 }
 
-/// Nobody who reads, writes or waits notices a transfer.
+/// No reader, writer or waiter notices a transfer.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn readers_and_writers_survive_a_transfer() {
     let local = Local::start(3).await;

@@ -49,7 +49,7 @@ async fn revocable(service: &LockService, name: &str) -> Guard {
     soon(service.lock(name).revocable()).await.expect("it is granted")
 }
 
-/// Who was told that the lock is wanted back.
+/// The holders that were told that the lock is wanted back.
 async fn revoke(service: &LockService, name: &str) -> Result<Vec<HolderInfo>, RevokeError> {
     soon(service.revoke(name).metadata("for the test").wait(HANG)).await.map(|asked| asked.told)
 }
@@ -64,8 +64,8 @@ async fn force(service: &LockService, holder: &HolderInfo) -> Result<(), RevokeE
     }
 }
 
-/// Curator: `InterProcessMutex.makeRevocable`, `Revoker.attemptRevoke`: the listener is told, and gives the lock back to
-/// the one who waits.
+/// Curator: `InterProcessMutex.makeRevocable`, `Revoker.attemptRevoke`: the listener is told, and
+/// gives the lock back to the one who waits.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_holder_is_told_and_gives_the_lock_back_to_the_one_who_waits() {
     let cluster = Cluster::of(3).await;
@@ -99,7 +99,7 @@ async fn a_holder_that_is_told_may_keep_the_lock() {
     assert!(!revocation.is_requested());
     for _ in 0..2 {
         revoke(&cluster.services[0], "x").await.expect("it is revocable");
-        assert!(soon(revocation.requested()).await.is_some(), "who asks twice is told of twice");
+        assert!(soon(revocation.requested()).await.is_some(), "a second request is told, too");
     }
     assert!(revocation.is_requested());
     assert!(soon(cluster.services[0].try_lock("x")).await.is_err());
@@ -142,8 +142,8 @@ async fn what_nobody_holds_or_holds_for_good_is_not_revoked() {
     cluster.nothing().await;
 }
 
-/// Curator has nothing like it: who does not listen keeps the lock for ever. (JGroups' author left his lock service for want
-/// of it.)
+/// Curator has nothing like it: a holder that does not listen keeps the lock for ever. (JGroups'
+/// author left his lock service for want of it.)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_hold_is_taken_away_only_after_its_holder_was_told() {
     let cluster = Cluster::of(3).await;
@@ -192,7 +192,7 @@ async fn a_batch_and_a_suspension_are_revoked_as_they_are_held() {
     lock(&cluster.services[0], "x").await.release().await.expect("the service goes on");
 }
 
-/// What was told is kept with the hold, whoever grants.
+/// The told request is kept with the hold, whichever member grants.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_was_told_was_told_for_the_next_grantor_too() {
     let mut cluster = Cluster::of(4).await;
@@ -225,7 +225,8 @@ async fn a_grantor_that_dies_before_it_has_said_who_holds_is_asked_no_more_and_i
     assert!(soon(guard.revocation().requested()).await.is_some());
 }
 
-/// Its lease ends what it held, and nothing earlier does: nobody can tell a dead holder from a slow one.
+/// Its lease ends what it held, and nothing earlier does: nobody can tell a dead holder from a slow
+/// one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn of_a_holder_that_dies_the_lease_ends_the_hold() {
     let mut cluster = Cluster::of(3).await;
@@ -241,7 +242,8 @@ async fn of_a_holder_that_dies_the_lease_ends_the_hold() {
     cluster.nothing().await;
 }
 
-/// A read lock has many holders, and each decides for itself. Curator: `InterProcessReadWriteLock` cannot be revoked.
+/// A read lock has many holders, and each decides for itself. Curator: `InterProcessReadWriteLock`
+/// cannot be revoked.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn all_who_share_a_lock_are_told() {
     let cluster = Cluster::of(2).await;
@@ -271,7 +273,7 @@ async fn what_a_share_was_told_it_knows_as_the_lock_too() {
     let share = soon(cluster.services[1].share("x").revocable()).await.expect("it is free");
     let as_share = revoke(&cluster.services[0], "x").await.expect("it is revocable");
     let guard = soon(share.upgrade()).await.expect("nobody else has a share");
-    // Who would take a share away asks again for the lock.
+    // To take a share away the lock is asked for again.
     assert_eq!(force(&cluster.services[0], &as_share[0]).await, Err(RevokeError::NotHeld));
     guard.fence().expect("nothing was taken away");
     let as_lock = revoke(&cluster.services[0], "x").await.expect("it is revocable");
@@ -301,7 +303,8 @@ async fn permits_are_revoked_as_they_were_taken() {
     soon(cluster.services[0].permits("pool", 3)).await.expect("all are free").release().await.expect("they are held");
 }
 
-/// Curator: `InterProcessMutex.makeRevocable`. Whoever was told decides: it gives the lock back, or may lose it.
+/// Curator: `InterProcessMutex.makeRevocable`. The told holder decides: it releases the lock, or
+/// may lose it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn mutexes_are_revoked_as_they_were_acquired() {
     let cluster = Cluster::of(2).await;
@@ -329,7 +332,8 @@ async fn mutexes_are_revoked_as_they_were_acquired() {
     cluster.nothing().await;
 }
 
-/// Curator: `InterProcessReadWriteLock` and the `Lease`s of `InterProcessSemaphoreV2` cannot be revoked.
+/// Curator: `InterProcessReadWriteLock` and the `Lease`s of `InterProcessSemaphoreV2` cannot be
+/// revoked.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn readers_writers_and_leases_are_revoked_as_they_were_acquired() {
     let cluster = Cluster::of(2).await;
@@ -355,7 +359,7 @@ async fn readers_writers_and_leases_are_revoked_as_they_were_acquired() {
     }
 }
 
-/// Whoever grants says it, of who holds and of who has waited.
+/// Each grantor says it, of the holder and of a former waiter.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_inspection_says_whether_a_hold_is_revocable() {
     let mut cluster = Cluster::of(4).await;

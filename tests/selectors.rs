@@ -1,5 +1,6 @@
-//! Leader selectors over real members, with sockets on the loopback interface: what Curator's users know of `LeaderSelector`. What happens
-//! when somebody dies stands in `latches.rs`: a leadership is the same in both.
+//! Leader selectors over real members, with sockets on the loopback interface: what Curator's users
+//! know of `LeaderSelector`. What happens when somebody dies stands in `latches.rs`: a leadership
+//! is the same in both.
 
 #![cfg(all(unix, feature = "tokio"))]
 #![allow(clippy::async_yields_async, reason = "futures are made by others, to be dropped at any poll")]
@@ -19,7 +20,8 @@ async fn selector(member: &Member, id: &str) -> LeaderSelector {
     LeaderSelector::new(&service, "leader", id).expect("good names")
 }
 
-/// Curator: `LeaderSelector`, `takeLeadership`: whoever has the lead has it until its work is done, and then another one.
+/// Curator: `LeaderSelector`, `takeLeadership`: a leader leads until its work is done, and then
+/// another one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_selector_leads_while_its_work_runs() {
     let local = Local::start(3).await;
@@ -57,8 +59,8 @@ async fn a_selector_leads_while_its_work_runs() {
     nobody_stands(&local.members).await;
 }
 
-/// Curator: `LeaderSelector.interruptLeadership`, `requeue`: the work is stopped, another one leads, and whoever asks again
-/// waits behind it.
+/// Curator: `LeaderSelector.interruptLeadership`, `requeue`: the work is stopped, another one
+/// leads, and a selector that asks again waits behind it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_interrupted_selector_gives_the_lead_to_the_next() {
     let local = Local::start(2).await;
@@ -102,7 +104,8 @@ impl Drop for Counts {
     }
 }
 
-/// Curator: `LeaderSelector.autoRequeue`: two that requeue take turns, also when their terms end by lease.
+/// Curator: `LeaderSelector.autoRequeue`: two that requeue take turns, also when their terms end by
+/// lease.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn selectors_that_run_again_and_again_take_turns() {
     let local = Local::start(2).await;
@@ -146,7 +149,8 @@ async fn selectors_that_run_again_and_again_take_turns() {
     assert!(turns[..20].windows(2).all(|pair| pair[0] != pair[1]), "{turns:?}");
 }
 
-/// Two runs of one selector: one that is polled only when its term is over is not taken for the one that leads by then.
+/// Two runs of one selector: one that is polled only when its term is over is not taken for the one
+/// that leads by then.
 #[tokio::test]
 async fn a_run_that_comes_too_late_does_not_hide_the_one_that_leads() {
     let member = Member::local().await.expect("a runtime is there");
@@ -172,8 +176,8 @@ async fn a_run_that_comes_too_late_does_not_hide_the_one_that_leads() {
     assert!(done == Ok(true) || was_over.get(), "it was interrupted when it was done, and not {done:?}");
 }
 
-/// Curator `Revocable`, which its leaders are not: the work is told that the lead is wanted back, and ends; or it is dropped where it
-/// stands, when the lead is taken away.
+/// Curator `Revocable`, which its leaders are not: the work is told that the lead is wanted back,
+/// and ends; or it is dropped where it stands, when the lead is taken away.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_work_of_a_revocable_selector_is_told_that_the_lead_is_wanted_back() {
     let local = Local::start(2).await;
@@ -223,7 +227,8 @@ async fn work_without_an_await_leaves_the_thread_to_others() {
     runs.abort();
 }
 
-/// Curator: an exception in `takeLeadership` gives the lead back. Here the panic is the caller's, and the lead is free.
+/// Curator: an exception in `takeLeadership` gives the lead back. Here the panic is the caller's,
+/// and the lead is free.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn work_that_panics_gives_the_lead_back() {
     let local = Local::start(2).await;
@@ -236,8 +241,8 @@ async fn work_that_panics_gives_the_lead_back() {
     term(&other).await;
 }
 
-/// Curator: `LeaderSelector.close`, and the interrupts that leave a node behind (CURATOR-79, CURATOR-62, CURATOR-205): running
-/// is dropped after k polls, for every k, and leaves nothing.
+/// Curator: `LeaderSelector.close`, and the interrupts that leave a node behind (CURATOR-79,
+/// CURATOR-62, CURATOR-205): running is dropped after k polls, for every k, and leaves nothing.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_selector_can_be_dropped_at_any_poll() {
     let local = Local::start(2).await;
@@ -268,7 +273,7 @@ async fn a_selector_can_be_dropped_at_any_poll() {
     .await;
     assert!(begun.load(Ordering::SeqCst) > 0);
 
-    // Whoever stands behind one that is dropped leads.
+    // The candidate behind a dropped one leads.
     let next = Mutex::new(None);
     poll_a_wait_then_drop(
         async || {

@@ -1,5 +1,6 @@
-//! `Semaphore` over real members, three or so in one process with sockets on the loopback interface. What Curator's own tests of
-//! `InterProcessSemaphoreV2` show is here, each test with their name.
+//! `Semaphore` over real members, three or so in one process with sockets on the loopback
+//! interface. What Curator's own tests of `InterProcessSemaphoreV2` show is here, each test with
+//! their name.
 #![cfg(all(unix, feature = "tokio"))]
 #![allow(clippy::async_yields_async, reason = "futures are made by others, to be dropped at any poll")]
 
@@ -83,8 +84,8 @@ async fn of_three_permits_a_fourth_is_there_when_one_is_closed() {
     drop(acquire(&semaphores[0], 1).await);
 }
 
-/// InterProcessSemaphoreV2.acquire(qty), returnLease, returnAll: several at once, each with a token of its own, closed one by one
-/// or all together.
+/// InterProcessSemaphoreV2.acquire(qty), returnLease, returnAll: several at once, each with a token
+/// of its own, closed one by one or all together.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn several_permits_are_leases_that_are_closed_one_by_one_or_all_together() {
     let local = Local::start(2).await;
@@ -112,8 +113,9 @@ async fn several_permits_are_leases_that_are_closed_one_by_one_or_all_together()
     nothing_is_left(&local).await;
 }
 
-/// InterProcessSemaphoreV2.acquire(qty, time, unit): "if time expires before all leases are acquired, the subset of acquired
-/// leases are automatically closed". Here there is no subset at any time.
+/// InterProcessSemaphoreV2.acquire(qty, time, unit): "if time expires before all leases are
+/// acquired, the subset of acquired leases are automatically closed". Here there is no subset at
+/// any time.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn permits_are_given_all_or_none() {
     let local = Local::start(2).await;
@@ -163,8 +165,8 @@ async fn participants_and_their_data_are_seen_from_every_member() {
     drop(waiting);
 }
 
-/// TestInterProcessSemaphore.testGetParticipantNodes: whoever has the lock of that name, or waits for it or for a suspension, has no
-/// lease and wants none.
+/// TestInterProcessSemaphore.testGetParticipantNodes: a holder of the lock of that name, or a
+/// waiter for it or for a suspension, has no lease and wants none.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn locks_and_suspensions_are_no_leases() {
     let local = Local::start(2).await;
@@ -191,15 +193,15 @@ async fn locks_and_suspensions_are_no_leases() {
     drop(two);
 }
 
-/// Whoever has a lease, by what was said of it, as this member is told: one row for each.
+/// The leases with their metadata, as this member is told: one row for each.
 async fn leases(semaphore: &Semaphore) -> Vec<HolderInfo> {
     let seen = soon(semaphore.leases()).await.expect("the grantor answers");
     assert_eq!(seen.more, 0);
     seen.iter().cloned().collect()
 }
 
-/// InterProcessSemaphoreV2.acquire(qty), `Lease.getData`, `Lease.getNodeName`: each permit is a lease with a token of its own, and the data
-/// that was said when it was asked for.
+/// InterProcessSemaphoreV2.acquire(qty), `Lease.getData`, `Lease.getNodeName`: each permit is a
+/// lease with a token of its own, and the data that was said when it was asked for.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn each_lease_has_a_token_of_its_own_and_its_data() {
     let local = Local::start(2).await;
@@ -219,7 +221,8 @@ async fn each_lease_has_a_token_of_its_own_and_its_data() {
     }
 }
 
-/// TestInterProcessSemaphore.testGetParticipantNodes: a node for each lease, with its data, which goes when it is closed.
+/// TestInterProcessSemaphore.testGetParticipantNodes: a node for each lease, with its data, which
+/// goes when it is closed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_lease_in_use_is_listed_at_every_member_until_it_is_closed() {
     let local = Local::start(3).await;
@@ -250,7 +253,8 @@ async fn every_lease_in_use_is_listed_at_every_member_until_it_is_closed() {
     assert_eq!(data(&semaphores[1]).await, ["two", "two"]);
 }
 
-/// InterProcessSemaphoreV2.setNodeData: it counts for what is acquired from then on, and is not changed for what there is.
+/// InterProcessSemaphoreV2.setNodeData: it counts for what is acquired from then on, and is not
+/// changed for what there is.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn data_that_is_said_later_is_that_of_later_leases() {
     let local = Local::start(2).await;
@@ -289,7 +293,8 @@ async fn ten_tasks_have_the_one_permit_in_turn() {
     assert_eq!(gauge.most(), 1);
 }
 
-/// TestInterProcessSemaphore.testRelease1AtATime: ten clients, five permits, all five in use at once.
+/// TestInterProcessSemaphore.testRelease1AtATime: ten clients, five permits, all five in use at
+/// once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn as_many_as_there_are_permits_have_one_at_once() {
     let local = Local::start(3).await;
@@ -318,7 +323,8 @@ async fn as_many_as_there_are_permits_have_one_at_once() {
     nothing_is_left(&local).await;
 }
 
-/// TestInterProcessSemaphore.testReleaseInChunks: a hundred tasks, eleven permits, given back in chunks.
+/// TestInterProcessSemaphore.testReleaseInChunks: a hundred tasks, eleven permits, given back in
+/// chunks.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_hundred_tasks_pass_through_eleven_permits() {
     let local = Local::start(2).await;
@@ -352,7 +358,8 @@ async fn a_hundred_tasks_pass_through_eleven_permits() {
     nothing_is_left(&local).await;
 }
 
-/// TestInterProcessSemaphore.testMaxPerSession: many clients ask for many sizes; never more than the limit is held.
+/// TestInterProcessSemaphore.testMaxPerSession: many clients ask for many sizes; never more than
+/// the limit is held.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn permits_of_many_sizes_never_exceed_the_limit() {
     let local = Local::start(3).await;
@@ -391,7 +398,7 @@ async fn permits_of_many_sizes_never_exceed_the_limit() {
     nothing_is_left(&local).await;
 }
 
-/// TestInterProcessSemaphore.testClientClose: who goes gives back what it held.
+/// TestInterProcessSemaphore.testClientClose: a leaving member releases its permits.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_member_that_leaves_or_dies_gives_its_permits_back() {
     // Without the one that leaves any one of them may die.
@@ -409,8 +416,8 @@ async fn a_member_that_leaves_or_dies_gives_its_permits_back() {
     assert!(first.token() < second.token());
 }
 
-/// TestInterProcessSemaphore.testThreadedLeaseIncrease: the limit is a SharedCount (seed: `SharedCountReader`,
-/// `countHasChanged`), and growing it lets a waiter in.
+/// TestInterProcessSemaphore.testThreadedLeaseIncrease: the limit is a SharedCount (seed:
+/// `SharedCountReader`, `countHasChanged`), and growing it lets a waiter in.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_limit_that_grows_lets_waiters_in() {
     let local = Local::start(3).await;
@@ -433,7 +440,8 @@ async fn a_limit_that_grows_lets_waiters_in() {
     until(|| semaphores.iter().all(|semaphore| semaphore.limit().get().is_ok_and(|limit| limit.count == 3))).await;
 }
 
-/// InterProcessSemaphoreV2(client, path, SharedCountReader): the count is the limit, whoever changes it, and by whatever value.
+/// InterProcessSemaphoreV2(client, path, SharedCountReader): the count is the limit, whichever
+/// member changes it, and by whatever value.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_semaphore_of_a_count_has_its_limit() {
     let local = Local::start(2).await;
@@ -454,8 +462,8 @@ async fn a_semaphore_of_a_count_has_its_limit() {
     assert!(soon(Semaphore::open(&services[0], "", 1)).await.is_err(), "a name that cannot be");
 }
 
-/// InterProcessSemaphoreV2.acquire(qty): "this method blocks until either the maximum number of leases is increased enough or
-/// other clients/processes close enough leases".
+/// InterProcessSemaphoreV2.acquire(qty): "this method blocks until either the maximum number of
+/// leases is increased enough or other clients/processes close enough leases".
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_asks_for_more_than_there_are_waits_until_there_are_so_many() {
     let local = Local::start(2).await;
@@ -475,7 +483,8 @@ async fn who_asks_for_more_than_there_are_waits_until_there_are_so_many() {
     assert_eq!(soon(six).await.expect("nobody else has any").permits(), 6);
 }
 
-/// InterProcessSemaphoreV2.internalAcquire1Lease: however it ends, `lock.release()` in the end lets the next one look.
+/// InterProcessSemaphoreV2.internalAcquire1Lease: however it ends, `lock.release()` in the end lets
+/// the next one look.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn those_behind_a_request_that_gives_up_have_what_is_left() {
     let local = Local::start(2).await;
@@ -499,8 +508,8 @@ async fn those_behind_a_request_that_gives_up_have_what_is_left() {
     }
 }
 
-/// `Lease.close` of a lease whose node is gone: "Lease already released" is logged. Here it says so, and takes nothing from
-/// whoever has it now.
+/// `Lease.close` of a lease whose node is gone: "Lease already released" is logged. Here it says
+/// so, and takes nothing from the present holder.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lease_that_is_over_is_closed_without_harm() {
     let local = Local::start(2).await;
@@ -514,8 +523,8 @@ async fn a_lease_that_is_over_is_closed_without_harm() {
     both.release().await.expect("it was held all the time");
 }
 
-/// What the limit is "while in use", shrunk by its count: below what is held nothing is taken away, and nothing is granted until
-/// so many are given back.
+/// What the limit is "while in use", shrunk by its count: below what is held nothing is taken away,
+/// and nothing is granted until so many are given back.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_limit_that_shrinks_takes_nothing_away() {
     let local = Local::start(2).await;
@@ -549,7 +558,8 @@ async fn a_limit_of_nothing_stops_all_grants() {
     drop(acquire(&semaphores[0], 1).await);
 }
 
-/// Fair with mixed sizes, the stated rule: strictly in order, the head waits until it fits, and nobody overtakes it.
+/// Fair with mixed sizes, the stated rule: strictly in order, the head waits until it fits, and
+/// nobody overtakes it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_big_request_at_the_head_is_not_overtaken_by_small_ones() {
     let local = Local::start(2).await;
@@ -581,8 +591,9 @@ async fn a_big_request_at_the_head_is_not_overtaken_by_small_ones() {
     assert_eq!(order.into_iter().map(|(_, number)| number).collect::<Vec<_>>(), [0, 1, 2, 3, 4]);
 }
 
-/// TestInterProcessSemaphore.testAcquireAfterLostServer, TestInterProcessSemaphoreCluster.testKilledServerWithEnsembleProvider: the
-/// grantor is killed; permits, limit and queue are kept, and acquires go on.
+/// TestInterProcessSemaphore.testAcquireAfterLostServer,
+/// TestInterProcessSemaphoreCluster.testKilledServerWithEnsembleProvider: the grantor is killed;
+/// permits, limit and queue are kept, and acquires go on.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn permits_limit_and_queue_survive_a_killed_grantor() {
     let mut local = Local::start(3).await;
@@ -618,7 +629,7 @@ fn held_before(one: &PermitGuard, other: &PermitGuard) -> bool {
     one.token() < other.token()
 }
 
-/// Nobody who holds or waits notices a transfer.
+/// No holder or waiter notices a transfer.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn permits_limit_and_queue_survive_a_transfer() {
     let local = Local::start(3).await;
@@ -638,8 +649,8 @@ async fn permits_limit_and_queue_survive_a_transfer() {
     assert_eq!((held.tokens().count(), waiting.tokens().count()), (2, 3));
 }
 
-/// TestInterProcessSemaphore.testInterruptAcquire, testNoOrphanedNodes; curator PR#155, #982: interrupted anywhere, nothing stays
-/// held or queued, and whoever is next has the permits.
+/// TestInterProcessSemaphore.testInterruptAcquire, testNoOrphanedNodes; curator PR#155, #982:
+/// interrupted anywhere, nothing stays held or queued, and the next one has the permits.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_acquire_dropped_at_any_poll_leaves_nothing() {
     let local = Local::start(2).await;

@@ -1,5 +1,5 @@
-//! `SharedCount` over real members, in one process with sockets on the loopback interface. What Curator's own tests of
-//! `SharedCount` show is here, each test with their name.
+//! `SharedCount` over real members, in one process with sockets on the loopback interface. What
+//! Curator's own tests of `SharedCount` show is here, each test with their name.
 #![cfg(all(unix, feature = "tokio"))]
 #![allow(clippy::async_yields_async, reason = "futures are made by others, to be dropped at any poll")]
 
@@ -90,7 +90,7 @@ async fn a_count_is_set_if_it_is_at_the_version_that_was_seen() {
     for next in [1, 5, 10] {
         let version = soon(count.try_set(seen.version, next)).await.expect("nobody else changes it");
         assert!(version > seen.version);
-        // Whoever was told that it is written sees it.
+        // A task that was told that it is written sees it.
         seen = get(count);
         assert_eq!((seen.count, seen.version), (next, version));
     }
@@ -117,12 +117,12 @@ async fn of_two_who_saw_the_same_one_sets_it() {
     soon(counts[1].try_set(seen[1].version, 30)).await.expect("nobody else changes it");
     let error = soon(counts[0].try_set(seen[0].version, 40)).await.expect_err("it is 30");
     assert!(matches!(error, CountError::Changed(Count { count: 30, .. })), "{error:?}");
-    // Whoever was told so knows it.
+    // A task that was told so knows it.
     soon(counts[0].try_set(get(&counts[0]).version, 40)).await.expect("nobody else changes it");
     assert_eq!(soon(counts[1].read()).await.expect("it is open").count, 40);
 }
 
-/// TestSharedCount.testMultiClientDifferentSeed: the first who opens it says what it begins with.
+/// TestSharedCount.testMultiClientDifferentSeed: the first opening says what it begins with.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_first_to_open_it_says_what_it_begins_with() {
     let local = Local::start(2).await;
@@ -157,8 +157,9 @@ async fn what_is_added_at_several_members_is_all_there() {
     assert_eq!(get(&counts[0]).count, i32::MAX);
 }
 
-/// TestSharedCount.testDisconnectReconnectWithMultipleClients: there each restart of the server is followed by a reading. Here
-/// the grantor dies, and the highest version that anybody knows is the count, marked as maybe stale until it is written.
+/// TestSharedCount.testDisconnectReconnectWithMultipleClients: there each restart of the server is
+/// followed by a reading. Here the grantor dies, and the highest version that anybody knows is the
+/// count, marked as maybe stale until it is written.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_count_survives_its_grantor_and_says_that_it_may_be_stale() {
     let mut local = Local::start(3).await;
@@ -196,7 +197,8 @@ async fn a_count_survives_a_transfer_and_a_leave() {
     assert!(matches!(soon(counts[0].set(1)).await, Err(CountError::Lost(_))));
 }
 
-/// TestSharedCount.testDisconnectEventOnWatcherDoesNotRetry: who is cut off for good hears of it, and opens it again.
+/// TestSharedCount.testDisconnectEventOnWatcherDoesNotRetry: a client that is cut off for good
+/// hears of it, and opens it again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_listener_hears_that_the_service_was_destroyed_here() {
     let local = Local::start(2).await;
@@ -267,12 +269,12 @@ async fn a_count_dropped_at_any_poll_leaves_nothing() {
         )
         .await;
     }
-    // The loss is told to whoever asks after a watching was dropped.
+    // The loss is told to a later question after a watching was dropped.
     soon(services[1].destroy()).await.expect("once");
     assert_eq!(soon(counts[1].lost()).await, LostReason::Destroyed);
 }
 
-/// Whoever reads changes and is dropped, at whatever poll, loses none: the next reading tells the latest.
+/// A reader of changes that is dropped, at any poll, loses none: the next reading tells the latest.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_change_is_not_lost_with_the_future_that_waits_for_it() {
     let local = Local::start(2).await;

@@ -1,5 +1,5 @@
-//! What members measure and log: each in a thread of its own, with a recorder and a subscriber of its own, and sockets on
-//! the loopback interface.
+//! What members measure and log: each in a thread of its own, with a recorder and a subscriber of
+//! its own, and sockets on the loopback interface.
 
 // Requests are started in one task and awaited in another.
 #![allow(clippy::async_yields_async)]
@@ -23,7 +23,8 @@ use tracing_subscriber::registry::LookupSpan;
 const HANG: Duration = Duration::from_secs(60);
 const MS: Duration = Duration::from_millis(1);
 
-/// One span that has ended, or one event: its name or message, its level, the span that it is in, its fields.
+/// One span that has ended, or one event: its name or message, its level, the span that it is in,
+/// its fields.
 #[derive(Clone, Debug, Default)]
 struct Line {
     name: String,
@@ -56,7 +57,8 @@ impl Visit for Line {
     }
 }
 
-/// Keeps what has the target `elderlock`: spans that are open, and in their order spans that have ended and events.
+/// Keeps what has the target `elderlock`: spans that are open, and in their order spans that have
+/// ended and events.
 #[derive(Clone, Default)]
 struct Log {
     open: Arc<Mutex<BTreeMap<u64, Line>>>,
@@ -130,7 +132,8 @@ impl<S: tracing::Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Log {
     }
 }
 
-/// A thread with a runtime, a recorder and a subscriber of its own: as near to a process as a thread comes.
+/// A thread with a runtime, a recorder and a subscriber of its own: as near to a process as a
+/// thread comes.
 struct Process {
     handle: Handle,
     log: Log,
@@ -373,7 +376,7 @@ async fn a_view_change_a_transfer_and_a_recovery_are_spans_of_whom_they_happen_t
     assert_eq!(ended.get("epoch"), began.get("epoch"));
     assert_ne!(began.get("epoch"), transfer.get("epoch"));
 
-    // It dies with the table, and whoever waits and holds is found by whoever is named.
+    // It dies with the table, and the named member finds the holders and waiters.
     members[2].0.crash();
     log.is_closed().await;
     let recoveries =
@@ -429,7 +432,8 @@ async fn a_transfer_is_open_until_there_is_no_table_and_then_a_recovery_is() {
     let [(_, elder), (old, first), (young, second)] = &members[..] else { panic!("there are three") };
     let guard = hold(old, first).await;
 
-    // Who is asked for the table is silent, and so the other waits for it until the cluster goes on without that one.
+    // The member that is asked for the table is silent, so the other waits for it until the cluster
+    // goes on without that one.
     let frozen = old.freeze().await;
     let won = insist(young, second).await;
     let begun = young.log.opens(&["transfer"]).await;
@@ -557,7 +561,7 @@ async fn a_view_change_is_open_from_the_vote_to_the_view() {
     }
     assert!(change(elder).expect("just seen").number("took_ms") > 0.0);
     let has_voted = |process: &Process| change(process).is_some_and(|change| change.number("took_ms") > 0.0);
-    assert!(voters.iter().any(|(process, _)| has_voted(process)), "who votes waits for it, too");
+    assert!(voters.iter().any(|(process, _)| has_voted(process)), "a voter waits for it, too");
     newcomer.run(async move { member.leave().await }).await.expect("it is heard");
     newcomer.log.is_closed().await;
 }
@@ -860,7 +864,7 @@ mod measured {
             assert!(!of_other("Table") && !of_other("Report"), "it stayed where it was: {names:?}");
         }
 
-        // Who leaves shows nothing any more.
+        // A leaving member shows nothing any more.
         for (process, member) in members.drain(1..) {
             process.run(async move { member.leave().await }).await.expect("it is heard");
             process.book.is_at_rest().await;
@@ -915,7 +919,8 @@ mod measured {
         process.book.is_at_rest().await;
     }
 
-    /// The pages of the module are all that says what is measured: they and the code are to say the same.
+    /// The pages of the module are all that says what is measured: they and the code are to say the
+    /// same.
     #[tokio::test]
     async fn what_is_documented_is_described_with_its_unit_and_the_other_way_round() {
         let source = include_str!("../src/runtime/telemetry.rs");

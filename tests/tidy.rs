@@ -1,4 +1,4 @@
-//! Reads the sources: who imports whom, words that do not belong, and tests that tables name. Each rule is shown a breach here.
+//! Reads the sources: imports between directories, words that do not belong, and tests that tables name. Each rule is shown a breach here.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,5 @@
-//! Every await of the public API on a thread that is in no tokio runtime. The members have one; who calls them need not.
+//! Every await of the public API on a thread that is in no tokio runtime. The members have one;
+//! their callers need not.
 #![cfg(all(unix, feature = "tokio"))]
 
 mod support;

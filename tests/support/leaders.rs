@@ -9,7 +9,7 @@ pub(crate) async fn latch(member: &Member, id: &str) -> LeaderLatch {
     LeaderLatch::new(&service, "leader", id).expect("good names")
 }
 
-/// Those who lead or wait, as this latch is told: once so many do.
+/// The leader and the candidates, as this latch is told: once there are so many.
 pub(crate) async fn participants(latch: &LeaderLatch, count: usize) -> Vec<String> {
     let wait = async {
         loop {
