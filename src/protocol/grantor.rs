@@ -311,6 +311,12 @@ impl Grantor {
         }
         if let Some(heard) = self.checking.get_mut(&asked.from) {
             heard.insert(asked.request);
+            // Holds of this member that came with the table may be over, and would let it pass a suspension. It asks again
+            // in a while, when it has answered the check.
+            let may_pass = self.table.has_suspension() && self.table.holds_of(asked.from, asked.owner) > 0;
+            if may_pass && self.table.place(key).is_none() {
+                return self.send_on(&asked, None, turn);
+            }
         }
         match self.table.place(key) {
             // Asked twice: the first answer may have been for an epoch that the asker no longer trusts.

@@ -287,7 +287,12 @@ impl Table {
         }
     }
 
-    /// Whether somebody has the suspension.
+    /// Whether the service is suspended, or a suspension waits.
+    pub(crate) fn has_suspension(&self) -> bool {
+        self.suspended.is_some() || !self.suspensions.is_empty()
+    }
+
+    /// Whether the suspension has a holder.
     pub(crate) fn is_suspended(&self) -> bool {
         self.suspended.is_some()
     }
@@ -947,7 +952,7 @@ impl Table {
     }
 
     /// How many holds an owner has. Owner 0 is the whole member.
-    fn holds_of(&self, process: ProcessId, owner: Owner) -> usize {
+    pub(crate) fn holds_of(&self, process: ProcessId, owner: Owner) -> usize {
         let Some(part) = self.parts.get(&process) else { return 0 };
         if owner == Owner(0) { part.holds } else { part.owners.get(&owner).copied().unwrap_or_default() }
     }

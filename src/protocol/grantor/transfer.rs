@@ -239,9 +239,11 @@ impl Grantor {
         last: bool,
         turn: &mut Turn,
     ) {
-        let Some(reported) = self.checking.get_mut(&from) else { return };
+        let Some(mut reported) = self.checking.remove(&from) else { return };
         reported.extend(holds.iter().map(|hold| hold.request));
         reported.extend(waits.iter().map(|wait| wait.request));
+        let told = holds.iter().map(|hold| hold.request).chain(waits.iter().map(|wait| wait.request));
+        let highest = told.max();
         for (name, content) in objects {
             // What the one before had told it last may have come after its word was over for that member.
             let differs =
@@ -263,6 +265,15 @@ impl Grantor {
                 turn.say(from, Message::Revoke { service, epoch, request });
             }
         }
+        // A report tells requests in their order, so what it leaves out before its highest is over. That ends before its
+        // waits are taken in: a hold that is over lets no request of its owner pass a suspension.
+        if last || !waits.is_empty() && self.table.has_suspension() {
+            let is_over = |request: &RequestId| !reported.contains(request) && (last || Some(*request) < highest);
+            let over: Vec<RequestId> = self.table.requests_of(from).filter(is_over).collect();
+            for request in over {
+                self.table.end((from, request));
+            }
+        }
         for wait in waits {
             let key = (from, wait.request);
             match self.table.place(key) {
@@ -272,12 +283,8 @@ impl Grantor {
                 None => self.take_in(key, wait, turn),
             }
         }
-        if last && let Some(reported) = self.checking.remove(&from) {
-            let over: Vec<RequestId> =
-                self.table.requests_of(from).filter(|request| !reported.contains(request)).collect();
-            for request in over {
-                self.table.end((from, request));
-            }
+        if !last {
+            self.checking.insert(from, reported);
         }
         self.grant(turn);
     }
