@@ -85,6 +85,8 @@ struct Terms {
     council: usize,
     /// Of members and of elders.
     leases: (u64, u64),
+    /// Calls of one member may change their order.
+    crowded: bool,
 }
 
 impl Terms {
@@ -98,13 +100,14 @@ impl Terms {
 
 /// Checks a record. An error is a record that cannot be one.
 pub fn check(record: &Record) -> Result<Findings, String> {
-    let Some(Entry::World { bounded, places, error_ppm, answer, council, leases, .. }) =
+    let Some(Entry::World { bounded, places, error_ppm, answer, council, leases, crowded, .. }) =
         record.lines.first().map(|line| &line.entry)
     else {
         return Err("the first line does not say what World it is".to_string());
     };
     let terms = Terms {
         bounded: *bounded,
+        crowded: *crowded,
         places: *places,
         error_ppm: u64::from(*error_ppm),
         answer: *answer,

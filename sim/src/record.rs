@@ -25,6 +25,10 @@ fn is_zero(number: &u64) -> bool {
     *number == 0
 }
 
+fn is_false(flag: &bool) -> bool {
+    !flag
+}
+
 fn is_none(number: &usize) -> bool {
     *number == 0
 }
@@ -104,6 +108,10 @@ pub enum Entry {
         /// How long the leases of members and of elders are, in nanoseconds of their clocks.
         #[serde(default)]
         leases: (u64, u64),
+        /// Whether a grantor has little room for requests before it acts: it sends the rest back, to be
+        /// asked again, so calls of one member may change their order.
+        #[serde(default, skip_serializing_if = "is_false")]
+        crowded: bool,
     },
     /// A client asks for something. From here on it is `call`.
     Invoke {

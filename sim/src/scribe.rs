@@ -8,7 +8,7 @@ use crate::offline;
 use crate::record::{Deed, Entry, Line, Record};
 use crate::world::World;
 use elderlock::protocol::{
-    Epoch, Event, GrantorState, LostReason, Outcome, ProcessId, ServiceName, Time, Token, View, Wait, Want,
+    Epoch, Event, GrantorState, Limits, LostReason, Outcome, ProcessId, ServiceName, Time, Token, View, Wait, Want,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -116,7 +116,9 @@ impl World {
         }
         if self.scribe.record.lines.is_empty() {
             let timing = &self.common.timing;
+            let (limits, usual) = (&self.common.limits, Limits::DEFAULT);
             let entry = Entry::World {
+                crowded: limits.early < usual.early || limits.parked < usual.parked,
                 seed: self.common.seed,
                 places: self.peers.len(),
                 bounded: self.bounded,

@@ -378,7 +378,7 @@ impl<'a> Sweep<'a, '_> {
                 }
             } else if other.waits() && (other.place, other.life) == (place, life) && !other.is_try() {
                 // Who holds something passes those who wait behind a suspension.
-                if self.suspended.contains(service) {
+                if self.suspended.contains(service) || self.terms.crowded {
                     continue;
                 }
                 self.findings.premise("fifo_across_failover");
