@@ -11,8 +11,8 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let stock = member.lock_service("inventory").await?;
 
     let guard = stock.lock("sku-42").wait(Duration::from_secs(2)).lease(Duration::from_secs(10)).await?;
-    // Write with the token, and let the table refuse a lower one: UPDATE … WHERE id = ? AND fence <= ?
-    println!("sku-42 is mine, token {}", guard.fence()?.as_i64());
+    // Write with the token and its lineage; the table refuses a lower token: see `TokenGate`.
+    println!("sku-42 is mine, token {}, lineage {}", guard.fence()?.as_i64(), guard.lineage());
     guard.release().await?;
 
     member.leave().await?;

@@ -62,9 +62,9 @@ pub use protocol::id::InvalidBatch;
 pub use protocol::message::WaiterInfo;
 pub use protocol::view::Member as ViewMember;
 pub use protocol::{
-    Epoch, GrantorState, HolderInfo, Host, InvalidName, InvalidPermits, InvalidTiming, InvalidValue, Lineage, LockName,
-    LockStatus, LostReason, MemberInfo, Metadata, Mode, ProcessId, RevocationRequest, ServiceName, ServiceStatus,
-    Status, Timing, Token, View, ViewNumber,
+    Epoch, GrantorState, HolderInfo, Host, InvalidName, InvalidPermits, InvalidTiming, InvalidValue, Lineage,
+    LineageId, LockName, LockStatus, LostReason, MemberInfo, Metadata, Mode, ProcessId, RevocationRequest, ServiceName,
+    ServiceStatus, Slot, Status, Timing, Token, View, ViewNumber,
 };
 #[cfg(feature = "tokio")]
 #[cfg_attr(docsrs, doc(cfg(feature = "tokio")))]

@@ -154,7 +154,7 @@ fn a_directory_is_used_by_one_process_and_one_cluster() {
     // `found` may be said each time: the directory remembers the first.
     let again = runtime.block_on(found(addrs[0]).found().join()).expect("it goes on");
     let view = again.status().view.expect("a view");
-    assert!(view.number > view.lineage.founded);
+    assert!(view.number.0 > view.lineage.founded.0);
     runtime.block_on(again.leave()).expect("it leaves");
 
     std::fs::write(dir.join("vote"), b"not a vote").expect("a file");

@@ -104,7 +104,7 @@ async fn guards_of_other_locks_and_shares_write_nothing() {
     let writer = lock(&services[0]).await;
     let long = soon(value.write(&writer, [7; 1016])).await;
     assert!(matches!(long, Err(LockValueError::InvalidValue(_))));
-    soon(value.write(&writer, [7; 1015])).await.expect("so long it may be");
+    soon(value.write(&writer, [7; 1007])).await.expect("so long it may be");
     let share = writer.downgrade().expect("it is held");
     assert_eq!(soon(value.write(&share, "share")).await, Err(LockValueError::Shared));
     let writer = soon(share.upgrade()).await.expect("it is the only share");

@@ -2,7 +2,7 @@
 
 use elderlock::protocol::{
     Command, Config, Epoch, Input, LockName, MemberInfo, Message, Metadata, Node, Outcome, Output, Owner, Packet,
-    ProcessId, RequestId, ServiceName, Time, Timing, Token, ViewNumber, Wait, Want,
+    ProcessId, RequestId, ServiceName, Slot, Time, Timing, Token, ViewNumber, Wait, Want,
 };
 use elderlock::wire::{Decoder, Frame, encode};
 use std::collections::VecDeque;
@@ -212,7 +212,7 @@ pub(crate) fn request() -> Frame {
 
 /// What is answered.
 pub(crate) fn grant() -> Frame {
-    let token = Token::new(ViewNumber(1), 2);
+    let token = Token::new(Slot(1), 2);
     linked(Message::Grant { service: service(), epoch: epoch(), request: RequestId(7), token })
 }
 
@@ -221,7 +221,7 @@ fn linked(message: Message) -> Frame {
 }
 
 fn epoch() -> Epoch {
-    Epoch(Token::new(ViewNumber(1), 1))
+    Epoch(Token::new(Slot(1), 1))
 }
 
 fn service() -> ServiceName {

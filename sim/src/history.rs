@@ -222,7 +222,7 @@ impl Call {
 
 /// The token of a batch's lock, by its place among the names.
 pub fn nth(first: Token, index: usize) -> Token {
-    Token::new(first.view(), first.sequence() + index as u32)
+    first.plus(index as u64)
 }
 
 /// All requests of all clients.

@@ -10,7 +10,7 @@ pub const SMALL_PARTS: Limits = Limits { part_bytes: 400, ..Limits::DEFAULT };
 type Bound = fn(&mut Limits) -> &mut u32;
 
 /// The bounds by name, each with the least and the most that chaos draws for it.
-const BOUNDS: [(&str, Bound, (u64, u64)); 16] = [
+const BOUNDS: [(&str, Bound, (u64, u64)); 19] = [
     ("part-bytes", |limits| &mut limits.part_bytes, (1, 200)),
     ("inventory-part", |limits| &mut limits.inventory_part, (1, 1)),
     ("listed", |limits| &mut limits.listed, (1, 3)),
@@ -27,6 +27,9 @@ const BOUNDS: [(&str, Bound, (u64, u64)); 16] = [
     ("dead", |limits| &mut limits.dead, (1, 3)),
     ("ticket-room", |limits| &mut limits.ticket_room, (4, 16)),
     ("ticket-blocks", |limits| &mut limits.ticket_blocks, (2, 40)),
+    ("first-range", |limits| &mut limits.first_range, (3, 12)),
+    ("max-range", |limits| &mut limits.max_range, (12, 48)),
+    ("view-tokens", |limits| &mut limits.view_tokens, (48, 160)),
 ];
 
 /// Draws them: in half of all plans, and then half of the bounds are tiny.

@@ -2,16 +2,15 @@
 
 use crate::chance::mix;
 use crate::clock::Clock;
-use elderlock::protocol::{
-    Config, Host, Input, Limits, MemberInfo, Node, ProcessId, StoredVote, Time, Timing, ViewNumber,
-};
+use elderlock::protocol::{Config, Host, Input, Limits, MemberInfo, Node, ProcessId, Slot, StoredVote, Time, Timing};
 use std::collections::{BTreeSet, VecDeque};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// What wall clocks show when the World begins: Unix milliseconds.
 const WALL_START: u64 = 1_800_000_000_000;
-/// The origin of founding numbers.
+/// The origin of slots.
 const WALL_ORIGIN: u64 = WALL_START - 1_000;
 
 /// Whether the process runs.
@@ -154,8 +153,9 @@ impl Peer {
         };
         let mut config = self.next_life.take().unwrap_or_else(fresh);
         config.me = me.clone();
-        config.founding_number = config.founding_number.max(self.founding_number(now));
-        self.node = Some(Arc::new(Node::new(config, self.clock.local(now))));
+        let began = self.clock.local(now);
+        config.clock = self.slot(now);
+        self.node = Some(Arc::new(Node::new(config, began)));
         self.due = Some(now);
     }
 
@@ -164,10 +164,11 @@ impl Peer {
         (WALL_START + now / 1_000_000).saturating_add_signed(self.wall)
     }
 
-    /// The number of a view founded now. Seconds of real life; a World is too short for those, so its milliseconds
-    /// stand for them.
-    pub fn founding_number(&self, now: u64) -> ViewNumber {
-        ViewNumber(self.wall_millis(now).saturating_sub(WALL_ORIGIN).clamp(1, 0x7000_0000) as u32)
+    /// The slot that its wall clock shows.
+    pub fn slot(&self, now: u64) -> Slot {
+        let ahead = i128::from(self.wall) * 1_000_000 + i128::from(WALL_START - WALL_ORIGIN) * 1_000_000;
+        let nanos = u64::try_from(i128::from(now) + ahead).unwrap_or(0);
+        Slot(Slot::count(Duration::from_nanos(nanos)))
     }
 
     /// The present process, or the last one.

@@ -225,7 +225,7 @@ impl Loss {
         let is_end = |line: &&Line| matches!(&line.entry, Entry::End { .. });
         let ended: BTreeSet<_> = before.iter().filter(is_end).map(|line| (line.place, line.life)).collect();
         let number = |line: &Line| match &line.entry {
-            Entry::View { number, .. } => Some(*number),
+            Entry::View { slots, .. } => Some(slots.0),
             _ => None,
         };
         // A view that only those saw who have ended since is of no use to the others: theirs is the one before.
@@ -265,10 +265,10 @@ impl Loss {
 mod tests {
     use super::*;
 
-    fn view(number: u32, members: &[usize], ghosts: &[usize]) -> Entry {
+    fn view(number: u64, members: &[usize], ghosts: &[usize]) -> Entry {
         let (members, lives) = (members.to_vec(), vec![1; members.len()]);
         let ghosts = ghosts.iter().map(|ghost| (*ghost, 1)).collect();
-        Entry::View { number, members, lives, ghosts, founder: (0, 1) }
+        Entry::View { number, slots: (number, 1), members, lives, ghosts, founder: (0, 1) }
     }
 
     /// Places 0, 1 and 2 have view 1; then come these, and place 2 is forced.

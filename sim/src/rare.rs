@@ -7,7 +7,7 @@ use crate::kind::message;
 use crate::world::World;
 use elderlock::protocol::{
     Command, Epoch, Event, GrantorState, Hint, Input, LostReason, Message, Notice, Outcome, Packet, ProcessId,
-    RequestId, ServiceName, Token, View, ViewNumber,
+    RequestId, ServiceName, Slot, Token, View, ViewNumber,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -83,6 +83,10 @@ states! {
         "The elder believes in a grantor that never was: the next one has to recover all the same."
     ElderDiesNaming "elder ends while a naming is under way"
         "The next elder has not heard of the grantor that is about to be: its epoch must not come into force."
+    RangeUsedUp "grantor has used up a range of tokens"
+        "It asks for more, and its next tokens are of another range, perhaps of another view."
+    ViewUsedUp "view has used up its tokens"
+        "A view that changes nothing follows, with more slots; nobody is named and nothing dealt until then."
     OldElderSpeaks "word of a former elder arrives"
         "A naming that was slow would make a grantor that the present elder knows nothing of."
     AskedBeforeInventory "elder asked before its inventory is whole"
@@ -447,16 +451,20 @@ impl Rare {
                 self.over.insert(process);
             }
             Event::Expelled | Event::Left { .. } => _ = self.over.insert(process),
+            Event::Supplied { .. } => self.reach(State::RangeUsedUp),
             Event::BecameElder(_)
             | Event::LostGrantor { .. }
             | Event::NeverGranted { .. }
             | Event::Orphaned
             | Event::IdentityTaken
+            | Event::WrongClock { .. }
             | Event::Forced => {}
         }
     }
 
     fn installs(&mut self, world: &World, place: usize, process: ProcessId, view: &View) {
+        let is_next = |top: &View| top.number.next() == view.number && top.members == view.members;
+        self.reach_if(self.top.as_ref().is_some_and(is_next), State::ViewUsedUp);
         let before = self.views.insert(process, view.number);
         let peer = &world.peers[place];
         match before {
@@ -495,7 +503,7 @@ impl Rare {
             let unheard = unheard.filter(|member| !self.views.contains_key(member)).count();
             self.reach_if(unheard > 0, State::TakenInUntold);
             for member in gone {
-                let asked = (member, Epoch(Token::new(ViewNumber(0), 0)))..=(member, LAST_EPOCH);
+                let asked = (member, Epoch(Token::new(Slot(0), 0)))..=(member, LAST_EPOCH);
                 let unanswered: Vec<_> = self.asked.range(asked).copied().collect();
                 self.reach_if(!unanswered.is_empty(), State::AskedAndGone);
                 for one in unanswered {
@@ -614,7 +622,7 @@ impl Rare {
 }
 
 /// Above every epoch.
-const LAST_EPOCH: Epoch = Epoch(Token::new(ViewNumber(i32::MAX as u32), u32::MAX));
+const LAST_EPOCH: Epoch = Epoch(Token::new(Slot::MAX, 0));
 
 /// Whether the client still waits, or has given up waiting just now.
 fn is_unanswered(world: &World, process: ProcessId, request: RequestId) -> bool {

@@ -240,8 +240,11 @@ pub enum Entry {
     Leave,
     /// A view is installed at the place.
     View {
-        /// Its number.
-        number: u32,
+        /// Its number in its lineage.
+        number: u64,
+        /// The first slot whose tokens its elder deals, and how many it may deal.
+        #[serde(default)]
+        slots: (u64, u32),
         /// The places of its members, oldest first; the first that is no ghost is the elder. A place may be there
         /// twice, with the ghost of a process and the next one, in either order: of two that asked to be taken in, the
         /// later may have been heard first.
@@ -259,6 +262,13 @@ pub enum Entry {
     Event {
         /// Its name.
         name: String,
+    },
+    /// The member got more tokens for a service that it grants.
+    Tokens {
+        /// The service.
+        service: String,
+        /// The first of them.
+        first: u64,
     },
     /// The member grants a service from now on.
     Grantor {

@@ -339,6 +339,10 @@ impl World {
             Event::Left { heard: true } => named("left"),
             Event::Left { heard: false } => named("left_unheard"),
             Event::Abandoned => named("abandoned"),
+            Event::WrongClock { .. } => named("wrong_clock"),
+            Event::Supplied { service, first, .. } => {
+                Entry::Tokens { service: service.as_str().to_string(), first: first.get() }
+            }
             Event::Orphaned => named("orphaned"),
             Event::IdentityTaken => named("identity_taken"),
             Event::Forced => named("forced"),
@@ -363,6 +367,7 @@ impl World {
         let of = |member: &elderlock::protocol::Member| whose(&member.info.process);
         Entry::View {
             number: view.number.0,
+            slots: (view.first_slot.0, view.slots),
             members: view.members.iter().map(|member| of(member).0).collect(),
             lives: view.members.iter().map(|member| of(member).1).collect(),
             ghosts: view.members.iter().filter(|member| member.ghost).map(of).collect(),

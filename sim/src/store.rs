@@ -1,13 +1,14 @@
-//! What the locks protect: a resource that refuses tokens lower than the highest it has seen. The judge for users.
+//! What the locks protect: a resource that refuses tokens lower than the highest it has seen, and equal ones of another
+//! lineage. The judge for users.
 
 use crate::history::Key;
-use elderlock::protocol::Token;
+use elderlock::protocol::{LineageId, Token};
 use std::collections::BTreeMap;
 
 /// A fenced resource for each lock.
 #[derive(Clone, Debug, Default)]
 pub struct Store {
-    highest: BTreeMap<Key, Token>,
+    highest: BTreeMap<Key, (Token, LineageId)>,
     /// Writes taken.
     pub taken: u64,
     /// Writes refused for their token.
@@ -16,11 +17,11 @@ pub struct Store {
 
 impl Store {
     /// A write under `token`. Returns whether it was taken.
-    pub fn write(&mut self, key: &Key, token: Token) -> bool {
-        let highest = self.highest.entry(key.clone()).or_insert(token);
-        let taken = token >= *highest;
+    pub fn write(&mut self, key: &Key, token: Token, lineage: LineageId) -> bool {
+        let highest = self.highest.entry(key.clone()).or_insert((token, lineage));
+        let taken = token > highest.0 || (token, lineage) == *highest;
         if taken {
-            *highest = token;
+            *highest = (token, lineage);
             self.taken += 1;
         } else {
             self.refused += 1;

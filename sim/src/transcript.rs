@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 pub struct Transcript {
     told: usize,
     /// Views in the order in which they were first installed anywhere.
-    views: Vec<((usize, u64), u32)>,
+    views: Vec<((usize, u64), u64)>,
     /// Terms of each service in the order of their beginning.
     terms: BTreeMap<String, Vec<u64>>,
     /// Tokens of each lock in the order of granting.
@@ -143,6 +143,7 @@ impl Transcript {
                 "abandoned" => "gives up".to_string(),
                 "orphaned" => "is orphaned".to_string(),
                 "forced" => "is forced to go on".to_string(),
+                "wrong_clock" => "is more than an hour behind".to_string(),
                 _ => return None,
             },
             Entry::Grantor { service, epoch, recovering } => {
@@ -163,7 +164,11 @@ impl Transcript {
             }
             Entry::Lease { .. } | Entry::Send { .. } | Entry::Arrive { .. } => return None,
             // What a person is to know of these is told by those whom they befall.
-            Entry::Table { .. } | Entry::Ways { .. } | Entry::Slow { .. } | Entry::Sent { .. } => return None,
+            Entry::Tokens { .. }
+            | Entry::Table { .. }
+            | Entry::Ways { .. }
+            | Entry::Slow { .. }
+            | Entry::Sent { .. } => return None,
         })
     }
 

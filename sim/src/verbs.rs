@@ -302,9 +302,10 @@ impl World {
     /// taken.
     pub fn write_with(&mut self, ask: Ask, token: Token) -> bool {
         let mut all = true;
+        let lineage = self.lineage_of(self.call(ask).process);
         for index in 0..self.call(ask).keys.len() {
             let (key, token) = (self.call(ask).keys[index].clone(), nth(token, index));
-            let taken = self.store.write(&key, token);
+            let taken = self.store.write(&key, token, lineage);
             self.record_write(ask, index, token.get(), taken);
             all &= taken;
         }

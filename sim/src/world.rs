@@ -26,7 +26,7 @@ use crate::scribe::Scribe;
 use crate::step::Named;
 use crate::store::Store;
 use crate::stream::{Damages, Stream};
-use elderlock::protocol::{Lineage, Output, ProcessId, Timing, View};
+use elderlock::protocol::{Lineage, LineageId, Output, ProcessId, Timing, View};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::hash::Hasher;
 use std::net::SocketAddr;
@@ -93,6 +93,8 @@ pub struct World {
     hints: bool,
     /// The highest view installed anywhere, by lineage.
     pub(crate) latest: BTreeMap<Lineage, View>,
+    /// The lineage of each process that has had a view.
+    lineages: BTreeMap<ProcessId, LineageId>,
     /// What was proposed to come after the newest view.
     pub(crate) proposed: Vec<View>,
     outputs: Vec<Output>,
@@ -151,6 +153,7 @@ impl World {
             repeated: 0,
             hints: true,
             latest: BTreeMap::new(),
+            lineages: BTreeMap::new(),
             proposed: Vec::new(),
             outputs: Vec::new(),
         }

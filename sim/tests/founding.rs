@@ -1,6 +1,6 @@
 //! How a cluster begins, grows and shrinks.
 
-use elderlock::protocol::{Outcome, Timing};
+use elderlock::protocol::{Limits, Outcome, Timing, Token};
 use elderlock_sim::World;
 use elderlock_sim::kind::kind;
 use std::time::Duration;
@@ -289,5 +289,127 @@ fn when_all_leave_at_nearly_once_nobody_waits_long() {
             w.places().all(|place| !w.is_alive(place))
         });
         assert!(w.places().all(|place| w.was_heard(place) == Some(true)), "seed {seed}");
+    }
+}
+
+/// Issue 19.1: two foundings within a second dealt the same tokens, and tokens went back after many views in a short time. One
+/// member founds alone, uses up view after view, is killed and founds again at once, over and over: every token is higher than
+/// all before it, and none comes twice.
+#[test]
+fn foundings_that_follow_each_other_at_once_deal_higher_tokens() {
+    let limits = Limits { first_range: 4, max_range: 8, view_tokens: 8, ..Limits::DEFAULT };
+    for gap in [0, 1, 7, 400] {
+        let (tokens, broken) = found_again_and_again(World::new(6).members(1).found_alone(0).limits(limits), gap, 8);
+        assert_eq!(broken, None, "{gap} ms between a death and the next founding");
+        assert!(tokens.len() > 300 && tokens.is_sorted_by(|one, next| one < next), "{gap}: {}", tokens.len());
+    }
+}
+
+/// Issue 19.1: a founder and ten joiners within 10 ms make a view each, all are killed, and the
+/// founder founds again at once: the views must not have outrun the clock.
+#[test]
+fn tokens_do_not_go_back_after_many_views_in_a_short_time() {
+    for gap in [0, 3, 50] {
+        let mut w = World::new(60 + gap).members(11).asleep().found_alone(0);
+        w.start(0);
+        for joiner in 1..11 {
+            w.run_for(Duration::from_millis(1));
+            w.start(joiner);
+        }
+        w.expect("all are in", |w| w.in_view().len() == 11);
+        let asks: Vec<_> = (0..11).map(|place| w.hold_lock(place, &format!("s{place}"), "x")).collect();
+        let before = asks.iter().filter_map(|ask| w.token(*ask)).max();
+        for place in 0..11 {
+            w.crash(place);
+        }
+        w.run_for(Duration::from_millis(gap));
+        w.start(0);
+        w.expect("it founds again", |w| w.is_ready(0));
+        let after = w.hold_lock(0, "s0", "x");
+        assert!(w.token(after) > before, "{gap} ms: {:?} after {before:?}", w.token(after));
+    }
+}
+
+/// Issue 19.1: two members that found alone at once, cut off from each other, deal equal tokens.
+/// Each pair of token and lineage is granted once, and what both write to takes only one of two
+/// equal tokens. When they meet, the later lineage goes on, above all that either of them dealt.
+#[test]
+fn lineages_that_live_at_once_share_numbers_and_no_write() {
+    let (mut equal, mut refused) = (0, 0);
+    for seed in 0..40 {
+        let mut w = World::new(900 + seed).members(2).asleep().two_lineages_may_meet();
+        w = w.found_alone(0).found_alone(1);
+        w.split(&[0]);
+        w.start(0);
+        w.run_for(Duration::from_micros(elderlock_sim::chance::mix(&[seed]) % 2_000));
+        w.start(1);
+        w.expect("both have founded", |w| w.is_ready(0) && w.is_ready(1));
+        let mut seen: Vec<(Token, usize)> = Vec::new();
+        for round in 0..20 {
+            let asks = [0, 1].map(|place| w.hold_lock(place, "s", "x"));
+            let writes = if round % 2 == 0 { [0, 1] } else { [1, 0] };
+            for place in writes {
+                let token = w.token(asks[place]).expect("it is held");
+                equal += usize::from(seen.contains(&(token, 1 - place)));
+                assert!(!seen.contains(&(token, place)), "seed {seed}: {token:?} comes twice at m{place}");
+                let highest = seen.iter().map(|(token, _)| *token).max();
+                let taken = w.write_with(asks[place], token);
+                assert_eq!(taken, highest.is_none_or(|highest| token > highest), "seed {seed}: {token:?}");
+                refused += usize::from(!taken);
+                seen.push((token, place));
+            }
+            for ask in asks {
+                w.release(ask);
+            }
+        }
+        w.heal();
+        w.settle();
+        let after = w.hold_lock(0, "s", "x");
+        assert!(seen.iter().all(|(token, _)| Some(*token) < w.token(after)), "seed {seed}");
+    }
+    assert!(equal > 100 && refused > 100, "{equal} equal tokens, {refused} writes refused");
+}
+
+/// The planted break of the rule before.
+#[cfg(elderlock_mutants)]
+#[test]
+fn planted_foundings_at_the_clock_deal_tokens_that_were_dealt() {
+    use elderlock::protocol::mutant::Mutant;
+    let limits = Limits { first_range: 4, max_range: 8, view_tokens: 8, ..Limits::DEFAULT };
+    let world = World::new(6).members(1).found_alone(0).limits(limits).mutant(Mutant::FoundAtTheClock);
+    let (tokens, broken) = found_again_and_again(world.lenient(), 0, 64);
+    assert!(broken.is_some() || !tokens.is_sorted_by(|one, next| one < next));
+}
+
+fn found_again_and_again(mut w: World, gap: u64, asks: u32) -> (Vec<Token>, Option<String>) {
+    let mut tokens = Vec::new();
+    for round in 0..12 {
+        w.run_for(Duration::from_millis(1));
+        for _ in 0..asks * round {
+            let ask = w.try_lock(0, "s", "x");
+            if let Some(token) = w.token(ask) {
+                tokens.push(token);
+                w.release(ask);
+            }
+            w.run_for(Duration::from_micros(50));
+        }
+        w.crash(0);
+        w.run_for(Duration::from_millis(gap));
+        w.restart(0);
+    }
+    (tokens, w.broken().map(|broken| format!("{broken:?}")))
+}
+
+/// Issue 19.1: what is more than an hour above the own clock is refused, and says so.
+#[test]
+fn clusters_that_are_more_than_an_hour_ahead_are_not_joined() {
+    for (ahead, joins) in [(3_590_000, true), (3_700_000, false)] {
+        let mut w = World::new(7).members(2).asleep().found_alone(0);
+        w.step_wall_clock(0, ahead);
+        w.start(0);
+        w.run_for(Duration::from_secs(1));
+        w.start(1);
+        w.run_for(Duration::from_secs(10));
+        assert_eq!((w.is_ready(1), w.is_alive(1)), (joins, joins), "{ahead}: it ends, for its clock");
     }
 }

@@ -142,7 +142,14 @@ fn wild_record(seed: u64) -> Record {
             10 => Entry::Event { name: dice.pick(&["became_elder", "suspended", "resumed", "expelled"]).to_string() },
             11 => {
                 let (members, ghosts) = ((0..members).collect(), vec![(other, 1)]);
-                Entry::View { number: call as u32, members, lives: Vec::new(), ghosts, founder: (0, 1) }
+                Entry::View {
+                    number: call as u64,
+                    slots: (call as u64, 1),
+                    members,
+                    lives: Vec::new(),
+                    ghosts,
+                    founder: (0, 1),
+                }
             }
             12 => Entry::Fault { fault: call, kind: "isolate <everybody>".into(), places: vec![place, other] },
             _ => {

@@ -95,13 +95,13 @@ impl Step {
 
 #[cfg(test)]
 mod tests {
-    use super::super::id::ViewNumber;
+    use super::super::id::Slot;
     use super::*;
     use std::collections::BTreeMap;
 
     fn content(number: u32, tail: &str, maybe_stale: bool) -> Content {
         let value = Value::new(&[&number.to_le_bytes()[..], tail.as_bytes()].concat()).unwrap();
-        Content { value, version: Token::new(ViewNumber(1), 7), maybe_stale, writes: BTreeMap::new() }
+        Content { value, version: Token::new(Slot(1), 7), maybe_stale, writes: BTreeMap::new() }
     }
 
     fn step(step: Step, tail: &str) -> Edit {
@@ -160,7 +160,7 @@ mod tests {
     #[test]
     fn a_value_is_set_over_the_version_that_is_expected() {
         let value = Value::new(b"x").unwrap();
-        let is = |sequence| Some(Token::new(ViewNumber(1), sequence));
+        let is = |sequence| Some(Token::new(Slot(1), sequence));
         for (expect, is_made) in [(None, true), (is(7), true), (is(6), false), (is(8), false)] {
             let edit = Edit::Set { value: value.clone(), expect };
             assert_eq!(edit.apply(&content(1, "", false)).is_some(), is_made, "{expect:?}");

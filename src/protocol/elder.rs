@@ -286,7 +286,7 @@ impl Elder {
     ) -> Change {
         let patience = view.timing.retry * 4;
         self.joins.retain(|process, (_, heard)| *heard + patience > now && !dead.contains(process));
-        let mut change = Change::default();
+        let mut change = Change { longer: self.registry.wants_more_slots(), ..Change::default() };
         change.remove.extend(dead.iter().copied().filter(|process| view.contains(*process) && *process != me));
         change.remove.extend(self.leaves.keys().copied().filter(|process| view.contains(*process)));
         if now >= self.patient_until && self.has_authority(now, &view.timing) {
@@ -376,6 +376,9 @@ impl Elder {
         let mut due = self.rally_at;
         // One that is due waits only for this elder's quorum, and is looked at with everything that changes.
         if let Some(at) = self.registry.deadline(retry).filter(|at| *at > self.looked_at) {
+            due = due.min(at);
+        }
+        if let Some(at) = self.registry.opens_at().filter(|at| *at > self.looked_at) {
             due = due.min(at);
         }
         // Those that were over when last looked at are looked at again with the next rally.

@@ -3,7 +3,7 @@
 use super::edit::Edit;
 use super::heir::StoredVote;
 use super::id::{
-    Epoch, LockName, MemberInfo, Metadata, Owner, ProcessId, RequestId, ServiceName, Token, ViewNumber, Want,
+    Epoch, LockName, MemberInfo, Metadata, Owner, ProcessId, RequestId, ServiceName, Slot, Token, ViewNumber, Want,
 };
 use super::limits::Limits;
 use super::message::{Content, HolderInfo, Look, Packet, Seen, WaiterInfo};
@@ -28,8 +28,10 @@ pub struct Config {
     pub seeds: BTreeSet<SocketAddr>,
     /// Found alone, now, whatever the seeds.
     pub found_alone: bool,
-    /// The number that a view founded by this process gets: seconds since 2026-01-01.
-    pub founding_number: ViewNumber,
+    /// What this machine's wall clock shows when the node begins. It goes on as the node's own clock does.
+    pub clock: Slot,
+    /// A view founded by this process begins above this slot, whatever the clock shows.
+    pub found_above: Slot,
     /// The view that expelled this process in its life before, if it had one: it may be the last who knows of it, and
     /// tells those members of it who do not.
     pub remembered: Option<View>,
@@ -57,7 +59,8 @@ impl Config {
             council_size: 7,
             seeds: BTreeSet::new(),
             found_alone: false,
-            founding_number: ViewNumber(1),
+            clock: Slot(0),
+            found_above: Slot(0),
             remembered: None,
             durable: false,
             stored: None,
@@ -478,6 +481,15 @@ pub enum Event {
         /// The term that ended.
         epoch: Epoch,
     },
+    /// The elder dealt more tokens to a grantor here.
+    Supplied {
+        /// The service.
+        service: ServiceName,
+        /// Its term.
+        epoch: Epoch,
+        /// The first of the tokens.
+        first: Token,
+    },
     /// The member lease ran out: every hold is lost and nothing is granted here.
     Suspended,
     /// The member lease runs (again).
@@ -495,6 +507,14 @@ pub enum Event {
     /// Another process has this process id: a copy of a cloned or restored machine. This one ends, told by
     /// [`Expelled`](Event::Expelled); the other goes on.
     IdentityTaken,
+    /// The cluster's slots are more than an hour above this machine's clock: one of the two clocks is wrong, and this process
+    /// takes no part.
+    WrongClock {
+        /// The slot of the cluster.
+        theirs: Slot,
+        /// The slot that this machine's clock shows.
+        ours: Slot,
+    },
     /// Without a quorum for three member leases: this member grants and holds nothing, and will not until enough of the
     /// others are back, or an operator forces it.
     Orphaned,

@@ -7,10 +7,11 @@
 //! A process in no view holds nothing; whenever it cannot know how a founding ended it may give itself up and
 //! start again as somebody new ([`Event::Abandoned`](super::Event::Abandoned)), which is as safe as a crash.
 
+use super::dealer::AHEAD;
 use super::event::{Config, Output};
-use super::id::{Lineage, MemberInfo, ProcessId, ViewNumber};
+use super::id::{Lineage, MemberInfo, ProcessId};
 use super::message::{Belonging, Notice, Packet};
-use super::time::Time;
+use super::time::{Time, WallClock, WrongClock};
 use super::view::View;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -43,7 +44,7 @@ struct Attempt {
 pub(crate) struct Seeking {
     /// Nothing is founded before.
     listens_until: Time,
-    started: Time,
+    clock: WallClock,
     seeds: BTreeSet<SocketAddr>,
     contacts: BTreeSet<SocketAddr>,
     /// How many of them, and of those that answered.
@@ -67,13 +68,15 @@ pub(crate) enum Found {
     Founded(View),
     /// The founding cannot be followed any further.
     Abandoned,
+    /// What there is, or is proposed, is too far above this machine's clock.
+    Refused(WrongClock),
 }
 
 impl Seeking {
     pub(crate) fn new(config: &Config, now: Time) -> Seeking {
         Seeking {
             listens_until: now + config.timing.listen(),
-            started: now,
+            clock: WallClock::new(now, config.clock),
             seeds: config.seeds.clone(),
             contacts: config.known_addrs(),
             most: config.limits.contacts as usize,
@@ -119,7 +122,11 @@ impl Seeking {
     ) -> Found {
         let alone = self.seeds.iter().eq([&config.me.addr]) && self.may_found(now);
         if config.found_alone || alone {
-            return Found::Founded(self.first_view(config, now, vec![config.me.clone()]));
+            let view = self.first_view(config, now, vec![config.me.clone()]);
+            return match self.clock.check(now, view.first_slot) {
+                Ok(()) => Found::Founded(view),
+                Err(wrong) => Found::Refused(wrong),
+            };
         }
         if now < self.next_hello {
             return Found::Seeking;
@@ -179,6 +186,9 @@ impl Seeking {
             return Found::Seeking;
         }
         if is_member {
+            if let Some(wrong) = self.wrong_clock(now) {
+                return Found::Refused(wrong);
+            }
             self.ask_to_join(config, out);
         }
         self.try_to_found(config, now, out)
@@ -193,12 +203,15 @@ impl Seeking {
         attempt: u32,
         view: &View,
         out: &mut Vec<Output>,
-    ) {
-        let Some(first) = view.members.first() else { return };
+    ) -> Found {
+        let Some(first) = view.members.first() else { return Found::Seeking };
         let in_it = view.contains(config.me.process) && view.is_sound();
         let known = self.knows_a_cluster();
         if first.info.process != from || view.lineage.founder != from || !in_it || known || self.attempt.is_some() {
-            return;
+            return Found::Seeking;
+        }
+        if let Err(wrong) = self.clock.check(now, view.first_slot) {
+            return Found::Refused(wrong);
         }
         let agreed = match &self.bound {
             None => true,
@@ -210,6 +223,7 @@ impl Seeking {
             let packet = Packet::from(Notice::FoundOk { attempt });
             out.push(Output::Send { to: first.info.addr, process: Some(from), packet });
         }
+        Found::Seeking
     }
 
     /// A seed agreed to ours.
@@ -241,6 +255,14 @@ impl Seeking {
             if *addr == me.addr { Some("this member".to_string()) } else { self.heard.get(addr).map(describe) }
         };
         self.seeds.iter().map(|addr| (*addr, answer(addr))).collect()
+    }
+
+    /// A cluster with an elder that was founded too far above this machine's clock.
+    fn wrong_clock(&self, now: Time) -> Option<WrongClock> {
+        self.heard.values().find_map(|heard| match &heard.belonging {
+            Belonging::Member { lineage, led: true, .. } => self.clock.check(now, lineage.founded).err(),
+            _ => None,
+        })
     }
 
     fn ask_to_join(&self, config: &Config, out: &mut Vec<Output>) {
@@ -319,10 +341,10 @@ impl Seeking {
         }
     }
 
-    /// The number is that of the founding, not of the day this process began to seek.
+    /// It begins above all that an elder whose clock is not ahead of this one can have dealt until now.
     fn first_view(&self, config: &Config, now: Time, founders: Vec<MemberInfo>) -> View {
-        let sought = u32::try_from(now.since(self.started).as_secs()).unwrap_or(u32::MAX);
-        let number = ViewNumber(config.founding_number.0.saturating_add(sought));
-        View::first(number, founders, config.timing, config.council_size)
+        let ahead = if planted!(config.mutant, FoundAtTheClock) { 0 } else { AHEAD };
+        let first = self.clock.slot(now).plus(ahead).max(config.found_above).plus(1);
+        View::first(first, founders, config.timing, config.council_size)
     }
 }

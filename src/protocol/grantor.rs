@@ -29,54 +29,12 @@ use super::turn::Turn;
 use super::view::View;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::hash::{Hash, Hasher};
+use supply::Supply;
 
 #[cfg(elderlock_mutants)]
 mod bent;
+mod supply;
 mod transfer;
-
-/// With fewer tokens left than this the elder is asked for more: enough for a second at full speed, so that the
-/// answer comes in time.
-const LOW_TOKENS: u32 = 1 << 20;
-
-/// The tokens left to grant with.
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
-struct Supply {
-    ranges: VecDeque<TokenRange>,
-    asked: bool,
-}
-
-impl Supply {
-    fn left(&self) -> u32 {
-        self.ranges.iter().map(left_in).fold(0, u32::saturating_add)
-    }
-
-    /// Whether `count` tokens in a row are there.
-    fn has(&self, count: u32) -> bool {
-        self.ranges.iter().any(|range| left_in(range) >= count)
-    }
-
-    /// Takes `count` tokens in a row and returns the first of them. What is left of a range that has fewer is lost.
-    fn take(&mut self, count: u32) -> Option<Token> {
-        if !self.has(count) {
-            return None;
-        }
-        while self.ranges.front().is_some_and(|range| left_in(range) < count) {
-            self.ranges.pop_front();
-        }
-        let range = self.ranges.front_mut()?;
-        let token = range.first;
-        if left_in(range) == count {
-            self.ranges.pop_front();
-        } else {
-            range.first = Token::new(token.view(), token.sequence() + count);
-        }
-        Some(token)
-    }
-}
-
-fn left_in(range: &TokenRange) -> u32 {
-    range.last.sequence() - range.first.sequence() + 1
-}
 
 /// A request as it was asked.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -153,11 +111,14 @@ impl Grantor {
         turn: &mut Turn,
     ) -> Grantor {
         let epoch = Epoch(range.first);
-        // The first token of the range names the epoch and is never granted.
-        let mut supply = Supply { ranges: VecDeque::from([range]), asked: false };
-        supply.take(1);
-        if origin != Origin::Free && planted!(turn.mutant, ReuseTokens) {
-            supply.ranges[0].first = Token::new(super::id::ViewNumber(1), 1);
+        #[cfg_attr(not(elderlock_mutants), allow(unused_mut))]
+        let mut supply = Supply::new(range, turn.now);
+        #[cfg(elderlock_mutants)]
+        if origin != Origin::Free
+            && planted!(turn.mutant, ReuseTokens)
+            && let Some(range) = supply.ranges.front_mut()
+        {
+            range.first = Token::new(view.lineage.founded, 1);
         }
         let mut grantor = Grantor {
             service,
@@ -381,7 +342,7 @@ impl Grantor {
         entry: impl FnOnce() -> Entry,
         now: Time,
     ) -> Option<Token> {
-        if !self.is_at_rest() || self.supply.left() <= LOW_TOKENS {
+        if !self.is_at_rest() || self.supply.spare() == 0 {
             return None;
         }
         let entry = entry();
@@ -393,25 +354,19 @@ impl Grantor {
 
     /// With which tokens this very member may have that lock without a step, see [`Node::offer`](super::Node::offer).
     pub(crate) fn offer(&self, name: &LockName) -> Option<TokenRange> {
-        let others = self.offered().checked_sub(1)?;
+        let others = self.supply.spare().checked_sub(1)?;
         let first = self.supply.ranges.front()?.first;
-        let last = Token::new(first.view(), first.sequence() + others);
+        let last = first.plus(others);
         (self.is_at_rest() && self.table.is_clear(name)).then_some(TokenRange { first, last })
     }
 
     /// So many tokens of those that were offered have been used.
     pub(crate) fn spend(&mut self, count: u64) {
         // Whoever finds that there are no more counts as well.
-        let count = count.min(u64::from(self.offered())) as u32;
+        let count = u32::try_from(count.min(self.supply.spare())).unwrap_or(u32::MAX);
         if count > 0 {
             self.supply.take(count);
         }
-    }
-
-    /// How many tokens in a row may be offered: so many that the elder need not be asked for more.
-    fn offered(&self) -> u32 {
-        let spare = self.supply.left().saturating_sub(LOW_TOKENS);
-        self.supply.ranges.front().map_or(0, left_in).min(spare)
     }
 
     /// This very member has a lock that was offered to it.
@@ -597,7 +552,9 @@ impl Grantor {
     pub(crate) fn on_tokens(&mut self, range: TokenRange, turn: &mut Turn) {
         self.supply.asked = false;
         if self.supply.ranges.back().is_none_or(|last| last.last < range.first) && range.first > self.epoch.0 {
-            self.supply.ranges.push_back(range);
+            self.supply.add(range, turn.now);
+            let (service, epoch, first) = (self.service.clone(), self.epoch, range.first);
+            turn.out.push(Output::Event(Event::Supplied { service, epoch, first }));
         }
         self.grant(turn);
     }
@@ -757,9 +714,10 @@ impl Grantor {
     }
 
     fn mind_supply(&mut self, turn: &mut Turn) {
-        if self.supply.left() < LOW_TOKENS && !self.supply.asked {
-            self.supply.asked = true;
-            turn.say_elder(Message::MoreTokens { service: self.service.clone(), epoch: self.epoch });
+        // The first of those that wait may want more in a row than there are.
+        let wanted = self.table.next().unwrap_or(0);
+        if let Some(count) = self.supply.ask(wanted, turn) {
+            turn.say_elder(Message::MoreTokens { service: self.service.clone(), epoch: self.epoch, count });
         }
     }
 

@@ -7,6 +7,7 @@ use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// The longest service name, in bytes.
 pub const MAX_SERVICE_NAME: usize = 255;
@@ -19,7 +20,7 @@ pub const MAX_BATCH: usize = 1024;
 /// The most that the names of one batch may have together, in bytes: a request has to fit into a frame, and so has the part
 /// of a table that it is the last of.
 pub const MAX_BATCH_NAMES: usize = 1 << 20;
-/// The most permits that are asked for at once: each has a token, and a view has four billion of them.
+/// The most permits that are asked for at once: each has a token, and a slot has four million of them.
 pub const MAX_PERMITS: u32 = 1 << 16;
 /// The longest value of an object, in bytes.
 pub const MAX_VALUE: usize = 1024;
@@ -67,9 +68,9 @@ pub struct MemberInfo {
     pub host: Option<Host>,
 }
 
-/// The number of a view; positive and at most 31 bits, so that a [`Token`] fits a signed 64-bit column.
+/// The number of a view. The first view of a lineage has that of the slot of its founding; 0 stands for none.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
-pub struct ViewNumber(pub u32);
+pub struct ViewNumber(pub u64);
 
 impl ViewNumber {
     /// The number after this one.
@@ -90,13 +91,92 @@ impl fmt::Debug for ViewNumber {
     }
 }
 
+/// The high part of a [`Token`]: 1/2048 of a second, counted from 2026-01-01. 41 bits, which last until 2060.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
+pub struct Slot(pub u64);
+
+impl Slot {
+    /// Slots in a second.
+    pub const PER_SECOND: u64 = 2048;
+    /// The last one.
+    pub const MAX: Slot = Slot((1 << 41) - 1);
+    /// The tokens of one slot.
+    pub const TOKENS: u64 = 1 << 22;
+
+    /// So many slots later, but not after the last one.
+    pub const fn plus(self, slots: u64) -> Slot {
+        let sum = self.0.saturating_add(slots);
+        if sum > Slot::MAX.0 { Slot::MAX } else { Slot(sum) }
+    }
+
+    /// The slots that begin within `span`, as often as it holds a whole one.
+    pub const fn count(span: Duration) -> u64 {
+        let fraction = span.subsec_nanos() as u64 * Slot::PER_SECOND / 1_000_000_000;
+        span.as_secs().saturating_mul(Slot::PER_SECOND).saturating_add(fraction)
+    }
+
+    /// The shortest span that holds so many slots.
+    pub const fn span(slots: u64) -> Duration {
+        let nanos = (slots % Slot::PER_SECOND * 1_000_000_000).div_ceil(Slot::PER_SECOND);
+        Duration::new(slots / Slot::PER_SECOND, nanos as u32)
+    }
+}
+
+impl fmt::Display for Slot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0)
+    }
+}
+
+impl fmt::Debug for Slot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "s{}", self.0)
+    }
+}
+
+/// What tells one lineage from another: 64 of the random bits of its founder's id. Displayed as 16 hexadecimal digits.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct LineageId(pub u64);
+
+impl LineageId {
+    /// The same bits as a signed integer, for SQL `BIGINT` columns. Half of them are negative, and
+    /// their order says nothing.
+    pub const fn as_i64(self) -> i64 {
+        self.0 as i64
+    }
+
+    /// The lineage that [`as_i64`](LineageId::as_i64) gave.
+    pub const fn from_i64(number: i64) -> Self {
+        LineageId(number as u64)
+    }
+}
+
+impl fmt::Display for LineageId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:016x}", self.0)
+    }
+}
+
+impl fmt::Debug for LineageId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
 /// All the views that follow one founding. Of two lineages the one founded later is the higher.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Lineage {
-    /// The number of its first view.
-    pub founded: ViewNumber,
+    /// The first slot of its first view.
+    pub founded: Slot,
     /// The process that proposed its first view.
     pub founder: ProcessId,
+}
+
+impl Lineage {
+    /// Its random bits: a process founds once.
+    pub const fn id(self) -> LineageId {
+        LineageId((self.founder.0 >> 64) as u64 ^ self.founder.0 as u64)
+    }
 }
 
 impl fmt::Display for Lineage {
@@ -111,17 +191,22 @@ impl fmt::Debug for Lineage {
     }
 }
 
-/// A fencing token: positive, fits a SQL `BIGINT`, never given out twice in the life of a cluster, and higher
-/// than the token of every grant that this one could know of.
+/// A fencing token: positive, fits a SQL `BIGINT`, never given out twice in one lineage, and higher than the token of
+/// every grant that this one could know of.
 ///
-/// The high part is the number of the view in which the elder dealt it, the low 32 bits a sequence in that view.
+/// The high 41 bits are its [`Slot`], the low 22 count within the slot.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Token(u64);
 
 impl Token {
-    /// The token with sequence number `sequence` in view `view`.
-    pub const fn new(view: ViewNumber, sequence: u32) -> Self {
-        Token((view.0 as u64) << 32 | sequence as u64)
+    /// The token number `within` of a slot.
+    pub const fn new(slot: Slot, within: u32) -> Self {
+        Token(slot.0 * Slot::TOKENS + within as u64)
+    }
+
+    /// The token that [`as_i64`](Token::as_i64) gave. `None`: no token is that.
+    pub const fn from_i64(number: i64) -> Option<Self> {
+        if number > 0 { Some(Token(number as u64)) } else { None }
     }
 
     /// The token as an unsigned integer.
@@ -134,14 +219,25 @@ impl Token {
         self.0 as i64
     }
 
-    /// The view in which it was dealt.
-    pub const fn view(self) -> ViewNumber {
-        ViewNumber((self.0 >> 32) as u32)
+    /// The slot in which it was dealt.
+    pub const fn slot(self) -> Slot {
+        Slot(self.0 / Slot::TOKENS)
     }
 
-    /// Its sequence number in that view.
-    pub const fn sequence(self) -> u32 {
-        self.0 as u32
+    /// Its number within the slot.
+    pub const fn within(self) -> u32 {
+        (self.0 % Slot::TOKENS) as u32
+    }
+
+    /// What [`get`](Token::get) gave.
+    #[cfg(feature = "tokio")]
+    pub(crate) const fn from_bits(bits: u64) -> Token {
+        Token(bits)
+    }
+
+    /// The token so many after this one: permits and batches have theirs in a row.
+    pub const fn plus(self, count: u64) -> Token {
+        Token(self.0.saturating_add(count))
     }
 }
 
@@ -153,7 +249,7 @@ impl fmt::Display for Token {
 
 impl fmt::Debug for Token {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "t{}.{}", self.view().0, self.sequence())
+        write!(f, "t{}.{}", self.slot(), self.within())
     }
 }
 
@@ -165,7 +261,7 @@ pub struct Epoch(pub Token);
 
 impl fmt::Display for Epoch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}.{}", self.0.view().0, self.0.sequence())
+        write!(f, "{}.{}", self.0.slot(), self.0.within())
     }
 }
 
@@ -186,12 +282,39 @@ impl fmt::Debug for RequestId {
 }
 
 /// A waiter's place: tickets of one service are served in this order, also by later grantors.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Ticket {
-    /// The epoch in which the place was acknowledged.
+    /// The epoch in which the place was acknowledged; for a place before those of all epochs, see
+    /// [`Ticket::in_front`], none.
     pub epoch: Epoch,
     /// Order of arrival in that epoch.
     pub number: u64,
+}
+
+impl Ticket {
+    /// The place of the `pass`-th to pass a suspension that is held with this token: before all tickets of any epoch, and
+    /// before those of suspensions that were held earlier.
+    pub(crate) fn in_front(token: Token, pass: u64) -> Ticket {
+        // As a signed number the complement of a token is negative, and the lower the higher the token is.
+        Ticket { epoch: Epoch(Token(!token.get())), number: pass }
+    }
+
+    /// Whether it is a place before those of all epochs.
+    pub(crate) fn is_in_front(self) -> bool {
+        self.epoch.0.as_i64() < 0
+    }
+}
+
+impl Ord for Ticket {
+    fn cmp(&self, other: &Self) -> Ordering {
+        (self.epoch.0.as_i64(), self.number).cmp(&(other.epoch.0.as_i64(), other.number))
+    }
+}
+
+impl PartialOrd for Ticket {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
 }
 
 impl fmt::Debug for Ticket {

@@ -39,6 +39,12 @@ pub struct Limits {
     pub contacts: u32,
     /// Deaths remembered of processes that are in no view yet.
     pub dead: u32,
+    /// Tokens of the first range that a grantor gets.
+    pub first_range: u32,
+    /// Tokens of the longest range. A grantor that uses one up within a member lease asks for twice as many.
+    pub max_range: u32,
+    /// Tokens that an elder deals in one view at most, though its slots may have more. Not fewer than may be asked for at once.
+    pub view_tokens: u32,
     /// Places in a block of tickets, for those who arrive and for those who pass a suspension; at most 2^30.
     pub ticket_room: u32,
     /// From this block on tickets have no room in blocks, so that numbers never run out: nobody passes a suspension that
@@ -63,6 +69,9 @@ impl Limits {
         joins: 64,
         contacts: 64,
         dead: 256,
+        first_range: 1 << 12,
+        max_range: 1 << 26,
+        view_tokens: u32::MAX,
         ticket_room: 1 << 30,
         ticket_blocks: 1 << 31,
     };

@@ -395,7 +395,7 @@ fn is_time(last: &mut Option<Time>, now: Time, timing: &Timing) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::id::{ServiceName, ViewNumber};
+    use super::super::id::{ServiceName, Slot};
     use super::*;
     use std::time::Duration;
 
@@ -415,7 +415,7 @@ mod tests {
         let ends = [1, 2].map(|number| End { me: info(number), post: Post::new(&Limits::default()) });
         let timing = Timing { retry: RETRY, ..Timing::lan() };
         let members = ends.iter().map(|end| end.me.clone()).collect();
-        (ends, View::first(ViewNumber(1), members, timing, 7))
+        (ends, View::first(Slot(1), members, timing, 7))
     }
 
     impl End {

@@ -6,8 +6,8 @@
 
 use super::edit::Edit;
 use super::id::{
-    Epoch, Lineage, LockName, MemberInfo, Metadata, Mode, Owner, ProcessId, RequestId, ServiceName, Ticket, Token,
-    Value, ViewNumber, Want,
+    Epoch, Lineage, LockName, MemberInfo, Metadata, Mode, Owner, ProcessId, RequestId, ServiceName, Slot, Ticket,
+    Token, Value, ViewNumber, Want,
 };
 use super::view::{Change, View};
 use serde::{Deserialize, Serialize};
@@ -267,7 +267,7 @@ pub enum Notice {
     },
 }
 
-/// A range of tokens dealt by the elder, ends included. Both ends are of one view.
+/// A range of tokens dealt by the elder, ends included.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub struct TokenRange {
     /// The first token.
@@ -279,15 +279,22 @@ pub struct TokenRange {
 impl TokenRange {
     /// The one after so many others of the range.
     pub fn nth(&self, number: u64) -> Option<Token> {
-        let room = u64::from(self.last.sequence() - self.first.sequence());
-        (number <= room).then(|| Token::new(self.first.view(), self.first.sequence() + number as u32))
+        (number < self.len()).then(|| self.first.plus(number))
+    }
+
+    /// How many tokens it has.
+    pub fn len(&self) -> u64 {
+        (self.last.get() - self.first.get()).saturating_add(1)
+    }
+
+    /// Whether it has none, which no range is.
+    pub fn is_empty(&self) -> bool {
+        self.first > self.last
     }
 
     /// What every range must be; checked on those that come from outside.
     pub fn is_sound(&self) -> bool {
-        self.first.view() == self.last.view()
-            && self.first.sequence() <= self.last.sequence()
-            && self.first.view().0 >= 1
+        self.first <= self.last && self.first.slot() >= Slot(1) && self.last.slot() <= Slot::MAX
     }
 }
 
@@ -656,6 +663,8 @@ pub enum Message {
         service: ServiceName,
         /// The grantor's term.
         epoch: Epoch,
+        /// How many it wants. It may get fewer, and asks again.
+        count: u32,
     },
     /// More tokens.
     Tokens {

@@ -141,6 +141,7 @@ macro_rules! planted {
 
 #[cfg(test)]
 mod chance;
+mod dealer;
 mod decision;
 pub mod edit;
 mod elder;
@@ -173,8 +174,9 @@ pub use event::{
 };
 pub use heir::StoredVote;
 pub use id::{
-    Batch, Epoch, Host, InvalidBatch, InvalidName, InvalidPermits, InvalidValue, Lineage, LockName, MemberInfo,
-    Metadata, Mode, Opening, Owner, Permits, ProcessId, RequestId, ServiceName, Ticket, Token, Value, ViewNumber, Want,
+    Batch, Epoch, Host, InvalidBatch, InvalidName, InvalidPermits, InvalidValue, Lineage, LineageId, LockName,
+    MemberInfo, Metadata, Mode, Opening, Owner, Permits, ProcessId, RequestId, ServiceName, Slot, Ticket, Token, Value,
+    ViewNumber, Want,
 };
 pub use limits::Limits;
 pub use message::{

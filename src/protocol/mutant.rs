@@ -39,6 +39,10 @@ pub enum Mutant {
     ReuseTokens,
     /// The elder deals the same range of tokens twice.
     DealTwice,
+    /// The elder deals a range to a grantor that asked for more, and then once more.
+    DealMoreTwice,
+    /// A founding begins one slot above its own clock, and not a second later.
+    FoundAtTheClock,
     /// An elder that hears of a later view deals in its numbers before it has that view. (Whoever may still deal then has a
     /// clock beyond the bound, or nobody would have chosen that view: so this breaks nothing where clocks keep it.)
     DealInHeardView,
@@ -288,7 +292,7 @@ impl Mutant {
     }
 
     /// All of them.
-    pub const ALL: [Mutant; 116] = [
+    pub const ALL: [Mutant; 118] = [
         Mutant::SkipOneInRecovery,
         Mutant::AwaitNoGhosts,
         Mutant::ServeWhileRecovering,
@@ -302,6 +306,8 @@ impl Mutant {
         Mutant::AcceptOlderEpoch,
         Mutant::ReuseTokens,
         Mutant::DealTwice,
+        Mutant::DealMoreTwice,
+        Mutant::FoundAtTheClock,
         Mutant::DealInHeardView,
         Mutant::FreeOnHint,
         Mutant::FreeGhosts,

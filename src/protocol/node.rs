@@ -17,7 +17,7 @@ use super::grantor::{Asked, Grantor};
 use super::heir::{Heir, Heirs, Speaker, StoredVote};
 use super::holder::{Holder, Wish};
 use super::id::{
-    Epoch, Lineage, LockName, MemberInfo, Metadata, Owner, ProcessId, RequestId, ServiceName, Ticket, Token,
+    Epoch, Lineage, LockName, MemberInfo, Metadata, Owner, ProcessId, RequestId, ServiceName, Slot, Ticket, Token,
     ViewNumber, Want,
 };
 use super::lease::{Lease, rank};
@@ -25,7 +25,7 @@ use super::link::Post;
 use super::message::{Ballot, Belonging, Content, Look, Message, Notice, Origin, Packet, Seen, TokenRange};
 use super::registry::Registry;
 use super::table::{Contents, Entry};
-use super::time::Time;
+use super::time::{Time, WallClock, WrongClock};
 use super::timing::Timing;
 use super::turn::Turn;
 use super::view::{Change, View};
@@ -35,8 +35,8 @@ use std::net::SocketAddr;
 use std::ops::Bound;
 use std::sync::Arc;
 
-/// How far above the last view that it knew a forced lineage begins: what is left of the old one may have gone on.
-const FORCE_GAP: u32 = 1 << 16;
+/// So many slots above the last view that it knew a forced lineage begins: what is left of the old one may have gone on.
+const FORCE_GAP: u64 = 32 * Slot::PER_SECOND;
 /// Messages for which the memory of what roles say is kept.
 const MAIL: usize = 64;
 
@@ -83,6 +83,10 @@ pub struct Node {
     sole_quorum: bool,
     /// The change that made the view with that number, for members that have the one before it.
     last_change: Option<(ViewNumber, Change)>,
+    /// The wall clock as it was when this life began.
+    clock: WallClock,
+    /// At the pace of time from the first slot of its first view.
+    pace: Option<WallClock>,
     post: Post,
     lease: Lease,
     acceptor: Acceptor,
@@ -226,6 +230,8 @@ impl Node {
             view: None,
             sole_quorum: false,
             last_change: None,
+            clock: WallClock::new(now, config.clock),
+            pace: None,
             post: Post::new(&config.limits),
             lease: Lease::default(),
             acceptor: config_acceptor,
@@ -267,13 +273,14 @@ impl Node {
         self.stage == Stage::Member
     }
 
-    /// What to start the next life of this process with, after [`Event::Expelled`] or [`Event::Abandoned`].
+    /// What to start the next life of this process with, after [`Event::Expelled`] or [`Event::Abandoned`]. `clock`: what the
+    /// wall clock shows now.
     ///
     /// Who was expelled knows that the cluster lives on without it: from then on it joins and never founds.
-    pub fn next_life(&self, process: ProcessId, founding_number: ViewNumber) -> Config {
+    pub fn next_life(&self, process: ProcessId, clock: Slot) -> Config {
         let mut config = self.config.clone();
         config.me.process = process;
-        config.founding_number = founding_number;
+        config.clock = clock;
         if self.heir.is_some() || self.config.durable {
             config.stored = self.stored_vote().or(config.stored);
         }
@@ -286,9 +293,8 @@ impl Node {
             config.remembered = Some(View::clone(view));
         }
         if self.forced {
-            let last = self.ballot_view().map(|view| view.number).max(config.last_view().map(|view| view.number));
-            let above = last.map_or(0, |last| last.0.saturating_add(FORCE_GAP));
-            config.founding_number = ViewNumber(founding_number.0.max(above));
+            let last = self.ballot_view().map(|view| view.end_slot()).max(config.last_view().map(View::end_slot));
+            config.found_above = last.map_or(Slot(0), |last| last.plus(FORCE_GAP));
             config.found_alone = true;
             config.stored = None;
             config.remembered = None;
@@ -922,7 +928,10 @@ impl Node {
             if self.elder.as_ref().is_some_and(has_turk_due) {
                 self.with_registry(now, out, |registry, may_name, turn| registry.advance_turks(may_name, turn));
             }
-            let is_due = self.elder.as_mut().is_some_and(|elder| elder.is_time_to_answer(now, &view.timing));
+            let is_due = self.elder.as_mut().is_some_and(|elder| {
+                let is_open_again = elder.registry.is_open_again(now);
+                elder.is_time_to_answer(now, &view.timing) || is_open_again
+            });
             if is_due && self.has_authority(now) {
                 self.on_authority(now, out);
             }
@@ -965,6 +974,7 @@ impl Node {
             me,
             elder,
             retry: self.view.as_ref().map_or(self.config.timing, |view| view.timing).retry,
+            lease: self.timing().member_lease,
             limits: self.config.limits,
             leased,
             #[cfg(elderlock_mutants)]

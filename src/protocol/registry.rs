@@ -2,18 +2,16 @@
 //!
 //! - A service is *free* (its next grantor need not ask anyone) only when every member of the view in which this
 //!   elder began has answered or has left, and none had heard of it.
-//! - `epochs_rise`: ranges are dealt in order within a view, and views only rise.
+//! - `epochs_rise`: ranges are dealt in order within a view (`dealer.rs`), and views only rise.
 
+use super::dealer::Dealer;
 use super::id::{Epoch, ProcessId, RequestId, ServiceName, Token, ViewNumber};
-use super::message::{Message, Origin, TokenRange};
-use super::time::Time;
+use super::message::{Message, Origin};
+use super::time::{Time, WallClock};
 use super::turn::Turn;
 use super::view::View;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
-
-/// Tokens dealt at a time: four seconds of grants at a million a second, and 1,024 ranges to a view.
-const RANGE: u32 = 1 << 22;
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 struct Entry {
@@ -49,10 +47,13 @@ pub(crate) struct Registry {
     turks: BTreeMap<ServiceName, (ProcessId, RequestId)>,
     /// Of each that was told that another came after it the last request that this ends.
     outbid: BTreeMap<(ServiceName, ProcessId), RequestId>,
-    /// Grantors that ran out of tokens before this elder heard of them.
-    hungry: BTreeSet<(ServiceName, ProcessId, Epoch)>,
-    /// The next token of the present view.
-    next: Token,
+    /// Grantors that want tokens and have not got them yet, with how many they want.
+    hungry: BTreeMap<(ServiceName, ProcessId, Epoch), u32>,
+    dealer: Dealer,
+    /// The first token that this elder could deal: what is lower was dealt by those before it.
+    began: Token,
+    /// Ranges wait for the limit of dealing until then.
+    barred_until: Option<Time>,
 }
 
 impl Entry {
@@ -81,7 +82,7 @@ impl Entry {
 
 impl Registry {
     /// The map of a new elder. `ask`: there were elders before, so everyone is asked.
-    pub(crate) fn new(view: &View, ask: bool, turn: &mut Turn) -> Registry {
+    pub(crate) fn new(view: &View, ask: bool, clocks: (WallClock, WallClock), turn: &mut Turn) -> Registry {
         let mut awaiting = BTreeSet::new();
         if ask {
             awaiting = view.members.iter().map(|member| member.info.process).collect();
@@ -89,6 +90,7 @@ impl Registry {
                 turn.say(process, Message::Inventory { view: view.number });
             }
         }
+        let dealer = Dealer::new(clocks, view, turn.limits);
         Registry {
             entries: BTreeMap::new(),
             asked_in: view.number,
@@ -96,16 +98,19 @@ impl Registry {
             parked: BTreeMap::new(),
             turks: BTreeMap::new(),
             outbid: BTreeMap::new(),
-            hungry: BTreeSet::new(),
-            next: first_token(view.number),
+            hungry: BTreeMap::new(),
+            dealer,
+            began: view.first_token(),
+            barred_until: None,
         }
     }
 
     /// The same elder has a new view.
     pub(crate) fn on_view(&mut self, view: &View) {
-        self.next = first_token(view.number);
+        self.dealer.on_view(view);
+        self.barred_until = None;
         self.awaiting.retain(|process| view.contains(*process));
-        self.hungry.retain(|(_, process, _)| view.contains(*process));
+        self.hungry.retain(|(_, process, _), _| view.contains(*process));
         for askers in self.parked.values_mut() {
             askers.retain(|process| view.contains(*process));
         }
@@ -141,7 +146,26 @@ impl Registry {
 
     /// Whether this view's tokens are used up: the elder then makes a new view.
     pub(crate) fn is_exhausted(&self) -> bool {
-        self.next.sequence() > u32::MAX - 2 * RANGE
+        self.dealer.is_exhausted()
+    }
+
+    /// Whether it had too few slots.
+    pub(crate) fn wants_more_slots(&self) -> bool {
+        self.dealer.wants_more_slots()
+    }
+
+    /// Whether a range may be dealt now. If that is only a matter of time, it is looked at again then.
+    fn may_deal(&mut self, now: Time) -> bool {
+        let may = self.dealer.may_deal(now);
+        if let Err(Some(at)) = may {
+            self.barred_until = Some(at);
+        }
+        may.is_ok()
+    }
+
+    /// Whether ranges waited for the limit of dealing, and need not any longer.
+    pub(crate) fn is_open_again(&mut self, now: Time) -> bool {
+        self.barred_until.take_if(|at| *at <= now).is_some()
     }
 
     /// A member asks who grants a service.
@@ -186,8 +210,9 @@ impl Registry {
                 entry.grantor = Some((grantor, epoch));
                 entry.acts((grantor, epoch));
                 entry.since = Some(turn.now);
-                if !self.is_exhausted() && self.hungry.remove(&(service.clone(), grantor, epoch)) {
-                    self.deal_more(service.clone(), grantor, epoch, turn);
+                let key = (service.clone(), grantor, epoch);
+                if self.hungry.contains_key(&key) && self.may_deal(turn.now) {
+                    self.feed(key, turn);
                 }
             }
             // A younger one was named that perhaps never began: as in `keep`.
@@ -207,33 +232,31 @@ impl Registry {
     pub(crate) fn on_more_tokens(
         &mut self,
         from: ProcessId,
-        service: ServiceName,
-        epoch: Epoch,
+        (service, epoch, count): (ServiceName, Epoch, u32),
         may_name: bool,
         turn: &mut Turn,
     ) {
         let is_known = self.entries.get(&service).and_then(Entry::last) == Some((from, epoch));
-        if is_known && may_name && !self.is_exhausted() {
-            self.deal_more(service, from, epoch, turn);
-        } else {
-            self.hungry.insert((service, from, epoch));
+        let key = (service, from, epoch);
+        self.hungry.insert(key.clone(), count);
+        if is_known && may_name && self.may_deal(turn.now) {
+            self.feed(key, turn);
         }
     }
 
     /// Answers all who can be answered. `may_name`: the elder has its quorum, so it may name grantors.
     pub(crate) fn answer(&mut self, may_name: bool, turn: &mut Turn) {
         self.forget_ended_terms();
-        if may_name && !self.is_exhausted() {
+        if may_name && !self.hungry.is_empty() {
             let known = |(service, process, epoch): &(ServiceName, ProcessId, Epoch)| {
                 self.entries.get(service).and_then(Entry::last) == Some((*process, *epoch))
             };
-            let hungry: Vec<_> = self.hungry.iter().filter(|hungry| known(hungry)).cloned().collect();
-            for (service, process, epoch) in hungry {
-                if self.is_exhausted() {
+            let hungry: Vec<_> = self.hungry.keys().filter(|hungry| known(hungry)).cloned().collect();
+            for key in hungry {
+                if !self.may_deal(turn.now) {
                     break;
                 }
-                self.hungry.remove(&(service.clone(), process, epoch));
-                self.deal_more(service, process, epoch, turn);
+                self.feed(key, turn);
             }
         }
         for service in self.parked.keys().cloned().collect::<Vec<_>>() {
@@ -246,7 +269,7 @@ impl Registry {
     fn forget_ended_terms(&mut self) {
         if self.awaiting.is_empty() {
             let entries = &self.entries;
-            self.hungry.retain(|(service, process, epoch)| {
+            self.hungry.retain(|(service, process, epoch), _| {
                 let goes_on =
                     |entry: &Entry| [entry.grantor, entry.source, entry.acted].contains(&Some((*process, *epoch)));
                 entries.get(service).is_some_and(goes_on)
@@ -261,6 +284,7 @@ impl Registry {
         let mut grantor = entry.and_then(|entry| entry.grantor);
         let is_believed = grantor.is_some_and(|(_, epoch)| entry.is_some_and(|entry| entry.heard <= Some(epoch)));
         if !is_believed && self.may_name_one(may_name, turn) {
+            let entry = self.entries.get(&service);
             let turk = self.turks.remove(&service).map(|(turk, request)| (turk, Some(request)));
             let known = entry.and_then(Entry::last).map(|(process, _)| process).filter(|known| askers.contains(known));
             let first = grantor.map(|(process, _)| process).or(known).or(askers.first().copied());
@@ -285,9 +309,9 @@ impl Registry {
         !self.parked.is_empty() || !self.hungry.is_empty() || !self.turks.is_empty()
     }
 
-    fn may_name_one(&self, may_name: bool, _turn: &Turn) -> bool {
-        let all_heard = self.awaiting.is_empty() || planted!(_turn.mutant, CallUnheardFree);
-        all_heard && may_name && !self.is_exhausted()
+    fn may_name_one(&mut self, may_name: bool, turn: &Turn) -> bool {
+        let all_heard = self.awaiting.is_empty() || planted!(turn.mutant, CallUnheardFree);
+        all_heard && may_name && self.may_deal(turn.now)
     }
 
     /// Names a grantor, whether or not there is one.
@@ -297,10 +321,10 @@ impl Registry {
         (process, asked): (ProcessId, Option<RequestId>),
         turn: &mut Turn,
     ) -> Epoch {
-        let range = self.deal();
-        // Here, and not where more is dealt: no run is long enough for a grantor to ask for more.
+        let range = self.dealer.deal(turn.now, 0);
+        #[cfg(elderlock_mutants)]
         if planted!(turn.mutant, DealTwice) {
-            self.next = range.first;
+            self.dealer.deal_again(range);
         }
         let epoch = Epoch(range.first);
         let is_new = !self.entries.contains_key(service);
@@ -374,8 +398,11 @@ impl Registry {
             _ => (false, true),
         };
         // Where the grantor is known nobody else's word is missing.
-        let may = if is_known { may_name && !self.is_exhausted() } else { self.may_name_one(may_name, turn) };
-        if is_due && may {
+        if !is_due {
+            return;
+        }
+        let may = if is_known { may_name && self.may_deal(turn.now) } else { self.may_name_one(may_name, turn) };
+        if may {
             self.turks.remove(service);
             self.name(service, (turk, Some(request)), turn);
         }
@@ -392,6 +419,11 @@ impl Registry {
     pub(crate) fn deadline(&self, retry: Duration) -> Option<Time> {
         let due = |service| self.entries.get(service).and_then(|entry: &Entry| entry.since).map(|at| at + retry * 2);
         self.turks.keys().filter_map(due).min()
+    }
+
+    /// When ranges need not wait for the limit of dealing any longer.
+    pub(crate) fn opens_at(&self) -> Option<Time> {
+        self.barred_until
     }
 
     /// A grantor acts.
@@ -417,7 +449,7 @@ impl Registry {
     ) {
         let Some(entry) = self.entries.get(&service) else { return };
         let is_last = entry.last() == Some((from, epoch));
-        if is_last && may_name && !self.is_exhausted() {
+        if is_last && may_name && self.may_deal(turn.now) {
             let turk = self.turks.remove(&service).filter(|(turk, _)| *turk != from);
             if let Some(next) = turk.map(|(turk, request)| (turk, Some(request))).or(to.map(|to| (to, None))) {
                 self.name(&service, next, turn);
@@ -431,7 +463,7 @@ impl Registry {
         let is_any = planted!(_turn.mutant, BelieveAnyVacant);
         if let Some(entry) = self.entries.get_mut(service)
             && (entry.grantor == Some((from, epoch)) || is_any)
-            && (epoch.0.view() >= self.asked_in || is_any)
+            && (epoch.0 >= self.began || is_any)
         {
             *entry = Entry { vacant: true, ..Entry::default() };
         }
@@ -452,26 +484,22 @@ impl Registry {
         }
     }
 
-    fn deal_more(&mut self, service: ServiceName, grantor: ProcessId, epoch: Epoch, turn: &mut Turn) {
-        let range = self.deal();
+    /// Deals more tokens to a grantor that wants some. Only if it may.
+    fn feed(&mut self, key: (ServiceName, ProcessId, Epoch), turn: &mut Turn) {
+        let Some(count) = self.hungry.remove(&key) else { return };
+        let (service, grantor, epoch) = key;
+        let range = self.dealer.deal(turn.now, u64::from(count));
+        #[cfg(elderlock_mutants)]
+        if planted!(turn.mutant, DealMoreTwice) {
+            self.dealer.deal_again(range);
+        }
         turn.say(grantor, Message::Tokens { service, epoch, range });
     }
 
     #[cfg(elderlock_mutants)]
-    pub(crate) fn deal_in(&mut self, view: ViewNumber) {
-        self.next = self.next.max(first_token(view));
+    pub(crate) fn deal_in_next(&mut self) {
+        self.dealer.deal_in_next();
     }
-
-    fn deal(&mut self) -> TokenRange {
-        let first = self.next;
-        let last = Token::new(first.view(), first.sequence() + (RANGE - 1));
-        self.next = Token::new(first.view(), first.sequence() + RANGE);
-        TokenRange { first, last }
-    }
-}
-
-fn first_token(view: ViewNumber) -> Token {
-    Token::new(view, 1)
 }
 
 /// How long a grantor acts at least before a young turk follows it.

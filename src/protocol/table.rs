@@ -26,7 +26,7 @@
 //! - Nothing scans a queue, but for questions: an operation costs the logarithm of the table for each of its names.
 //! - It has no clock, no tokens of its own and no messages: the grantor has.
 
-use super::id::{Epoch, LockName, Metadata, Owner, ProcessId, RequestId, Ticket, Token, Value, ViewNumber, Want};
+use super::id::{Epoch, LockName, Metadata, Owner, ProcessId, RequestId, Ticket, Token, Value, Want};
 use super::ledger::Ledger;
 use super::limits::Limits;
 use super::message::{Content, HoldReport, Refusal, WaitReport};
@@ -607,7 +607,7 @@ impl Table {
             return Some(*rank);
         }
         let gate = match self.suspended {
-            Some((token, _)) => Some(in_front(token, PLACE)),
+            Some((token, _)) => Some(Ticket::in_front(token, PLACE)),
             None => self.suspensions.first().map(|rank| rank.0),
         };
         if let Some(rank) = self.ready.first()
@@ -633,7 +633,7 @@ impl Table {
             // What is for the whole member is not for the one of its owners that has suspended the service.
             let by = self.get(key).map(|request| request.entry.owner);
             let may = owner != Owner(0) || by == Some(owner);
-            return may.then(|| in_front(token, pass));
+            return may.then(|| Ticket::in_front(token, pass));
         }
         let (Ticket { epoch, number }, _) = *self.suspensions.first()?;
         if number >> 32 >= self.bounds.blocks {
@@ -662,7 +662,7 @@ impl Table {
             self.arrivals = self.arrivals.max(ticket.number);
         }
         let place = ticket.number & PLACE;
-        let pass = if ticket.epoch.0.view() == ViewNumber(0) {
+        let pass = if ticket.is_in_front() {
             place
         } else if place < 2 * self.bounds.room {
             place.saturating_sub(self.bounds.room)
@@ -981,14 +981,7 @@ fn beginning(process: ProcessId) -> u32 {
 
 /// The token of a batch's lock at that place among its names.
 fn nth(token: Token, index: usize) -> Token {
-    Token::new(token.view(), token.sequence().saturating_add(index as u32))
-}
-
-/// The ticket of who was the `pass`-th to pass, of a suspension that is held with this token: before all tickets of any
-/// epoch, and before those of suspensions that were held earlier.
-fn in_front(token: Token, pass: u64) -> Ticket {
-    let epoch = Epoch(Token::new(ViewNumber(0), !token.view().0));
-    Ticket { epoch, number: u64::from(!token.sequence()) << 32 | pass }
+    token.plus(index as u64)
 }
 
 #[cfg(test)]

@@ -1,5 +1,7 @@
 //! Time as the core sees it: an integer that the caller passes in.
 
+use super::id::Slot;
+use super::view::MAX_AHEAD;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::ops::Add;
@@ -40,6 +42,48 @@ impl Time {
         let nanos = span.as_nanos();
         Time(if nanos > self.0 as u128 { 0 } else { self.0 - nanos as u64 })
     }
+}
+
+/// The wall clock as it was when the node began, gone on by the node's own clock since: no jump of the wall clock changes it.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct WallClock {
+    began: Time,
+    showed: Slot,
+}
+
+impl WallClock {
+    pub(crate) fn new(began: Time, showed: Slot) -> WallClock {
+        WallClock { began, showed }
+    }
+
+    /// One that shows the slot before this one now.
+    pub(crate) fn pace(now: Time, first: Slot) -> WallClock {
+        WallClock::new(now, Slot(first.0.saturating_sub(1)))
+    }
+
+    /// The slot that it shows.
+    pub(crate) fn slot(&self, now: Time) -> Slot {
+        self.showed.plus(Slot::count(now.since(self.began)))
+    }
+
+    /// When it shows that slot.
+    pub(crate) fn time_of(&self, slot: Slot) -> Time {
+        self.began + Slot::span(slot.0.saturating_sub(self.showed.0))
+    }
+
+    /// Refuses slots that are too far above it.
+    pub(crate) fn check(&self, now: Time, slot: Slot) -> Result<(), WrongClock> {
+        let ours = self.slot(now);
+        let is_ahead = slot > ours.plus(Slot::count(MAX_AHEAD));
+        if is_ahead { Err(WrongClock { theirs: slot, ours }) } else { Ok(()) }
+    }
+}
+
+/// Slots that are more than an hour above the own clock.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct WrongClock {
+    pub(crate) theirs: Slot,
+    pub(crate) ours: Slot,
 }
 
 impl Add<Duration> for Time {

@@ -18,6 +18,8 @@ pub(crate) struct Turn<'a> {
     pub(crate) elder: Option<ProcessId>,
     /// How long to wait before what was refused is asked again.
     pub(crate) retry: Duration,
+    /// The member lease.
+    pub(crate) lease: Duration,
     /// How much is kept, and said at a time.
     pub(crate) limits: Limits,
     /// Whether the member's lease runs: may it hold, unless it leaves, and grant?

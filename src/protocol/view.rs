@@ -1,9 +1,10 @@
 //! Views: who is a member, oldest first, and how one view becomes the next.
 
-use super::id::{Lineage, MemberInfo, ProcessId, ViewNumber};
+use super::id::{Lineage, MemberInfo, ProcessId, Slot, Token, ViewNumber};
 use super::timing::Timing;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 /// A member as a view knows it.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
@@ -30,6 +31,10 @@ pub struct View {
     pub lineage: Lineage,
     /// Rises by one with each view.
     pub number: ViewNumber,
+    /// The first slot whose tokens its elder deals.
+    pub first_slot: Slot,
+    /// How many slots from there on it may deal: the next view begins after them, whatever was dealt.
+    pub slots: u32,
     /// Oldest first.
     pub members: Vec<Member>,
     /// The times that all members keep.
@@ -42,7 +47,13 @@ pub struct View {
 }
 
 /// A request to join counts for so many views after the one that its sender had heard of.
-pub const ENTRY_WINDOW: u32 = 16;
+pub const ENTRY_WINDOW: u64 = 16;
+
+/// A view has at most so many slots: half a second of them, 2^32 tokens.
+pub const MAX_SLOTS: u32 = 1024;
+
+/// Views whose slots lie further than this above the own clock are refused: one of the two clocks is wrong.
+pub const MAX_AHEAD: Duration = Duration::from_secs(3600);
 
 /// The difference between a view and the next one.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default, Serialize, Deserialize)]
@@ -55,10 +66,12 @@ pub struct Change {
     pub ghost: BTreeSet<ProcessId>,
     /// Ghosts that were heard again.
     pub revive: BTreeSet<ProcessId>,
+    /// All slots of the view were dealt: the next one has twice as many.
+    pub longer: bool,
 }
 
 impl Change {
-    /// Whether the next view would differ in nothing but its number.
+    /// Whether the next view would have the same members in the same state.
     pub fn is_empty(&self) -> bool {
         self.join.is_empty() && self.remove.is_empty() && self.ghost.is_empty() && self.revive.is_empty()
     }
@@ -66,15 +79,33 @@ impl Change {
 
 impl View {
     /// The first view of a lineage.
-    pub fn first(number: ViewNumber, founders: Vec<MemberInfo>, timing: Timing, council_size: u8) -> View {
-        let lineage = Lineage { founded: number, founder: founders[0].process };
+    pub fn first(first_slot: Slot, founders: Vec<MemberInfo>, timing: Timing, council_size: u8) -> View {
+        let lineage = Lineage { founded: first_slot, founder: founders[0].process };
+        // Above the numbers of all lineages founded before, so that what two of them say of a number is not mixed up.
+        let number = ViewNumber(first_slot.0);
         let members = founders.into_iter().map(|info| Member { info, joined: number, ghost: false }).collect();
-        View { lineage, number, members, timing, council_size, departed: Vec::new() }
+        View { lineage, number, first_slot, slots: 1, members, timing, council_size, departed: Vec::new() }
+    }
+
+    /// The first slot after its own.
+    pub fn end_slot(&self) -> Slot {
+        self.first_slot.plus(u64::from(self.slots))
+    }
+
+    /// The first token that its elder deals, if any before it is not.
+    pub(crate) fn first_token(&self) -> Token {
+        Token::new(self.first_slot, 0)
     }
 
     /// The next view after `change`.
     pub fn next(&self, change: &Change) -> View {
         let number = self.number.next();
+        // Of many views that follow each other fast the slots hardly run ahead of the clock.
+        let slots = match change.longer {
+            true => self.slots.saturating_mul(2).min(MAX_SLOTS),
+            false => self.slots.div_ceil(2),
+        };
+        let first_slot = self.end_slot();
         let mut members: Vec<Member> = self.members.clone();
         members.retain(|member| !change.remove.contains(&member.info.process));
         for member in &mut members {
@@ -90,7 +121,7 @@ impl View {
         departed.retain(|(_, left)| left.0.saturating_add(ENTRY_WINDOW) > number.0);
         let gone = self.members.iter().filter(|member| change.remove.contains(&member.info.process));
         departed.extend(gone.map(|member| (member.info.process, number)));
-        View { number, members, departed, ..self.clone() }
+        View { number, first_slot, slots, members, departed, ..self.clone() }
     }
 
     /// The entry of `process`.
@@ -182,9 +213,12 @@ impl View {
         ids.len() == self.members.len()
             && self.living().next().is_some()
             && self.council_size >= 1
-            && self.number >= self.lineage.founded
-            && self.lineage.founded.0 >= 1
-            && self.number.0 < 1 << 31
+            && self.number.0 >= self.lineage.founded.0
+            && self.number.0 < 1 << 62
+            && self.lineage.founded >= Slot(1)
+            && self.first_slot >= self.lineage.founded
+            && (1..=MAX_SLOTS).contains(&self.slots)
+            && self.end_slot() < Slot::MAX
             && self.timing.check().is_ok()
     }
 }

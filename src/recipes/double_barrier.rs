@@ -2,7 +2,7 @@
 
 use super::barrier::{BarrierError, within};
 use super::shared_count::{Count, CountError, Kind, SharedCount};
-use crate::protocol::{LostReason, Mode, Token};
+use crate::protocol::{LineageId, LostReason, Mode, Token};
 use crate::runtime::planted;
 use crate::service::{Guard, InspectError, LockError, LockService, Lost, ReleaseError};
 use std::time::Duration;
@@ -235,6 +235,11 @@ impl Inside {
     /// [`Lost`]: the others do not wait for this one any more, or will not soon.
     pub fn fence(&self) -> Result<Token, Lost> {
         self.share.fence()
+    }
+
+    /// The lineage that dealt the token. See [`Guard::lineage`].
+    pub fn lineage(&self) -> LineageId {
+        self.share.lineage()
     }
 
     /// Completes when the place is lost, with the reason.

@@ -5,7 +5,7 @@
 //! the number of the term.
 
 use super::owner::draw_owner;
-use crate::protocol::{HolderInfo, InvalidName, LockName, LostReason, Metadata, Mode, ProcessId, Token};
+use crate::protocol::{HolderInfo, InvalidName, LineageId, LockName, LostReason, Metadata, Mode, ProcessId, Token};
 use crate::runtime::planted;
 use crate::service::{Guard, InspectError, InvalidLease, LockError, LockService, Locking, LossWatch, Lost, Revocation};
 use serde::Serialize;
@@ -283,6 +283,11 @@ impl Term {
     /// that of every term before.
     pub fn token(&self) -> Token {
         self.inner.token
+    }
+
+    /// The lineage that dealt the token. See [`Guard::lineage`](crate::Guard::lineage).
+    pub fn lineage(&self) -> LineageId {
+        self.inner.watch.lineage()
     }
 
     /// Notes that it is over; the first reason stays.

@@ -10,9 +10,9 @@ use crate::service::{Guard, Hold, LockError, LockService, Lost, ReleaseError, Se
 /// A small value of a lock: all members that have it open see it, and whoever holds the lock of its name changes it. Who has lost
 /// the lock cannot write over what a later holder has read or written, whatever the clocks do.
 ///
-/// It is the [`SharedValue`] of the lock's name, up to 1,015 bytes, and lives as that does: while a member has it open. Beside the value
-/// it keeps the token of the last holder that read or wrote it. A holder with a lower one is refused, and writes are made only if nobody has
-/// written meanwhile; so that token never falls.
+/// It is the [`SharedValue`] of the lock's name, up to 1,007 bytes, and lives as that does: while a member has it open. Beside the value
+/// it keeps the token of the last holder that read or wrote it, and its lineage. A holder with a lower token, or with an equal one of another
+/// lineage, is refused, and writes are made only if nobody has written meanwhile; so that token never falls.
 ///
 /// Begin with [`read`](LockValue::read): it fetches the value from the grantor, and from then on no earlier holder can change it. Before
 /// that one may still, who has lost the lock and does not know it yet.
@@ -47,9 +47,27 @@ pub struct LockValue {
     value: SharedValue,
 }
 
-/// Behind the value: the token of the last holder, and a letter that tells this from other objects.
-const TRAILER: usize = 9;
+/// After the value: the token of the last holder, its lineage, and a letter that tells this from
+/// other objects.
+const TRAILER: usize = 17;
 const TAG: u8 = b'V';
+
+/// The last holder that read or wrote a value: its token and the lineage that dealt it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Fence {
+    pub(super) token: u64,
+    pub(super) lineage: u64,
+}
+
+impl Fence {
+    /// Of a value that no holder has read or written.
+    const NONE: Fence = Fence { token: 0, lineage: 0 };
+
+    /// Whether a holder with this one may write after the holder with `last`.
+    fn admits_after(self, last: Fence) -> bool {
+        self.token > last.token || self == last
+    }
+}
 
 /// A guard of a lock that one has alone: [`Guard`], [`MutexGuard`], [`ReentrantGuard`] or [`WriteGuard`].
 pub trait LockGuard: sealed::LockGuard {}
@@ -92,7 +110,7 @@ impl sealed::LockGuard for WriteGuard {
 }
 
 impl LockValue {
-    /// Opens the value of the lock `name`, 1 to 4096 bytes. If no member has it open it is `initial`, up to 1,015 bytes, else what it is.
+    /// Opens the value of the lock `name`, 1 to 4096 bytes. If no member has it open it is `initial`, up to 1,007 bytes, else what it is.
     /// Waits for a grantor, but for no lock.
     ///
     /// # Errors
@@ -105,7 +123,7 @@ impl LockValue {
         name: impl AsRef<[u8]>,
         initial: impl AsRef<[u8]>,
     ) -> Result<LockValue, LockError> {
-        let value = service.open(name, encode(initial.as_ref(), 0)).await?;
+        let value = service.open(name, encode(initial.as_ref(), Fence::NONE)).await?;
         // Lost already: whoever asks it is told so.
         if value.get().is_ok_and(|seen| decode(&seen).is_err()) {
             return Err(LockError::OtherRecipe);
@@ -231,18 +249,18 @@ impl LockValue {
     pub(super) async fn put(
         &self,
         value: &SharedValue,
-        fence: impl Fn() -> Result<Token, LockValueError>,
+        fence: impl Fn() -> Result<Fence, LockValueError>,
         new: Option<&[u8]>,
     ) -> Result<Versioned, LockValueError> {
         let mut seen = value.get()?;
-        let mut token = fence()?;
+        let mut own = fence()?;
         loop {
             let (mut content, by) = decode(&seen)?;
-            if by > token.get() && !planted!(WriteOverLater) {
+            if !own.admits_after(by) && !planted!(WriteOverLater) {
                 return Err(LockValueError::Superseded);
             }
             let bytes = new.unwrap_or(&content.value);
-            match value.compare_and_set(seen.version, encode(bytes, token.get())).await {
+            match value.compare_and_set(seen.version, encode(bytes, own)).await {
                 Ok(version) => {
                     if let Some(new) = new {
                         content.value = new.into();
@@ -253,7 +271,7 @@ impl LockValue {
                 Err(SetError::Changed(now)) => {
                     seen = now;
                     if !planted!(WriteOverLater) {
-                        token = fence()?;
+                        own = fence()?;
                     }
                 }
                 Err(SetError::InvalidValue(error)) => return Err(error.into()),
@@ -266,22 +284,26 @@ impl LockValue {
 
 /// The token, as long as the lock is held and by nobody else. Asked anew before each try: another guard of the hold may have made a share
 /// of it.
-fn may_write(hold: &Hold) -> Result<Token, LockValueError> {
-    if hold.is_shared() { Err(LockValueError::Shared) } else { hold.fence().map_err(LockValueError::LockLost) }
-}
-
-fn encode(value: &[u8], by: u64) -> Vec<u8> {
-    [value, &by.to_le_bytes(), &[TAG]].concat()
-}
-
-/// What is there, and the token of the last holder.
-fn decode(seen: &Versioned) -> Result<(Versioned, u64), LockValueError> {
-    match seen.value.split_last_chunk::<TRAILER>() {
-        Some((value, [by @ .., TAG])) => {
-            Ok((Versioned { value: value.into(), ..seen.clone() }, u64::from_le_bytes(*by)))
-        }
-        _ => Err(LockValueError::NotALockValue),
+fn may_write(hold: &Hold) -> Result<Fence, LockValueError> {
+    if hold.is_shared() {
+        return Err(LockValueError::Shared);
     }
+    let token = hold.fence().map_err(LockValueError::LockLost)?;
+    Ok(Fence { token: token.get(), lineage: hold.lineage().0 })
+}
+
+fn encode(value: &[u8], by: Fence) -> Vec<u8> {
+    [value, &by.token.to_le_bytes(), &by.lineage.to_le_bytes(), &[TAG]].concat()
+}
+
+/// What is there, and the last holder.
+fn decode(seen: &Versioned) -> Result<(Versioned, Fence), LockValueError> {
+    let Some((value, [trailer @ .., TAG])) = seen.value.split_last_chunk::<TRAILER>() else {
+        return Err(LockValueError::NotALockValue);
+    };
+    let [token, lineage] = [trailer.first_chunk(), trailer.last_chunk()]
+        .map(|number| number.map_or(0, |bytes| u64::from_le_bytes(*bytes)));
+    Ok((Versioned { value: value.into(), ..seen.clone() }, Fence { token, lineage }))
 }
 
 /// Why a [`LockValue`] is not read or written.

@@ -2,7 +2,7 @@
 
 use super::acquire::{Acquire, Terms};
 use super::owner::Owner;
-use crate::protocol::{Batch, LockName, LostReason, Token};
+use crate::protocol::{Batch, LineageId, LockName, LostReason, Token};
 use crate::runtime::{clock, planted};
 use crate::service::{
     BatchGuard, Claim, ExtendError, FenceError, Hold, LockError, LockService, LossWatch, Lost, ReleaseError, Revocation,
@@ -312,6 +312,15 @@ impl MultiGuard {
             Some(reason) => Err(Lost::new(reason).into()),
             None => Ok(token),
         }
+    }
+
+    /// The lineage that dealt the token of one of the locks; `None`: another one was asked for.
+    /// Services of different clusters have different lineages. See
+    /// [`Guard::lineage`](crate::Guard::lineage).
+    pub fn lineage(&self, service: &str, name: impl AsRef<[u8]>) -> Option<LineageId> {
+        let name = name.as_ref();
+        let is_it = |part: &&Part| part.has(service, name) && part.guard.fence(name) != Err(FenceError::NotInBatch);
+        self.parts.iter().find(is_it).map(|part| part.guard.lineage())
     }
 
     /// Completes when any of the locks is lost, with the reason; never while all are held.

@@ -1,7 +1,7 @@
 //! What only the inside shows of recipes: who is woken, and what is said.
 
 use super::*;
-use crate::protocol::Message;
+use crate::protocol::{Message, Slot};
 use crate::service::tests::rejoin::Lan;
 use crate::service::tests::{HANG, MS, come, left_over, sees};
 use crate::{ConnectionState, Member, Timing};
@@ -158,8 +158,12 @@ async fn a_lock_value_refuses_stale_tokens_whatever_the_clock_says() {
     let member = crate::Member::local().await.unwrap();
     let stock = member.lock_service("inventory").await.unwrap();
     let value = LockValue::open(&stock, "a", "first").await.unwrap();
-    let stale = stock.lock("a").await.unwrap().fence().unwrap();
-    let write = async |token, new: Option<&'static [u8]>| value.put(&value.shared(), || Ok(token), new).await;
+    let fence = |guard: &crate::Guard| {
+        let token = guard.fence().unwrap().get();
+        lock_value::Fence { token, lineage: guard.lineage().0 }
+    };
+    let stale = fence(&stock.lock("a").await.unwrap());
+    let write = async |by, new: Option<&'static [u8]>| value.put(&value.shared(), || Ok(by), new).await;
     write(stale, Some(b"second")).await.unwrap();
 
     // Reading under the lock is enough.
@@ -171,7 +175,10 @@ async fn a_lock_value_refuses_stale_tokens_whatever_the_clock_says() {
     assert_eq!(*value.get().unwrap().value, b"second"[..]);
 
     // The later one comes between the look and the write.
-    let late = next.fence().unwrap();
+    let late = fence(&next);
+    // An equal token of another lineage is no permit.
+    let other = lock_value::Fence { lineage: !late.lineage, ..late };
+    assert_eq!(write(other, Some(b"other")).await, Err(LockValueError::Superseded));
     drop(next);
     let latest = stock.lock("a").await.unwrap();
     let wakes = StdMutex::new(Some(value.write(&latest, "latest")));
@@ -195,7 +202,7 @@ async fn a_lock_value_looks_before_each_try_whether_the_hold_is_a_share() {
     let stock = member.lock_service("inventory").await.unwrap();
     let value = LockValue::open(&stock, "a", "first").await.unwrap();
     let guard = stock.lock("a").await.unwrap();
-    let token = guard.token();
+    let own = lock_value::Fence { token: guard.token().get(), lineage: guard.lineage().0 };
     let tries = StdMutex::new(0);
     let shared_at_the_second = || {
         let mut tries = tries.lock().unwrap();
@@ -207,7 +214,7 @@ async fn a_lock_value_looks_before_each_try_whether_the_hold_is_a_share() {
         let mut write = Box::pin(value.write(&guard, "second"));
         let mut context = std::task::Context::from_waker(std::task::Waker::noop());
         assert!(write.as_mut().poll(&mut context).is_ready(), "the grantor's own member writes at once");
-        Ok(token)
+        Ok(own)
     };
     let written = value.put(&value.shared(), shared_at_the_second, Some(b"third")).await;
     assert_eq!((written, *tries.lock().unwrap()), (Err(LockValueError::Shared), 2));
@@ -217,21 +224,25 @@ async fn a_lock_value_looks_before_each_try_whether_the_hold_is_a_share() {
 /// redisson#5044: "users do not know what to do with the token". The resource asks its gate.
 #[test]
 fn a_gate_refuses_every_token_that_is_lower_than_one_before() {
-    use crate::{Token, ViewNumber};
-    let token = |view, sequence| Token::new(ViewNumber(view), sequence);
+    use crate::{LineageId, Token};
+    let token = |slot, within| Token::new(Slot(slot), within);
+    let (one, other) = (LineageId(1), LineageId(2));
     let mut gate = TokenGate::new();
     assert_eq!(gate.highest(), None);
-    for (token, highest) in [(token(1, 7), token(1, 7)), (token(1, 7), token(1, 7)), (token(2, 1), token(2, 1))] {
-        assert_eq!((gate.admit(token), gate.highest()), (Ok(()), Some(highest)));
+    // A higher token of another lineage comes through: tokens alone order the writes.
+    for (token, lineage) in [(token(1, 7), one), (token(1, 7), one), (token(1, 8), other), (token(2, 1), one)] {
+        assert_eq!((gate.admit(token, lineage), gate.highest()), (Ok(()), Some((token, lineage))));
     }
-    for stale in [token(1, 7), token(1, 9), token(2, 0)] {
-        assert_eq!(gate.admit(stale), Err(StaleToken { token: stale, highest: token(2, 1) }));
-        assert_eq!(gate.highest(), Some(token(2, 1)), "nothing is changed");
+    // The last one is equal to the highest, and another holder has it.
+    for (stale, lineage) in [(token(1, 7), one), (token(1, 9), one), (token(2, 0), other), (token(2, 1), other)] {
+        let error = StaleToken { token: stale, lineage, highest: token(2, 1), highest_lineage: one };
+        assert_eq!(gate.admit(stale, lineage), Err(error));
+        assert_eq!(gate.highest(), Some((token(2, 1), one)), "nothing is changed");
     }
-    // Written down by what it guards, and begun again.
-    let mut again = TokenGate::with_highest(gate.highest().unwrap());
+    // Stored with what it guards, and begun again.
+    let mut again = TokenGate::with_highest(token(2, 1), one);
     assert_eq!(again, gate);
-    assert!(again.admit(token(1, 9)).is_err());
+    assert!(again.admit(token(1, 9), one).is_err() && again.admit(token(2, 1), other).is_err());
 }
 
 /// Curator `InterProcessMutex`: `threadData` is of one lock. A hold that was over before its task ran is put into the claim after a later

@@ -1,30 +1,46 @@
-//! `TokenGate`: what a resource puts in front of itself, so that no stale holder comes through.
+//! `TokenGate`: refuses the writes of stale holders at the resource that a lock guards.
 
-use crate::protocol::Token;
+use crate::protocol::{LineageId, Token};
 use serde::{Deserialize, Serialize};
 
-/// The highest fencing token that a resource has seen: it refuses every lower one. So a holder that slept through the end of its
-/// lease, and does not know that another one has the lock by now, changes nothing any more, whatever the clocks do.
+/// The highest fencing token that a resource has seen: it refuses every lower one. A holder that
+/// slept through the end of its lease, and does not know that another one has the lock by now,
+/// changes nothing any more, whatever the clocks do.
 ///
-/// It belongs to the resource, not to the holder of the lock: there is one, where the writes are done, and each write shows its token
-/// to it. It is a plain value, to be kept **under the same lock, or in the same transaction, as what it guards**, or a
-/// stale write could come between the question and the write of another. (A gate that could be shared without one would let that
-/// happen.) In a SQL table it is a column: `UPDATE ... WHERE id = ? AND fence <= ?`.
+/// It compares the token and its [lineage](crate::Guard::lineage). Tokens order the writes. Tokens
+/// of one lineage never repeat, but two lineages that live at the same time may deal equal tokens:
+/// an equal token of another lineage is refused.
+///
+/// It belongs to the resource, not to the holder of the lock: there is one, where the writes are
+/// done, and each write shows its token to it. It is a plain value, to be kept **under the same
+/// lock, or in the same transaction, as what it guards**, or a stale write could come between the
+/// check and the write of another holder. (A gate that could be shared without one would let that
+/// happen.) In a SQL table it is two columns; the first statement of each transaction, before it
+/// reads anything, is
+///
+/// ```sql
+/// UPDATE accounts SET fence = $2, lineage = $3
+///  WHERE id = $1 AND (fence < $2 OR (fence = $2 AND lineage = $3))
+/// ```
+///
+/// with [`Token::as_i64`] and [`LineageId::as_i64`]. If it changes no row, the holder is stale.
 ///
 /// What it does not do:
-/// - *It knows one name.* Tokens of different locks say nothing of each other, so each thing that has a lock of its own has a gate of its own,
-///   beside it: it takes 16 bytes and goes when the thing goes. A list of names that is never forgotten is nowhere.
-/// - *It forgets when it is dropped.* A resource that outlives its process writes the [highest](TokenGate::highest) down with what it
-///   guards and begins [with it](TokenGate::with_highest) again; the gate can be (de)serialized, too. A gate that begins anew lets the
-///   first one through, also a stale one.
-/// - *It refuses nobody whose successor has not come yet.* A holder that lost its lock writes until the next one does; let the next one write
-///   first of all, if that must not be.
+/// - *It knows one name.* Tokens of different locks cannot be compared, so each thing that has a
+///   lock of its own has a gate of its own, beside it: it takes 24 bytes and goes when the thing
+///   goes. There is no list of names that grows for ever.
+/// - *It forgets when it is dropped.* A resource that outlives its process stores the
+///   [highest](TokenGate::highest) with what it guards and begins [with it](TokenGate::with_highest)
+///   again; the gate can be (de)serialized, too. A gate that begins anew lets the first token
+///   through, also a stale one.
+/// - *It refuses no holder before the next one has come.* A holder that lost its lock writes until
+///   the next one does. If that must not be, the next holder writes before it does anything else.
 ///
 /// Hazelcast and Redisson leave it to each user to write this.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// use elderlock::{Token, TokenGate};
+/// use elderlock::{LineageId, StaleToken, Token, TokenGate};
 /// use std::sync::Mutex;
 ///
 /// #[derive(Default)]
@@ -34,8 +50,8 @@ use serde::{Deserialize, Serialize};
 /// }
 ///
 /// impl Account {
-///     fn pay_in(&mut self, amount: i64, token: Token) -> Result<(), elderlock::StaleToken> {
-///         self.gate.admit(token)?;
+///     fn pay_in(&mut self, amount: i64, token: Token, lineage: LineageId) -> Result<(), StaleToken> {
+///         self.gate.admit(token, lineage)?;
 ///         self.balance += amount;
 ///         Ok(())
 ///     }
@@ -45,70 +61,83 @@ use serde::{Deserialize, Serialize};
 /// let member = elderlock::Member::local().await?;
 /// let accounts = member.lock_service("accounts").await?;
 /// let slow = accounts.lock("ann").await?;
-/// let stale = slow.fence()?; // and here it sleeps, for longer than its lease
+/// let (stale, lineage) = (slow.fence()?, slow.lineage()); // here it sleeps past its lease
 /// slow.release().await?;
 ///
 /// let next = accounts.lock("ann").await?;
-/// account.lock().unwrap().pay_in(10, next.fence()?)?;
-/// account.lock().unwrap().pay_in(20, next.fence()?)?;
-/// assert!(account.lock().unwrap().pay_in(5, stale).is_err());
+/// account.lock().unwrap().pay_in(10, next.fence()?, next.lineage())?;
+/// account.lock().unwrap().pay_in(20, next.fence()?, next.lineage())?;
+/// assert!(account.lock().unwrap().pay_in(5, stale, lineage).is_err());
 /// assert_eq!(account.lock().unwrap().balance, 30);
 /// # Ok(()) }
 /// ```
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct TokenGate {
-    highest: Option<Token>,
+    highest: Option<(Token, LineageId)>,
 }
 
 impl TokenGate {
-    /// One that has seen none yet, and lets the first one through.
+    /// A gate that has seen no token yet, and lets the first one through.
     pub const fn new() -> Self {
         TokenGate { highest: None }
     }
 
-    /// One that has seen `token` before, say before the resource was started again.
-    pub const fn with_highest(token: Token) -> Self {
-        TokenGate { highest: Some(token) }
+    /// A gate that has seen this token before, for example before the resource was started again.
+    pub const fn with_highest(token: Token, lineage: LineageId) -> Self {
+        TokenGate { highest: Some((token, lineage)) }
     }
 
-    /// Lets a token through that is no lower than all before it, and remembers it. A holder comes through as often as it wants, until
-    /// the next one has.
+    /// Lets a token through that is higher than all before it, or equal to the highest and of the
+    /// same lineage, and remembers it. A holder comes through as often as it wants, until the next
+    /// holder has.
     ///
     /// # Errors
-    /// [`StaleToken`]: a higher one came through before. Nothing is changed; do not write.
+    /// [`StaleToken`]: a higher token, or an equal one of another lineage, came through before.
+    /// Nothing is changed; do not write.
     ///
     /// ```
-    /// # use elderlock::{Token, TokenGate, ViewNumber};
-    /// // As it came over the network, from `Token::as_i64`.
-    /// let received: i64 = 1 << 32 | 7;
-    /// let token = Token::new(ViewNumber((received >> 32) as u32), received as u32);
+    /// # use elderlock::{LineageId, Token, TokenGate};
+    /// // As they came over the network, from `Token::as_i64` and `LineageId::as_i64`.
+    /// let (token, lineage): (i64, i64) = (1 << 32 | 7, -3);
+    /// let token = Token::from_i64(token).expect("a token is positive");
+    /// let lineage = LineageId::from_i64(lineage);
     /// let mut gate = TokenGate::new();
-    /// assert!(gate.admit(token).is_ok());
-    /// assert_eq!(gate.highest(), Some(token));
+    /// assert!(gate.admit(token, lineage).is_ok());
+    /// assert_eq!(gate.highest(), Some((token, lineage)));
+    /// assert!(gate.admit(token, LineageId::from_i64(4)).is_err());
     /// ```
-    pub fn admit(&mut self, token: Token) -> Result<(), StaleToken> {
+    pub fn admit(&mut self, token: Token, lineage: LineageId) -> Result<(), StaleToken> {
         match self.highest {
-            Some(highest) if token < highest => Err(StaleToken { token, highest }),
+            Some((highest, of)) if token < highest || (token == highest && lineage != of) => {
+                Err(StaleToken { token, lineage, highest, highest_lineage: of })
+            }
             _ => {
-                self.highest = Some(token);
+                self.highest = Some((token, lineage));
                 Ok(())
             }
         }
     }
 
-    /// The highest that came through, to be written down with what it guards.
-    pub const fn highest(&self) -> Option<Token> {
+    /// The highest token that came through and its lineage, to be stored with what the gate guards.
+    pub const fn highest(&self) -> Option<(Token, LineageId)> {
         self.highest
     }
 }
 
-/// Refused by a [`TokenGate`]: somebody who had the lock later was there before. The holder has lost it.
+/// Refused by a [`TokenGate`]: another holder wrote before. This one has lost the lock.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("token {token} is stale: {highest} was seen before")]
+#[error(
+    "token {token} of lineage {lineage} is stale: {highest} of lineage {highest_lineage} came before; \
+     do not write, and take the lock again"
+)]
 #[non_exhaustive]
 pub struct StaleToken {
-    /// What was shown.
+    /// The token that was shown.
     pub token: Token,
-    /// The highest that was seen.
+    /// Its lineage.
+    pub lineage: LineageId,
+    /// The highest token that came through.
     pub highest: Token,
+    /// The lineage of that.
+    pub highest_lineage: LineageId,
 }

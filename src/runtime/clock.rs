@@ -1,14 +1,11 @@
 //! The clocks of this machine.
 
 use super::clock_watch::Reading;
-use crate::protocol::{Time, ViewNumber};
+use crate::protocol::{Slot, Time};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// Midnight of 2026-01-01 UTC in Unix seconds: the origin of founding numbers.
-const FOUNDING_ORIGIN: Duration = Duration::from_secs(1_767_225_600);
-
-/// The highest founding number: leaves 268 million views to a lineage, whatever the wall clock says.
-const MAX_FOUNDING_NUMBER: u64 = 0x7000_0000;
+/// Midnight of 2026-01-01 UTC in Unix seconds: the origin of slots.
+const ORIGIN: Duration = Duration::from_secs(1_767_225_600);
 
 /// This instant by a clock that goes on while the machine sleeps.
 ///
@@ -108,15 +105,14 @@ pub(crate) mod simulated {
     }
 }
 
-/// The number of a view founded now: seconds since 2026-01-01 by the wall clock, at least 1.
-pub(crate) fn founding_number() -> ViewNumber {
+/// The slot that the wall clock shows. To be read in the same instant as the [clock](now) that it goes on by.
+pub(crate) fn slot() -> Slot {
     #[cfg(feature = "simulated")]
-    if let Some(number) = super::simulated::founding_number() {
-        return number;
+    if let Some(slot) = super::simulated::slot() {
+        return slot;
     }
     let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let seconds = unix.saturating_sub(FOUNDING_ORIGIN).as_secs().clamp(1, MAX_FOUNDING_NUMBER);
-    ViewNumber(seconds as u32)
+    Slot(0).plus(Slot::count(unix.saturating_sub(ORIGIN)))
 }
 
 #[cfg(test)]
@@ -131,8 +127,9 @@ mod tests {
     }
 
     #[test]
-    fn founding_numbers_are_positive_and_leave_room() {
-        let number = founding_number();
-        assert!(number.0 >= 1 && u64::from(number.0) <= MAX_FOUNDING_NUMBER);
+    fn the_wall_clock_shows_slots_that_go_on() {
+        let first = slot();
+        std::thread::sleep(Duration::from_millis(2));
+        assert!(slot() > first && slot() < Slot::MAX);
     }
 }

@@ -119,6 +119,11 @@ pub(crate) enum Closed {
     Unheard,
     /// The runtime under it ended, or the core broke.
     Broken,
+    /// The cluster's slots are more than an hour above this machine's clock.
+    WrongClock {
+        /// How far above.
+        ahead: Duration,
+    },
 }
 
 /// What came of a turn.

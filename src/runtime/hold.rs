@@ -6,7 +6,7 @@ use super::clock;
 use super::home::Home;
 use super::sync::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Mutex, MutexGuard};
 use super::telemetry::{HoldMeter, Meter};
-use crate::protocol::{Content, LostReason, Metadata, RequestId, RevocationRequest, Time, Token, ViewNumber};
+use crate::protocol::{Content, LineageId, LostReason, Metadata, RequestId, RevocationRequest, Time, Token};
 use std::any::Any;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock, PoisonError};
@@ -16,13 +16,20 @@ use tokio::sync::Notify;
 pub(crate) struct MemberLease {
     /// Its end, in nanoseconds.
     until: AtomicU64,
+    /// The lineage of the incarnation, which has only one. 0 before the first view.
+    lineage: AtomicU64,
     home: Home,
 }
 
 impl MemberLease {
     /// The lease of this process.
     pub(crate) fn new(until: Time) -> MemberLease {
-        MemberLease { until: AtomicU64::new(until.as_nanos()), home: Home::here() }
+        MemberLease { until: AtomicU64::new(until.as_nanos()), lineage: AtomicU64::new(0), home: Home::here() }
+    }
+
+    /// Set before the first end: a guard exists only while the lease has run.
+    pub(crate) fn set_lineage(&self, lineage: LineageId) {
+        self.lineage.store(lineage.0, Ordering::Release);
     }
 
     /// It ends then.
@@ -239,8 +246,12 @@ impl HoldCell {
 
     /// The token, whether or not the hold is good.
     pub(crate) fn token(&self) -> Token {
-        let bits = self.token.load(Ordering::Acquire);
-        Token::new(ViewNumber((bits >> 32) as u32), bits as u32)
+        Token::from_bits(self.token.load(Ordering::Acquire))
+    }
+
+    /// The lineage of its tokens.
+    pub(crate) fn lineage(&self) -> LineageId {
+        LineageId(self.lease.lineage.load(Ordering::Acquire))
     }
 
     /// Whether it is a share of a lock.
@@ -422,18 +433,19 @@ fn reason(code: u8) -> Option<LostReason> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::protocol::Slot;
     use std::time::Duration;
 
     fn cell(until: Time, member_until: Time) -> HoldCell {
         let lease = Arc::new(MemberLease::new(member_until));
-        HoldCell::new(Some(RequestId(1)), Token::new(ViewNumber(1), 7), until, lease)
+        HoldCell::new(Some(RequestId(1)), Token::new(Slot(1), 7), until, lease)
     }
 
     #[test]
     fn a_hold_is_good_only_while_both_leases_run() {
         let later = clock::now() + Duration::from_secs(3600);
-        assert_eq!(cell(later, later).fence(), Ok(Token::new(ViewNumber(1), 7)));
-        assert_eq!(cell(Time::MAX, later).fence(), Ok(Token::new(ViewNumber(1), 7)));
+        assert_eq!(cell(later, later).fence(), Ok(Token::new(Slot(1), 7)));
+        assert_eq!(cell(Time::MAX, later).fence(), Ok(Token::new(Slot(1), 7)));
         assert_eq!(cell(clock::now(), later).fence(), Err(LostReason::LeaseEnded));
         assert_eq!(cell(later, clock::now()).fence(), Err(LostReason::Suspended));
     }

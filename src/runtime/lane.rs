@@ -181,7 +181,7 @@ impl Lane {
 mod tests {
     use super::super::hold::MemberLease;
     use super::*;
-    use crate::protocol::ViewNumber;
+    use crate::protocol::Slot;
 
     fn take(lane: &Lane, offer: TokenRange, name: u32) -> Option<(Arc<HoldCell>, bool)> {
         let name = LockName::new(&name.to_le_bytes()).unwrap();
@@ -193,7 +193,7 @@ mod tests {
     #[test]
     fn it_holds_no_more_than_one_turn_can_take_in_and_gives_all_of_it_in_the_order_of_tokens() {
         let lane = Lane::new(ServiceName::new("inventory").unwrap());
-        let offer = TokenRange { first: Token::new(ViewNumber(1), 1), last: Token::new(ViewNumber(1), 100_000) };
+        let offer = TokenRange { first: Token::new(Slot(1), 1), last: Token::new(Slot(1), 100_000) };
         let taken = (0..100_000).filter_map(|name| take(&lane, offer, name)).count();
         assert_eq!(taken, SHARDS * ROOM, "every shard is full");
         let Doings { spent, held } = lane.empty();
@@ -205,7 +205,7 @@ mod tests {
     #[test]
     fn who_finds_no_token_has_nothing() {
         let lane = Lane::new(ServiceName::new("inventory").unwrap());
-        let token = Token::new(ViewNumber(1), 1);
+        let token = Token::new(Slot(1), 1);
         let offer = TokenRange { first: token, last: token };
         assert!(take(&lane, offer, 0).is_some());
         assert!(take(&lane, offer, 0).is_none(), "somebody has it");

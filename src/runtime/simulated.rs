@@ -1,7 +1,7 @@
 //! What a simulation puts in place of the machine: time, by clocks of different rates, and where process ids come from. Only with the feature
 //! `simulated`, and only on a thread that has begun one; every other thread has the machine's own.
 
-use crate::protocol::{ProcessId, Time, ViewNumber};
+use crate::protocol::{ProcessId, Slot, Time};
 use std::cell::Cell;
 use std::future::poll_fn;
 use std::pin::pin;
@@ -11,8 +11,8 @@ use tokio::time::Instant;
 /// The first instant: any but zero, which the engine takes for "never".
 const FIRST: Time = Time::from_nanos(1_000_000_000);
 
-/// The number of the first founding; each later one is as many seconds later.
-const FIRST_FOUNDING: u32 = 1_000;
+/// What the wall clock shows when a simulation begins.
+const FIRST_SLOT: Slot = Slot(1_000 * Slot::PER_SECOND);
 
 thread_local! {
     static PRESENT: Cell<Option<Present>> = const { Cell::new(None) };
@@ -79,10 +79,10 @@ pub(crate) fn kept<F: Future>(future: F) -> impl Future<Output = F::Output> {
     paced(RATE.get(), future)
 }
 
-pub(crate) fn founding_number() -> Option<ViewNumber> {
+/// The slot that the wall clock shows.
+pub(crate) fn slot() -> Option<Slot> {
     let present = PRESENT.get()?;
-    let seconds = present.began.elapsed().as_secs();
-    Some(ViewNumber(FIRST_FOUNDING.saturating_add(u32::try_from(seconds).unwrap_or(u32::MAX))))
+    Some(FIRST_SLOT.plus(Slot::count(present.began.elapsed())))
 }
 
 /// A number for an owner, counted within the simulation: another run must not show in it.

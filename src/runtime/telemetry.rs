@@ -520,7 +520,7 @@ fn at_once(what: What, took: Duration, how: How) -> Note {
 mod tests {
     use super::*;
     use crate::protocol::message::Ballot;
-    use crate::protocol::{Config, MemberInfo, Timing};
+    use crate::protocol::{Config, MemberInfo, Slot, Timing};
     use tracing::span::{Attributes, Id, Record};
     use tracing_subscriber::layer::{Context, Layer, SubscriberExt as _};
 
@@ -579,7 +579,7 @@ mod tests {
         watch.over(&mut notes);
         assert!(watch.view.is_none() && notes.len() == 2);
         let service = ServiceName::new("stock").expect("a good name");
-        let message = Message::Recover { service, epoch: Epoch(Token::new(ViewNumber(2), 1)) };
+        let message = Message::Recover { service, epoch: Epoch(Token::new(Slot(2), 1)) };
         let late = Packet::Linked { view: ViewNumber(2), seq: 1, ack: 0, message };
         watch.sent(&late, &node, Time::ZERO, &mut notes);
         assert!(watch.terms.is_empty() && notes.len() == 2, "sent again after the end of its term");

@@ -5,7 +5,7 @@ use crate::protocol::{Command, Config, Input, InvalidTiming, MemberInfo, Packet,
 use crate::runtime::disk::Disk;
 use crate::runtime::engine::{Closed, Engine, EngineOptions, draw_process};
 use crate::runtime::transport::{BindError, Limits, Transport, TransportOptions};
-use crate::runtime::{DataDirError, Inbox, Network, Outbox, clock, host};
+use crate::runtime::{DataDirError, Inbox, Network, Outbox, host};
 use std::collections::BTreeSet;
 use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -221,7 +221,10 @@ impl MemberBuilder {
         if until_ready(&engine, self.join_limit.saturating_sub(started.elapsed())).await {
             return Ok(member);
         }
-        let error = self.no_cluster(&engine, &transport);
+        let error = match wrong_clock(&engine) {
+            Some(ahead) => JoinError::Clock { cluster: self.cluster.clone(), ahead },
+            None => self.no_cluster(&engine, &transport),
+        };
         engine.close(Closed::Unheard);
         let mut phase = engine.phase();
         // So that the port is free when the error is seen. The sender lives as long as the engine.
@@ -263,7 +266,6 @@ impl MemberBuilder {
             council_size: self.council,
             seeds,
             found_alone: self.found,
-            founding_number: clock::founding_number(),
             trust_refused: self.trust_refused,
             ..Config::new(me, self.timing)
         }
@@ -385,6 +387,14 @@ pub(super) async fn until_ready(engine: &Engine, limit: Duration) -> bool {
     matches!(tokio::time::timeout(limit, ready).await, Ok(Ok(phase)) if phase.ready)
 }
 
+/// How far the cluster is ahead of this machine's clock, if that was the reason for the end.
+fn wrong_clock(engine: &Engine) -> Option<Duration> {
+    match engine.phase().borrow().closed {
+        Some(Closed::WrongClock { ahead }) => Some(ahead),
+        _ => None,
+    }
+}
+
 /// `host:port`, where the host is a name or an address; IPv6 addresses in brackets.
 fn address(what: &'static str, given: &str, zero_allowed: bool) -> Result<(), JoinError> {
     let wrong = |why| Err(JoinError::InvalidAddress { what, given: given.to_owned(), why });
@@ -476,6 +486,17 @@ pub enum JoinError {
         /// What is wrong with it.
         #[source]
         why: DataDirError,
+    },
+    /// The cluster's tokens are more than an hour above what this machine's clock allows, so one of the two clocks is wrong.
+    #[error(
+        "the tokens of cluster '{cluster}' are {ahead:?} ahead of this machine's clock, and at most an hour is allowed: \
+         set the clock of this machine, or of the one that founded the cluster"
+    )]
+    Clock {
+        /// The cluster's name.
+        cluster: String,
+        /// How far ahead.
+        ahead: Duration,
     },
     /// No cluster took this member in within the join limit, and none could be founded.
     #[error("{}", NoCluster { cluster, waited: *waited, needed: *needed, answered, missing, unresolved })]

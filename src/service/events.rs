@@ -1,6 +1,6 @@
 //! The stream of what a member goes through.
 
-use crate::protocol::{Epoch, Event, ProcessId, ServiceName, Status, View};
+use crate::protocol::{Epoch, Event, ProcessId, ServiceName, Slot, Status, View};
 use crate::runtime::clock_watch::Rates;
 use crate::runtime::engine::{Announcement, Engine};
 use serde::Serialize;
@@ -65,6 +65,12 @@ pub enum MemberEvent {
     WallClockJumped {
         /// By so many milliseconds, forward if more than zero.
         millis: i64,
+    },
+    /// The cluster's tokens are more than an hour above this machine's clock: one of the two clocks is wrong, and this member
+    /// takes no part. [`Left`](MemberEvent::Left) follows.
+    WrongClock {
+        /// How far above.
+        ahead: Duration,
     },
     /// It has left, for good. No event follows.
     Left,
@@ -144,16 +150,19 @@ impl From<Announcement> for MemberEvent {
             Event::ViewInstalled(view) => MemberEvent::ViewInstalled(view),
             Event::BecameElder(_) => MemberEvent::BecameElder,
             Event::BecameGrantor { service, epoch } => MemberEvent::BecameGrantor { service, epoch },
-            // The engine keeps it to itself that a term has ended which never began.
-            Event::LostGrantor { service, epoch } | Event::NeverGranted { service, epoch } => {
-                MemberEvent::LostGrantor { service, epoch }
-            }
+            // The engine keeps it to itself that a term has ended which never began, and of tokens.
+            Event::LostGrantor { service, epoch }
+            | Event::NeverGranted { service, epoch }
+            | Event::Supplied { service, epoch, .. } => MemberEvent::LostGrantor { service, epoch },
             Event::Suspended => MemberEvent::Suspended,
             Event::Resumed => MemberEvent::Resumed,
             Event::Orphaned => MemberEvent::Orphaned,
             Event::IdentityTaken => MemberEvent::IdentityTaken,
             // The engine tells of these by `Announcement::Lost`.
             Event::Expelled | Event::Abandoned | Event::Forced => MemberEvent::Lost,
+            Event::WrongClock { theirs, ours } => {
+                MemberEvent::WrongClock { ahead: Slot::span(theirs.0.saturating_sub(ours.0)) }
+            }
             Event::Left { .. } => MemberEvent::Left,
         }
     }

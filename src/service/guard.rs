@@ -5,7 +5,7 @@ use super::lock_error::InvalidLease;
 use super::lock_service::{Inner, LockService};
 use super::request::Asking;
 use super::revocation::Revocation;
-use crate::protocol::{Command, LostReason, Outcome, RequestId, Time, Token, Want};
+use crate::protocol::{Command, LineageId, LostReason, Outcome, RequestId, Time, Token, Want};
 use crate::runtime::hold::HoldCell;
 use crate::runtime::planted;
 use std::pin::Pin;
@@ -103,6 +103,10 @@ impl Hold {
 
     pub(crate) fn token(&self) -> Token {
         nth(self.cell.token(), self.index)
+    }
+
+    pub(crate) fn lineage(&self) -> LineageId {
+        self.cell.lineage()
     }
 
     /// Of a batch: the first one's, unless it was entered by another one.
@@ -232,6 +236,22 @@ impl Guard {
     /// ```
     pub fn fence(&self) -> Result<Token, Lost> {
         self.hold.fence()
+    }
+
+    /// The lineage that dealt the token. Tokens of one lineage never repeat. Two lineages that live
+    /// at the same time may deal equal tokens, so a resource compares the pair of both: see
+    /// [`TokenGate`](crate::TokenGate). It stays the same for as long as the member keeps its holds.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let member = elderlock::Member::local().await?;
+    /// let stock = member.lock_service("inventory").await?;
+    /// let (one, other) = (stock.lock("sku-42").await?, stock.lock("sku-43").await?);
+    /// assert_eq!(one.lineage(), other.lineage());
+    /// # Ok(()) }
+    /// ```
+    pub fn lineage(&self) -> LineageId {
+        self.hold.lineage()
     }
 
     /// Completes when the lock is lost, with the reason; never while it is held.
@@ -533,11 +553,16 @@ impl LossWatch {
     pub fn token(&self) -> Token {
         nth(self.cell.token(), self.index)
     }
+
+    /// The lineage that dealt the token. See [`Guard::lineage`].
+    pub fn lineage(&self) -> LineageId {
+        self.cell.lineage()
+    }
 }
 
 /// The grantor takes the tokens of what is granted together from one range, in the order of the names.
 pub(super) fn nth(first: Token, index: u32) -> Token {
-    Token::new(first.view(), first.sequence().wrapping_add(index))
+    first.plus(u64::from(index))
 }
 
 impl std::fmt::Debug for LossWatch {

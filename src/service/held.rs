@@ -47,6 +47,11 @@ macro_rules! held {
                 self.hold().revocation()
             }
 
+            /// The lineage that dealt the tokens. See [`Guard::lineage`](crate::Guard::lineage).
+            pub fn lineage(&self) -> $crate::LineageId {
+                self.hold().lineage()
+            }
+
             /// The service's name.
             pub fn service(&self) -> &str {
                 self.hold().service_name()

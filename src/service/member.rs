@@ -245,7 +245,7 @@ impl Member {
         match closed {
             Some(Closed::Heard) | None => Ok(()),
             Some(Closed::Unheard) => Err(LeaveError::Unheard),
-            Some(Closed::Broken) => Err(LeaveError::Stopped),
+            Some(Closed::Broken | Closed::WrongClock { .. }) => Err(LeaveError::Stopped),
         }
     }
 }

@@ -43,7 +43,7 @@ impl PermitGuard {
     /// The tokens of the permits that are left, without a claim that they are still held.
     pub fn tokens(&self) -> impl Iterator<Item = Token> + use<> {
         let (first, left) = (self.token(), self.left);
-        (0..left).map(move |index| Token::new(first.view(), first.sequence().wrapping_add(index)))
+        (0..left).map(move |index| first.plus(u64::from(index)))
     }
 
     /// Gives back `count` of the permits, those with the highest tokens; the others stay held. Does not wait for the

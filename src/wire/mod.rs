@@ -30,4 +30,4 @@ pub use vote::{VoteError, read_vote, write_vote};
 /// - 2: a checksum behind each frame.
 /// - 3: transfers, suspensions, batches and questions.
 /// - 4: shares, permits and objects.
-pub const PROTOCOL_VERSION: u16 = 4;
+pub const PROTOCOL_VERSION: u16 = 5;

@@ -59,7 +59,7 @@ pub(crate) struct Sight {
     /// The worker's own process.
     pub(crate) me: String,
     /// Number of its view.
-    pub(crate) view: u32,
+    pub(crate) view: u64,
     /// The living members of that view, oldest first.
     pub(crate) members: Vec<String>,
     /// How many ghosts the view has.

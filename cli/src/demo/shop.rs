@@ -15,8 +15,17 @@ pub(crate) const INITIAL_STOCK: i64 = 100_000;
 /// An open connection to the books.
 pub(crate) struct Shop {
     file: Connection,
-    /// Whether the table refuses tokens lower than the highest it has seen.
+    /// Whether the table refuses tokens lower than the highest it has seen, and equal ones of
+    /// another lineage.
     fenced: bool,
+}
+
+/// What a holder writes with: the token as SQL keeps it, and the lineage that dealt it. Zeros
+/// without a lock.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Fence {
+    pub(crate) token: i64,
+    pub(crate) lineage: i64,
 }
 
 /// What became of a write.
@@ -50,7 +59,7 @@ impl Shop {
         let shop = Shop::open(path, true)?;
         shop.file.execute_batch(
             "CREATE TABLE articles (id INTEGER PRIMARY KEY, stock INTEGER NOT NULL, sold INTEGER NOT NULL DEFAULT 0,
-                                    fence INTEGER NOT NULL DEFAULT 0);
+                                    fence INTEGER NOT NULL DEFAULT 0, lineage INTEGER NOT NULL DEFAULT 0);
              CREATE TABLE sales (id INTEGER PRIMARY KEY AUTOINCREMENT, article INTEGER NOT NULL, piece INTEGER NOT NULL,
                                  worker INTEGER NOT NULL, token INTEGER NOT NULL);
              CREATE TABLE refusals (id INTEGER PRIMARY KEY, article INTEGER NOT NULL, worker INTEGER NOT NULL,
@@ -81,14 +90,22 @@ impl Shop {
     }
 
     /// Second transaction: one piece less than were read to be there.
-    pub(crate) fn sell(&mut self, article: u32, stock_read: i64, worker: u32, token: i64) -> rusqlite::Result<Written> {
+    pub(crate) fn sell(
+        &mut self,
+        article: u32,
+        stock_read: i64,
+        worker: u32,
+        hold: Fence,
+    ) -> rusqlite::Result<Written> {
+        let Fence { token, lineage } = hold;
         let write = self.file.transaction_with_behavior(TransactionBehavior::Immediate)?;
         let update = if self.fenced {
-            "UPDATE articles SET stock = ?2, sold = sold + 1, fence = ?3 WHERE id = ?1 AND fence <= ?3"
+            "UPDATE articles SET stock = ?2, sold = sold + 1, fence = ?3, lineage = ?4
+              WHERE id = ?1 AND (fence < ?3 OR (fence = ?3 AND lineage = ?4))"
         } else {
-            "UPDATE articles SET stock = ?2, sold = sold + 1, fence = max(fence, ?3) WHERE id = ?1"
+            "UPDATE articles SET stock = ?2, sold = sold + 1, fence = max(fence, ?3), lineage = ?4 WHERE id = ?1"
         };
-        let changed = write.prepare_cached(update)?.execute(params![article, stock_read - 1, token])?;
+        let changed = write.prepare_cached(update)?.execute(params![article, stock_read - 1, token, lineage])?;
         let written = if changed == 1 {
             write
                 .prepare_cached("INSERT INTO sales (article, piece, worker, token) VALUES (?, ?, ?, ?)")?
@@ -120,7 +137,7 @@ impl Shop {
             double_sales: number(
                 "SELECT sum(times - 1) FROM (SELECT count(*) AS times FROM sales GROUP BY article, piece)",
             )?,
-            stale_refused: number("SELECT count(*) FROM refusals WHERE token < fence")?,
+            stale_refused: number("SELECT count(*) FROM refusals WHERE token <= fence")?,
             stale_written: number(
                 "SELECT count(*) FROM (SELECT token, max(token) OVER (PARTITION BY article ORDER BY id
                    ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS before FROM sales) WHERE token < before",
@@ -158,7 +175,7 @@ mod tests {
         let mut shop = Shop::open(&books.0, true).unwrap();
         for token in 1..=3 {
             let stock = shop.stock(0).unwrap();
-            assert_eq!(shop.sell(0, stock, 1, token).unwrap(), Written::Sold);
+            assert_eq!(shop.sell(0, stock, 1, of_one(token)).unwrap(), Written::Sold);
         }
         assert_eq!(shop.audit().unwrap(), Audit { sales: 3, ..Audit::default() });
     }
@@ -168,8 +185,8 @@ mod tests {
         let books = Books::new("double");
         let (mut one, mut two) = (Shop::open(&books.0, true).unwrap(), Shop::open(&books.0, true).unwrap());
         let (first, second) = (one.stock(0).unwrap(), two.stock(0).unwrap());
-        assert_eq!(one.sell(0, first, 1, 0).unwrap(), Written::Sold);
-        assert_eq!(two.sell(0, second, 2, 0).unwrap(), Written::Sold);
+        assert_eq!(one.sell(0, first, 1, Fence::default()).unwrap(), Written::Sold);
+        assert_eq!(two.sell(0, second, 2, Fence::default()).unwrap(), Written::Sold);
         let audit = shop_audit(&books);
         assert_eq!((audit.sales, audit.oversold, audit.double_sales), (2, 1, 1));
     }
@@ -179,8 +196,8 @@ mod tests {
         let books = Books::new("late");
         let (mut late, mut next) = (Shop::open(&books.0, true).unwrap(), Shop::open(&books.0, true).unwrap());
         let read = late.stock(1).unwrap();
-        assert_eq!(next.sell(1, read, 2, 8).unwrap(), Written::Sold);
-        assert_eq!(late.sell(1, read, 1, 7).unwrap(), Written::Refused);
+        assert_eq!(next.sell(1, read, 2, of_one(8)).unwrap(), Written::Sold);
+        assert_eq!(late.sell(1, read, 1, of_one(7)).unwrap(), Written::Refused);
         assert_eq!(shop_audit(&books), Audit { sales: 1, stale_refused: 1, ..Audit::default() });
     }
 
@@ -189,10 +206,26 @@ mod tests {
         let books = Books::new("unfenced");
         let (mut late, mut next) = (Shop::open(&books.0, false).unwrap(), Shop::open(&books.0, false).unwrap());
         let read = late.stock(1).unwrap();
-        assert_eq!(next.sell(1, read, 2, 8).unwrap(), Written::Sold);
-        assert_eq!(late.sell(1, read, 1, 7).unwrap(), Written::Sold);
+        assert_eq!(next.sell(1, read, 2, of_one(8)).unwrap(), Written::Sold);
+        assert_eq!(late.sell(1, read, 1, of_one(7)).unwrap(), Written::Sold);
         let audit = shop_audit(&books);
         assert_eq!((audit.stale_written, audit.oversold, audit.double_sales), (1, 1, 1));
+    }
+
+    /// Two lineages that live at once may deal equal tokens: the second holder is refused.
+    #[test]
+    fn an_equal_token_of_another_lineage_is_refused() {
+        let books = Books::new("lineages");
+        let mut shop = Shop::open(&books.0, true).unwrap();
+        assert_eq!(shop.sell(1, INITIAL_STOCK, 1, of_one(7)).unwrap(), Written::Sold);
+        assert_eq!(shop.sell(1, INITIAL_STOCK - 1, 1, of_one(7)).unwrap(), Written::Sold);
+        let other = Fence { token: 7, lineage: 2 };
+        assert_eq!(shop.sell(1, INITIAL_STOCK - 2, 2, other).unwrap(), Written::Refused);
+        assert_eq!(shop_audit(&books), Audit { sales: 2, stale_refused: 1, ..Audit::default() });
+    }
+
+    fn of_one(token: i64) -> Fence {
+        Fence { token, lineage: 1 }
     }
 
     fn shop_audit(books: &Books) -> Audit {

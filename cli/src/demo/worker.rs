@@ -5,7 +5,7 @@
 //! parent orders.
 
 use super::message::{Order, Report, Sight};
-use super::shop::{Audit, Shop, Written};
+use super::shop::{Audit, Fence, Shop, Written};
 use crate::Done;
 use crate::processes::{listen, say};
 use clap::Args;
@@ -203,11 +203,14 @@ enum Hold {
 }
 
 impl Hold {
-    /// The token to write with, if the hold is not lost.
-    fn fence(&self) -> Option<i64> {
+    /// What to write with, if the hold is not lost.
+    fn fence(&self) -> Option<Fence> {
         match self {
-            Hold::Lock(guard) => guard.fence().ok().map(|token| token.as_i64()),
-            Hold::Nothing => Some(0),
+            Hold::Lock(guard) => {
+                let token = guard.fence().ok()?.as_i64();
+                Some(Fence { token, lineage: guard.lineage().as_i64() })
+            }
+            Hold::Nothing => Some(Fence::default()),
             Hold::Denied => None,
         }
     }
@@ -249,16 +252,17 @@ impl Store {
         // process that is stopped in between leaves no transaction open that would stop the other
         // shops too.
         let mut shop = self.shop.clone().lock_owned().await;
-        let Some(token) = hold.fence() else {
+        let Some(fence) = hold.fence() else {
             say(&Report::Unserved(format!("article {article}: the lock was lost")));
             return Ok(());
         };
+        let token = fence.token;
         if self.orders.stand.swap(false, Ordering::SeqCst) {
             say(&Report::Standing { article, token, sight: self.sight() });
             self.orders.go.notified().await;
         }
         let worker = self.index;
-        let written = tokio::task::spawn_blocking(move || shop.sell(article, stock, worker, token)).await??;
+        let written = tokio::task::spawn_blocking(move || shop.sell(article, stock, worker, fence)).await??;
         say(&match written {
             Written::Sold => Report::Sale { article, token },
             Written::Refused => Report::Refused { article, token },

@@ -88,6 +88,10 @@ mod hunt {
             Mutant::LosePlaces | Mutant::NewcomersFirst => &["fifo_across_failover"],
             Mutant::ReuseTokens => &["tokens_rise", "token_belongs_to_one_hold"],
             Mutant::DealTwice => &["one_grantor_per_epoch"],
+            Mutant::DealMoreTwice => {
+                &["epochs_rise", "tokens_rise", "token_belongs_to_one_hold", "one_grantor_per_epoch"]
+            }
+            Mutant::FoundAtTheClock => &["tokens_rise", "epochs_rise"],
             Mutant::FreeOnHint => &["exclusive_by_lease", "fifo_across_failover"],
             Mutant::FreeGhosts => &["holds_survive", "fifo_across_failover"],
             Mutant::TellNobodyOfLeaseEnd | Mutant::KeepUnwantedGrant => &["no_lost_wakeup", "no_leaked_hold"],
@@ -166,10 +170,11 @@ mod hunt {
         }
     }
 
-    /// The script or log of one that chaos does not find for sure. `tests/scripts.rs` sees it break.
+    /// The script, log or test of one that chaos does not find for sure. `tests/scripts.rs` sees the first two break.
     fn told_in(mutant: Mutant) -> Option<&'static str> {
         match mutant {
             Mutant::DealInHeardView => Some("scripts/former_elder_names_beside_the_next"),
+            Mutant::FoundAtTheClock => Some("tests/founding.rs"),
             Mutant::BeginForFormerElder => Some("regressions/an_old_term_begins_after_one_that_nobody_remembers"),
             Mutant::ReviveTheDeaf => Some("regressions/an_elder_that_hears_nobody_comes_back_again_and_again"),
             Mutant::KeepTheDeaf => Some("regressions/a_ghost_that_hears_nobody_stays"),

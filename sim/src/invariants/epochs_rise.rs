@@ -1,7 +1,7 @@
 //! `epochs_rise`: whoever becomes grantor of a service while its lease runs has a higher epoch than all before it.
 //! Inside the clock bound.
 //!
-//! Whatever the clocks do: who is elder of a view deals in that view's numbers and in no other's, each range above all
+//! Whatever the clocks do: who is elder of a view deals in that view's slots and in no other's, each range above all
 //! that it dealt before, and no two ranges have a token in common. So a later epoch has the higher tokens, whoever was
 //! elder when, and of two that act at once (which takes a broken clock) the one named in the later view. And no process
 //! grants a service in an epoch that is not higher than all in which it did. That it grants no more it says once for each of
@@ -11,7 +11,7 @@
 
 use super::{Count, Fact, Highest, Invariant, Verdict};
 use crate::world::World;
-use elderlock::protocol::{Epoch, Event, Message, Packet, ProcessId, ServiceName, Token};
+use elderlock::protocol::{Epoch, Event, LineageId, Message, Packet, ProcessId, ServiceName, Token};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// See the module.
@@ -23,7 +23,7 @@ pub struct EpochsRise {
     /// Those that have not been said to be over.
     acting: BTreeSet<(ProcessId, ServiceName, Epoch)>,
     /// The first and the last token of every range that was dealt, and by whom.
-    dealt: BTreeMap<Token, (Token, ProcessId)>,
+    dealt: BTreeMap<LineageId, BTreeMap<Token, (Token, ProcessId)>>,
     /// Where the ranges begin that each elder dealt.
     ranges: Highest<ProcessId>,
     premises: Count,
@@ -31,7 +31,8 @@ pub struct EpochsRise {
 
 impl EpochsRise {
     fn on_range(&mut self, world: &World, place: usize, elder: ProcessId, (first, last): (Token, Token)) -> Verdict {
-        if let Some((end, by)) = self.dealt.get(&first) {
+        let dealt = self.dealt.entry(world.dealt_apart(elder)).or_default();
+        if let Some((end, by)) = dealt.get(&first) {
             // Said again. If it is to another grantor, `one_grantor_per_epoch` sees it.
             if (*end, *by) == (last, elder) {
                 return Ok(());
@@ -39,19 +40,25 @@ impl EpochsRise {
             return Err(format!("m{place} deals {first:?} to {last:?}, and {by} dealt {first:?} to {end:?}"));
         }
         self.premises += 1;
-        let below = self.dealt.range(..first).next_back().filter(|(_, (end, _))| *end >= first);
-        if let Some(other) = below.or_else(|| self.dealt.range(first..=last).next()) {
+        let below = dealt.range(..first).next_back().filter(|(_, (end, _))| *end >= first);
+        if let Some(other) = below.or_else(|| dealt.range(first..=last).next()) {
             return Err(format!("m{place} deals {first:?} to {last:?}, and {other:?} was dealt"));
         }
         if let Some(before) = self.ranges.before(&elder).filter(|before| *before >= first) {
             return Err(format!("m{place} deals {first:?} after {before:?}"));
         }
-        self.dealt.insert(first, (last, elder));
+        dealt.insert(first, (last, elder));
         self.ranges.add(elder, first);
         // The view may have gone on within the step, never back.
         match world.peers[place].node.as_ref().and_then(|node| node.view()) {
-            Some(view) if view.number > first.view() => Ok(()),
-            Some(view) if view.number == first.view() && view.elder().process == elder => Ok(()),
+            Some(view) if view.first_slot > last.slot() => Ok(()),
+            Some(view)
+                if view.first_slot <= first.slot()
+                    && last.slot() < view.end_slot()
+                    && view.elder().process == elder =>
+            {
+                Ok(())
+            }
             view => {
                 Err(format!("m{place} deals {first:?} in {:?}", view.map(|view| (view.number, view.elder().process))))
             }

@@ -54,7 +54,7 @@ impl FifoAcrossFailover {
         *latest = epoch.max(*latest);
         let epoch = *latest;
         self.told.retain(|(_, to, _), (ask, ticket)| {
-            *to != process || world.call(*ask).service != *service || ticket.epoch >= epoch
+            *to != process || world.call(*ask).service != *service || ticket.epoch.0.as_i64() >= epoch.0.as_i64()
         });
     }
 }
@@ -149,11 +149,15 @@ impl Invariant for FifoAcrossFailover {
                     && let Some(ask) = world.history().find(*to, *request)
                     && !self.places.contains_key(&ask)
                 {
-                    // The ticket of one that passes is of no epoch that is spoken of: it is told all the same.
+                    // The ticket of one that passes is before all epochs: it is told all the same.
                     self.messages += 1;
                     self.since.entry(ask).or_insert(self.messages);
                     self.told_at.entry(ask).or_insert(world.now);
-                    if self.reported.get(&(*to, service.clone())).is_none_or(|reported| *reported <= ticket.epoch) {
+                    if self
+                        .reported
+                        .get(&(*to, service.clone()))
+                        .is_none_or(|reported| reported.0.as_i64() <= ticket.epoch.0.as_i64())
+                    {
                         self.told.insert((*process, *to, *seq), (ask, *ticket));
                     }
                 }

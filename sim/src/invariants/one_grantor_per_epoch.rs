@@ -3,20 +3,21 @@
 use super::{Count, Fact, Invariant, Verdict};
 use crate::kind::message;
 use crate::world::World;
-use elderlock::protocol::{Epoch, Event, Message, Packet, ProcessId, ServiceName};
+use elderlock::protocol::{Epoch, Event, LineageId, Message, Packet, ProcessId, ServiceName};
 use std::collections::BTreeMap;
 
 /// See the module.
 #[derive(Clone, Hash, Debug, Default)]
 pub struct OneGrantorPerEpoch {
-    terms: BTreeMap<Epoch, (ServiceName, ProcessId)>,
+    terms: BTreeMap<(Epoch, LineageId), (ServiceName, ProcessId)>,
     premises: Count,
 }
 
 impl OneGrantorPerEpoch {
-    fn claim(&mut self, epoch: Epoch, service: &ServiceName, process: ProcessId) -> Verdict {
+    fn claim(&mut self, world: &World, epoch: Epoch, service: &ServiceName, process: ProcessId) -> Verdict {
         self.premises += 1;
-        let (of, by) = self.terms.entry(epoch).or_insert_with(|| (service.clone(), process));
+        let (of, by) =
+            self.terms.entry((epoch, world.dealt_apart(process))).or_insert_with(|| (service.clone(), process));
         if of != service || *by != process {
             return Err(format!("epoch {epoch} is {by}'s for {of} and {process}'s for {service}"));
         }
@@ -33,10 +34,10 @@ impl Invariant for OneGrantorPerEpoch {
         self.premises.get()
     }
 
-    fn hear(&mut self, _world: &World, fact: &Fact<'_>) -> Verdict {
+    fn hear(&mut self, world: &World, fact: &Fact<'_>) -> Verdict {
         match fact {
             Fact::Event { process, event: Event::BecameGrantor { service, epoch }, .. } => {
-                self.claim(*epoch, service, *process)
+                self.claim(world, *epoch, service, *process)
             }
             Fact::Sent { process, packet, .. } => {
                 let speaker = match packet {
@@ -45,7 +46,7 @@ impl Invariant for OneGrantorPerEpoch {
                 };
                 match message(packet) {
                     Some(Message::Grant { service, epoch, .. } | Message::Queued { service, epoch, .. }) => {
-                        self.claim(*epoch, service, speaker)
+                        self.claim(world, *epoch, service, speaker)
                     }
                     _ => Ok(()),
                 }

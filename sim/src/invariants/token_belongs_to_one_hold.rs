@@ -1,22 +1,25 @@
-//! `token_belongs_to_one_hold`: no token is given out twice in the life of a cluster, whatever the clocks do.
+//! `token_belongs_to_one_hold`: no token is given out twice in the life of a cluster, whatever the clocks do; of lineages
+//! that live at once, in the life of one.
 
 use super::{Count, Fact, Invariant, Verdict};
 use crate::history::{Ask, Key, Mode, nth};
 use crate::kind::message;
 use crate::world::World;
+use elderlock::protocol::LineageId;
 use elderlock::protocol::{Message, Outcome, Packet, ProcessId, RequestId, Token};
 use std::collections::BTreeMap;
 
 /// See the module.
 #[derive(Clone, Hash, Debug, Default)]
 pub struct TokenBelongsToOneHold {
-    answered: BTreeMap<Token, (Ask, Key)>,
-    granted: BTreeMap<Token, (ProcessId, RequestId)>,
+    answered: BTreeMap<(Token, LineageId), (Ask, Key)>,
+    granted: BTreeMap<(Token, LineageId), (ProcessId, RequestId)>,
     premises: Count,
 }
 
 impl TokenBelongsToOneHold {
-    fn grant(&mut self, token: Token, process: ProcessId, request: RequestId) -> Verdict {
+    fn grant(&mut self, world: &World, token: Token, process: ProcessId, request: RequestId) -> Verdict {
+        let token = (token, world.dealt_apart(process));
         let owner = *self.granted.entry(token).or_insert((process, request));
         if owner != (process, request) {
             return Err(format!("{token:?} is granted to {owner:?} and to {:?}", (process, request)));
@@ -43,15 +46,16 @@ impl Invariant for TokenBelongsToOneHold {
                     Mode::Permits(count) => count as usize,
                     _ => 1,
                 };
+                let apart = world.dealt_apart(call.process);
                 for (index, key) in call.keys.iter().flat_map(|key| vec![key; permits]).enumerate() {
                     let token = nth(*token, index);
-                    if let Some((other, before)) = self.answered.insert(token, (*ask, key.clone())) {
+                    if let Some((other, before)) = self.answered.insert((token, apart), (*ask, key.clone())) {
                         return Err(format!(
                             "{token:?} is the token of {other:?} for {before:?} and of {ask:?} for {key:?}"
                         ));
                     }
                 }
-                self.grant(*token, call.process, call.request)
+                self.grant(world, *token, call.process, call.request)
             }
             Fact::Answers { outcome: Outcome::Upgraded { hold, token }, ask } => {
                 self.premises += 1;
@@ -60,16 +64,17 @@ impl Invariant for TokenBelongsToOneHold {
                 let key = world.call(of).keys.first().cloned();
                 // Of two who ask for the same both hear it.
                 if let Some(key) = key
-                    && let Some((other, before)) = self.answered.insert(*token, (of, key))
+                    && let Some((other, before)) =
+                        self.answered.insert((*token, world.dealt_apart(call.process)), (of, key))
                     && other != of
                 {
                     return Err(format!("{token:?} of an upgrade is the token of {other:?} for {before:?}"));
                 }
-                self.grant(*token, call.process, *hold)
+                self.grant(world, *token, call.process, *hold)
             }
             // The receiver's name is in the packet's address, so a relayed grant is seen when it is relayed.
             Fact::Sent { to: Some(to), packet: packet @ Packet::Linked { .. }, .. } => match message(packet) {
-                Some(Message::Grant { token, request, .. }) => self.grant(*token, *to, *request),
+                Some(Message::Grant { token, request, .. }) => self.grant(world, *token, *to, *request),
                 _ => Ok(()),
             },
             _ => Ok(()),

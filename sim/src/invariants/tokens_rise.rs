@@ -4,8 +4,8 @@
 //! comes from a grantor that does not know that it is none any more. The store then refuses the lower one. What is left,
 //! and is so whatever the clocks do:
 //!
-//! - A token is of the latest epoch below it: one that was named, of the same service and the same view, and not later
-//!   than that of the grantor which says it. (A grantor with a table of another says again what that granted.) With
+//! - A token is of the latest range below it: of an epoch that was named, of the same service, and not later than that of
+//!   the grantor which says it. (A grantor with a table of another says again what that granted.) With
 //!   `epochs_rise`, which looks at how ranges are dealt: of two tokens the higher is of the later term.
 //! - The grantor of an epoch grants its tokens in their order, whatever lock they are for.
 //! - At one place the grants of a lock carry rising tokens, in the order in which holders begin: nobody who has had a
@@ -14,7 +14,7 @@
 use super::{Count, Fact, Highest, Invariant, Verdict};
 use crate::history::{Ask, Key, Mode, nth};
 use crate::world::World;
-use elderlock::protocol::{Epoch, Event, Message, Outcome, Packet, ServiceName, Token};
+use elderlock::protocol::{Epoch, Event, LineageId, Message, Outcome, Packet, ServiceName, Slot, Token};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// See the module.
@@ -23,10 +23,10 @@ pub struct TokensRise {
     /// Of each lock, and each way to hold it; outside the bound of each place.
     last: BTreeMap<(Option<usize>, Key), BTreeMap<Mode, Token>>,
     /// Where the ranges begin that somebody has spoken of, and of which epoch each is.
-    ranges: BTreeMap<Token, (ServiceName, Epoch)>,
+    ranges: BTreeMap<(LineageId, Token), (ServiceName, Epoch)>,
     /// Grants that were sent: what is said again is no news.
-    sent: BTreeSet<Token>,
-    highest: Highest<Epoch>,
+    sent: BTreeSet<(LineageId, Token)>,
+    highest: Highest<(LineageId, Epoch)>,
     premises: Count,
     /// The lock of a grant that should not have been sent.
     wrong: Option<Key>,
@@ -34,35 +34,41 @@ pub struct TokensRise {
 
 impl TokensRise {
     /// The epoch of a token.
-    fn epoch_of(&self, token: Token, service: &ServiceName) -> Result<Epoch, String> {
-        match self.ranges.range(..token).next_back() {
-            Some((first, (of, epoch))) if of == service && first.view() == token.view() => Ok(*epoch),
-            Some((first, (of, _))) => Err(format!("{token:?} is granted for {service}, above {first:?} of {of}")),
+    fn epoch_of(&self, lineage: LineageId, token: Token, service: &ServiceName) -> Result<Epoch, String> {
+        match self.ranges.range((lineage, Token::new(Slot(0), 0))..=(lineage, token)).next_back() {
+            Some((_, (of, epoch))) if of == service => Ok(*epoch),
+            Some(((_, first), (of, _))) => Err(format!("{token:?} is granted for {service}, above {first:?} of {of}")),
             None => Err(format!("{token:?} is granted for {service}, below every epoch")),
         }
     }
 
-    fn on_epoch(&mut self, service: &ServiceName, epoch: Epoch) {
-        self.ranges.entry(epoch.0).or_insert_with(|| (service.clone(), epoch));
+    fn on_epoch(&mut self, lineage: LineageId, service: &ServiceName, epoch: Epoch) {
+        self.ranges.entry((lineage, epoch.0)).or_insert_with(|| (service.clone(), epoch));
     }
 
-    fn on_grant(&mut self, place: usize, service: &ServiceName, epoch: Epoch, token: Token) -> Verdict {
-        if !self.sent.insert(token) {
+    fn on_grant(
+        &mut self,
+        (place, lineage): (usize, LineageId),
+        service: &ServiceName,
+        epoch: Epoch,
+        token: Token,
+    ) -> Verdict {
+        if !self.sent.insert((lineage, token)) {
             return Ok(());
         }
-        self.on_epoch(service, epoch);
-        let own = self.epoch_of(token, service)?;
+        self.on_epoch(lineage, service, epoch);
+        let own = self.epoch_of(lineage, token, service)?;
         if own > epoch {
             return Err(format!("m{place} grants {token:?} of {own:?} in the earlier {epoch:?}"));
         }
         if own == epoch {
-            if let Some(before) = self.highest.before(&own) {
+            if let Some(before) = self.highest.before(&(lineage, own)) {
                 self.premises += 1;
                 if before > token {
                     return Err(format!("m{place} grants {token:?} after {before:?}"));
                 }
             }
-            self.highest.add(own, token);
+            self.highest.add((lineage, own), token);
         }
         Ok(())
     }
@@ -75,7 +81,7 @@ impl TokensRise {
         let mode = kind(call.mode);
         for (index, key) in call.keys.iter().enumerate() {
             let token = nth(first, index);
-            self.epoch_of(token, &key.0)?;
+            self.epoch_of(world.dealt_apart(call.process), token, &key.0)?;
             let last = self.last.entry((place, key.clone())).or_default();
             // Those that may stand beside each other begin in any order.
             let clashing = last.iter().filter(|(other, _)| !other.suffers(mode)).map(|(_, token)| *token).max();
@@ -119,10 +125,12 @@ impl Invariant for TokensRise {
                 // It is the lock by now.
                 self.on_hold(world, of, *token)
             }
-            Fact::Sent { place, to, packet: Packet::Linked { message, .. }, .. } => match message {
-                Message::Upgraded { service, epoch, token, .. } => self.on_grant(*place, service, *epoch, *token),
+            Fact::Sent { place, process, to, packet: Packet::Linked { message, .. }, .. } => match message {
+                Message::Upgraded { service, epoch, token, .. } => {
+                    self.on_grant((*place, world.dealt_apart(*process)), service, *epoch, *token)
+                }
                 Message::Grant { service, epoch, token, request } => {
-                    let verdict = self.on_grant(*place, service, *epoch, *token);
+                    let verdict = self.on_grant((*place, world.dealt_apart(*process)), service, *epoch, *token);
                     if verdict.is_err() {
                         let ask = to.and_then(|to| world.history().find(to, *request));
                         self.wrong = ask.and_then(|ask| world.call(ask).keys.first().cloned());
@@ -130,18 +138,18 @@ impl Invariant for TokensRise {
                     verdict
                 }
                 Message::Recover { service, epoch } => {
-                    self.on_epoch(service, *epoch);
-                    Ok(())
-                }
-                // No run of a minute comes so far. What an elder deals to itself would not be seen here.
-                Message::Tokens { service, epoch, range } => {
-                    self.ranges.insert(range.first, (service.clone(), *epoch));
+                    self.on_epoch(world.dealt_apart(*process), service, *epoch);
                     Ok(())
                 }
                 _ => Ok(()),
             },
-            Fact::Event { event: Event::BecameGrantor { service, epoch }, .. } => {
-                self.on_epoch(service, *epoch);
+            // Also what an elder deals to itself.
+            Fact::Event { process, event: Event::Supplied { service, epoch, first }, .. } => {
+                self.ranges.insert((world.dealt_apart(*process), *first), (service.clone(), *epoch));
+                Ok(())
+            }
+            Fact::Event { process, event: Event::BecameGrantor { service, epoch }, .. } => {
+                self.on_epoch(world.dealt_apart(*process), service, *epoch);
                 Ok(())
             }
             Fact::Stepped { .. } => {

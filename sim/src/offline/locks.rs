@@ -130,6 +130,8 @@ struct Sweep<'a, 'f> {
     acting: BTreeMap<&'a str, u64>,
     /// The service of each epoch that was told, and when it was told first.
     epochs: BTreeMap<u64, (&'a str, u64)>,
+    /// Where ranges of tokens begin, each with its service and when that was told: of epochs, and of those dealt later.
+    ranges: BTreeMap<u64, (&'a str, u64)>,
     /// Holds that were granted on while these had not been told: to be told at that very instant.
     untold: Vec<(u64, usize, usize)>,
     /// Shares and permits that were served while these, which were asked for before them, were not: the token tells whether
@@ -163,6 +165,7 @@ pub(super) fn check(record: &Record, terms: &Terms, findings: &mut Findings) -> 
         open: BTreeMap::new(),
         acting: BTreeMap::new(),
         epochs: BTreeMap::new(),
+        ranges: BTreeMap::new(),
         untold: Vec::new(),
         passed: Vec::new(),
         expelled: Vec::new(),
@@ -302,8 +305,12 @@ impl<'a> Sweep<'a, '_> {
             Entry::Event { name } if name == "expelled" => {
                 self.out.insert((place, line.life, at));
             }
+            Entry::Tokens { service, first } => {
+                self.ranges.entry(*first).or_insert((service, at));
+            }
             Entry::Grantor { service, epoch, recovering } => {
                 self.epochs.entry(*epoch).or_insert((service, at));
+                self.ranges.entry(*epoch).or_insert((service, at));
                 let held = self.open.iter().filter(|(lock, _)| lock.0 == service.as_str());
                 let held = held.flat_map(|(_, open)| open).filter(|call| self.calls[*call].holds()).count();
                 if *recovering {
@@ -611,7 +618,7 @@ impl<'a> Sweep<'a, '_> {
         }
         for (lock, holds) in &mut holds {
             holds.sort_by_key(|(stay, _)| (stay.token, stay.from));
-            find_strays(&self.epochs, lock, holds, self.findings);
+            find_strays((&self.ranges, &self.epochs), lock, holds, self.findings);
         }
         if !self.terms.bounded {
             return;
@@ -694,24 +701,25 @@ fn is_late(epochs: &BTreeMap<u64, (&str, u64)>, service: &str, hold: &Stay) -> b
     epochs.range(hold.token..).any(|(_, (of, told))| *of == service && *told <= hold.from)
 }
 
-/// Whatever the clocks do: each token of a lock is of the latest epoch below it, which is of its service and its view and
-/// was told by then; and the holds of one place begin in the order of their tokens.
+/// Where ranges begin, or epochs.
+type Begins<'a> = BTreeMap<u64, (&'a str, u64)>;
+
+/// Whatever the clocks do: each token of a lock is of the latest range below it, which is of its service and was told by
+/// then; and the holds of one place begin in the order of their tokens.
 fn find_strays(
-    epochs: &BTreeMap<u64, (&str, u64)>,
+    (ranges, epochs): (&Begins<'_>, &Begins<'_>),
     lock: &Lock<'_>,
     holds: &[(Stay, &Call<'_>)],
     findings: &mut Findings,
 ) {
-    let view = |token: u64| token >> 32;
     let mut began: BTreeMap<usize, (u64, &Stay)> = BTreeMap::new();
     for (hold, call) in holds {
         let (token, from) = (&hold.token, hold.from);
         findings.premise("tokens_rise");
-        let epoch = epochs.range(..token).next_back();
-        let is_its =
-            |(epoch, (of, told)): (&u64, &(&str, u64))| *of == lock.0 && *told <= from && view(*epoch) == view(*token);
-        if !epoch.is_some_and(is_its) {
-            let what = format!("{token} of call {} for {lock:?} is of no epoch: {epoch:?} is below it", call.number);
+        let range = ranges.range(..=token).next_back();
+        let is_its = |(_, (of, told)): (&u64, &(&str, u64))| *of == lock.0 && *told <= from;
+        if !range.is_some_and(is_its) {
+            let what = format!("{token} of call {} for {lock:?} is of no range: {range:?} is below it", call.number);
             findings.flaw("tokens_rise", from, what);
         }
         // What an earlier grantor gave may be told late; beside what may be beside it that is no matter.

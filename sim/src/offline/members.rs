@@ -3,6 +3,7 @@
 use super::stage::Stage;
 use super::{Findings, Terms};
 use crate::record::{Entry, Record};
+use elderlock::protocol::Slot;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A process: its place, and which one there.
@@ -12,7 +13,8 @@ type Who = (usize, u64);
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct View {
     founder: Who,
-    number: u32,
+    number: u64,
+    slots: (u64, u32),
     members: Vec<Who>,
     ghosts: Vec<Who>,
 }
@@ -25,9 +27,9 @@ impl View {
 
 pub(super) fn check(record: &Record, terms: &Terms, findings: &mut Findings) {
     let mut stage = Stage::default();
-    let mut views: BTreeMap<(Who, u32), View> = BTreeMap::new();
+    let mut views: BTreeMap<(Who, u64), View> = BTreeMap::new();
     let mut present: BTreeMap<Who, View> = BTreeMap::new();
-    let mut elders: BTreeMap<(Who, u32), Who> = BTreeMap::new();
+    let mut elders: BTreeMap<(Who, u64), Who> = BTreeMap::new();
     let mut terms_of: BTreeMap<u64, (&str, Who)> = BTreeMap::new();
     let mut highest: BTreeMap<&str, u64> = BTreeMap::new();
     let mut own: BTreeMap<(Who, &str), u64> = BTreeMap::new();
@@ -36,9 +38,9 @@ pub(super) fn check(record: &Record, terms: &Terms, findings: &mut Findings) {
         let (at, Some(place)) = (line.at, line.place) else { continue };
         let who = (place, line.life);
         match &line.entry {
-            Entry::View { number, members, lives, ghosts, founder } => {
+            Entry::View { number, slots, members, lives, ghosts, founder } => {
                 let members: Vec<Who> = members.iter().copied().zip(lives.iter().copied()).collect();
-                let view = View { founder: *founder, number: *number, members, ghosts: ghosts.clone() };
+                let view = View { founder: *founder, number: *number, slots: *slots, members, ghosts: ghosts.clone() };
                 one_lineage(&stage, &present, who, &view, at, findings);
                 if let Some(before) = present.get(&who)
                     && (before.founder != view.founder || before.number >= view.number)
@@ -85,7 +87,9 @@ pub(super) fn check(record: &Record, terms: &Terms, findings: &mut Findings) {
                     findings.flaw("one_grantor_per_epoch", at, what);
                 }
                 // Whatever the clocks do: it was dealt in a view that somebody had, and at one process a term is the last.
-                if !views.keys().any(|(_, number)| u64::from(*number) == epoch >> 32) {
+                let slot = epoch / Slot::TOKENS;
+                let has = |view: &View| (view.slots.0..view.slots.0 + u64::from(view.slots.1)).contains(&slot);
+                if !views.values().any(has) {
                     let what = format!("m{place} grants {service} in {epoch}, of a view that nobody has");
                     findings.flaw("epochs_rise", at, what);
                 }
@@ -126,7 +130,7 @@ fn one_lineage(stage: &Stage, present: &BTreeMap<Who, View>, who: Who, view: &Vi
 }
 
 /// Who was out of a view is in no later one of that lineage.
-fn nobody_comes_back(views: &BTreeMap<(Who, u32), View>, findings: &mut Findings) {
+fn nobody_comes_back(views: &BTreeMap<(Who, u64), View>, findings: &mut Findings) {
     let mut lineage = None;
     let (mut before, mut out): (BTreeSet<Who>, BTreeSet<Who>) = Default::default();
     for view in views.values() {

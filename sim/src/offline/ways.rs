@@ -86,7 +86,7 @@ impl Map {
 
 /// The latest view of all, and until when it was that.
 struct Reign {
-    number: u32,
+    slot: u64,
     votes: Vec<Vote>,
     until: u64,
 }
@@ -108,11 +108,11 @@ pub(super) fn check(record: &Record, terms: &Terms, findings: &mut Findings) {
                 mended.iter().for_each(|way| map.set_cut(*way, false, at));
             }
             (Entry::Slow { upto }, _) => slow = slow.max(*upto),
-            (Entry::View { number, .. }, _) if reigns.last().is_none_or(|last| last.number < *number) => {
+            (Entry::View { slots: (slot, _), .. }, _) if reigns.last().is_none_or(|last| last.slot < *slot) => {
                 if let Some(last) = reigns.last_mut() {
                     last.until = at;
                 }
-                reigns.push(Reign { number: *number, votes: votes(line, terms.council), until: u64::MAX });
+                reigns.push(Reign { slot: *slot, votes: votes(line, terms.council), until: u64::MAX });
             }
             (Entry::Invoke { call, deed: Deed::Open, .. }, _) => _ = opens.insert(*call),
             (Entry::Ok { call, .. }, _) if opens.contains(call) => {}

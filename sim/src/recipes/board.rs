@@ -287,13 +287,13 @@ impl Board {
             }
         }
         let tokens = |claim: &Claim| match &claim.mode {
-            Mode::Permits { many, .. } => (claim.belief)().map(|token| (token.view(), token.sequence(), many())),
+            Mode::Permits { many, .. } => (claim.belief)().map(|token| (token.get(), u64::from(many()))),
             _ => None,
         };
         let one = claims.last().and_then(tokens);
         for other in claims.iter().rev().skip(1).filter(|claim| claim.service == service && claim.name == name) {
             if let (Some(one), Some(other)) = (one, tokens(other))
-                && (one.0 == other.0 && one.1 < other.1 + other.2 && other.1 < one.1 + one.2)
+                && (one.0 < other.0 + other.1 && other.0 < one.0 + one.1)
             {
                 let what =
                     format!("of the permits of {service}/{name} some have the tokens of others: {one:?} and {other:?}");
@@ -417,9 +417,9 @@ impl Board {
     }
 
     /// Whoever held the lock with this token read the one version of its value, and wrote the other: nobody else who held it read or wrote
-    /// one in between. In other views something may have been lost with its grantor.
+    /// one in between. Over slots, and so over views, something may have been lost with its grantor.
     pub fn value_touched(&self, service: &'static str, name: &'static str, token: Token, (from, to): (Token, Token)) {
-        if from.view() != to.view() {
+        if from.slot() != to.slot() {
             return;
         }
         let mut touched = self.touched.borrow_mut();

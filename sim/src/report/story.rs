@@ -1,6 +1,7 @@
 //! What a record tells, put together for drawing: spans instead of instants.
 
 use crate::record::{Deed, Entry, Line, Record};
+use elderlock::protocol::Slot;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What a member is called when it has become the elder.
@@ -183,9 +184,9 @@ pub(super) fn places(these: &[usize]) -> String {
     these.iter().map(|place| format!("m{place}")).collect::<Vec<_>>().join(" ")
 }
 
-/// A token or an epoch for people: the view and the number in it.
+/// A token or an epoch for people: the slot and the number in it.
 pub(super) fn token(number: u64) -> String {
-    format!("{}.{}", number >> 32, number as u32)
+    format!("{}.{}", number / Slot::TOKENS, number % Slot::TOKENS)
 }
 
 impl Story {
@@ -597,7 +598,7 @@ mod tests {
     }
 
     fn granted(call: usize, until: u64) -> Entry {
-        Entry::Ok { call, token: (7 << 32) + call as u64, until: Some(until) }
+        Entry::Ok { call, token: 7 * Slot::TOKENS + call as u64, until: Some(until) }
     }
 
     #[test]
@@ -664,8 +665,8 @@ mod tests {
             ("(ServiceName(\"stock\"), a) is held by m1 with Some(t1040.1)", "stock/a is held by m1 with token 1040.1"),
             ("Ask(4) before Ask(9)", "m3 before Ask(9)"),
             (
-                "call 4 begins with 4294967296003, when epoch 4299262263297 has acted",
-                "call 4 of m3 begins with 1000.3, when epoch 1001.1 has acted",
+                "call 4 begins with 8388608003, when epoch 8392802305 has acted",
+                "call 4 of m3 begins with 2000.3, when epoch 2001.1 has acted",
             ),
             ("call 4 of m3 for (\"stock\", \"a\") took 12 ns", "call 4 of m3 for stock/a took 12 ns"),
         ] {
@@ -675,11 +676,11 @@ mod tests {
 
     #[test]
     fn what_the_second_judge_found_is_drawn_when_it_happened() {
-        let words = "offline, at 50 ns: call 0 begins with 4294967296003".to_string();
+        let words = "offline, at 50 ns: call 0 begins with 8388608003".to_string();
         let told =
             story(vec![(10, 2, ask(0)), (900, 1, Entry::Break { invariant: "tokens_rise".into(), lock: None, words })]);
         let breach = told.breach.expect("it is broken");
         assert_eq!((breach.at, breach.place, breach.lock.as_deref()), (50, Some(2), Some("stock/a")));
-        assert_eq!(breach.words, "call 0 of m2 begins with 1000.3");
+        assert_eq!(breach.words, "call 0 of m2 begins with 2000.3");
     }
 }

@@ -8,7 +8,7 @@ use crate::invariants::Fact;
 use crate::network::MS;
 use crate::peer::Run;
 use crate::record::Entry;
-use elderlock::protocol::{Command, Content, Event, Hint, Input, Outcome, Output, ProcessId};
+use elderlock::protocol::{Command, Content, Event, Hint, Input, LineageId, Outcome, Output, ProcessId};
 use std::hash::Hash;
 use std::sync::Arc;
 
@@ -194,6 +194,17 @@ impl World {
         }
     }
 
+    /// The lineage of the process.
+    pub(crate) fn lineage_of(&self, process: ProcessId) -> LineageId {
+        self.lineages.get(&process).copied().unwrap_or(LineageId(0))
+    }
+
+    /// What tells the tokens of the process from equal ones: its lineage if two may live at once,
+    /// nothing else. Of lineages that follow each other all tokens differ.
+    pub(crate) fn dealt_apart(&self, process: ProcessId) -> LineageId {
+        if self.one_lineage { LineageId(0) } else { self.lineage_of(process) }
+    }
+
     fn on_event(&mut self, place: usize, process: ProcessId, event: Event) {
         self.note(place, |_| match &event {
             Event::ViewInstalled(view) => format!("installs {}", show(view)),
@@ -204,6 +215,9 @@ impl World {
         {
             self.latest.insert(view.lineage, view.clone());
             (self.viewed_at, self.stirred) = (self.now, true);
+        }
+        if let Event::ViewInstalled(view) = &event {
+            self.lineages.insert(process, view.lineage.id());
         }
         self.record_event(place, &event);
         self.tell(&Fact::Event { place, process, event: &event });
@@ -220,6 +234,10 @@ impl World {
         match event {
             Event::Expelled | Event::Abandoned | Event::Forced => {
                 self.schedule(MS, Due::Rebirth { to: place, process })
+            }
+            Event::WrongClock { .. } => {
+                self.end_process(place, "wrong_clock");
+                self.peers[place].run = Run::Down;
             }
             Event::Left { .. } => {
                 self.end_process(place, "left");

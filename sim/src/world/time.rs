@@ -145,10 +145,8 @@ impl World {
                 if self.peers[to].is(process) && self.peers[to].run == Run::Paused {
                     self.peers[to].overdue = true;
                 } else if self.peers[to].is(process) {
-                    let next = self.peers[to]
-                        .node
-                        .as_ref()
-                        .map(|node| node.next_life(process, self.peers[to].founding_number(self.now)));
+                    let next =
+                        self.peers[to].node.as_ref().map(|node| node.next_life(process, self.peers[to].slot(self.now)));
                     self.end_process(to, "reborn");
                     self.peers[to].next_life = next;
                     self.start(to);

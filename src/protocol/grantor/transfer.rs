@@ -200,8 +200,7 @@ impl Grantor {
         self.tell_end(turn);
         self.epoch = Epoch(range.first);
         self.way = Way(None);
-        self.supply = Supply { ranges: VecDeque::from([range]), asked: false };
-        self.supply.take(1);
+        self.supply = Supply::new(range, turn.now);
         self.table = self.table.renew(self.epoch);
         self.yielding = None;
         self.checking.clear(); // what they answer now is for the term before

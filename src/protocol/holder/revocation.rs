@@ -277,8 +277,8 @@ impl Holder {
 impl Request {
     fn holds_with(&self, token: Token) -> bool {
         let State::Held { token: first, .. } = self.state else { return false };
-        let tokens = first.sequence()..first.sequence().saturating_add(self.want.tokens());
-        !self.want.opens() && token.view() == first.view() && tokens.contains(&token.sequence())
+        let tokens = first..first.plus(u64::from(self.want.tokens()));
+        !self.want.opens() && tokens.contains(&token)
     }
 
     fn wants(&self, name: Option<&LockName>) -> bool {

@@ -51,6 +51,7 @@ impl Node {
         if let (Some(mine), Stage::Member, Belonging::Member { lineage, led: true, .. }) =
             (&self.view, &self.stage, &belonging)
             && mine.lineage < *lineage
+            && self.clock.check(now, lineage.founded).is_ok()
         {
             self.defect(now, me.addr, out);
             return;
@@ -89,7 +90,13 @@ impl Node {
                 }
             }
             Found::Abandoned => self.end(now, Event::Abandoned, out),
+            Found::Refused(wrong) => self.refuse_clock(now, wrong, out),
         }
+    }
+
+    /// The cluster's slots are too far above this machine's clock.
+    fn refuse_clock(&mut self, now: Time, WrongClock { theirs, ours }: WrongClock, out: &mut Vec<Output>) {
+        self.end(now, Event::WrongClock { theirs, ours }, out);
     }
 
     pub(super) fn on_join(
@@ -364,6 +371,12 @@ impl Node {
             self.acceptor = Acceptor::default();
             return;
         }
+        if let Err(wrong) = self.clock.check(now, view.first_slot)
+            && view.contains(me)
+        {
+            return self.refuse_clock(now, wrong, out);
+        }
+        let pace = *self.pace.get_or_insert(WallClock::pace(now, view.first_slot));
         let view = Arc::new(view);
         let before = self.view.replace(Arc::clone(&view));
         self.sole_quorum = view.elder().process == me && view.is_quorum([&me]);
@@ -426,7 +439,7 @@ impl Node {
             }
             if view.elder().process == me {
                 // Only the founder of a lineage knows that there was no elder before it.
-                let ask = before.is_some() || view.number != view.members[0].joined || view.lineage.founder != me;
+                let ask = before.is_some() || view.number.0 != view.lineage.founded.0 || view.lineage.founder != me;
                 match &mut node.elder {
                     Some(elder) => {
                         elder.on_view(turn.now, me, &view);
@@ -434,7 +447,7 @@ impl Node {
                         elder.registry.answer(may_name, turn);
                     }
                     None => {
-                        let registry = Registry::new(&view, ask, turn);
+                        let registry = Registry::new(&view, ask, (node.clock, pace), turn);
                         node.elder =
                             Some(Elder::new(turn.now, me, &view, registry, (node.last_pulse, turn.limits.joins)));
                         #[cfg(elderlock_mutants)]

@@ -156,7 +156,7 @@ impl Node {
             if let Some(elder) = &mut self.elder
                 && planted!(self.config.mutant, DealInHeardView)
             {
-                elder.registry.deal_in(theirs);
+                elder.registry.deal_in_next();
             }
             if view.contains(from) {
                 self.post.note_missed(from);
@@ -197,7 +197,8 @@ impl Node {
             Notice::HelloIs { me, asked, belonging } => self.on_heard(now, me, Some(asked), belonging, out),
             Notice::Found { attempt, view } => {
                 if let Stage::Seeking(seeking) = &mut self.stage {
-                    seeking.on_found(&self.config, now, from, attempt, &view, out);
+                    let found = seeking.on_found(&self.config, now, from, attempt, &view, out);
+                    self.on_found(now, found, out);
                 } else if let Some(view) = &self.view {
                     send(addr, from, Notice::ViewIs(View::clone(view)), out);
                 }
@@ -366,9 +367,11 @@ impl Node {
             Message::AskedBack { request, token, heard, .. } => {
                 self.act(now, out, |node, turn| node.holder.on_asked_back(from, (request, token), heard, turn));
             }
-            Message::MoreTokens { service, epoch } => self.with_registry(now, out, |registry, may_name, turn| {
-                registry.on_more_tokens(from, service, epoch, may_name, turn);
-            }),
+            Message::MoreTokens { service, epoch, count } => {
+                self.with_registry(now, out, |registry, may_name, turn| {
+                    registry.on_more_tokens(from, (service, epoch, count), may_name, turn);
+                })
+            }
             Message::Tokens { service, epoch, range } => self.act(now, out, |node, turn| {
                 if let Some(grantor) = node.grantors.get_mut(&service)
                     && grantor.epoch() == epoch

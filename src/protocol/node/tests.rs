@@ -51,7 +51,7 @@ fn draws() -> impl FnMut(usize) -> usize {
 }
 
 const fn token(n: u32) -> Token {
-    Token::new(ViewNumber(1), n)
+    Token::new(Slot(1), n)
 }
 
 /// A hold whose request has the number of its token.
@@ -152,7 +152,7 @@ fn a_request_for_tokens_of_a_term_that_is_over_is_forgotten() {
         _ => None,
     });
     let epoch = named.expect("it is named at once");
-    act(&mut |turn| registry.on_more_tokens(ANN, service(), epoch, false, turn));
+    act(&mut |turn| registry.on_more_tokens(ANN, (service(), epoch, 1), false, turn));
     act(&mut |turn| registry.answer(false, turn));
     assert!(registry.has_parked(), "it goes on, and the elder may not deal");
     act(&mut |turn| registry.on_vacant(ANN, &service(), epoch, turn));
@@ -198,7 +198,7 @@ fn a_hold_that_is_revoked_is_lost() {
         node.on_message(NOW, me, Message::Revoke { service: service(), epoch, request }, &mut out);
         out.contains(&Output::Lost { request, reason: LostReason::Superseded })
     };
-    assert!(!lost(Epoch(Token::new(ViewNumber(0), 1)), &mut node));
+    assert!(!lost(Epoch(Token::new(Slot(0), 1)), &mut node));
     assert!(lost(newest, &mut node));
     let held: usize = node.status(NOW).services.iter().map(|of| of.held_here).sum();
     assert_eq!(held, 0);
@@ -445,12 +445,12 @@ fn a_value_and_what_it_answers_are_taken_together_or_not_at_all() {
     assert!(out.iter().any(|output| matches!(output, Output::Answer { outcome: Outcome::Opened { .. }, .. })));
 
     let former = node.holder.newest(&service()).expect("it grants");
-    let next = Epoch(Token::new(ViewNumber(former.0.view().0 + 1), 1));
+    let next = Epoch(Token::new(Slot(former.0.slot().0 + 1), 1));
     node.turn(NOW, &mut Vec::new(), |node, turn| node.holder.on_grantor(&service(), ANN, next, turn));
     let command = Command::Write { request: write, open: first, edit: set("green", None) };
     node.step(NOW, Input::Command(command), &mut Vec::new());
     let mut hears = |epoch, n| {
-        let version = Token::new(ViewNumber(former.0.view().0 + 1), n);
+        let version = Token::new(Slot(former.0.slot().0 + 1), n);
         let content = Content { version, writes: BTreeMap::new(), ..content() };
         let answers = Some((write, written(version)));
         let mut out = Vec::new();

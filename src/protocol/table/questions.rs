@@ -149,7 +149,8 @@ impl Table {
         let (rank, names) = ((*ticket, key), entry.want.names());
         let mut budget = COUNTED;
         let suspensions = count(self.suspensions.range(..rank), &mut budget);
-        let suspended = self.suspended.filter(|(token, _)| *ticket >= in_front(*token, PLACE)).map(|(_, key)| key);
+        let suspended =
+            self.suspended.filter(|(token, _)| *ticket >= Ticket::in_front(*token, PLACE)).map(|(_, key)| key);
         let suspender = suspended.or(self.suspensions.first().filter(|first| **first < rank).map(|(_, key)| *key));
         let suspension = suspender.and_then(|key| self.waiter(&(*ticket, key)));
         let (others, holds) = if entry.want == Want::Suspension {

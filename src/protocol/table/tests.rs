@@ -1,6 +1,6 @@
 //! The rules one by one, then all of them against a model that knows no shortcuts.
 
-use super::super::id::{Batch, Mode, Opening, Permits};
+use super::super::id::{Batch, Mode, Opening, Permits, Slot};
 use super::super::message::{HolderInfo, LastWrite, Look, Seen, WaiterInfo};
 use super::*;
 use crate::protocol::chance::draws;
@@ -15,7 +15,7 @@ const CYD: u128 = 3;
 const DAN: u128 = 4;
 
 fn token(n: u32) -> Token {
-    Token::new(ViewNumber(7), n)
+    Token::new(Slot(7), n)
 }
 
 fn name(text: &str) -> LockName {

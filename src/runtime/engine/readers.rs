@@ -28,6 +28,7 @@ pub(crate) enum Announcement {
 }
 
 /// Something for the readers.
+#[allow(clippy::large_enum_variant)] // a view is told seldom, and a standing too
 pub(super) enum News {
     Happened(Announcement),
     Stands(Standing),

@@ -125,7 +125,8 @@ pub(super) struct Own {
 }
 
 impl Shell {
-    pub(super) fn new(config: Config, network: Arc<dyn Network>, disk: Option<Disk>, phase: Phase) -> Shell {
+    pub(super) fn new(mut config: Config, network: Arc<dyn Network>, disk: Option<Disk>, phase: Phase) -> Shell {
+        config.clock = clock::slot();
         Shell {
             node: Node::new(config.clone(), clock::now()),
             config,
@@ -328,6 +329,10 @@ impl Shell {
                     self.close(if heard { Closed::Heard } else { Closed::Unheard }, after);
                     break;
                 }
+                Some(Over::WrongClock { ahead }) => {
+                    self.close(Closed::WrongClock { ahead }, after);
+                    break;
+                }
                 Some(Over::Reborn { expelled }) => {
                     self.give_birth(expelled, &mut own, after);
                     inputs.clear();
@@ -414,7 +419,17 @@ impl Shell {
             Event::Expelled => *over = Some(Over::Reborn { expelled: true }),
             Event::Abandoned | Event::Forced => *over = Some(Over::Reborn { expelled: false }),
             Event::Left { heard } => *over = Some(Over::Left { heard }),
-            Event::NeverGranted { .. } => {} // no gain, so no loss
+            Event::WrongClock { theirs, ours } => {
+                let ahead = crate::protocol::Slot::span(theirs.0.saturating_sub(ours.0));
+                tracing::error!(
+                    ?ahead,
+                    "the cluster is more than an hour ahead of this machine's clock: this member ends"
+                );
+                *over = Some(Over::WrongClock { ahead });
+                after.announce(Announcement::Event(event));
+            }
+            // Neither a gain nor a loss.
+            Event::NeverGranted { .. } | Event::Supplied { .. } => {}
             event => after.announce(Announcement::Event(event)),
         }
     }
@@ -443,7 +458,7 @@ impl Shell {
                 return self.close(Closed::Broken, after);
             }
         };
-        self.config = self.node.next_life(process, clock::founding_number());
+        self.config = self.node.next_life(process, clock::slot());
         tracing::info!(%process, expelled, "starting again as a new process");
         self.lease = Arc::new(MemberLease::new(Time::ZERO));
         // Before the first packet of the new incarnation.
@@ -552,6 +567,9 @@ impl Shell {
         if self.phase.closed.is_some() {
             return;
         }
+        if let Some(view) = self.node.view() {
+            self.lease.set_lineage(view.lineage.id());
+        }
         self.lease.set_end(if self.is_mute { Time::ZERO } else { self.node.lease_end() });
         if !self.phase.ready && self.node.is_ready(clock::now()) {
             self.phase.ready = true;
@@ -574,4 +592,5 @@ impl Shell {
 pub(super) enum Over {
     Left { heard: bool },
     Reborn { expelled: bool },
+    WrongClock { ahead: std::time::Duration },
 }

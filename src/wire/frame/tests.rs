@@ -4,8 +4,8 @@ use crate::protocol::id::{MAX_BATCH_NAMES, MAX_PERMITS, MAX_VALUE};
 use crate::protocol::message::{self, Ballot, Heard, HoldReport, LastWrite, Origin, TokenRange, Told, WaitReport};
 use crate::protocol::{
     Batch, Belonging, Change, Config, Content, Epoch, HolderInfo, Host, Lineage, LockName, Look, MemberInfo, Message,
-    Metadata, Mode, Notice, Opening, Owner, Permits, ProcessId, RequestId, Seen, ServiceName, Ticket, Timing, Token,
-    Value, View, ViewNumber, WaiterInfo, Want,
+    Metadata, Mode, Notice, Opening, Owner, Permits, ProcessId, RequestId, Seen, ServiceName, Slot, Ticket, Timing,
+    Token, Value, View, ViewNumber, WaiterInfo, Want,
 };
 use crate::wire::{MAX_CLUSTER, MAX_RESERVED, PROTOCOL_VERSION};
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,18 +20,19 @@ fn info(process: u128) -> MemberInfo {
 
 fn notices() -> Vec<Notice> {
     let addr: SocketAddr = "127.0.0.1:7400".parse().unwrap();
-    let view = View::first(ViewNumber(900), vec![info(1), info(2)], Timing::lan(), 7);
+    let view = View::first(Slot(900), vec![info(1), info(2)], Timing::lan(), 7);
     let change = Change {
         join: vec![info(3)],
         remove: [ProcessId(1)].into(),
         ghost: [ProcessId(2)].into(),
         revive: BTreeSet::new(),
+        longer: true,
     };
     let instance = ViewNumber(901);
     let ballot = Ballot { round: 3, process: ProcessId(2) };
     let dead: BTreeSet<_> = [ProcessId(9)].into();
     let belonging = Belonging::Member {
-        lineage: Lineage { founded: ViewNumber(900), founder: ProcessId(1) },
+        lineage: Lineage { founded: Slot(900), founder: ProcessId(1) },
         view: instance,
         elder: info(1),
         led: true,
@@ -58,22 +59,22 @@ fn notices() -> Vec<Notice> {
         Notice::Nack { instance, promised: ballot },
         Notice::Accept { instance, ballot, change: change.clone() },
         Notice::Accepted { instance, ballot },
-        Notice::Install { lineage: Lineage { founded: ViewNumber(900), founder: ProcessId(1) }, instance, change },
+        Notice::Install { lineage: Lineage { founded: Slot(900), founder: ProcessId(1) }, instance, change },
         Notice::ViewIs(view),
         Notice::Stale { voter: ProcessId(4) },
-        Notice::Fetch { lineage: Lineage { founded: ViewNumber(900), founder: ProcessId(1) }, have: instance },
+        Notice::Fetch { lineage: Lineage { founded: Slot(900), founder: ProcessId(1) }, have: instance },
     ]
 }
 
 fn messages() -> Vec<Message> {
     let service = ServiceName::new("inventory").unwrap();
-    let token = Token::new(ViewNumber(900), 17);
+    let token = Token::new(Slot(900), 17);
     let epoch = Epoch(token);
     let request = RequestId(8);
     let name = LockName::new(&[0xff; 4096]).unwrap();
     let metadata = Metadata::new(b"till 3").unwrap();
     let ticket = Ticket { epoch, number: 3 };
-    let range = TokenRange { first: token, last: Token::new(ViewNumber(900), u32::MAX) };
+    let range = TokenRange { first: token, last: Token::new(Slot(900), u32::MAX) };
     let held_for = Duration::from_micros(1_500_001);
     let owner = Owner(u64::MAX);
     let (want, wanted) = (Want::Lock(name.clone()), name.clone());
@@ -124,7 +125,7 @@ fn messages() -> Vec<Message> {
         },
         Message::NoTable { service: service.clone(), epoch },
         Message::Deposed { service: service.clone(), by: Some(ProcessId(1)), epoch },
-        Message::MoreTokens { service: service.clone(), epoch },
+        Message::MoreTokens { service: service.clone(), epoch, count: 4096 },
         Message::Tokens { service: service.clone(), epoch, range },
         Message::Inventory { view: ViewNumber(900) },
         Message::InventoryIs { view: ViewNumber(900), known: vec![(service.clone(), ProcessId(1), epoch)], last: true },
@@ -247,7 +248,7 @@ fn packets() -> Vec<Packet> {
     let mut packets: Vec<_> = notices().into_iter().map(Packet::from).collect();
     packets.extend(messages().into_iter().map(|message| Packet::Linked { view, seq: 1 << 50, ack: 12, message }));
     packets.push(Packet::Ack { view, ack: 12, again: true });
-    let lineage = Lineage { founded: view, founder: ProcessId(1) };
+    let lineage = Lineage { founded: Slot(900), founder: ProcessId(1) };
     let notice =
         Notice::Canvassed { instance: view, ballot: Ballot { round: 2, process: ProcessId(8) }, willing: true };
     packets.push(Packet::Heir { voter: ProcessId(7), me: Box::new(info(8)), lineage, notice: Box::new(notice) });
@@ -447,7 +448,7 @@ fn the_largest_batch_fits_into_a_frame_behind_the_rest_of_its_part() {
     assert_eq!((error.count, error.bytes), (most + 1, MAX_BATCH_NAMES + 4096));
     assert!(error.to_string().contains("257 with 1052672"), "{error}");
 
-    let token = Token::new(ViewNumber(900), 17);
+    let token = Token::new(Slot(900), 17);
     let (metadata, owner) = (Metadata::new(&[7; 4096]).unwrap(), Owner(u64::MAX));
     let hold = |want| {
         let (request, held_for, metadata) = (RequestId(8), Duration::MAX, metadata.clone());
@@ -555,7 +556,7 @@ fn a_relay_in_a_relay_is_neither_written_nor_read() {
 
 #[test]
 fn an_unsound_view_is_garbage() {
-    let mut view = View::first(ViewNumber(1), vec![info(1)], Timing::lan(), 7);
+    let mut view = View::first(Slot(1), vec![info(1)], Timing::lan(), 7);
     view.members[0].ghost = true;
     for notice in [Notice::ViewIs(view.clone()), Notice::Found { attempt: 1, view }] {
         let bytes = bytes_of(&Frame::Packet(notice.into()));
