@@ -11,6 +11,9 @@ use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
 
 /// How to run it. Flags win over environment variables, and those over the file.
+///
+/// Exit codes: 0 when it has left, 1 when it could not start or its goodbye was not heard, 3 when
+/// a fault ended it.
 #[derive(Args)]
 pub(crate) struct NodeArgs {
     #[command(flatten)]
@@ -75,6 +78,9 @@ enum Preset {
     Fast,
 }
 
+/// The exit code when a fault ended the member.
+const FAILED: u8 = 3;
+
 /// What is listened on when nothing is said.
 const DEFAULT_BIND: &str = "127.0.0.1:7400";
 
@@ -109,6 +115,9 @@ pub(crate) async fn run(args: NodeArgs) -> Done {
                 let Some(event) = event else { return Ok(ExitCode::SUCCESS) };
                 let (name, text, detail) = tell(&event);
                 say(name, text, detail);
+                if is_fault(&event) {
+                    return Ok(ExitCode::from(FAILED));
+                }
             }
             _ = terminate.recv() => break,
             _ = interrupt.recv() => break,
@@ -117,6 +126,11 @@ pub(crate) async fn run(args: NodeArgs) -> Done {
     member.leave().await?;
     say("left", "left".to_owned(), Value::Null);
     Ok(ExitCode::SUCCESS)
+}
+
+/// Whether a fault ended the member: this process ends too, with an exit code of its own.
+fn is_fault(event: &MemberEvent) -> bool {
+    matches!(event, MemberEvent::Failed { .. } | MemberEvent::WrongClock { .. })
 }
 
 impl Settings {
@@ -212,6 +226,16 @@ fn tell(event: &MemberEvent) -> (&'static str, String, Value) {
         MemberEvent::WallClockJumped { millis } => {
             ("wall_clock_jumped", format!("the wall clock jumped by {millis} ms"), json!({ "millis": millis }))
         }
+        MemberEvent::WrongClock { ahead } => {
+            let text = format!("the cluster is {ahead:?} ahead of this machine's clock, and an hour is allowed");
+            ("wrong_clock", text, json!({ "ahead": ahead.as_secs_f64() }))
+        }
+        MemberEvent::VoteNotStored { reason } => {
+            let text = format!("its vote cannot be stored, and counts for nobody until it is: {reason}");
+            ("vote_not_stored", text, json!({ "reason": reason }))
+        }
+        MemberEvent::VoteStored => ("vote_stored", "its vote is stored again".to_owned(), Value::Null),
+        MemberEvent::Failed { reason } => ("failed", format!("failed: {reason}"), json!({ "reason": reason })),
         MemberEvent::Left => ("left", "left".to_owned(), Value::Null),
         MemberEvent::Missed { count, .. } => {
             ("missed", format!("missed {count} events: read too slowly"), json!({ "count": count }))
@@ -259,6 +283,17 @@ mod tests {
         assert_eq!(both.cluster.as_deref(), Some("shop"));
         assert_eq!(both.seeds, ["a:1", "b:2"]);
         assert_eq!((both.timing, both.found, both.join_seconds), (Some(Preset::Fast), true, Some(5)));
+    }
+
+    #[test]
+    fn a_fault_has_an_exit_code_of_its_own_and_says_its_reason() {
+        let failed = MemberEvent::Failed { reason: "no randomness".to_owned() };
+        assert_eq!(tell(&failed), ("failed", "failed: no randomness".to_owned(), json!({ "reason": "no randomness" })));
+        let behind = MemberEvent::WrongClock { ahead: Duration::from_secs(7200) };
+        assert_eq!(tell(&behind).0, "wrong_clock");
+        assert!(is_fault(&failed) && is_fault(&behind));
+        let full = MemberEvent::VoteNotStored { reason: "no space".to_owned() };
+        assert!(![full, MemberEvent::VoteStored, MemberEvent::Left, MemberEvent::Lost].iter().any(is_fault));
     }
 
     #[test]

@@ -6,7 +6,7 @@ use crate::kind;
 use crate::network::{MS, Narrow, SECOND, Weather};
 use crate::quorum::Farewell;
 use crate::step::{Packets, Rumour, Step, Wanted};
-use crate::world::World;
+use crate::world::{Health, Tear, World};
 use elderlock::protocol::{ProcessId, Wait};
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -116,6 +116,14 @@ pub enum What {
         /// Who hears nothing of it, of those, counted round; the one before it writes.
         late: usize,
     },
+    /// Each write to a data directory takes so long.
+    SlowDisk(Target, u64),
+    /// Writes to a data directory fail.
+    FailingDisk(Target),
+    /// Writes to the data directories of all members fail.
+    FullDisk,
+    /// A process is killed between two outputs of a step, and another is started there at the end.
+    TornStep(Target, u32, bool),
     /// A member is a moment late to learn that another has joined, which takes a lock meanwhile, and becomes the grantor.
     Newcomer {
         /// The young turk, of all but the grantor and the elder, counted round; then comes the one who joins.
@@ -222,6 +230,10 @@ impl What {
             What::Newcomer { .. } => "newcomer",
             What::Duel { .. } => "duel",
             What::TornValue { .. } => "torn value",
+            What::SlowDisk(..) => "slow disk",
+            What::FailingDisk(_) => "failing disk",
+            What::FullDisk => "full disk",
+            What::TornStep(..) => "torn step",
         }
     }
 
@@ -232,6 +244,7 @@ impl What {
             What::Leave(target) | What::FalseAlarm(_, target) => Some(*target),
             What::Reject(target) | What::NoDatagrams(target) | What::LoseDisk(target) => Some(*target),
             What::Reprieve(Reprieve { target, .. }) => Some(*target),
+            What::SlowDisk(target, _) | What::FailingDisk(target) | What::TornStep(target, ..) => Some(*target),
             _ => None,
         }
     }
@@ -267,6 +280,14 @@ pub const RUSH: usize = 32;
 pub const TORN_VALUE: usize = KINDS;
 /// The kind that means something only where services are suspended. It is not drawn with the others.
 pub const DUEL: usize = KINDS + 1;
+/// The kinds that mean something only where votes are kept on disk. They are not drawn with the others.
+pub const SLOW_DISK: usize = KINDS + 2;
+/// See [`SLOW_DISK`].
+pub const FAILING_DISK: usize = KINDS + 3;
+/// See [`SLOW_DISK`].
+pub const FULL_DISK: usize = KINDS + 4;
+/// A kill between two outputs of a step. It is not drawn with the others.
+pub const TORN_STEP: usize = KINDS + 5;
 
 /// The kinds of packets that change who may do what: late ones are the worst.
 const TELLING: [&str; 20] = [
@@ -438,6 +459,23 @@ impl Fault {
                 lasts = dice.between(100 * MS, 600 * MS);
                 What::Duel { first: place }
             }
+            SLOW_DISK => {
+                // From what a busy disk takes to more than a lease.
+                let takes = match dice.below(3) {
+                    0 => dice.between(MS, 50 * MS),
+                    1 => dice.between(50 * MS, SECOND),
+                    _ => member_lease * dice.between(20, 150) / 100,
+                };
+                lasts = lasts.max(3 * takes);
+                What::SlowDisk(target, takes)
+            }
+            FAILING_DISK => What::FailingDisk(target),
+            FULL_DISK => What::FullDisk,
+            TORN_STEP => {
+                lasts = lasts.max(SECOND);
+                let votes = dice.chance(700_000);
+                What::TornStep(target, dice.between(0, if votes { 30 } else { 200 }) as u32, votes)
+            }
             TORN_VALUE => {
                 lasts = dice.between(20 * MS, 200 * MS);
                 What::TornValue { late: place }
@@ -599,6 +637,25 @@ impl World {
             What::Pause(target) => {
                 let place = self.find(target).filter(|place| self.is_up(*place))?;
                 plot.pair(Step::Pause(place), Step::Wake(place));
+            }
+            What::SlowDisk(target, takes) => {
+                let place = self.find(target)?;
+                plot.pair(
+                    Step::Disk(place, Health::Slow(Duration::from_nanos(takes))),
+                    Step::Disk(place, Health::Fast),
+                );
+            }
+            What::FailingDisk(target) => {
+                let place = self.find(target)?;
+                plot.pair(Step::Disk(place, Health::Failing), Step::Disk(place, Health::Fast));
+            }
+            What::FullDisk => {
+                all().for_each(|place| plot.pair(Step::Disk(place, Health::Failing), Step::Disk(place, Health::Fast)));
+            }
+            What::TornStep(target, after, votes) => {
+                let place = self.find(target)?;
+                plot.add(now, Step::Tear(Tear { place, after, votes, until }));
+                plot.add(until, Step::Start(place));
             }
             What::DieDeciding => plot.add(now, Step::DieDeciding { until: until.max(now + 4 * SECOND) }),
             What::FalseAlarm(at, about) => {

@@ -8,7 +8,7 @@ use crate::network::SECOND;
 use crate::peer::{Peer, Run};
 use crate::record::Entry;
 use crate::rule::RuleId;
-use crate::world::World;
+use crate::world::{Health, World};
 use elderlock::protocol::Timing;
 use std::time::Duration;
 
@@ -56,9 +56,11 @@ impl World {
     /// Wakes who is stopped and starts who is down of these.
     fn bring_back(&mut self, these: &[usize]) {
         for &place in these {
+            self.set_disk(place, Health::Fast);
             self.resume(place);
         }
         self.doomed_until = 0;
+        self.spare_everybody();
         // What is on its way arrives first, and holds up what was sent after it until then.
         self.run_for(Duration::from_nanos(self.longest_way()));
         // Who was about to leave does, so that another can start there.

@@ -2,7 +2,8 @@
 
 use crate::chance::mix;
 use crate::clock::Clock;
-use elderlock::protocol::{Config, Host, Input, Limits, MemberInfo, Node, ProcessId, Slot, StoredVote, Time, Timing};
+use crate::world::Disk;
+use elderlock::protocol::{Config, Host, Input, Limits, MemberInfo, Node, ProcessId, Slot, Time, Timing};
 use std::collections::{BTreeSet, VecDeque};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -65,8 +66,8 @@ pub struct Peer {
     pub next_life: Option<Config>,
     /// Founds alone.
     pub found_alone: bool,
-    /// What its data directory keeps.
-    pub disk: Option<StoredVote>,
+    /// Its data directory.
+    pub disk: Disk,
 }
 
 /// What all places have in common.
@@ -114,7 +115,7 @@ impl Peer {
             seeds: BTreeSet::new(),
             next_life: None,
             found_alone: false,
-            disk: None,
+            disk: Disk::default(),
         }
     }
 
@@ -144,7 +145,7 @@ impl Peer {
             seeds: self.seeds.clone(),
             found_alone: self.found_alone,
             durable: common.durable,
-            stored: self.disk.clone(),
+            stored: self.disk.vote.clone(),
             trust_refused: common.trust_refused,
             limits: common.limits,
             #[cfg(elderlock_mutants)]

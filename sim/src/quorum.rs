@@ -55,7 +55,7 @@ impl World {
     fn vote_at(&self, place: usize, view: &View) -> Option<ProcessId> {
         let peer = &self.peers[place];
         let own = peer.process().filter(|_| peer.is_alive());
-        let stored = peer.disk.iter().flat_map(|stored| stored.heirs.iter().rev().copied().chain([stored.voter]));
+        let stored = peer.disk.vote.iter().flat_map(|stored| stored.heirs.iter().rev().copied().chain([stored.voter]));
         own.into_iter().chain(stored).find(|process| view.has_vote(*process))
     }
 
@@ -67,7 +67,7 @@ impl World {
 
     /// Whether these processes may end: their votes are on disk, or the others can do without them.
     pub(crate) fn can_spare(&self, places: &[usize], how: Farewell, reckless: bool) -> bool {
-        let has_disk = |place: &usize| self.peers[*place].disk.is_some() || !self.is_alive(*place);
+        let has_disk = |place: &usize| self.peers[*place].disk.vote.is_some() || !self.is_alive(*place);
         if self.common.durable && places.iter().all(has_disk) {
             return how == Farewell::Dead || reckless || self.can_part_with(places);
         }
@@ -93,10 +93,10 @@ impl World {
     pub(crate) fn can_lose_disk(&self, place: usize) -> bool {
         let others: Vec<usize> = self.places().filter(|other| *other != place).collect();
         let known = self.places().filter_map(|place| self.view(place));
-        let stored = self.peers.iter().filter_map(|peer| Some(&peer.disk.as_ref()?.view));
+        let stored = self.peers.iter().filter_map(|peer| Some(&peer.disk.vote.as_ref()?.view));
         let is_remembered = others.iter().any(|other| {
             let peer = &self.peers[*other];
-            peer.seeds.contains(&peer.addr) && peer.disk.is_some()
+            peer.seeds.contains(&peer.addr) && peer.disk.vote.is_some()
         });
         let mut views = self.at_stake().chain(known).chain(stored);
         is_remembered
@@ -157,7 +157,7 @@ impl World {
         let Some(newest) = self.newest() else { return false };
         let suffice = |view: &View| self.is_quorum_with_disks(view, self.demanded());
         let mut known = self.demanded().filter_map(|place| self.view(place)).peekable();
-        let stored = self.demanded().filter_map(|place| self.peers[place].disk.as_ref());
+        let stored = self.demanded().filter_map(|place| self.peers[place].disk.vote.as_ref());
         let later = |view: &View| view.lineage == newest.lineage && view.number > newest.number;
         let mut known_to_disks =
             stored.flat_map(|stored| [Some(stored.view.clone()), stored.accepted_view()]).flatten().filter(later);
@@ -172,7 +172,7 @@ impl World {
         let knows = |place: usize| {
             let peer: &Peer = &self.peers[place];
             let own = self.view(place).map(|view| (view.lineage, view.number));
-            own.max(peer.disk.as_ref().map(|stored| (stored.view.lineage, stored.view.number)))
+            own.max(peer.disk.vote.as_ref().map(|stored| (stored.view.lineage, stored.view.number)))
         };
         let there = self.demanded().filter(|place| self.is_up(*place) && !self.is_ready(*place));
         let Some(place) = there.max_by_key(|place| (knows(*place), std::cmp::Reverse(*place))) else { return false };

@@ -37,6 +37,12 @@ macro_rules! states {
 }
 
 states! {
+    TornStep "killed between two outputs of a step"
+        "What the step says first is done and the rest never is: nothing may rely on both."
+    EndsWriting "ends while a vote is on its way to disk"
+        "The next process on the directory knows nothing of that vote: nobody else may."
+    Voteless "a disk refuses a vote"
+        "The member goes on without its vote, and nobody may count it."
     GrantInFlightAtTakeover "grant in flight at takeover"
         "A waiter answers the next grantor while the last one's grant is still under way to it: accepted, it would be a second holder."
     OldGrantRefused "grant of an older epoch arrives"
@@ -360,6 +366,7 @@ impl Rare {
                 }
                 _ => false,
             },
+            Fact::Kept { .. } => false,
             _ => true,
         }
     }
@@ -389,6 +396,7 @@ impl Rare {
             Fact::Event { place, process, event } => self.event(world, *place, *process, event),
             Fact::Sent { place, process, to, packet } => self.sends(world, *place, *process, *to, packet),
             Fact::Ends { place, process } => self.ends(world, *place, *process),
+            Fact::Kept { .. } => {}
             Fact::Stepped { place } => {
                 let peer = &world.peers[*place];
                 if peer.is_alive() && peer.lease_end() == elderlock::protocol::Time::MAX {

@@ -5,6 +5,7 @@
 use crate::history::{self, Ask, Mode, Sight};
 use crate::network::SECOND;
 use crate::offline;
+use crate::peer::Run;
 use crate::record::{Deed, Entry, Line, Record};
 use crate::world::World;
 use elderlock::protocol::{
@@ -393,7 +394,12 @@ impl World {
         if self.scribe.silent {
             return;
         }
-        for (service, epoch) in std::mem::take(&mut self.scribe.begun) {
+        let begun = std::mem::take(&mut self.scribe.begun);
+        // What a process was about to do when it died in the middle of a step is no role of it.
+        if self.peers[place].run == Run::Down {
+            return;
+        }
+        for (service, epoch) in begun {
             self.record_table(place, &service, epoch);
         }
         let Some(node) = self.peers[place].node.as_ref() else { return };

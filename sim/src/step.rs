@@ -9,7 +9,7 @@ use crate::history::{Ask, Deed, Mode};
 use crate::kind::kind;
 use crate::network::{Narrow, Weather};
 use crate::rule::{Flight, RuleId};
-use crate::world::World;
+use crate::world::{Health, Tear, World};
 use elderlock::protocol::{
     Batch, Hint, LockName, Look, Metadata, Opening, Outcome, Owner, Permits, Revoke, Seen, Token, Value, Wait, Want,
 };
@@ -76,6 +76,10 @@ pub enum Step {
     Force(usize),
     /// What the data directory of the place keeps is lost. Nobody runs there.
     LoseDisk(usize),
+    /// The data directory of the place is as this from now on.
+    Disk(usize, Health),
+    /// A process dies in the middle of one of its next steps.
+    Tear(Tear),
     /// The next process that decides a view dies before it can tell anyone, if that happens before this instant.
     DieDeciding {
         /// True time in nanoseconds.
@@ -367,6 +371,8 @@ impl Step {
             | Step::Leave(place)
             | Step::Force(place)
             | Step::LoseDisk(place)
+            | Step::Disk(place, _)
+            | Step::Tear(Tear { place, .. })
             | Step::Timer(place)
             | Step::TurnClock(place, _)
             | Step::StepWallClock(place, _) => vec![*place],
@@ -441,6 +447,8 @@ impl World {
             Step::Leave(place) => self.at(*place, World::is_alive, World::leave),
             Step::Force(place) => self.at(*place, World::is_alive, World::force),
             Step::LoseDisk(place) => self.at(*place, |world, place| !world.is_alive(place), World::lose_disk),
+            Step::Disk(place, health) => self.between(*place, *place, |world, place, _| world.set_disk(place, *health)),
+            Step::Tear(tear) => self.between(tear.place, tear.place, |world, _, _| world.tear(*tear)),
             Step::DieDeciding { until } => {
                 self.doomed_until = *until;
                 true

@@ -437,19 +437,19 @@ impl World {
     pub fn lose_disk(&mut self, place: usize) {
         assert!(!self.is_alive(place), "a process uses the directory of m{place}");
         self.note(place, |_| "loses its data directory".to_string());
-        self.peers[place].disk = None;
+        self.peers[place].disk.vote = None;
     }
 
     /// What the data directory at `place` keeps, as somebody who makes a copy of it sees it.
     pub fn disk(&self, place: usize) -> Option<StoredVote> {
-        self.peers[place].disk.clone()
+        self.peers[place].disk.vote.clone()
     }
 
     /// Puts a copy back.
     pub fn put_back_disk(&mut self, place: usize, copy: Option<StoredVote>) {
         assert!(!self.is_alive(place), "a process uses the directory of m{place}");
         self.note(place, |_| "has its data directory put back".to_string());
-        self.peers[place].disk = copy;
+        self.peers[place].disk.vote = copy;
     }
 
     /// The member says goodbye.

@@ -4,12 +4,14 @@
 //! the driver does to it. After every step the [invariants](crate::invariants) look at what happened.
 
 mod building;
+mod disk;
 mod parcel;
 mod process;
 mod time;
 mod trace;
 mod watch;
 
+pub use disk::{Disk, Health, Tear};
 pub(crate) use parcel::Parcel;
 pub(crate) use time::Due;
 
@@ -83,6 +85,8 @@ pub struct World {
     trace: VecDeque<String>,
     /// Until then the next process to decide a view dies before it can tell anyone.
     pub(crate) doomed_until: u64,
+    /// Somebody dies in the middle of a step.
+    torn: Option<Tear>,
     broken: Option<Break>,
     pub(crate) digest: Digest,
     events: u64,
@@ -146,6 +150,7 @@ impl World {
             tracing: true,
             trace: VecDeque::new(),
             doomed_until: 0,
+            torn: None,
             broken: None,
             digest: Digest::new(seed),
             events: 0,

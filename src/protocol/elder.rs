@@ -142,12 +142,15 @@ impl Elder {
         me: ProcessId,
         view: &View,
         from: ProcessId,
-        (theirs, beat, pulse, confirmed): (ViewNumber, u64, u64, u64),
+        (theirs, beat, pulse, confirmed, kept): (ViewNumber, u64, u64, u64, bool),
         dead: &BTreeSet<ProcessId>,
     ) -> Option<Notice> {
         let sent_at = self.pulses.sent_at(pulse);
         let seat = self.seats.get_mut(&from)?;
         seat.view = seat.view.max(theirs);
+        if kept {
+            seat.kept = seat.kept.max(theirs);
+        }
         seat.heard_at = now;
         seat.confirmed = seat.confirmed.max(confirmed);
         if theirs == view.number {
@@ -249,9 +252,9 @@ impl Elder {
         is_news
     }
 
-    /// The latest view that the process is known to have had.
-    pub(crate) fn known_view(&self, process: ProcessId) -> ViewNumber {
-        self.seats.get(&process).map_or(ViewNumber(0), |seat| seat.view)
+    /// The latest view that the directory of the process is known to have.
+    pub(crate) fn kept_view(&self, process: ProcessId) -> ViewNumber {
+        self.seats.get(&process).map_or(ViewNumber(0), |seat| seat.kept)
     }
 
     pub(crate) fn last_pulse(&self) -> u64 {

@@ -35,7 +35,8 @@ pub struct Config {
     /// The view that expelled this process in its life before, if it had one: it may be the last who knows of it, and
     /// tells those members of it who do not.
     pub remembered: Option<View>,
-    /// Whether what this process votes is kept: then [`Output::Store`] comes before everything that tells of it.
+    /// Whether what this process votes is kept: then nothing tells of a vote before [`Input::Stored`] confirms its
+    /// [`Output::Store`].
     pub durable: bool,
     /// What was kept by the process before this one, if there was one: this one is its heir.
     pub stored: Option<StoredVote>,
@@ -103,6 +104,16 @@ pub enum Input {
     Hint(Hint),
     /// The deadline was reached, or may have been.
     Timer,
+    /// The write with this number, and so each before it, is on disk for good.
+    Stored {
+        /// As in [`Output::Store`].
+        number: u64,
+    },
+    /// The write with this number failed: the disk has an earlier vote, or this one. The node asks for it again.
+    StoreFailed {
+        /// As in [`Output::Store`].
+        number: u64,
+    },
 }
 
 /// What the application wants.
@@ -326,8 +337,15 @@ pub enum Output {
     },
     /// Something for the application to know.
     Event(Event),
-    /// Keep this on disk in place of what was kept before, for good, before any later output is carried out.
-    Store(Box<StoredVote>),
+    /// Keep this on disk in place of what was kept before, for good. The answer is [`Input::Stored`] or
+    /// [`Input::StoreFailed`], at any later time: until then the node says nothing that tells of this vote. A write that has
+    /// not begun may be left out for a later one.
+    Store {
+        /// Counts up.
+        number: u64,
+        /// What to keep.
+        vote: Box<StoredVote>,
+    },
 }
 
 /// How a request ends, or that it holds.

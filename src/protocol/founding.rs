@@ -269,7 +269,7 @@ impl Seeking {
         // A lineage that another has overtaken is not joined: its tokens would be lower than some that were given out.
         let is_overtaken = |lineage: Lineage| config.last_view().is_some_and(|last| last.lineage > lineage);
         let best = self.heard.values().filter_map(|heard| match &heard.belonging {
-            Belonging::Member { lineage, view, elder, led } if !is_overtaken(*lineage) => {
+            Belonging::Member { lineage, view, elder, led, .. } if !is_overtaken(*lineage) => {
                 Some((*led, *view, elder, &heard.me))
             }
             _ => None,

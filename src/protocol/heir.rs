@@ -7,7 +7,8 @@
 //! stay as ghosts until their leases are surely over, and the heirs are members.
 
 use super::decision::Acceptor;
-use super::id::{MemberInfo, ProcessId};
+use super::id::{MemberInfo, ProcessId, ViewNumber};
+use super::message::Ballot;
 use super::time::Time;
 use super::view::View;
 use serde::{Deserialize, Serialize};
@@ -39,6 +40,16 @@ impl StoredVote {
     pub fn is_sound(&self) -> bool {
         let accepted = self.acceptor.accepted.as_ref();
         self.view.is_sound() && accepted.is_none_or(|(_, change)| self.view.next(change).is_sound())
+    }
+
+    /// Whether it says that this ballot, or a later one, was promised for the view with that number.
+    pub fn has_promised(&self, instance: ViewNumber, ballot: Ballot) -> bool {
+        self.view.number.next() == instance && self.acceptor.promised.is_some_and(|promised| promised >= ballot)
+    }
+
+    /// Whether a change was accepted for the view after its own.
+    pub fn has_accepted(&self) -> bool {
+        self.acceptor.accepted.is_some()
     }
 
     /// The view that comes of what was accepted. Whoever needs this vote has to decide that one and no other.
@@ -147,11 +158,12 @@ pub(crate) struct Speaker {
 
 #[cfg(test)]
 mod tests {
-    use super::super::event::{Config, Input};
+    use super::super::event::{Config, Input, Output};
     use super::super::node::Node;
     use super::super::timing::Timing;
     use super::super::view::Change;
     use super::*;
+    use std::collections::VecDeque;
 
     const PORT: u16 = 7400;
 
@@ -165,7 +177,16 @@ mod tests {
     fn go_on(node: &mut Node) {
         let end = Time::from_nanos(20_000_000_000);
         while let Some(due) = node.deadline().filter(|due| *due < end) {
-            node.step(due, Input::Timer, &mut Vec::new());
+            let mut inputs = VecDeque::from([Input::Timer]);
+            while let Some(input) = inputs.pop_front() {
+                let mut outputs = Vec::new();
+                node.step(due, input, &mut outputs);
+                // A disk that is done at once.
+                inputs.extend(outputs.into_iter().filter_map(|output| match output {
+                    Output::Store { number, .. } => Some(Input::Stored { number }),
+                    _ => None,
+                }));
+            }
         }
     }
 

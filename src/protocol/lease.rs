@@ -54,8 +54,8 @@ impl Lease {
         beat <= self.beat
     }
 
-    /// The next beat to the elder.
-    pub(crate) fn beat(&mut self, now: Time, view: ViewNumber, period: std::time::Duration) -> Notice {
+    /// The next beat to the elder. `kept`: the view is on disk.
+    pub(crate) fn beat(&mut self, now: Time, (view, kept): (ViewNumber, bool), period: std::time::Duration) -> Notice {
         self.beat += 1;
         self.sent.push_back((self.beat, now));
         if self.sent.len() > MAX_BEATS {
@@ -63,7 +63,7 @@ impl Lease {
         }
         self.next_beat = now + period;
         self.unanswered += 1;
-        Notice::Beat { view, beat: self.beat, pulse: self.pulse, confirmed: self.confirmed }
+        Notice::Beat { view, beat: self.beat, pulse: self.pulse, confirmed: self.confirmed, kept }
     }
 
     /// A pulse of the present elder. `free`: this member has promised its vote to nobody else.
@@ -98,11 +98,21 @@ pub(crate) struct Seat {
     pub(crate) heard_at: Time,
     /// The latest view that the member is known to have.
     pub(crate) view: ViewNumber,
+    /// The latest view that its directory is known to have.
+    pub(crate) kept: ViewNumber,
 }
 
 impl Seat {
     pub(crate) fn new(now: Time) -> Seat {
-        Seat { renewed: 0, renewed_at: now, acked: None, confirmed: 0, heard_at: now, view: ViewNumber(0) }
+        Seat {
+            renewed: 0,
+            renewed_at: now,
+            acked: None,
+            confirmed: 0,
+            heard_at: now,
+            view: ViewNumber(0),
+            kept: ViewNumber(0),
+        }
     }
 }
 

@@ -94,6 +94,8 @@ pub enum Belonging {
         elder: MemberInfo,
         /// Whether the answering member's lease is running: somebody leads.
         led: bool,
+        /// Whether a process that starts on its directory would know of that view. True where nothing is kept.
+        kept: bool,
     },
     /// In no view, with the stored vote of a former process.
     Heir {
@@ -166,6 +168,8 @@ pub enum Notice {
         pulse: u64,
         /// The latest of its beats of which it knows that it was renewed.
         confirmed: u64,
+        /// Whether a process that starts on its directory would know of that view. True where nothing is kept.
+        kept: bool,
     },
     /// The elder answers.
     Pulse {

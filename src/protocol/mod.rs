@@ -151,6 +151,7 @@ mod grantor;
 mod heir;
 mod holder;
 pub mod id;
+mod keep;
 mod lease;
 pub(crate) mod ledger;
 mod limits;

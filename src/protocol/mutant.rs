@@ -106,6 +106,12 @@ pub enum Mutant {
     FoundWithoutAll,
     /// What is promised and accepted is not kept on disk.
     ForgetOnDisk,
+    /// A voter answers before its vote is on disk.
+    TellUnstored,
+    /// A proposer counts its own vote before that is on disk.
+    CountUnstored,
+    /// A member says that its directory has a view before that is on disk.
+    CallItKept,
     /// An heir votes at once.
     HeirVotesAtOnce,
     /// What was under way is lost with its connection.
@@ -292,7 +298,7 @@ impl Mutant {
     }
 
     /// All of them.
-    pub const ALL: [Mutant; 118] = [
+    pub const ALL: [Mutant; 121] = [
         Mutant::SkipOneInRecovery,
         Mutant::AwaitNoGhosts,
         Mutant::ServeWhileRecovering,
@@ -338,6 +344,9 @@ impl Mutant {
         Mutant::VoteThoughExpelled,
         Mutant::FoundWithoutAll,
         Mutant::ForgetOnDisk,
+        Mutant::TellUnstored,
+        Mutant::CountUnstored,
+        Mutant::CallItKept,
         Mutant::HeirVotesAtOnce,
         Mutant::LoseInFlight,
         Mutant::HearTwice,

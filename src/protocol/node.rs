@@ -3,6 +3,7 @@
 mod belonging;
 mod granting;
 mod hearing;
+mod keeping;
 mod leasing;
 mod voting;
 
@@ -20,6 +21,7 @@ use super::id::{
     Epoch, Lineage, LockName, MemberInfo, Metadata, Owner, ProcessId, RequestId, ServiceName, Slot, Ticket, Token,
     ViewNumber, Want,
 };
+use super::keep::{Keeping, Telling, founding_vote};
 use super::lease::{Lease, rank};
 use super::link::Post;
 use super::message::{Ballot, Belonging, Content, Look, Message, Notice, Origin, Packet, Seen, TokenRange};
@@ -39,6 +41,8 @@ use std::sync::Arc;
 const FORCE_GAP: u64 = 32 * Slot::PER_SECOND;
 /// Messages for which the memory of what roles say is kept.
 const MAIL: usize = 64;
+/// A failed write is tried again after so many times `retry`.
+const STORE_AGAIN: u32 = 4;
 
 /// Where a process stands in the life of a member.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -92,6 +96,8 @@ pub struct Node {
     acceptor: Acceptor,
     /// This process is in no view, and has the vote of one that was.
     heir: Option<Heir>,
+    /// What this process has written, and what waits for that.
+    keeping: Keeping,
     /// An heir that has not been written down as one yet.
     untold: bool,
     /// Those who vote in the place of others on the next view.
@@ -235,6 +241,7 @@ impl Node {
             post: Post::new(&config.limits),
             lease: Lease::default(),
             acceptor: config_acceptor,
+            keeping: Keeping::default(),
             untold: heir.is_some(),
             heir,
             heirs: Heirs::default(),
@@ -331,11 +338,15 @@ impl Node {
                 if !self.suspected.is_empty() {
                     self.suspected.remove(&from);
                 }
-                self.on_packet(now, from, addr, packet, out);
+                if !self.is_unwritten() {
+                    self.on_packet(now, from, addr, packet, out);
+                }
             }
             Input::Command(command) => self.on_command(now, command, out),
             Input::Hint(hint) => self.on_hint(now, hint, out),
             Input::Timer => {}
+            Input::Stored { number } => self.on_stored(now, number, out),
+            Input::StoreFailed { number } => self.on_store_failed(now, number),
         }
         if is_short && self.stays_calm(now) {
             return;
@@ -498,6 +509,7 @@ impl Node {
         let mut due = Time::MAX;
         match &self.stage {
             Stage::Gone => return None,
+            Stage::Seeking(_) if self.is_unwritten() => {}
             Stage::Seeking(seeking) => due = due.min(seeking.deadline()),
             // Goodbye is said when nothing is granted here any more, and that is no matter of time.
             Stage::Leaving { until, .. } if !self.has_handed_over() => due = due.min(*until),
@@ -508,7 +520,9 @@ impl Node {
         }
         due = due.min(self.holder.deadline().unwrap_or(Time::MAX));
         due = due.min(self.departing.values().min().copied().unwrap_or(Time::MAX));
+        due = due.min(self.keeping.deadline().unwrap_or(Time::MAX));
         if self.heir.is_some()
+            && !self.is_unwritten()
             && let Some(view) = self.ballot_view()
         {
             due = due.min(match &self.proposal {
@@ -881,12 +895,14 @@ impl Node {
     }
 
     fn on_timer(&mut self, now: Time, out: &mut Vec<Output>) {
-        let belonging = matches!(self.stage, Stage::Seeking(_)).then(|| self.belonging(now));
+        self.keeping.on_timer(now, out);
+        let is_silent = self.is_unwritten();
+        let belonging = (matches!(self.stage, Stage::Seeking(_)) && !is_silent).then(|| self.belonging(now));
         if let (Stage::Seeking(seeking), Some(belonging)) = (&mut self.stage, belonging) {
             let found = seeking.on_timer(&self.config, now, belonging, out);
             self.on_found(now, found, out);
         }
-        if self.heir.is_some() {
+        if self.heir.is_some() && !is_silent {
             self.decide(now, out);
         }
         if self.holder.deadline().is_some_and(|at| at <= now) {

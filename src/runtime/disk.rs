@@ -13,6 +13,8 @@ use std::path::{Path, PathBuf};
 const VOTE: &str = "vote";
 /// What is written before it takes the place of the file.
 const NEXT: &str = "vote.next";
+/// Written at the start, where the next vote goes: as long as one of a few members.
+const PROBE: [u8; 4096] = [0; 4096];
 /// Locked as long as a process uses the directory.
 const LOCK: &str = "lock";
 
@@ -59,6 +61,11 @@ impl Disk {
         };
         let directory = File::open(path)?;
         let home = Home::here();
+        // A disk that is full says so here, and not by a member that never gets its vote.
+        let next = path.join(NEXT);
+        let probed = File::create(&next).and_then(|mut probe| probe.write_all(&PROBE).and_then(|()| probe.sync_all()));
+        std::fs::remove_file(&next)?;
+        probed?;
         let disk = Disk { cluster: cluster.to_owned(), path: path.to_owned(), directory, _lock: lock, home };
         Ok((disk, stored))
     }

@@ -16,7 +16,6 @@ mod shell;
 mod side;
 
 use super::clock_watch::{EVERY, Reading};
-use super::disk::Disk;
 use super::ear::Ear;
 use super::hold::HoldCell;
 use super::home::Home;
@@ -26,6 +25,7 @@ use super::sync::{
     spin_loop,
 };
 use super::telemetry::Sampler;
+use super::writer::{Keep, VoteWriter};
 use super::{Inbox, Network, clock};
 use crate::protocol::event::StatusMark;
 use crate::protocol::{
@@ -37,9 +37,10 @@ use readers::{News, Readers};
 use shell::{After, Shell, Slot, closed};
 use side::{Aside, Side};
 use std::collections::VecDeque;
+use std::io;
 use std::net::SocketAddr;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, PoisonError, TryLockError, Weak};
+use std::sync::{Arc, OnceLock, PoisonError, TryLockError, Weak};
 use std::task::{Poll, Waker};
 use std::time::Duration;
 use tokio::sync::{Notify, broadcast, watch};
@@ -53,6 +54,9 @@ pub(crate) use shell::{Answer, draw_process};
 /// nanoseconds.
 const TRIES: usize = if cfg!(elderlock_shuttle) { 1 } else { 100 };
 
+/// How long the end of a member waits for a write that is under way.
+const LAST_WRITE: Duration = Duration::from_secs(2);
+
 /// Services and locks that a status tells of in one turn: about half a millisecond.
 const PAGE: usize = 256;
 
@@ -65,7 +69,7 @@ pub(crate) struct EngineOptions {
     pub(crate) config: Config,
     pub(crate) network: Arc<dyn Network>,
     /// Where votes are kept. The configuration says that they are to be.
-    pub(crate) disk: Option<Disk>,
+    pub(crate) disk: Option<Box<dyn Keep>>,
 }
 
 /// The core behind a lock. See the head of the module.
@@ -90,6 +94,8 @@ pub(crate) struct Engine {
     /// Timers of calls that the application awaits.
     alarms: Alarms,
     phase: watch::Sender<Phase>,
+    /// Ends with the thread that writes votes, when the data directory is free.
+    written: OnceLock<watch::Receiver<()>>,
     /// In a copy of it no call waits for a lock that a thread of the parent may have had.
     home: Home,
     /// A test says what the clocks show.
@@ -156,6 +162,7 @@ impl Engine {
             rearm: Notify::new(),
             alarms: Alarms::default(),
             phase: watch::Sender::new(phase),
+            written: OnceLock::new(),
             home: Home::here(),
             #[cfg(test)]
             clocks_are_tests: AtomicBool::new(false),
@@ -177,11 +184,21 @@ impl Engine {
     {
         // Made before the task, so that a runtime that drops the task without ever polling it closes the engine too.
         let guard = TimerGuard(self.clone());
+        self.start_writer();
         self.input(Input::Timer);
         let engine = self.clone();
         let time = self.home.keep(async move {
             guard.0.keep_time().await;
             shutdown.await;
+            if let Some(mut written) = guard.0.written.get().cloned() {
+                // The directory is free when nobody writes there any more, unless the disk takes for ever.
+                let now = clock::now();
+                tokio::select! {
+                    biased;
+                    _ = written.changed() => {}
+                    () = clock::sleep(now, now + LAST_WRITE) => {}
+                }
+            }
             guard.0.phase.send_modify(|phase| phase.stopped = true);
         });
         async move {
@@ -193,11 +210,53 @@ impl Engine {
         }
     }
 
+    /// Starts the thread that writes votes, if they are kept.
+    fn start_writer(self: &Arc<Self>) {
+        let Some(place) = self.turn(|shell, _| shell.disk.take()) else { return };
+        let engine = Arc::downgrade(self);
+        let tell = move |process, number, result| {
+            if let Some(engine) = Weak::upgrade(&engine) {
+                engine.on_written(process, number, result);
+            }
+        };
+        let started = VoteWriter::start(place, tell);
+        self.turn(|shell, after| match started {
+            Ok(writer) => {
+                let _ = self.written.set(writer.ended());
+                shell.writer = Some(writer);
+            }
+            Err(error) => {
+                tracing::error!(%error, "no thread to write votes: this member ends");
+                shell.fail("no thread could be started to write votes", after);
+            }
+        })
+    }
+
+    /// A write of this process ended.
+    fn on_written(&self, process: ProcessId, number: u64, result: io::Result<()>) {
+        if self.home.is_left() {
+            return;
+        }
+        self.turn(|shell, after| {
+            if shell.phase.closed.is_some() || shell.node.process() != process {
+                return;
+            }
+            let is_stored = result.is_ok();
+            shell.note_disk(result, after);
+            shell.step(if is_stored { Input::Stored { number } } else { Input::StoreFailed { number } }, None, after);
+        });
+    }
+
+    /// Why the vote of this member is not on disk, if the last write failed.
+    pub(crate) fn disk_trouble(&self) -> Option<(io::ErrorKind, String)> {
+        self.turn(|shell, _| shell.disk_trouble.clone())
+    }
+
     /// Completes in a copy of this process, if the runtime goes on there and polls this: nobody waits there for ever.
     async fn until_copied(&self) {
         std::future::poll_fn(|_| if self.home.is_left() { Poll::Ready(()) } else { Poll::Pending }).await;
         if let Some(shell) = self.try_enter() {
-            self.turn_with(shell, |shell, after| shell.close(Closed::Broken, after));
+            self.turn_with(shell, |shell, after| shell.fail("this process is a copy of the one that joined", after));
         }
     }
 
@@ -594,7 +653,7 @@ impl Engine {
         }
         if is_broken {
             // The core panicked in an earlier turn and cannot be believed any more.
-            shell.close(Closed::Broken, &mut after);
+            shell.fail("the core panicked", &mut after);
         }
         // Then: whoever has dropped a guard and asks for its lock again must not meet himself.
         for aside in self.side.take() {
@@ -790,6 +849,15 @@ struct TimerGuard(Arc<Engine>);
 impl Drop for TimerGuard {
     fn drop(&mut self) {
         self.0.close(Closed::Broken);
+        // Nothing else may wait for it any more when the runtime has ended.
+        if !self.0.is_copy()
+            && let Some(written) = self.0.written.get()
+        {
+            let began = std::time::Instant::now();
+            while written.has_changed().is_ok() && began.elapsed() < LAST_WRITE {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        }
         self.0.phase.send_modify(|phase| phase.stopped = true);
     }
 }

@@ -32,6 +32,11 @@ impl MemberLease {
         self.lineage.store(lineage.0, Ordering::Release);
     }
 
+    /// When it ends.
+    pub(crate) fn end(&self) -> Time {
+        Time::from_nanos(self.until.load(Ordering::Acquire))
+    }
+
     /// It ends then.
     pub(crate) fn set_end(&self, until: Time) {
         self.until.store(until.as_nanos(), Ordering::Release);

@@ -37,6 +37,7 @@ mod tcp;
 pub mod telemetry;
 pub(crate) mod transport;
 mod udp;
+pub(crate) mod writer;
 
 pub use disk::DataDirError;
 pub use query::{QueryError, query_status};

@@ -5,9 +5,11 @@ use crate::protocol::{Command, Config, Input, InvalidTiming, MemberInfo, Packet,
 use crate::runtime::disk::Disk;
 use crate::runtime::engine::{Closed, Engine, EngineOptions, draw_process};
 use crate::runtime::transport::{BindError, Limits, Transport, TransportOptions};
+use crate::runtime::writer::Keep;
 use crate::runtime::{DataDirError, Inbox, Network, Outbox, host};
 use std::collections::BTreeSet;
 use std::fmt;
+use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::{Arc, Weak};
@@ -200,7 +202,7 @@ impl MemberBuilder {
             Some(path) => {
                 let opened = Disk::open(path, &self.cluster);
                 let (disk, stored) = opened.map_err(|why| JoinError::DataDir { path: path.clone(), why })?;
-                (Some(disk), stored)
+                (Some(Box::new(disk) as Box<dyn Keep>), stored)
             }
             None => (None, None),
         };
@@ -221,9 +223,12 @@ impl MemberBuilder {
         if until_ready(&engine, self.join_limit.saturating_sub(started.elapsed())).await {
             return Ok(member);
         }
-        let error = match wrong_clock(&engine) {
-            Some(ahead) => JoinError::Clock { cluster: self.cluster.clone(), ahead },
-            None => self.no_cluster(&engine, &transport),
+        let error = match (wrong_clock(&engine), &self.data_dir, engine.disk_trouble()) {
+            (Some(ahead), ..) => JoinError::Clock { cluster: self.cluster.clone(), ahead },
+            (None, Some(path), Some((kind, reason))) => {
+                JoinError::DataDir { path: path.clone(), why: io::Error::new(kind, reason).into() }
+            }
+            _ => self.no_cluster(&engine, &transport),
         };
         engine.close(Closed::Unheard);
         let mut phase = engine.phase();

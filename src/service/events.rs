@@ -72,8 +72,23 @@ pub enum MemberEvent {
         /// How far above.
         ahead: Duration,
     },
+    /// The data directory does not take this member's vote: the disk is full, say. The member holds and grants as before, and its
+    /// vote counts for nobody until [`VoteStored`](MemberEvent::VoteStored). If too many votes are missing, nobody joins and
+    /// nobody is removed.
+    VoteNotStored {
+        /// What the system says.
+        reason: String,
+    },
+    /// The vote is in the data directory again.
+    VoteStored,
     /// It has left, for good. No event follows.
     Left,
+    /// A fault ended it, for good, and the others were told nothing: they wait for its lease to end, unless somebody sees that
+    /// its process is gone. No event follows.
+    Failed {
+        /// What went wrong.
+        reason: String,
+    },
     /// The reader was too slow: so many events are gone, and here is what they led to. Events that happen from now on
     /// follow.
     Missed {
@@ -144,6 +159,9 @@ impl From<Announcement> for MemberEvent {
             Announcement::Distrusted(Rates { boottime, raw }) => return MemberEvent::ClockDistrusted { boottime, raw },
             Announcement::Trusted => return MemberEvent::ClockTrusted,
             Announcement::WallJump(millis) => return MemberEvent::WallClockJumped { millis },
+            Announcement::VoteNotStored(reason) => return MemberEvent::VoteNotStored { reason },
+            Announcement::VoteStored => return MemberEvent::VoteStored,
+            Announcement::Failed(reason) => return MemberEvent::Failed { reason: reason.to_owned() },
             Announcement::Event(event) => event,
         };
         match event {

@@ -87,7 +87,9 @@ mod tests {
         let me = MemberInfo { process: ProcessId(7), addr: SocketAddr::from((Ipv4Addr::LOCALHOST, 7400)), host: None };
         let config = Config { found_alone: true, durable: true, ..Config::new(me, Timing::lan()) };
         let mut node = Node::new(config, crate::protocol::Time::from_nanos(1));
-        node.step(crate::protocol::Time::from_nanos(2), crate::protocol::Input::Timer, &mut Vec::new());
+        for input in [crate::protocol::Input::Timer, crate::protocol::Input::Stored { number: 1 }] {
+            node.step(crate::protocol::Time::from_nanos(2), input, &mut Vec::new());
+        }
         node.stored_vote().expect("it has founded")
     }
 

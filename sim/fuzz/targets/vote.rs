@@ -3,7 +3,7 @@
 //! goes back behind it; nothing panics.
 #![no_main]
 
-use elderlock::protocol::{Config, Input, MemberInfo, Node, ProcessId, StoredVote, Time, Timing};
+use elderlock::protocol::{Config, Input, MemberInfo, Node, Output, ProcessId, StoredVote, Time, Timing};
 use elderlock::wire::{VoteError, read_vote, write_vote};
 use libfuzzer_sys::fuzz_target;
 use std::net::SocketAddr;
@@ -38,7 +38,13 @@ fn inherit(vote: StoredVote) {
     let mut now = Time::from_nanos(1_000_000_000);
     let mut node = Node::new(config, now);
     for _ in 0..16 {
-        node.step(now, Input::Timer, &mut Vec::new());
+        let mut outputs = Vec::new();
+        node.step(now, Input::Timer, &mut outputs);
+        for output in outputs {
+            if let Output::Store { number, .. } = output {
+                node.step(now, Input::Stored { number }, &mut Vec::new());
+            }
+        }
         now = node.deadline().unwrap_or(now).max(now);
     }
     if let Some(kept) = node.stored_vote() {

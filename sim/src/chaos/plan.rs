@@ -3,7 +3,8 @@
 use super::{NAMES, OBJECTS, SERVICES};
 use crate::chance::Dice;
 use crate::fault::{
-    CRASH_ALL, DUEL, FALSE_ALARM, Fault, KINDS, LOSE_DISK, NO_DATAGRAMS, REJECT, RUSH, Stage, TORN_VALUE, millis,
+    CRASH_ALL, DUEL, FAILING_DISK, FALSE_ALARM, FULL_DISK, Fault, KINDS, LOSE_DISK, NO_DATAGRAMS, REJECT, RUSH,
+    SLOW_DISK, Stage, TORN_STEP, TORN_VALUE, millis,
 };
 use crate::limits;
 use crate::log::Scene;
@@ -269,6 +270,14 @@ impl Plan {
         let mut duels = Dice::new(seed, 11);
         for _ in 0..if wishes.suspensions > 0 && !is_plain { duels.below(4) } else { 0 } {
             faults.push(Fault::draw(&mut duels, DUEL, &stage));
+        }
+        let mut disks = Dice::new(seed, 21);
+        for _ in 0..if durable && !is_plain { disks.below(8) } else { 0 } {
+            let kind = *disks.pick(&[SLOW_DISK, SLOW_DISK, SLOW_DISK, FAILING_DISK, FULL_DISK]);
+            faults.push(Fault::draw(&mut disks, kind, &stage));
+        }
+        for _ in 0..if is_plain { 0 } else { disks.below(5) } {
+            faults.push(Fault::draw(&mut disks, TORN_STEP, &stage));
         }
         faults.sort_by_key(|fault| fault.at);
         Plan {

@@ -50,8 +50,8 @@ impl World {
                 }
             }
             Due::Hint { .. } | Due::Rebirth { .. } => true,
-            // No scope has gossip machines, fickle clients or damaged connections.
-            Due::Gossip { .. } | Due::GiveUp { .. } | Due::FrameEnds { .. } => false,
+            // No scope has gossip machines, fickle clients, damaged connections or slow disks.
+            Due::Gossip { .. } | Due::GiveUp { .. } | Due::FrameEnds { .. } | Due::Written { .. } => false,
         }
     }
 

@@ -248,7 +248,7 @@ impl Scope {
         moves.extend(joiners.map(|place| Move::Step(Step::Start(place))));
         let dead = |place: &usize| !world.is_alive(*place) && world.peers[*place].node.is_some();
         moves.extend(fresh(self.restarts, left.restarted).filter(dead).map(|place| Move::Step(Step::Start(place))));
-        let kept = |place: &usize| dead(place) && world.peers[*place].disk.is_some();
+        let kept = |place: &usize| dead(place) && world.peers[*place].disk.vote.is_some();
         moves.extend(fresh(self.forgetful, left.forgot).filter(kept).map(|place| Move::Step(Step::LoseDisk(place))));
         moves.extend(fresh(self.leavers, left.gone).filter(up).map(|place| Move::Step(Step::Leave(place))));
         moves.extend(fresh(self.sleepers, left.slept).filter(up).map(|place| Move::Step(Step::Pause(place))));

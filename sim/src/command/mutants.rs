@@ -166,7 +166,10 @@ mod hunt {
             Mutant::AtOnceThoughLate => TWO_HOLDERS,
             Mutant::AskNoJoiners => BAD_TABLE,
             Mutant::AcceptPromisesNothing => TWO_VIEWS,
-            Mutant::ForgetAccepted | Mutant::BreakPromise | Mutant::ForgetOnDisk => TWO_VIEWS,
+            Mutant::ForgetAccepted | Mutant::BreakPromise => TWO_VIEWS,
+            Mutant::ForgetOnDisk | Mutant::TellUnstored | Mutant::CountUnstored | Mutant::CallItKept => {
+                &["told_after_kept"]
+            }
         }
     }
 

@@ -231,6 +231,9 @@ fn words(fault: &Fault) -> String {
         What::Leave(target) | What::Reject(target) | What::NoDatagrams(target) | What::LoseDisk(target) => {
             format!("{name}: {}", whom(target))
         }
+        What::SlowDisk(target, takes) => format!("{name}: {}, {} a write", whom(target), about(takes)),
+        What::FailingDisk(target) | What::TornStep(target, ..) => format!("{name}: {}", whom(target)),
+        What::FullDisk => name.to_string(),
         What::CrashBoth | What::CrashAll | What::DieDeciding | What::Swizzle(_) => name.to_string(),
     }
 }

@@ -29,6 +29,7 @@ pub mod recovered_table_is_the_union;
 pub mod suspension_is_exclusive;
 pub mod token_belongs_to_one_hold;
 pub mod tokens_rise;
+pub mod told_after_kept;
 pub mod told_before_regrant;
 pub mod told_before_taken;
 pub mod values_are_seen_in_order;
@@ -101,6 +102,11 @@ pub enum Fact<'a> {
         to: Option<ProcessId>,
         /// What.
         packet: &'a Packet,
+    },
+    /// The data directory of a place has another vote.
+    Kept {
+        /// Where.
+        place: usize,
     },
     /// A process is about to be no more.
     Ends {
@@ -348,6 +354,7 @@ fn all() -> Vec<Box<dyn Invariant>> {
         Box::new(views_agree::ViewsAgree::default()),
         Box::new(one_lineage::OneLineage::default()),
         Box::new(one_elder_per_view::OneElderPerView::default()),
+        Box::new(told_after_kept::ToldAfterKept::default()),
         Box::new(one_grantor_per_epoch::OneGrantorPerEpoch::default()),
         Box::new(epochs_rise::EpochsRise::default()),
         Box::new(token_belongs_to_one_hold::TokenBelongsToOneHold::default()),

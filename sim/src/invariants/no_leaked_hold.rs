@@ -4,7 +4,7 @@
 use crate::history::{Ask, Deed, lock_name};
 use crate::liveness::Demand;
 use crate::world::World;
-use elderlock::protocol::{Opening, Owner, Value, Wait, Want};
+use elderlock::protocol::{Opening, Outcome, Owner, Value, Wait, Want};
 
 /// The name.
 pub const NAME: &str = "no_leaked_hold";
@@ -14,10 +14,9 @@ pub fn demand(world: &mut World, demand: &Demand) -> bool {
     for key in world.history().keys() {
         let (service, name) = key.clone();
         for place in world.demanded().filter(|place| world.is_up(*place)).collect::<Vec<_>>() {
-            let deed = Deed::Hold(name.clone().map_or(Want::Suspension, Want::Lock));
-            let limit = Wait::AtMost(demand.answer);
-            let ask = world.want(place, service.as_str(), deed, Owner::default(), limit, None);
-            if !granted(world, ask, demand) {
+            let want = name.clone().map_or(Want::Suspension, Want::Lock);
+            let ask = ask_for(world, place, service.as_str(), want, demand);
+            if !world.is_granted(ask) {
                 let what = format!("m{place} cannot get {}: {:?}", lock_name(&key), world.outcome(ask));
                 let lock = world.call(ask).lock();
                 world.fail_about(NAME, Some(lock), what);
@@ -35,10 +34,9 @@ pub fn demand(world: &mut World, demand: &Demand) -> bool {
     for (service, name) in world.history().objects() {
         let Some(name) = name else { continue };
         for place in world.demanded().filter(|place| world.is_up(*place)).collect::<Vec<_>>() {
-            let deed = Deed::Hold(Want::Open(Opening::new(name.clone(), Value::default())));
-            let limit = Wait::AtMost(demand.answer);
-            let ask = world.want(place, service.as_str(), deed, Owner::default(), limit, None);
-            if !granted(world, ask, demand) {
+            let want = Want::Open(Opening::new(name.clone(), Value::default()));
+            let ask = ask_for(world, place, service.as_str(), want, demand);
+            if !world.is_granted(ask) {
                 let what = format!("m{place} cannot open {name:?} of {}: {:?}", service.as_str(), world.outcome(ask));
                 world.fail(NAME, what);
                 return false;
@@ -63,7 +61,17 @@ pub fn demand(world: &mut World, demand: &Demand) -> bool {
     true
 }
 
-fn granted(world: &mut World, ask: Ask, demand: &Demand) -> bool {
-    world.run_until(|world| world.is_answered(ask), demand.answer * 2);
-    world.is_granted(ask)
+/// Asks, and waits for the answer. Where bounds are drawn tiny a member has no room for a request
+/// while it reports to a new grantor: it asks again then.
+fn ask_for(world: &mut World, place: usize, service: &str, want: Want, demand: &Demand) -> Ask {
+    let until = world.now + demand.answer.as_nanos() as u64;
+    loop {
+        let (deed, limit) = (Deed::Hold(want.clone()), Wait::AtMost(demand.answer));
+        let ask = world.want(place, service, deed, Owner::default(), limit, None);
+        world.run_until(|world| world.is_answered(ask), demand.answer * 2);
+        if world.outcome(ask) != Some(&Outcome::Busy) || world.now > until {
+            return ask;
+        }
+        world.run_for(world.common.timing.retry);
+    }
 }

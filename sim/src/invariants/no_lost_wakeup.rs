@@ -4,7 +4,7 @@ use crate::history::{Ask, Deed, Key, Mode};
 use crate::liveness::Demand;
 use crate::network::MS;
 use crate::world::World;
-use elderlock::protocol::{Opening, Owner, ServiceName, Value, Wait, Want};
+use elderlock::protocol::{LockName, Opening, Outcome, Owner, ServiceName, Value, Wait, Want};
 use std::collections::BTreeSet;
 use std::time::Duration;
 
@@ -17,15 +17,15 @@ const MANY: u32 = 1_000;
 /// Demands it. False if it is broken.
 pub fn demand(world: &mut World, demand: &Demand) -> bool {
     let until = world.now + demand.answer.as_nanos() as u64;
-    let pools = open_pools(world);
-    raise_limits(world, &pools);
+    let mut pools = pools(world);
     // What somebody had written before the healing may have come after that.
     let mut again = Some(world.now + demand.answer.as_nanos() as u64 / 2);
     loop {
         if again.is_some_and(|at| at <= world.now) {
             again = None;
-            raise_limits(world, &pools);
+            pools.iter_mut().for_each(|pool| pool.raised = None);
         }
+        pools.iter_mut().for_each(|pool| pool.raise(world));
         let claims: Vec<Ask> = world.history().claims().filter(|ask| is_demanded(world, *ask)).collect();
         for ask in claims {
             world.release(ask);
@@ -45,31 +45,41 @@ pub fn demand(world: &mut World, demand: &Demand) -> bool {
     false
 }
 
-/// The objects that somebody waits for permits of, opened by one member.
-fn open_pools(world: &mut World) -> Vec<(usize, ServiceName, Ask)> {
-    let wanted = world.history().open().map(|ask| world.call(ask)).filter(|call| matches!(call.mode, Mode::Permits(_)));
-    let pools: BTreeSet<Key> = wanted.flat_map(|call| call.keys.clone()).collect();
-    let Some(place) = world.demanded().find(|place| world.is_up(*place)) else { return Vec::new() };
-    let mut opened = Vec::new();
-    for (service, name) in pools {
-        let (Some(name), Ok(many)) = (name, Value::new(&MANY.to_le_bytes())) else { continue };
-        let open = Deed::Hold(Want::Open(Opening::new(name, many)));
-        let open = world.want(place, service.as_str(), open, Owner::default(), Wait::Forever, None);
-        let timing = world.common.timing;
-        world.run_until(|world| world.is_answered(open), timing.member_lease * 4);
-        opened.push((place, service, open));
-    }
-    opened
+/// An object of which somebody waits for permits. Their number may be too small for that request,
+/// and nobody else may want to raise it: one member does.
+struct Pool {
+    place: usize,
+    service: ServiceName,
+    name: LockName,
+    opened: Option<Ask>,
+    raised: Option<Ask>,
 }
 
-/// Who waits for permits waits for their number, which nobody may want to raise: one member does.
-fn raise_limits(world: &mut World, pools: &[(usize, ServiceName, Ask)]) {
-    for (place, service, open) in pools {
-        if let (true, Ok(many)) = (world.is_granted(*open), Value::new(&MANY.to_le_bytes())) {
-            let put = Deed::Put(*open, many, None);
-            world.want(*place, service.as_str(), put, Owner::default(), Wait::Forever, None);
-        }
+impl Pool {
+    /// Opens it and raises the number. Where bounds are drawn tiny the member may have no room for
+    /// the request: it asks again.
+    fn raise(&mut self, world: &mut World) {
+        let is_busy = |ask: &Ask| world.outcome(*ask) == Some(&Outcome::Busy);
+        self.opened = self.opened.filter(|ask| !is_busy(ask));
+        self.raised = self.raised.filter(|ask| !is_busy(ask));
+        let Ok(many) = Value::new(&MANY.to_le_bytes()) else { return };
+        let (deed, asked) = match self.opened {
+            None => (Deed::Hold(Want::Open(Opening::new(self.name.clone(), many))), &mut self.opened),
+            Some(open) if world.is_granted(open) && self.raised.is_none() => {
+                (Deed::Put(open, many, None), &mut self.raised)
+            }
+            Some(_) => return,
+        };
+        *asked = Some(world.want(self.place, self.service.as_str(), deed, Owner::default(), Wait::Forever, None));
     }
+}
+
+fn pools(world: &World) -> Vec<Pool> {
+    let Some(place) = world.demanded().find(|place| world.is_up(*place)) else { return Vec::new() };
+    let wanted = world.history().open().map(|ask| world.call(ask)).filter(|call| matches!(call.mode, Mode::Permits(_)));
+    let keys: BTreeSet<Key> = wanted.flat_map(|call| call.keys.clone()).collect();
+    let pool = |(service, name): Key| Some(Pool { place, service, name: name?, opened: None, raised: None });
+    keys.into_iter().filter_map(pool).collect()
 }
 
 fn is_demanded(world: &World, ask: Ask) -> bool {

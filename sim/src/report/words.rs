@@ -15,6 +15,7 @@ pub fn meaning(invariant: &str) -> (String, String) {
         "one_elder_per_view" => ("a view has one elder", "a view has two elders"),
         "one_grantor_per_epoch" => ("an epoch has one grantor", "two members grant in one epoch"),
         "epochs_rise" => ("each grantor of a service has a later epoch", "an epoch came back"),
+        "told_after_kept" => ("a vote is on disk before it is told", "a vote was told before it was on disk"),
         "told_before_regrant" => {
             ("who loses a lock is told before the next one has it", "a lock was given away before its holder was told")
         }

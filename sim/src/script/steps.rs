@@ -8,6 +8,7 @@ use crate::kind::KINDS;
 use crate::network::{MS, Narrow, Weather};
 use crate::step::{Packets, Rumour, Step, Wanted};
 use crate::transcript::span;
+use crate::world::{Health, Tear};
 use elderlock::protocol::{LockName, Metadata, ServiceName, Value, Wait};
 use goldenscript::{Argument, ArgumentConsumer};
 use std::error::Error;
@@ -79,6 +80,13 @@ pub fn write_step(step: &Step) -> String {
         Step::Leave(place) => format!("leave m{place}"),
         Step::Force(place) => format!("force m{place}"),
         Step::LoseDisk(place) => format!("lose-disk m{place}"),
+        Step::Disk(place, Health::Fast) => format!("disk m{place} fast"),
+        Step::Disk(place, Health::Slow(takes)) => format!("disk m{place} slow takes={}", span(nanos(takes))),
+        Step::Disk(place, Health::Failing) => format!("disk m{place} failing"),
+        Step::Tear(Tear { place, after, votes, until }) => {
+            let what = if *votes { "votes" } else { "anything" };
+            format!("tear m{place} {what} {after} until={}", time(*until))
+        }
         Step::DieDeciding { until } => format!("die-deciding until={}", time(*until)),
         Step::Cut(from, to) => format!("cut m{from} m{to}"),
         Step::Mend(from, to) => format!("mend m{from} m{to}"),
@@ -212,6 +220,27 @@ pub(super) fn read_step(name: &str, args: &mut ArgumentConsumer<'_>) -> Parsed<O
         "leave" => Step::Leave(place(args)?),
         "force" => Step::Force(place(args)?),
         "lose-disk" => Step::LoseDisk(place(args)?),
+        "disk" => {
+            let place = place(args)?;
+            let health = match word(args, "how it is")? {
+                "fast" => Health::Fast,
+                "slow" => Health::Slow(read_span(args.take_key("takes").ok_or("wants takes=")?)?),
+                "failing" => Health::Failing,
+                _ => return Err("fast, slow or failing".into()),
+            };
+            Step::Disk(place, health)
+        }
+        "tear" => {
+            let place = place(args)?;
+            let votes = match word(args, "a kind of step")? {
+                "votes" => true,
+                "anything" => false,
+                _ => return Err("votes or anything".into()),
+            };
+            let after = u32::try_from(number(args)?)?;
+            let until = read_time(args.take_key("until").ok_or("wants until=")?)?;
+            Step::Tear(Tear { place, after, votes, until })
+        }
         "die-deciding" => Step::DieDeciding { until: read_time(args.take_key("until").ok_or("wants until=")?)? },
         "cut" => Step::Cut(place(args)?, place(args)?),
         "mend" => Step::Mend(place(args)?, place(args)?),
@@ -448,6 +477,11 @@ mod tests {
             Step::GiveUpAnswered(9, Duration::ZERO),
             Step::Force(1),
             Step::LoseDisk(2),
+            Step::Disk(1, Health::Slow(Duration::from_millis(250))),
+            Step::Disk(1, Health::Failing),
+            Step::Disk(0, Health::Fast),
+            Step::Tear(Tear { place: 1, after: 3, votes: true, until: 12_345_678_901 }),
+            Step::Tear(Tear { place: 0, after: 0, votes: false, until: 12_345_678_901 }),
             Step::Clog(0, 1),
             Step::Unclog(0, 1),
             Step::Narrow(0, 1, Some(Narrow { each: 1_500, room: 3 })),

@@ -7,6 +7,7 @@ use crate::history::{Ask, Deed, Sight};
 use crate::invariants::Fact;
 use crate::network::MS;
 use crate::peer::Run;
+use crate::rare::State;
 use crate::record::Entry;
 use elderlock::protocol::{Command, Content, Event, Hint, Input, LineageId, Outcome, Output, ProcessId};
 use std::hash::Hash;
@@ -67,10 +68,16 @@ impl World {
         let mut outputs = std::mem::take(&mut self.outputs);
         node.step(local, input, &mut outputs);
         let dies = self.dies_deciding(place, &outputs);
-        for output in outputs.drain(..) {
-            if !(dies && matches!(output, Output::Send { .. })) {
+        let torn = self.torn_after(place, &outputs);
+        for (index, output) in outputs.drain(..).enumerate() {
+            if !(dies && matches!(output, Output::Send { .. })) && torn.is_none_or(|torn| index < torn) {
                 self.carry_out(place, process, output);
             }
+        }
+        if torn.is_some() {
+            self.note(place, |_| "dies in the middle of a step".to_string());
+            self.reach(State::TornStep);
+            self.crash(place);
         }
         self.record_recoveries(place);
         if dies {
@@ -90,6 +97,7 @@ impl World {
             self.fail("time_goes_on", format!("m{place} has something due at one instant again and again"));
         }
         self.tell(&Fact::Stepped { place });
+        self.hear_of_writes(place, process);
     }
 
     /// The timer of the member at `place` goes off.
@@ -164,7 +172,7 @@ impl World {
                 self.tell(&Fact::Wanted { ask });
             }
             Output::Event(event) => self.on_event(place, process, event),
-            Output::Store(stored) => self.peers[place].disk = Some(*stored),
+            Output::Store { number, vote } => self.write_vote(place, process, number, *vote),
         }
     }
 
@@ -263,6 +271,7 @@ impl World {
             let unknown = Arc::make_mut(&mut self.history).end_process(process);
             self.record_end(place, how, &unknown);
         }
+        self.end_writes(place);
         let peer = &mut self.peers[place];
         peer.run = Run::Down;
         peer.due = None;

@@ -21,6 +21,8 @@ pub(crate) enum Due {
     GiveUp { ask: Ask },
     /// Something of the gossip machines arrives at a place.
     Gossip { from: usize, to: usize, word: Word },
+    /// A write to a data directory ends.
+    Written { to: usize, process: ProcessId },
     /// The frame that has begun then on a damaged connection has to have ended.
     FrameEnds { from: usize, to: usize, begun: u64 },
 }
@@ -153,6 +155,7 @@ impl World {
                 }
             }
             Due::GiveUp { ask } => self.give_up(ask),
+            Due::Written { to, process } => self.end_write(to, process),
             Due::FrameEnds { from, to, begun } => self.end_unfinished(from, to, begun),
             Due::Gossip { from, to, word } => {
                 if self.network.is_clogged(from, to) {

@@ -64,6 +64,8 @@ impl World {
             }
             Input::Command(command) => format!("** {command:?}"),
             Input::Hint(hint) => format!("?? {hint:?}"),
+            Input::Stored { number } => format!("!! write {number} is done"),
+            Input::StoreFailed { number } => format!("!! write {number} failed"),
             Input::Timer => return,
         };
         self.note(place, |_| text);

@@ -14,6 +14,7 @@ impl Node {
                 view: view.number,
                 elder: view.elder().clone(),
                 led: self.is_ready(now),
+                kept: self.is_view_kept(),
             },
             (_, None) => Belonging::Seeking { seeds: BTreeSet::new(), bound: true },
         }
@@ -29,7 +30,8 @@ impl Node {
     ) {
         if let Stage::Parting { informed, .. } = &mut self.stage {
             let current = self.view.as_ref().map(|view| (view.lineage, view.number));
-            if let Belonging::Member { lineage, view, .. } = belonging
+            // One whose directory does not have the view may end, and its heir would not know of it.
+            if let Belonging::Member { lineage, view, kept: true, .. } = belonging
                 && Some((lineage, view)) >= current
                 && current.is_some_and(|current| current.0 == lineage)
             {
@@ -84,9 +86,14 @@ impl Node {
         match found {
             Found::Seeking => {}
             Found::Founded(view) => {
-                self.install(now, view.clone(), None, out);
-                for info in view.members.iter().map(|member| &member.info).filter(|info| **info != self.config.me) {
-                    send(info.addr, info.process, Notice::ViewIs(view.clone()), out);
+                let me = self.config.me.process;
+                // Whoever is a quorum alone may grant at once, and its heir must know of it. Others need the word of those
+                // who know the view, too.
+                if self.config.durable && view.is_quorum([&me]) {
+                    let number = self.keeping.put(founding_vote(me, &view), out);
+                    self.keeping.wait(number, Telling::Founded(view));
+                } else {
+                    self.begin_with(now, view, out);
                 }
             }
             Found::Abandoned => self.end(now, Event::Abandoned, out),
@@ -97,6 +104,14 @@ impl Node {
     /// The cluster's slots are too far above this machine's clock.
     fn refuse_clock(&mut self, now: Time, WrongClock { theirs, ours }: WrongClock, out: &mut Vec<Output>) {
         self.end(now, Event::WrongClock { theirs, ours }, out);
+    }
+
+    /// Installs the first view of a lineage that this process founds, and tells the others.
+    pub(super) fn begin_with(&mut self, now: Time, view: View, out: &mut Vec<Output>) {
+        self.install(now, view.clone(), None, out);
+        for info in view.members.iter().map(|member| &member.info).filter(|info| **info != self.config.me) {
+            send(info.addr, info.process, Notice::ViewIs(view.clone()), out);
+        }
     }
 
     pub(super) fn on_join(
@@ -185,6 +200,8 @@ impl Node {
     /// A view without this member is decided, by it or by whoever told it. If it went at once, and what it said were lost,
     /// nobody might know.
     pub(super) fn part(&mut self, now: Time, next: View, teller: Option<ProcessId>, out: &mut Vec<Output>) {
+        // Where votes are kept, whoever told of the view may not have it on disk yet, and is asked.
+        let teller = teller.filter(|_| !self.config.durable);
         let left = matches!(self.stage, Stage::Leaving { .. });
         let reason = if left { LostReason::Left } else { LostReason::Expelled };
         self.act(now, out, |node, turn| node.give_everything_up(reason, turn));
@@ -192,7 +209,7 @@ impl Node {
         out.push(Output::Event(Event::ViewInstalled(next.clone())));
         self.view = Some(Arc::new(next));
         self.acceptor = Acceptor::default();
-        self.store(out);
+        self.keep_view(out);
         self.elder = None;
         self.proposal = None;
         self.sole_quorum = false;
@@ -287,12 +304,11 @@ impl Node {
 
     /// Whoever has told of a view without itself stays until that is known, and asks; but this member may go as well before it is
     /// asked.
-    pub(super) fn confirm(&self, addr: SocketAddr, teller: ProcessId, view: &View, out: &mut Vec<Output>) {
-        if !view.contains(teller) {
-            let (lineage, number, elder) = (view.lineage, view.number, view.elder().clone());
-            let belonging = Belonging::Member { lineage, view: number, elder, led: false };
-            send(addr, teller, Notice::HelloIs { me: self.config.me.clone(), asked: addr, belonging }, out);
-        }
+    pub(super) fn confirm(&self, addr: SocketAddr, teller: ProcessId, out: &mut Vec<Output>) {
+        let Some(view) = &self.view else { return };
+        let (lineage, number, elder, kept) = (view.lineage, view.number, view.elder().clone(), self.is_view_kept());
+        let belonging = Belonging::Member { lineage, view: number, elder, led: false, kept };
+        send(addr, teller, Notice::HelloIs { me: self.config.me.clone(), asked: addr, belonging }, out);
     }
 
     pub(super) fn on_view_is(
@@ -326,8 +342,7 @@ impl Node {
             self.end_parting(now, true, out); // they went on: they know
         } else if acceptable {
             self.last_change = None;
-            self.confirm(addr, from, &view, out);
-            self.install(now, view, Some(from), out);
+            self.install(now, view, Some((from, addr)), out);
         }
     }
 
@@ -362,7 +377,13 @@ impl Node {
     }
 
     /// A decided view, and who told it. Everything that hangs on the view is brought in line with it here and only here.
-    pub(super) fn install(&mut self, now: Time, view: View, teller: Option<ProcessId>, out: &mut Vec<Output>) {
+    pub(super) fn install(
+        &mut self,
+        now: Time,
+        view: View,
+        teller: Option<(ProcessId, SocketAddr)>,
+        out: &mut Vec<Output>,
+    ) {
         let me = self.config.me.process;
         if !view.contains(me) && planted!(self.config.mutant, StayThoughExpelled) {
             return;
@@ -384,11 +405,15 @@ impl Node {
         self.acceptor = Acceptor::default();
         self.heir = None;
         self.heirs.clear();
-        self.store(out);
+        self.keep_view(out);
         self.proposal = None;
         self.yield_until = Time::ZERO;
         self.rounds = 0;
         let follows = before.as_ref().is_some_and(|before| before.number.next() == view.number);
+        if let Some((teller, addr)) = teller.filter(|(teller, _)| !view.contains(*teller)) {
+            self.tell_when_kept(now, Telling::Known { addr, teller }, out);
+        }
+        let teller = teller.map(|(teller, _)| teller);
         if !view.contains(me) {
             if follows && before.as_ref().is_some_and(|before| before.has_vote(me)) {
                 // Perhaps none but those who go have it: they may not forget it before those who stay know.

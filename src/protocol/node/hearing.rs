@@ -212,8 +212,8 @@ impl Node {
             Notice::Join { me, heard } => self.on_join(now, from, me, heard, out),
             Notice::Leave => self.on_leave(now, from, out),
             Notice::Vouch { dead } => self.believe(now, from, BTreeSet::from([dead]), out),
-            Notice::Beat { view, beat, pulse, confirmed } => {
-                self.on_beat(now, from, addr, (view, beat, pulse, confirmed), out);
+            Notice::Beat { view, beat, pulse, confirmed, kept } => {
+                self.on_beat(now, from, addr, (view, beat, pulse, confirmed, kept), out);
             }
             Notice::Pulse { view, pulse, renews, again } => {
                 self.on_pulse(now, from, addr, (view, pulse, renews, again), out)
@@ -228,8 +228,7 @@ impl Node {
                         self.inherit(next, out);
                     } else if next.is_sound() {
                         self.last_change = Some((instance, change));
-                        self.confirm(addr, from, &next, out);
-                        self.install(now, next, Some(from), out);
+                        self.install(now, next, Some((from, addr)), out);
                     }
                 } else if view.lineage == lineage && view.number.next() < instance {
                     self.fetch(now, from, addr, out);

@@ -68,7 +68,7 @@ impl Node {
         now: Time,
         from: ProcessId,
         addr: SocketAddr,
-        (theirs, beat, pulse, confirmed): (ViewNumber, u64, u64, u64),
+        (theirs, beat, pulse, confirmed, kept): (ViewNumber, u64, u64, u64, bool),
         out: &mut Vec<Output>,
     ) {
         let Some(view) = self.view.clone() else { return };
@@ -83,8 +83,8 @@ impl Node {
             if planted!(self.config.mutant, RenewWithoutQuorum) {
                 elder.step_down_from_alone(now);
             }
-            let answer =
-                elder.on_beat(now, self.config.me.process, &view, from, (theirs, beat, pulse, confirmed), &self.dead);
+            let beat = (theirs, beat, pulse, confirmed, kept);
+            let answer = elder.on_beat(now, self.config.me.process, &view, from, beat, &self.dead);
             if theirs < view.number {
                 self.catch_up(now, addr, from, theirs, out);
             } else if let Some(answer) = answer {
@@ -162,7 +162,7 @@ impl Node {
         if self.lease.unanswered >= 2 {
             self.post.trouble(now, elder, true, &view.timing);
         }
-        let beat = self.lease.beat(now, view.number, period);
+        let beat = self.lease.beat(now, (view.number, self.is_view_kept()), period);
         self.post.dispatch(now, &self.config.me, view, elder, beat.into(), out);
     }
 

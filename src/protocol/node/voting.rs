@@ -21,18 +21,15 @@ impl Node {
         Some(StoredVote { voter: self.voter(), view: View::clone(&view), acceptor: self.acceptor.clone(), heirs })
     }
 
-    /// Has the vote kept before anybody is told of it.
-    pub(super) fn store(&self, out: &mut Vec<Output>) {
-        if self.config.durable
-            && !(planted!(self.config.mutant, ForgetOnDisk) && self.acceptor.promised.is_some())
-            && let Some(stored) = self.stored_vote()
-        {
-            out.push(Output::Store(Box::new(stored)));
-        }
-    }
-
     /// Says something about the choice of a view to a member or an heir.
-    fn say_ballot(&mut self, now: Time, addr: SocketAddr, to: ProcessId, notice: Notice, out: &mut Vec<Output>) {
+    pub(super) fn say_ballot(
+        &mut self,
+        now: Time,
+        addr: SocketAddr,
+        to: ProcessId,
+        notice: Notice,
+        out: &mut Vec<Output>,
+    ) {
         match &self.heir {
             Some(Heir { voter, view, .. }) => {
                 let (me, lineage) = (self.config.me.clone(), view.lineage);
@@ -64,7 +61,7 @@ impl Node {
         let Some(view) = self.ballot_view().filter(|view| view.lineage == lineage) else { return };
         if theirs > view.number {
             send(info.addr, info.process, Notice::Fetch { lineage, have: view.number }, out);
-        } else if self.elder.as_ref().is_some_and(|elder| theirs < elder.known_view(voter)) {
+        } else if self.elder.as_ref().is_some_and(|elder| theirs < elder.kept_view(voter)) {
             // Older than what its process is known to have had: the directory was put back.
             send(info.addr, info.process, Notice::Stale { voter }, out);
         } else if theirs < view.number {
@@ -83,6 +80,7 @@ impl Node {
             self.heir = None;
             self.proposal = None;
             self.acceptor = Acceptor::default();
+            self.keeping.end_instance();
         }
     }
 
@@ -95,7 +93,7 @@ impl Node {
         self.yield_until = Time::ZERO;
         self.rounds = 0;
         self.heirs.clear();
-        self.store(out);
+        self.keep_view(out);
         if let Some(heir) = &self.heir {
             let addrs = heir.addrs();
             // A view that is later still may have an heir before this one, which asked to be let in.
@@ -136,8 +134,7 @@ impl Node {
                             }
                             answer => answer,
                         };
-                        self.store(out);
-                        self.say_ballot(now, speaker.addr, from, answer, out);
+                        self.answer_when_kept(now, &speaker, answer, out);
                     }
                 } else if let Some(promised) = self.acceptor.promised
                     && self.is_open(instance)
@@ -163,8 +160,7 @@ impl Node {
                         if planted!(self.config.mutant, AcceptPromisesNothing) {
                             self.acceptor.promised = promised;
                         }
-                        self.store(out);
-                        self.say_ballot(now, speaker.addr, from, answer, out);
+                        self.answer_when_kept(now, &speaker, answer, out);
                     }
                 }
             }
@@ -189,7 +185,7 @@ impl Node {
     }
 
     /// This process as a voter.
-    fn own_voice(&self) -> Speaker {
+    pub(super) fn own_voice(&self) -> Speaker {
         let me = &self.config.me;
         let heir = self.heir.is_some().then(|| me.clone());
         Speaker { vote: self.voter(), process: me.process, addr: me.addr, heir }
@@ -240,14 +236,15 @@ impl Node {
             || planted!(self.config.mutant, VoteEarly);
         let is_open = self.acceptor.promised.is_none_or(|promised| promised <= ballot)
             || planted!(self.config.mutant, BreakPromise);
-        Some(is_open && released && ballot.process == from.process)
+        // One that cannot write its promise down could not answer the question that comes after this one.
+        Some(is_open && released && ballot.process == from.process && !self.keeping.is_failing())
     }
 
     /// When this member tries to take over: after its promise to the elder, and after its elders in the council.
     pub(super) fn takeover_at(&self, view: &View) -> Time {
         let me = self.voter();
         let elder = view.elder().process;
-        if !view.has_vote(me) {
+        if !view.has_vote(me) || self.keeping.is_failing() {
             return Time::MAX;
         }
         let listens_until = match &self.stage {
@@ -342,12 +339,11 @@ impl Node {
     pub(super) fn prepare(&mut self, now: Time, view: &View, ballot: Ballot, out: &mut Vec<Output>) {
         self.stand_down(now, ballot);
         let own = self.acceptor.on_prepare(view.elder().process, view.number.next(), ballot);
-        self.store(out);
         let step = Step::Preparing { promises: BTreeMap::new(), quorum_at: None };
         self.proposal = Some(Proposal::new(ballot, step, now + view.timing.retry));
         self.question(now, view, out);
         if let Notice::Promise { accepted, .. } = own {
-            self.on_vote(now, &self.own_voice(), ballot, Some(accepted), out);
+            self.tell_when_kept(now, Telling::Promised { ballot, accepted }, out);
         }
     }
 
@@ -361,13 +357,12 @@ impl Node {
             elder.condemn(&change.remove);
         }
         let own = self.acceptor.on_accept(view.elder().process, view.number.next(), ballot, &change);
-        self.store(out);
         let step = Step::Accepting { change, accepted: BTreeSet::new() };
         let heirs = self.proposal.take().map(|proposal| proposal.heirs).unwrap_or_default();
         self.proposal = Some(Proposal { heirs, ..Proposal::new(ballot, step, now + view.timing.retry) });
         self.question(now, view, out);
         if let Notice::Accepted { .. } = own {
-            self.on_accepted(now, self.voter(), ballot, out);
+            self.tell_when_kept(now, Telling::Accepted { ballot }, out);
         }
     }
 
@@ -381,6 +376,7 @@ impl Node {
         out: &mut Vec<Output>,
     ) {
         let Some(view) = self.ballot_view() else { return };
+        let voter = self.voter();
         let Some(proposal) = &mut self.proposal else { return };
         if proposal.ballot != ballot {
             return;
@@ -399,7 +395,9 @@ impl Node {
                     Some(info) => proposal.heirs.insert(from.vote, info.clone()),
                     None => proposal.heirs.remove(&from.vote),
                 };
-                if quorum_at.is_none() && view.is_quorum(promises.keys()) {
+                // Without its own promise a candidate would have itself called a ghost.
+                let is_ready = self.elder.is_some() || promises.contains_key(&voter);
+                if quorum_at.is_none() && is_ready && view.is_quorum(promises.keys()) {
                     *quorum_at = Some(now);
                 }
             }

@@ -25,6 +25,12 @@ pub(crate) enum Announcement {
     Trusted,
     /// The wall clock has jumped by so many milliseconds.
     WallJump(i64),
+    /// The data directory refuses the vote.
+    VoteNotStored(String),
+    /// It has it again.
+    VoteStored,
+    /// A fault ended the member.
+    Failed(&'static str),
 }
 
 /// Something for the readers.

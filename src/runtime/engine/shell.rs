@@ -1,11 +1,11 @@
 //! `Shell`: the core, and what belongs to it and changes with it. The engine's lock protects it.
 
 use super::super::clock_watch::{ClockWatch, Finding, Reading};
-use super::super::disk::Disk;
 use super::super::hold::{HoldCell, MemberLease};
 use super::super::lane::{Doings, Lane};
 use super::super::sync::{AtomicBool, Map, Mutex, Planted, is_planted};
 use super::super::telemetry::{Mail, Note, Watch};
+use super::super::writer::{Keep, VoteWriter};
 use super::super::{Network, clock};
 use super::readers::{Announcement, News, Standing};
 use super::{Closed, Phase};
@@ -17,6 +17,7 @@ use crate::protocol::{
 use rand::TryRng as _;
 use rand::rngs::{SysError, SysRng};
 use std::collections::{BTreeMap, VecDeque};
+use std::io;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError, Weak};
 use std::task::Waker;
@@ -47,8 +48,14 @@ pub(super) struct Shell {
     pub(super) node: Node,
     pub(super) config: Config,
     network: Arc<dyn Network>,
-    /// Keeps the vote, if this member has a data directory.
-    disk: Option<Disk>,
+    /// Keeps the vote, if this member has a data directory, until the thread that writes it has begun.
+    pub(super) disk: Option<Box<dyn Keep>>,
+    /// The way to that thread.
+    pub(super) writer: Option<VoteWriter>,
+    /// Why the last write failed, if it did.
+    pub(super) disk_trouble: Option<(io::ErrorKind, String)>,
+    /// Why it is about to be broken.
+    fault: &'static str,
     /// Reused from turn to turn.
     outputs: Vec<Output>,
     pub(super) slots: Map<RequestId, Slot>,
@@ -125,13 +132,21 @@ pub(super) struct Own {
 }
 
 impl Shell {
-    pub(super) fn new(mut config: Config, network: Arc<dyn Network>, disk: Option<Disk>, phase: Phase) -> Shell {
+    pub(super) fn new(
+        mut config: Config,
+        network: Arc<dyn Network>,
+        disk: Option<Box<dyn Keep>>,
+        phase: Phase,
+    ) -> Shell {
         config.clock = clock::slot();
         Shell {
             node: Node::new(config.clone(), clock::now()),
             config,
             network,
             disk,
+            writer: None,
+            disk_trouble: None,
+            fault: "the runtime under it ended",
             outputs: Vec::new(),
             slots: Map::default(),
             holds: Ledger::default(),
@@ -273,6 +288,7 @@ impl Shell {
             let mut outputs = std::mem::take(&mut self.outputs);
             let now = clock::now();
             self.node.step(now, input, &mut outputs);
+            self.end_claim(now);
             let mut over = None;
             for output in outputs.drain(..) {
                 match output {
@@ -310,14 +326,9 @@ impl Shell {
                         self.watch.said(&event, &self.node, now, &mut after.notes);
                         self.on_event(event, &mut over, after);
                     }
-                    Output::Store(stored) => {
-                        if let Some(disk) = &self.disk
-                            && let Err(error) = disk.store(&stored)
-                        {
-                            // Nothing that tells of this vote may leave, so nothing does any more.
-                            tracing::error!(%error, "the vote cannot be kept in the data directory: this member ends");
-                            self.close(Closed::Broken, after);
-                            return None;
+                    Output::Store { number, vote } => {
+                        if let Some(writer) = &self.writer {
+                            writer.write(self.node.process(), number, vote);
                         }
                     }
                 }
@@ -345,6 +356,41 @@ impl Shell {
             next = inputs.pop_front();
         }
         own.and_then(|own| own.answer)
+    }
+
+    /// A claim without end is over before anything leaves that others may go on with. (Whatever else changes the lease is told
+    /// to guards at the end of the turn.)
+    fn end_claim(&mut self, now: Time) {
+        let end = self.node.lease_end();
+        if self.lease.end() == Time::MAX && end != Time::MAX && end > now {
+            self.lease.set_end(end);
+        }
+    }
+
+    /// What became of a write. A disk that fails is told once, and once when it is well again.
+    pub(super) fn note_disk(&mut self, result: io::Result<()>, after: &mut After) {
+        match result {
+            Ok(()) => {
+                if self.disk_trouble.take().is_some() {
+                    tracing::info!("the vote is in the data directory again");
+                    after.announce(Announcement::VoteStored);
+                }
+            }
+            Err(error) => {
+                let reason = error.to_string();
+                if self.disk_trouble.as_ref().is_none_or(|(_, known)| *known != reason) {
+                    tracing::error!(%error, "the vote cannot be kept in the data directory: this member goes on without it");
+                    after.announce(Announcement::VoteNotStored(reason.clone()));
+                }
+                self.disk_trouble = Some((error.kind(), reason));
+            }
+        }
+    }
+
+    /// A fault ends the member.
+    pub(super) fn fail(&mut self, why: &'static str, after: &mut After) {
+        self.fault = why;
+        self.close(Closed::Broken, after);
     }
 
     /// Fills the slot of `request`. Returns what to tell the core about a grant that nobody waits for.
@@ -455,7 +501,7 @@ impl Shell {
             Ok(process) => process,
             Err(error) => {
                 tracing::error!(%error, "no randomness for a new process id: this member leaves");
-                return self.close(Closed::Broken, after);
+                return self.fail("no randomness for a new process id", after);
             }
         };
         self.config = self.node.next_life(process, clock::slot());
@@ -475,10 +521,15 @@ impl Shell {
         self.note_standing(Standing::Lost, after);
         self.phase.ready = false;
         self.phase.closed = Some(closed);
-        self.disk = None;
+        (self.disk, self.writer) = (None, None);
         after.phase = true;
         after.rearm = true;
-        after.announce(Announcement::Event(Event::Left { heard: closed == Closed::Heard }));
+        after.announce(match closed {
+            Closed::Broken => Announcement::Failed(self.fault),
+            Closed::Heard | Closed::Unheard | Closed::WrongClock { .. } => {
+                Announcement::Event(Event::Left { heard: closed == Closed::Heard })
+            }
+        });
     }
 
     /// Looks whether the clock that leases go by runs as it must. While it does not, this member is as one that is cut off, but

@@ -82,6 +82,88 @@ fn a_core_that_panics_ends_every_hold_and_every_wait() {
     engine.give_back(waits, clock::now());
 }
 
+/// Notes until when guards believe whenever something is sent.
+#[derive(Default)]
+struct Watcher {
+    lease: std::sync::OnceLock<Arc<crate::runtime::hold::MemberLease>>,
+    seen: Mutex<Vec<Time>>,
+}
+
+impl Outbox for Watcher {
+    fn send(&self, _to: SocketAddr, _process: Option<ProcessId>, _packet: Packet) {
+        if let Some(lease) = self.lease.get() {
+            lock(&self.seen).push(lease.end());
+        }
+    }
+}
+
+impl Network for Watcher {}
+
+#[test]
+fn an_elder_that_is_a_quorum_alone_ends_its_claim_before_it_tells_of_others() {
+    let info = |process, port| {
+        let addr = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+        MemberInfo { process: ProcessId(process), addr, host: None }
+    };
+    let config = Config { found_alone: true, ..Config::new(info(7, 1), Timing::lan()) };
+    let network = Arc::new(Watcher::default());
+    let engine = Engine::new(EngineOptions { config, network: network.clone(), disk: None });
+    engine.input(Input::Timer);
+    let lease = engine.turn(|shell, _| shell.lease.clone());
+    assert_eq!(lease.end(), Time::MAX);
+    assert!(network.lease.set(lease.clone()).is_ok());
+    for (process, port) in [(8, 2), (9, 3)] {
+        lock(&network.seen).clear();
+        let me = info(process, port);
+        let (from, addr) = (me.process, me.addr);
+        let heard = engine.status().view.expect("it has founded").number;
+        let packet = crate::protocol::Notice::Join { me, heard }.into();
+        engine.input(Input::Received { from, addr, packet });
+    }
+    assert_eq!(engine.status().view.map(|view| view.members.len()), Some(3), "alone it decides that");
+    assert_ne!(lease.end(), Time::MAX, "among three it is no quorum");
+    let seen = lock(&network.seen).clone();
+    assert!(!seen.is_empty() && seen.iter().all(|end| *end != Time::MAX), "{seen:?}");
+}
+
+/// Refuses every vote until it is told otherwise, and notes whose thread asked.
+struct Stubborn {
+    refuses: Arc<AtomicBool>,
+    asked_by: Arc<Mutex<Vec<std::thread::ThreadId>>>,
+}
+
+impl Keep for Stubborn {
+    fn keep(&self, _vote: &crate::protocol::StoredVote) -> io::Result<()> {
+        lock(&self.asked_by).push(std::thread::current().id());
+        match self.refuses.load(Ordering::Acquire) {
+            true => Err(io::ErrorKind::StorageFull.into()),
+            false => Ok(()),
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_disk_that_refuses_is_told_and_tried_again_by_a_thread_of_its_own() {
+    let me = MemberInfo { process: ProcessId(7), addr: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), host: None };
+    let config = Config { found_alone: true, durable: true, ..Config::new(me, Timing::fast()) };
+    let refuses = Arc::new(AtomicBool::new(true));
+    let asked_by = Arc::new(Mutex::new(Vec::new()));
+    let disk: Box<dyn Keep> = Box::new(Stubborn { refuses: refuses.clone(), asked_by: asked_by.clone() });
+    let engine = Engine::new(EngineOptions { config, network: Arc::new(Nowhere), disk: Some(disk) });
+    let mut events = engine.subscribe();
+    engine.start(&tokio::runtime::Handle::current(), async {});
+    assert!(matches!(events.recv().await, Ok(Announcement::VoteNotStored(_))));
+    assert!(!engine.phase().borrow().ready, "nothing is founded before its view is kept");
+    assert!(engine.disk_trouble().is_some());
+    refuses.store(false, Ordering::Release);
+    assert!(matches!(events.recv().await, Ok(Announcement::VoteStored)));
+    engine.phase().wait_for(|phase| phase.ready).await.expect("the engine lives");
+    let here = std::thread::current().id();
+    assert!(lock(&asked_by).len() >= 2 && lock(&asked_by).iter().all(|thread| *thread != here));
+    engine.close(Closed::Unheard);
+    engine.phase().wait_for(|phase| phase.stopped).await.expect("the engine lives");
+}
+
 #[test]
 fn a_reader_of_standings_begins_with_the_present_one_and_hears_each_change_once() {
     let engine = engine();

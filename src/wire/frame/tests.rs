@@ -36,6 +36,7 @@ fn notices() -> Vec<Notice> {
         view: instance,
         elder: info(1),
         led: true,
+        kept: true,
     };
     let me = info(4);
     vec![
@@ -49,7 +50,7 @@ fn notices() -> Vec<Notice> {
         Notice::FoundOk { attempt: 2 },
         Notice::Join { me, heard: ViewNumber(3) },
         Notice::Leave,
-        Notice::Beat { view: instance, beat: 5, pulse: 6, confirmed: 4 },
+        Notice::Beat { view: instance, beat: 5, pulse: 6, confirmed: 4, kept: true },
         Notice::Pulse { view: instance, pulse: 7, renews: 5, again: true },
         Notice::Vouch { dead: ProcessId(9) },
         Notice::Canvass { instance, ballot, dead: dead.clone() },

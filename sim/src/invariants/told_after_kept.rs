@@ -1,0 +1,103 @@
+//! `told_after_kept`: where votes are kept, nothing tells of a vote, or of a view that is known for good, before the disk has it.
+
+use super::{Count, Fact, Invariant, Verdict};
+use crate::world::World;
+use elderlock::protocol::{Belonging, Event, Lineage, Notice, Packet, ProcessId, View, ViewNumber};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// See the module.
+#[derive(Clone, Hash, Debug, Default)]
+pub struct ToldAfterKept {
+    /// Whose acceptance for the view with that number was ever on a disk.
+    accepted: BTreeMap<(Lineage, ViewNumber), BTreeSet<ProcessId>>,
+    /// The views that somebody has installed.
+    installed: BTreeMap<(Lineage, ViewNumber), View>,
+    premises: Count,
+}
+
+impl ToldAfterKept {
+    /// Looks at what is on a disk now.
+    fn look(&mut self, world: &World, place: usize) {
+        if let Some(stored) = &world.peers[place].disk.vote {
+            let (lineage, next) = (stored.view.lineage, stored.view.number.next());
+            if stored.has_accepted() {
+                self.accepted.entry((lineage, next)).or_default().insert(stored.voter);
+            }
+        }
+    }
+
+    fn told(&mut self, world: &World, place: usize, notice: &Notice) -> Verdict {
+        let stored = world.peers[place].disk.vote.as_ref();
+        let later = |instance: ViewNumber| stored.is_some_and(|stored| stored.view.number >= instance);
+        let (is_kept, what) = match notice {
+            Notice::Promise { instance, ballot, .. } => {
+                (later(*instance) || stored.is_some_and(|stored| stored.has_promised(*instance, *ballot)), "a promise")
+            }
+            Notice::Accepted { instance, ballot } => {
+                let has = stored.is_some_and(|stored| stored.has_promised(*instance, *ballot) && stored.has_accepted());
+                (later(*instance) || has, "an acceptance")
+            }
+            Notice::Beat { view, kept: true, .. } => (later(*view), "a view"),
+            Notice::Hello { belonging: Belonging::Member { view, kept: true, .. }, .. }
+            | Notice::HelloIs { belonging: Belonging::Member { view, kept: true, .. }, .. } => (later(*view), "a view"),
+            _ => return Ok(()),
+        };
+        self.premises += 1;
+        if is_kept {
+            return Ok(());
+        }
+        Err(format!("m{place} tells of {what} that its disk does not have: {notice:?}"))
+    }
+}
+
+impl Invariant for ToldAfterKept {
+    fn name(&self) -> &'static str {
+        "told_after_kept"
+    }
+
+    fn premises(&self) -> u64 {
+        self.premises.get()
+    }
+
+    fn hear(&mut self, world: &World, fact: &Fact<'_>) -> Verdict {
+        if !world.common.durable {
+            return Ok(());
+        }
+        match fact {
+            Fact::Sent { place, packet: Packet::Notice(notice), .. }
+            | Fact::Sent { place, packet: Packet::Heir { notice, .. }, .. } => self.told(world, *place, notice),
+            Fact::Sent { place, packet: Packet::Relay { from, packet, .. }, process, .. }
+                if from.process == *process =>
+            {
+                match &**packet {
+                    Packet::Notice(notice) => self.told(world, *place, notice),
+                    _ => Ok(()),
+                }
+            }
+            Fact::Event { place, event: Event::ViewInstalled(view), .. } => {
+                let key = (view.lineage, view.number);
+                if self.installed.insert(key, view.clone()).is_some() {
+                    return Ok(());
+                }
+                // The first to install it: a quorum of the view before has chosen it, each with its vote on a disk.
+                let before = self.installed.range(..key).next_back();
+                let Some((_, before)) =
+                    before.filter(|((lineage, number), _)| *lineage == view.lineage && number.next() == view.number)
+                else {
+                    return Ok(());
+                };
+                self.premises += 1;
+                let voters = self.accepted.get(&key).cloned().unwrap_or_default();
+                if before.is_quorum(&voters) {
+                    return Ok(());
+                }
+                Err(format!("m{place} installs view {}, which only {voters:?} have accepted on a disk", view.number))
+            }
+            Fact::Kept { place } => {
+                self.look(world, *place);
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+}

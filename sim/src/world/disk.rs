@@ -1,0 +1,180 @@
+//! Data directories: writes that take their time, fail or never happen, and processes that die in the middle of a step.
+
+use super::{Due, World};
+use crate::chance::mix;
+use crate::invariants::Fact;
+use crate::peer::Run;
+use crate::quorum::Farewell;
+use crate::rare::State;
+use elderlock::protocol::{Event, Input, Notice, Output, Packet, ProcessId, StoredVote};
+use std::collections::VecDeque;
+use std::time::Duration;
+
+/// The data directory of a place.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
+pub struct Disk {
+    /// What it keeps.
+    pub vote: Option<StoredVote>,
+    /// How it is.
+    pub health: Health,
+    /// Writes of the present process that have begun, by their numbers, in order.
+    pub(crate) writing: VecDeque<(u64, StoredVote)>,
+    /// Writes that ended in the present step, and whether they succeeded.
+    pub(crate) ended: VecDeque<(u64, bool)>,
+}
+
+/// How a data directory is.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum Health {
+    /// A write is done at once.
+    #[default]
+    Fast,
+    /// A write takes so long.
+    Slow(Duration),
+    /// Writes fail.
+    Failing,
+}
+
+/// A process that is to die in the middle of a step.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Tear {
+    /// Where.
+    pub place: usize,
+    /// After so many outputs of steps that put out several.
+    pub after: u32,
+    /// Only steps count that are about votes and views.
+    pub votes: bool,
+    /// Not later than at this true time.
+    pub until: u64,
+}
+
+impl World {
+    /// Changes how the data directory at `place` is.
+    pub fn set_disk(&mut self, place: usize, health: Health) {
+        if std::mem::replace(&mut self.peers[place].disk.health, health) != health {
+            self.note(place, |_| format!("has a disk that is {health:?}"));
+        }
+    }
+
+    /// A process asks for a write.
+    pub(super) fn write_vote(&mut self, place: usize, process: ProcessId, number: u64, vote: StoredVote) {
+        match self.peers[place].disk.health {
+            Health::Failing => {
+                // What fails may be the last part of it, when the new vote is there.
+                if mix(&[self.common.seed, 0xd15c, place as u64, number, self.now]).is_multiple_of(4) {
+                    self.keep(place, vote);
+                }
+                self.peers[place].disk.ended.push_back((number, false));
+                self.reach(State::Voteless);
+            }
+            Health::Fast if self.peers[place].disk.writing.is_empty() => {
+                self.keep(place, vote);
+                self.peers[place].disk.ended.push_back((number, true));
+            }
+            Health::Fast | Health::Slow(_) => {
+                self.peers[place].disk.writing.push_back((number, vote));
+                if self.peers[place].disk.writing.len() == 1 {
+                    self.begin_write(place, process);
+                }
+            }
+        }
+    }
+
+    fn keep(&mut self, place: usize, vote: StoredVote) {
+        self.peers[place].disk.vote = Some(vote);
+        self.tell(&Fact::Kept { place });
+    }
+
+    fn begin_write(&mut self, place: usize, process: ProcessId) {
+        let takes = match self.peers[place].disk.health {
+            Health::Slow(takes) => takes.as_nanos() as u64,
+            _ => 0,
+        };
+        self.schedule(takes, Due::Written { to: place, process });
+    }
+
+    /// The first write under way ends.
+    pub(super) fn end_write(&mut self, place: usize, process: ProcessId) {
+        if !self.peers[place].is(process) {
+            return;
+        }
+        let disk = &mut self.peers[place].disk;
+        let Some((number, vote)) = disk.writing.pop_front() else { return };
+        let fails = disk.health == Health::Failing;
+        let more = !disk.writing.is_empty();
+        if !fails {
+            self.keep(place, vote);
+        }
+        if more {
+            self.begin_write(place, process);
+        }
+        self.feed(place, if fails { Input::StoreFailed { number } } else { Input::Stored { number } });
+    }
+
+    /// The process hears of the writes that ended in its step.
+    pub(super) fn hear_of_writes(&mut self, place: usize, process: ProcessId) {
+        while let Some((number, is_done)) = self.peers[place].disk.ended.pop_front() {
+            if self.peers[place].is(process) {
+                self.feed(place, if is_done { Input::Stored { number } } else { Input::StoreFailed { number } });
+            }
+        }
+    }
+
+    /// The process at `place` is no more: some of the writes that have begun are done.
+    pub(super) fn end_writes(&mut self, place: usize) {
+        let luck = mix(&[self.common.seed, 0xd15d, place as u64, self.now]);
+        let disk = &mut self.peers[place].disk;
+        disk.ended.clear();
+        let writing = std::mem::take(&mut disk.writing);
+        let loses_some = !writing.is_empty();
+        let done = luck % (writing.len() as u64 + 1);
+        if let Some((_, vote)) = writing.into_iter().take(done as usize).next_back() {
+            self.keep(place, vote);
+        }
+        if loses_some {
+            self.reach(State::EndsWriting);
+        }
+    }
+
+    /// The process dies in the middle of one of its next steps.
+    pub(crate) fn tear(&mut self, tear: Tear) {
+        self.torn = Some(tear);
+    }
+
+    /// Nobody dies in the middle of a step any more.
+    pub(crate) fn spare_everybody(&mut self) {
+        self.torn = None;
+    }
+
+    /// How many of these outputs the process at `place` carries out before it dies in this step. `None`: it lives.
+    pub(super) fn torn_after(&mut self, place: usize, outputs: &[Output]) -> Option<usize> {
+        let tear = self.torn.as_mut().filter(|tear| tear.place == place)?;
+        if tear.until < self.now {
+            self.torn = None;
+            return None;
+        }
+        if outputs.len() < 2 || (tear.votes && !outputs.iter().any(is_of_votes)) {
+            return None;
+        }
+        let after = tear.after as usize;
+        if after > outputs.len() {
+            tear.after -= outputs.len() as u32;
+            return None;
+        }
+        self.torn = None;
+        let may_die = self.peers[place].run == Run::Up && self.can_spare(&[place], Farewell::Dead, false);
+        may_die.then_some(after)
+    }
+}
+
+/// Whether something is told, kept or decided about a view.
+fn is_of_votes(output: &Output) -> bool {
+    match output {
+        Output::Store { .. } | Output::Event(Event::ViewInstalled(_)) => true,
+        Output::Send { packet: Packet::Notice(notice), .. }
+        | Output::Send { packet: Packet::Heir { notice, .. }, .. } => {
+            matches!(**notice, Notice::Promise { .. } | Notice::Accepted { .. } | Notice::Install { .. })
+        }
+        _ => false,
+    }
+}

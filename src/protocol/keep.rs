@@ -1,0 +1,206 @@
+//! Votes on their way to disk, and what waits for them.
+//!
+//! A vote is kept before anything tells of it. The protocol asks for the write ([`Output::Store`]) and goes on; what tells of
+//! the vote waits here until the write is confirmed ([`Input::Stored`](super::Input::Stored)):
+//!
+//! ```text
+//!            a vote changes                     Stored n
+//! kept ----------------------------> writing n ----------> kept: what waited for n or less is said and done
+//!                                      |   ^
+//!                          StoreFailed |   | after a while, or when the vote changes again
+//!                                      v   |
+//!                                   voteless: no candidate, unwilling in a canvass; beats, holds and grants
+//! ```
+//!
+//! Each write replaces the one before, so the confirmation of one confirms all before it. What waits is dropped when the
+//! instance of its vote is over, and asked for again by those who need it: nothing waits for ever.
+
+use super::decision::Acceptor;
+use super::event::Output;
+use super::heir::StoredVote;
+use super::id::ProcessId;
+use super::message::{Ballot, Notice};
+use super::time::Time;
+use super::view::{Change, View};
+use std::collections::VecDeque;
+use std::hash::{Hash, Hasher};
+use std::net::SocketAddr;
+
+/// What is said or done when a vote is kept.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub(crate) enum Telling {
+    /// The answer to a question of another voter.
+    Answer {
+        /// Where the other one is reached.
+        addr: SocketAddr,
+        /// The other one.
+        to: ProcessId,
+        /// The answer.
+        notice: Notice,
+    },
+    /// The own promise counts.
+    Promised {
+        /// For this ballot.
+        ballot: Ballot,
+        /// What was accepted before.
+        accepted: Option<(Ballot, Change)>,
+    },
+    /// The own acceptance counts.
+    Accepted {
+        /// In this ballot.
+        ballot: Ballot,
+    },
+    /// A process that told of a view without itself learns that the view is known here.
+    Known {
+        /// Where that process is reached.
+        addr: SocketAddr,
+        /// That process.
+        teller: ProcessId,
+    },
+    /// The first view of a founder that is a quorum alone is installed.
+    Founded(View),
+}
+
+/// The writes of one process.
+///
+/// Two are equal that differ in the numbers of their writes alone.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Keeping {
+    /// The vote as last written, or on its way.
+    newest: Option<Box<StoredVote>>,
+    /// The number of the last write asked for.
+    asked: u64,
+    /// All writes up to this one are confirmed.
+    confirmed: u64,
+    /// The first write that has the present view.
+    view_since: u64,
+    /// What waits for which write, in order.
+    waiting: VecDeque<(u64, Telling)>,
+    /// The last write that ended failed.
+    failing: bool,
+    /// When a failed write is tried again.
+    again_at: Option<Time>,
+}
+
+impl PartialEq for Keeping {
+    fn eq(&self, other: &Keeping) -> bool {
+        self.parts() == other.parts() && self.waiting().eq(other.waiting())
+    }
+}
+
+impl Eq for Keeping {}
+
+impl Hash for Keeping {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.parts().hash(state);
+        self.waiting().for_each(|waiting| waiting.hash(state));
+    }
+}
+
+impl Keeping {
+    /// What it is, but for what waits; numbers count from the last write that is confirmed.
+    fn parts(&self) -> impl PartialEq + Hash {
+        let unconfirmed = [self.asked, self.view_since].map(|number| number.saturating_sub(self.confirmed));
+        (&self.newest, unconfirmed, [self.is_first(), self.failing], self.again_at)
+    }
+
+    fn waiting(&self) -> impl Iterator<Item = (u64, &Telling)> {
+        self.waiting.iter().map(|(number, telling)| (number.saturating_sub(self.confirmed), telling))
+    }
+
+    /// Has the vote written, unless it is on disk or on its way. Returns the number of its write.
+    pub(crate) fn put(&mut self, vote: StoredVote, out: &mut Vec<Output>) -> u64 {
+        if self.newest.as_deref() != Some(&vote) {
+            self.newest = Some(Box::new(vote));
+            self.write(out);
+        }
+        self.asked
+    }
+
+    fn write(&mut self, out: &mut Vec<Output>) {
+        if let Some(vote) = &self.newest {
+            self.asked += 1;
+            self.again_at = None;
+            out.push(Output::Store { number: self.asked, vote: vote.clone() });
+        }
+    }
+
+    /// Whether the write with this number is confirmed.
+    pub(crate) fn has(&self, number: u64) -> bool {
+        number <= self.confirmed
+    }
+
+    /// Has something wait for a write. Said again while it waits, it waits once.
+    pub(crate) fn wait(&mut self, number: u64, telling: Telling) {
+        if !self.waiting.iter().any(|(_, waiting)| *waiting == telling) {
+            self.waiting.push_back((number, telling));
+        }
+    }
+
+    /// A write is confirmed, and with it all before it.
+    pub(crate) fn on_stored(&mut self, number: u64) {
+        self.confirmed = self.confirmed.max(number.min(self.asked));
+        if self.confirmed == self.asked {
+            self.failing = false;
+            self.again_at = None;
+        }
+    }
+
+    /// A write failed. The disk has the vote of an earlier write, or of this one.
+    pub(crate) fn on_failed(&mut self, number: u64, again_at: Time) {
+        if number == self.asked && !self.has(number) {
+            self.failing = true;
+            self.again_at = Some(again_at);
+        }
+    }
+
+    /// Tries a failed write again if it is time.
+    pub(crate) fn on_timer(&mut self, now: Time, out: &mut Vec<Output>) {
+        if self.again_at.is_some_and(|at| at <= now) {
+            self.write(out);
+        }
+    }
+
+    /// When a failed write is tried again.
+    pub(crate) fn deadline(&self) -> Option<Time> {
+        self.again_at
+    }
+
+    /// What need not wait any longer.
+    pub(crate) fn next(&mut self) -> Option<Telling> {
+        match self.waiting.front() {
+            Some((number, _)) if self.has(*number) => self.waiting.pop_front().map(|(_, telling)| telling),
+            _ => None,
+        }
+    }
+
+    /// The instance is over: what waited for its votes means nothing any more.
+    pub(crate) fn end_instance(&mut self) {
+        self.waiting.clear();
+    }
+
+    /// The present view goes to disk with this write.
+    pub(crate) fn has_view_since(&mut self, number: u64) {
+        self.view_since = number;
+    }
+
+    /// Whether the present view is on disk.
+    pub(crate) fn is_view_kept(&self) -> bool {
+        self.has(self.view_since)
+    }
+
+    /// Nothing of this process is on disk yet, and something is on its way.
+    pub(crate) fn is_first(&self) -> bool {
+        self.asked > 0 && self.confirmed == 0
+    }
+
+    /// Whether the last write that ended failed.
+    pub(crate) fn is_failing(&self) -> bool {
+        self.failing
+    }
+}
+
+/// The vote of a founder before its first view.
+pub(crate) fn founding_vote(me: ProcessId, view: &View) -> StoredVote {
+    StoredVote { voter: me, view: view.clone(), acceptor: Acceptor::default(), heirs: Vec::new() }
+}

@@ -1,0 +1,96 @@
+//! What tells of a vote waits until the vote is on disk: see [`Keeping`].
+
+use super::*;
+
+impl Node {
+    /// Nothing is said before the first write: an heir that nobody can speak for after it must not be taken in, and a founder
+    /// that is a quorum alone must not grant what its heir does not know of.
+    pub(super) fn is_unwritten(&self) -> bool {
+        self.keeping.is_first() && matches!(self.stage, Stage::Seeking(_))
+    }
+
+    /// Whether the heir of this process would know of its view.
+    pub(super) fn is_view_kept(&self) -> bool {
+        self.keeping.is_view_kept() || planted!(self.config.mutant, CallItKept)
+    }
+
+    /// Has the vote written, unless it is on disk or on its way. Returns the number of that write.
+    pub(super) fn store(&mut self, out: &mut Vec<Output>) -> Option<u64> {
+        let forgets = planted!(self.config.mutant, ForgetOnDisk) && self.acceptor.promised.is_some();
+        let vote = self.stored_vote().filter(|_| self.config.durable && !forgets)?;
+        Some(self.keeping.put(vote, out))
+    }
+
+    /// A view begins, and with it an instance: what waited for votes in the one before means nothing any more.
+    pub(super) fn keep_view(&mut self, out: &mut Vec<Output>) {
+        self.keeping.end_instance();
+        if let Some(number) = self.store(out) {
+            self.keeping.has_view_since(number);
+        }
+    }
+
+    /// Says or does something as soon as the vote, as it is now, is on disk.
+    pub(super) fn tell_when_kept(&mut self, now: Time, telling: Telling, out: &mut Vec<Output>) {
+        let counts_itself = matches!(telling, Telling::Promised { .. } | Telling::Accepted { .. })
+            && planted!(self.config.mutant, CountUnstored);
+        match self.store(out).filter(|number| !self.keeping.has(*number) && !counts_itself) {
+            Some(number) => self.keeping.wait(number, telling),
+            None => self.tell_kept(now, telling, out),
+        }
+    }
+
+    /// Answers the question of another voter. A refusal tells of no vote that anybody could count.
+    pub(super) fn answer_when_kept(&mut self, now: Time, to: &Speaker, answer: Notice, out: &mut Vec<Output>) {
+        let is_refusal = matches!(answer, Notice::Nack { .. });
+        let telling = Telling::Answer { addr: to.addr, to: to.process, notice: answer };
+        if is_refusal || planted!(self.config.mutant, TellUnstored) {
+            self.store(out);
+            self.tell_kept(now, telling, out);
+        } else {
+            self.tell_when_kept(now, telling, out);
+        }
+    }
+
+    pub(super) fn on_stored(&mut self, now: Time, number: u64, out: &mut Vec<Output>) {
+        self.keeping.on_stored(number);
+        while let Some(telling) = self.keeping.next() {
+            self.tell_kept(now, telling, out);
+        }
+    }
+
+    /// The disk refuses a vote. The member goes on without it, and asks again in a while.
+    pub(super) fn on_store_failed(&mut self, now: Time, number: u64) {
+        self.keeping.on_failed(number, now + self.timing().retry * STORE_AGAIN);
+        // Others may have promised this candidate their votes, and need not wait for it.
+        if self.keeping.is_failing()
+            && self.elder.is_none()
+            && matches!(&self.proposal, Some(Proposal { step: Step::Canvassing { .. } | Step::Preparing { .. }, .. }))
+        {
+            self.proposal = None;
+        }
+    }
+
+    fn tell_kept(&mut self, now: Time, telling: Telling, out: &mut Vec<Output>) {
+        match telling {
+            Telling::Answer { addr, to, notice } => self.say_ballot(now, addr, to, notice, out),
+            Telling::Promised { ballot, accepted } => {
+                self.on_vote(now, &self.own_voice(), ballot, Some(accepted), out);
+            }
+            Telling::Accepted { ballot } => {
+                // Without this vote nobody can have been chosen before.
+                if self.sole_quorum
+                    && let Some(elder) = self.elder.as_mut().filter(|elder| !elder.deposed)
+                {
+                    elder.step_down_from_alone(now);
+                }
+                self.on_accepted(now, self.voter(), ballot, out);
+            }
+            Telling::Known { addr, teller } => self.confirm(addr, teller, out),
+            Telling::Founded(view) => {
+                if let Stage::Seeking(_) = self.stage {
+                    self.begin_with(now, view, out);
+                }
+            }
+        }
+    }
+}

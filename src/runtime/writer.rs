@@ -1,0 +1,106 @@
+//! Votes are written by a thread of their own: a disk that takes its time holds up neither the engine's lock nor a worker of
+//! the program's runtime.
+
+use super::disk::Disk;
+use crate::protocol::{ProcessId, StoredVote};
+use std::io;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use tokio::sync::watch;
+
+/// Where votes are kept. When `keep` returns, the vote is there for good.
+pub(crate) trait Keep: Send + Sync {
+    /// Replaces the vote.
+    fn keep(&self, vote: &StoredVote) -> io::Result<()>;
+}
+
+impl Keep for Disk {
+    fn keep(&self, vote: &StoredVote) -> io::Result<()> {
+        self.store(vote)
+    }
+}
+
+/// One write.
+struct Job {
+    /// The incarnation that asked for it.
+    process: ProcessId,
+    number: u64,
+    vote: Box<StoredVote>,
+}
+
+struct Desk {
+    /// The newest that nobody has begun with: a later one takes its place.
+    next: Option<Job>,
+    /// Taken out while something is written there.
+    place: Option<Box<dyn Keep>>,
+    is_closed: bool,
+}
+
+/// The way to the thread that writes. The thread ends when this is dropped and all that was asked for is written.
+pub(crate) struct VoteWriter {
+    desk: Arc<(Mutex<Desk>, Condvar)>,
+    /// Ends with the thread, when the data directory is free.
+    ended: watch::Receiver<()>,
+}
+
+impl VoteWriter {
+    /// Starts the thread. `tell` hears what became of each write that was begun: whose it was, its number and the result.
+    pub(crate) fn start(
+        place: Box<dyn Keep>,
+        tell: impl Fn(ProcessId, u64, io::Result<()>) + Send + 'static,
+    ) -> io::Result<VoteWriter> {
+        let desk = Desk { next: None, place: Some(place), is_closed: false };
+        let desk = Arc::new((Mutex::new(desk), Condvar::new()));
+        let (end, ended) = watch::channel(());
+        let own = desk.clone();
+        std::thread::Builder::new().name("elderlock-votes".to_owned()).spawn(move || {
+            while let Some((Job { process, number, vote }, place)) = next(&own) {
+                let result = place.keep(&vote);
+                lock(&own.0).place = Some(place);
+                tell(process, number, result);
+            }
+            drop((own, end));
+        })?;
+        Ok(VoteWriter { desk, ended })
+    }
+
+    /// Asks for a write. Never waits for the disk.
+    pub(crate) fn write(&self, process: ProcessId, number: u64, vote: Box<StoredVote>) {
+        let (desk, changed) = &*self.desk;
+        lock(desk).next = Some(Job { process, number, vote });
+        changed.notify_one();
+    }
+
+    /// Is closed when the thread has ended.
+    pub(crate) fn ended(&self) -> watch::Receiver<()> {
+        self.ended.clone()
+    }
+}
+
+impl Drop for VoteWriter {
+    fn drop(&mut self) {
+        let (desk, changed) = &*self.desk;
+        let mut desk = lock(desk);
+        desk.is_closed = true;
+        // At once, so that another process may use the directory, unless something is to be written there still.
+        let idle = if desk.next.is_none() { desk.place.take() } else { None };
+        drop(desk);
+        drop(idle);
+        changed.notify_one();
+    }
+}
+
+/// The next write, and where it goes; `None`: there will be none.
+fn next((desk, changed): &(Mutex<Desk>, Condvar)) -> Option<(Job, Box<dyn Keep>)> {
+    let mut desk = lock(desk);
+    loop {
+        match (desk.next.take(), desk.is_closed) {
+            (Some(job), _) => return desk.place.take().map(|place| (job, place)),
+            (None, true) => return None,
+            (None, false) => desk = changed.wait(desk).unwrap_or_else(PoisonError::into_inner),
+        }
+    }
+}
+
+fn lock(desk: &Mutex<Desk>) -> MutexGuard<'_, Desk> {
+    desk.lock().unwrap_or_else(PoisonError::into_inner)
+}

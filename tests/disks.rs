@@ -1,0 +1,248 @@
+//! Disks that take their time, and disks that are full: members go on without their vote, and locks keep their promises.
+#![cfg(all(target_os = "linux", feature = "tokio"))]
+
+mod support;
+
+use elderlock::{DataDirError, Guard, JoinError, LockError, Member, MemberEvent, Timing};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+use support::{ports, wait};
+use tokio::runtime::Runtime;
+
+/// Set in the process whose disk is slow: the directory for everything.
+const SLOW: &str = "ELDERLOCK_TEST_SLOW";
+
+/// A directory that is gone when the test is over.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new(name: &str) -> Scratch {
+        let path = std::env::temp_dir().join(format!("elderlock-{name}-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&path);
+        std::fs::create_dir_all(&path).expect("a directory for the test");
+        Scratch(path)
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A member on a runtime of its own, so that it can end without a word.
+struct One {
+    runtime: Runtime,
+    member: Member,
+}
+
+impl One {
+    fn lock(&self, name: &str) -> Guard {
+        let service = self.runtime.block_on(self.member.lock_service("stock")).expect("a service");
+        self.runtime.block_on(async { service.lock(name).await }).expect("a lock")
+    }
+
+    fn members(&self) -> usize {
+        self.member.status().view.map_or(0, |view| view.members.len())
+    }
+}
+
+fn builder(addr: SocketAddr, seeds: &[SocketAddr], dir: &Path) -> elderlock::MemberBuilder {
+    Member::builder("disks")
+        .bind(addr.to_string())
+        .seeds(seeds.iter().map(ToString::to_string))
+        .timing(Timing::fast())
+        .data_dir(dir)
+        .join_limit(Duration::from_secs(60))
+}
+
+fn runtime() -> Runtime {
+    tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().expect("a runtime")
+}
+
+fn start(addrs: &[SocketAddr], dirs: &[PathBuf]) -> Vec<One> {
+    let joins: Vec<_> = addrs
+        .iter()
+        .zip(dirs)
+        .map(|(addr, dir)| {
+            let runtime = runtime();
+            let join = runtime.spawn(builder(*addr, addrs, dir).join());
+            (runtime, join)
+        })
+        .collect();
+    let waiting = runtime();
+    let mut members = Vec::new();
+    for (runtime, join) in joins {
+        let member = waiting.block_on(join).expect("the task ends").expect("it joins");
+        members.push(One { runtime, member });
+    }
+    waiting.shutdown_background();
+    members
+}
+
+/// The longest pause between two ticks of a task that has nothing to do with locks.
+fn tick(runtime: &Runtime) -> Arc<AtomicU64> {
+    let longest = Arc::new(AtomicU64::new(0));
+    let own = longest.clone();
+    runtime.spawn(async move {
+        let mut last = Instant::now();
+        loop {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+            own.fetch_max(last.elapsed().as_millis() as u64, Ordering::Relaxed);
+            last = Instant::now();
+        }
+    });
+    longest
+}
+
+/// The elder needs a second for each fsync while another member is removed: calls keep their limits, its program goes on, and
+/// nobody loses a lock.
+#[test]
+fn a_slow_disk_at_the_elder_holds_up_nothing_but_its_vote() {
+    let scratch = Scratch::new("slow-test");
+    let library = scratch.0.join("slow.so");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/support/slow.c");
+    let built = Command::new("cc").args(["-shared", "-fPIC", "-o"]).arg(&library).arg(source).status();
+    assert!(built.expect("cc can be started").success(), "cc builds tests/support/slow.c");
+    let output = Command::new(std::env::current_exe().expect("the test knows its own binary"))
+        .args(["--exact", "with_a_slow_disk", "--nocapture", "--test-threads=1"])
+        .env(SLOW, &scratch.0)
+        .env("SLOW_DISK_ON", scratch.0.join("on"))
+        .env("LD_PRELOAD", &library)
+        .output()
+        .expect("the test binary can be started");
+    let text = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && text.contains("with a slow disk: done"), "{text}");
+}
+
+/// Not a test: what runs where the disk is slow.
+#[test]
+fn with_a_slow_disk() {
+    let Some(dir) = std::env::var_os(SLOW).map(PathBuf::from) else { return };
+    let mut addrs: Vec<SocketAddr> = ports::free(4);
+    addrs.sort();
+    // The seed with the lowest address is the elder.
+    let dirs: Vec<PathBuf> = ["slow", "one", "two", "three"].map(|name| dir.join(name)).into();
+    let mut members = start(&addrs, &dirs);
+    wait::until("all are there", || {
+        if members.iter().all(|one| one.members() == 4) { Ok(()) } else { Err(String::new()) }
+    });
+    assert!(members[0].member.is_elder());
+    let guards = [members[1].lock("a"), members[2].lock("b"), members[0].lock("c")];
+    let pause = tick(&members[0].runtime);
+    std::fs::write(dir.join("on"), "").expect("the disk can be made slow");
+    let One { runtime, member } = members.pop().expect("a fourth");
+    runtime.shutdown_timeout(Duration::from_secs(10));
+    drop(member);
+
+    let limit = Duration::from_millis(300);
+    let service = members[0].runtime.block_on(members[0].member.lock_service("stock")).expect("a service");
+    let began = Instant::now();
+    let mut longest = Duration::ZERO;
+    while members.iter().any(|one| one.members() != 3) {
+        assert!(began.elapsed() < Duration::from_secs(40), "the fourth is removed");
+        let asked = Instant::now();
+        let refused = members[0].runtime.block_on(async { service.lock("a").wait(limit).await });
+        assert!(matches!(refused, Err(LockError::TimedOut)), "{refused:?}");
+        longest = longest.max(asked.elapsed());
+    }
+    println!("removed after {:?}, longest call {longest:?}, longest pause {pause:?} ms", began.elapsed());
+    assert!(longest < limit + Duration::from_millis(700), "a call took {longest:?}");
+    assert!(pause.load(Ordering::Relaxed) < 700, "the program's timers stood still for {pause:?} ms");
+    for guard in &guards {
+        guard.fence().expect("nobody loses a lock");
+    }
+    println!("with a slow disk: done");
+    // Goodbyes would wait for the slow disk.
+    std::process::exit(0);
+}
+
+/// A small file system of its own.
+struct Tmpfs(Scratch);
+
+impl Tmpfs {
+    fn mount(name: &str) -> Option<Tmpfs> {
+        let scratch = Scratch::new(name);
+        let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", "size=1m", "tmpfs"]).arg(&scratch.0).output();
+        match mounted {
+            Ok(output) if output.status.success() => Some(Tmpfs(scratch)),
+            other => {
+                println!("skipped: no tmpfs can be mounted here: {other:?}");
+                None
+            }
+        }
+    }
+
+    /// Fills it up.
+    fn fill(&self) -> PathBuf {
+        let path = self.0.0.join("filler");
+        let full = std::fs::write(&path, vec![1; 2 << 20]).expect_err("it has room for one megabyte");
+        assert_eq!(full.kind(), std::io::ErrorKind::StorageFull);
+        path
+    }
+}
+
+impl Drop for Tmpfs {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(&self.0.0).status();
+    }
+}
+
+/// Three members share a disk that is full, and a fourth wants to join: nobody ends, and it joins when there is room again.
+#[test]
+fn a_full_disk_keeps_a_member_out_and_ends_nobody() {
+    let Some(tmpfs) = Tmpfs::mount("full") else { return };
+    let elsewhere = Scratch::new("full-elsewhere");
+    let addrs: Vec<SocketAddr> = ports::free(4);
+    let dirs: Vec<PathBuf> = (0..3).map(|member| tmpfs.0.0.join(member.to_string())).collect();
+    let members = start(&addrs[..3], &dirs);
+    let guards: Vec<Guard> = members.iter().zip(["a", "b", "c"]).map(|(one, name)| one.lock(name)).collect();
+    let mut events: Vec<_> = members.iter().map(|one| one.member.events()).collect();
+    let filler = tmpfs.fill();
+
+    let runtime = runtime();
+    let join = runtime.spawn(builder(addrs[3], &addrs[..3], &elsewhere.0).join());
+    for (one, events) in members.iter().zip(&mut events) {
+        let reason = one.runtime.block_on(async {
+            loop {
+                match events.next().await.expect("nobody ends") {
+                    MemberEvent::VoteNotStored { reason } => return reason,
+                    MemberEvent::Left | MemberEvent::Failed { .. } => panic!("a full disk ends nobody"),
+                    _ => {}
+                }
+            }
+        });
+        assert!(reason.contains("space"), "{reason}");
+    }
+    // Longer than a member lease.
+    std::thread::sleep(Duration::from_secs(4));
+    assert!(guards.iter().all(|guard| guard.fence().is_ok()), "nobody loses a lock");
+    assert!(!join.is_finished());
+    std::fs::remove_file(filler).expect("room can be made");
+    let fourth = runtime.block_on(join).expect("the task ends").expect("it joins");
+    wait::until("all are there", || {
+        let view = fourth.status().view;
+        if view.as_ref().is_some_and(|view| view.members.len() == 4) { Ok(()) } else { Err(format!("{view:?}")) }
+    });
+    assert!(guards.iter().all(|guard| guard.fence().is_ok()), "nobody loses a lock");
+    for One { runtime, member } in members {
+        runtime.shutdown_timeout(Duration::from_secs(10));
+        drop(member);
+    }
+}
+
+#[test]
+fn a_start_on_a_full_disk_names_the_disk() {
+    let Some(tmpfs) = Tmpfs::mount("full-start") else { return };
+    std::fs::create_dir(tmpfs.0.0.join("data")).expect("a directory");
+    tmpfs.fill();
+    let addr = ports::free(1)[0];
+    let path = tmpfs.0.0.join("data");
+    let error = runtime().block_on(builder(addr, &[addr], &path).join()).expect_err("there is no room for a vote");
+    assert!(matches!(&error, JoinError::DataDir { why: DataDirError::Io(_), .. }), "{error:?}");
+    assert!(error.to_string().contains("data") && error.to_string().contains("space"), "{error}");
+}
