@@ -237,3 +237,60 @@ fn two_members_that_cannot_reach_each_other_work_on_through_the_others() {
         network.heal();
     }
 }
+
+#[test]
+fn a_member_with_one_good_neighbour_keeps_its_locks() {
+    let Some((network, cluster, mut rng)) = start("one_neighbour", 29) else { return };
+    let elder = cluster.agree();
+    let mut others: Vec<usize> = (0..5).filter(|number| *number != elder).collect();
+    rng.shuffle(&mut others);
+    let (far, neighbour, grantor) = (others[0], others[1], others[2]);
+    let peers = &cluster.peers;
+    let first = peers[grantor].lock("stock", "first");
+    let kept = peers[far].lock("stock", "kept");
+    let view = peers[elder].status().view;
+    for other in (0..5).filter(|other| ![far, neighbour].contains(other)) {
+        network.silence(far, other);
+        network.silence(other, far);
+    }
+    // For longer than two leases, or it would not show that they are renewed.
+    let (start, mut count) = (Instant::now(), 0);
+    while start.elapsed() < Duration::from_secs(7) {
+        let grant = peers[far].lock("stock", "x");
+        peers[far].release(&grant).expect("it is held");
+        count += 1;
+    }
+    println!("{count} locks through one neighbour");
+    assert_eq!(peers[far].fence(&kept), Ok(kept.token), "{:#?}", peers[far].events());
+    assert_eq!(peers[grantor].fence(&first), Ok(first.token), "{:#?}", peers[grantor].events());
+    assert_eq!(peers[elder].status().view, view, "nobody was given up");
+    network.heal();
+}
+
+#[test]
+fn members_in_a_ring_keep_their_locks_and_are_granted_more() {
+    let Some((network, cluster, mut rng)) = start("ring", 30) else { return };
+    let elder = cluster.agree();
+    let mut ring: Vec<usize> = (0..5).collect();
+    rng.shuffle(&mut ring);
+    let peers = &cluster.peers;
+    let held: Vec<Grant> = ring.iter().map(|number| peers[*number].lock("stock", &format!("own-{number}"))).collect();
+    let view = peers[elder].status().view;
+    for here in 0..5 {
+        for step in [2, 3] {
+            network.silence(ring[here], ring[(here + step) % 5]);
+        }
+    }
+    let start = Instant::now();
+    while start.elapsed() < Duration::from_secs(7) {
+        for number in &ring {
+            let grant = peers[*number].lock("stock", "x");
+            peers[*number].release(&grant).expect("it is held");
+        }
+    }
+    for (number, grant) in ring.iter().zip(&held) {
+        assert_eq!(peers[*number].fence(grant), Ok(grant.token), "{:#?}", peers[*number].events());
+    }
+    assert_eq!(peers[elder].status().view, view, "nobody was given up");
+    network.heal();
+}

@@ -51,7 +51,7 @@ struct Settings {
     /// Listen outside the loopback although there is no secret.
     #[arg(long, env = "ELDERLOCK_INSECURE")]
     insecure: bool,
-    /// Take a refused connection as proof of death. Only where no firewall refuses for the living.
+    /// Take a member for dead that refuses connections of two others. Only where no firewall refuses for the living.
     #[arg(long, env = "ELDERLOCK_TRUST_REFUSED")]
     trust_refused: bool,
     /// Directory that keeps this member's vote, so that a restart of everybody goes on.

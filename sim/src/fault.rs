@@ -52,6 +52,11 @@ pub enum What {
     Isolate(Target),
     /// The members whose bit is set are cut off from the others.
     Split(u32),
+    /// A member is cut off from everybody but one, drawn from the second number.
+    OneNeighbour(Target, u64),
+    /// Each member reaches only its neighbours in a ring, whose order is drawn from the number: each two have a common
+    /// neighbour.
+    Ring(u64),
     /// A process is killed, and another is started there at the end.
     Crash(Target),
     /// Elder and grantor are killed at once.
@@ -204,6 +209,8 @@ impl What {
             What::Cut(..) => "cut",
             What::Isolate(_) => "isolate",
             What::Split(_) => "split",
+            What::OneNeighbour(..) => "one neighbour",
+            What::Ring(_) => "ring",
             What::Crash(_) => "crash",
             What::CrashBoth => "crash both",
             What::CrashAll => "crash all",
@@ -240,6 +247,7 @@ impl What {
     /// Whom it is aimed at.
     pub fn target(&self) -> Option<Target> {
         match self {
+            What::OneNeighbour(target, _) => Some(*target),
             What::Isolate(target) | What::Crash(target) | What::Vanish(target) | What::Pause(target) => Some(*target),
             What::Leave(target) | What::FalseAlarm(_, target) => Some(*target),
             What::Reject(target) | What::NoDatagrams(target) | What::LoseDisk(target) => Some(*target),
@@ -288,6 +296,11 @@ pub const FAILING_DISK: usize = KINDS + 3;
 pub const FULL_DISK: usize = KINDS + 4;
 /// A kill between two outputs of a step. It is not drawn with the others.
 pub const TORN_STEP: usize = KINDS + 5;
+
+/// The kind that leaves one member one way to the others. It is not drawn with the others.
+pub const ONE_NEIGHBOUR: usize = KINDS + 6;
+/// The kind that leaves each member two or four others. It is not drawn with the others.
+pub const RING: usize = KINDS + 7;
 
 /// The kinds of packets that change who may do what: late ones are the worst.
 const TELLING: [&str; 20] = [
@@ -404,7 +417,8 @@ impl Fault {
                     3 | 4 => Some(Blow::Isolate),
                     _ => None,
                 };
-                let late = if dice.chance(600_000) { dice.pick(&TELLING) } else { dice.pick(kind::KINDS) };
+                let late =
+                    if dice.chance(600_000) { dice.pick(&TELLING) } else { dice.pick(&kind::KINDS[..kind::DRAWN]) };
                 let (from, to) = match dice.below(4) {
                     0 | 1 => (Some(target), None),
                     2 => (Some(target), Some(other)),
@@ -475,6 +489,14 @@ impl Fault {
                 lasts = lasts.max(SECOND);
                 let votes = dice.chance(700_000);
                 What::TornStep(target, dice.between(0, if votes { 30 } else { 200 }) as u32, votes)
+            }
+            ONE_NEIGHBOUR => {
+                lasts = member_lease * dice.between(25, 40) / 10;
+                What::OneNeighbour(target, dice.roll())
+            }
+            RING => {
+                lasts = member_lease * dice.between(25, 40) / 10;
+                What::Ring(dice.roll())
             }
             TORN_VALUE => {
                 lasts = dice.between(20 * MS, 200 * MS);
@@ -606,6 +628,25 @@ impl World {
                 let left = |place: &usize| mask >> place & 1 == 1;
                 for a in all().filter(left) {
                     all().filter(|b| !left(b)).for_each(|b| plot.both(a, b, Step::Cut, Step::Mend));
+                }
+            }
+            What::OneNeighbour(target, luck) => {
+                let place = self.find(target)?;
+                let mut others: Vec<usize> = all().filter(|other| *other != place).collect();
+                others.sort_by_key(|other| mix(&[luck, *other as u64]));
+                others.iter().skip(1).for_each(|other| plot.both(place, *other, Step::Cut, Step::Mend));
+            }
+            What::Ring(luck) => {
+                let mut ring: Vec<usize> = all().collect();
+                ring.sort_by_key(|place| mix(&[luck, *place as u64]));
+                // Beyond five the next but one is a neighbour, too.
+                let reach = if ring.len() > 5 { 2 } else { 1 };
+                for (here, a) in ring.iter().enumerate() {
+                    for (there, b) in ring.iter().enumerate().skip(here + 1) {
+                        if (there - here).min(ring.len() - (there - here)) > reach {
+                            plot.both(*a, *b, Step::Cut, Step::Mend);
+                        }
+                    }
                 }
             }
             What::Crash(target) => {

@@ -78,4 +78,9 @@ pub const KINDS: &[&str] = &[
     "AskBack",
     "AskedBack",
     "Ack",
+    "Doubt",
+    "Lives",
 ];
+
+/// So many of them, the first, are drawn for packets that are late: plans stay what they were when there are more.
+pub const DRAWN: usize = 60;

@@ -184,6 +184,12 @@ impl Network {
         self.ways.get(&(from, to)).is_some_and(|way| way.cuts > 0)
     }
 
+    /// Whether all ways are as they should be, but for those that are cut.
+    pub(crate) fn is_plain(&self) -> bool {
+        let is_plain = |way: &Way| way.clogs == 0 && way.slow_by == 0 && way.narrow.is_none() && way.rejects == 0;
+        self.ways.values().all(is_plain)
+    }
+
     /// The ways that are cut.
     pub(crate) fn cuts(&self) -> impl Iterator<Item = (usize, usize)> + '_ {
         self.ways.iter().filter(|(_, way)| way.cuts > 0).map(|(way, _)| *way)

@@ -320,6 +320,8 @@ pub enum Rumour {
     Unreachable,
     /// Its address refuses connections.
     Refused,
+    /// Somebody else answers at its address.
+    Replaced,
     /// It was seen to end by somebody on its host: certain, and so only to be said of the dead.
     Dead,
     /// A connection to it was opened.
@@ -503,6 +505,7 @@ impl World {
                 let hint = match what {
                     Rumour::Unreachable => Hint::Unreachable(process),
                     Rumour::Refused => Hint::Refused(process),
+                    Rumour::Replaced => Hint::Replaced(process),
                     Rumour::Dead => Hint::Dead(process),
                     Rumour::Connected => Hint::Connected(process),
                 };

@@ -3,6 +3,9 @@
 use elderlock_sim::chaos::{Plan, Summary, describe, run_seed, trace_seed};
 use elderlock_sim::network::SECOND;
 
+/// Invariants whose premise takes a fault that few plans have. Scripts and 2,000 seeds reach them.
+const RARE: [&str; 1] = ["way_round_keeps_leases"];
+
 /// Twenty-four seeds of a minute each hold every invariant, and the premise of each has held somewhere.
 #[test]
 fn two_dozen_seeds_of_chaos_break_nothing() {
@@ -16,7 +19,8 @@ fn two_dozen_seeds_of_chaos_break_nothing() {
         }
         summary.add(&run);
     }
-    let idle: Vec<_> = summary.premises.iter().filter(|(_, count)| **count == 0).map(|(name, _)| *name).collect();
+    let idle = summary.premises.iter().filter(|(_, count)| **count == 0).map(|(name, _)| *name);
+    let idle: Vec<_> = idle.filter(|name| !RARE.contains(name)).collect();
     assert_eq!(idle, [""; 0], "these had nothing to say");
 }
 
@@ -34,7 +38,7 @@ fn the_same_seed_is_the_same_run() {
 /// The digests of three short runs, as they are on every machine. Whoever changes on purpose what members do, or how plans are
 /// drawn, puts here what the failing test prints; a change that should have left both alone and comes here has not.
 const PINNED: [(u64, u64); 3] =
-    [(3, 14_114_201_780_854_001_572), (17, 13_824_036_470_849_517_488), (40, 14_066_451_796_636_425_041)];
+    [(3, 16_613_853_289_556_793_236), (17, 14_026_286_179_314_796_432), (40, 9_674_940_793_604_033_800)];
 
 /// The same seed is the same run on every machine and in every build, not only twice in one process.
 #[test]

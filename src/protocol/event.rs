@@ -42,7 +42,7 @@ pub struct Config {
     pub stored: Option<StoredVote>,
     /// More addresses at which a cluster may be found.
     pub contacts: BTreeSet<SocketAddr>,
-    /// The operator vouches that a refused connection means a dead process.
+    /// The operator vouches that a process whose address refuses connections is dead. Two members have to find it so.
     pub trust_refused: bool,
     /// How much is kept, and how much is said at a time.
     pub limits: Limits,
@@ -287,8 +287,10 @@ pub enum Hint {
     Contact(SocketAddr),
     /// Gossip calls the process down, or a stream to it broke or cannot be opened.
     Unreachable(ProcessId),
-    /// Its address refuses connections, or somebody else answers there.
+    /// Its address refuses connections.
     Refused(ProcessId),
+    /// Somebody else answers at its address: it may have been started anew, or packets are led elsewhere.
+    Replaced(ProcessId),
     /// It shared this process's kernel and has ended: certain.
     Dead(ProcessId),
     /// A connection to the process was opened (again).

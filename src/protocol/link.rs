@@ -4,17 +4,25 @@
 //! numbered, kept until acknowledged and sent again after a while, so the roles above never ask "did it arrive".
 //! That is what removes the traces of lost grants and of releases that overtake tables from the design.
 //!
-//! When the straight way to a process seems broken the same packets also go through a member of the council;
-//! since whatever arrives twice is dropped, nobody needs to know for sure.
+//! When the straight way to a process seems broken the same packets also go through members of the council: through
+//! all of them until one is known to bring them there, then through that one. Each relayed packet tells through whom
+//! its speaker has heard the other side. Since whatever arrives twice is dropped, nobody needs to know for sure.
 
-use super::event::{Output, Sizes};
-use super::id::{MemberInfo, ProcessId};
+use super::event::{Config, Output, Sizes};
+use super::id::{MemberInfo, ProcessId, ViewNumber};
 use super::limits::Limits;
-use super::message::{Message, Packet};
+use super::message::{Message, Notice, Packet};
 use super::time::Time;
 use super::timing::Timing;
 use super::view::View;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+/// How many messages go again at first, if the other side was heard lately, and if it was not.
+const MANY: usize = 64;
+const FEW: usize = 4;
+
+/// How many different notices to one process go through the whole council in a quarter of `retry`.
+const NOTICES: usize = 8;
 
 /// One direction each way between this process and another.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
@@ -37,14 +45,31 @@ struct Link {
     tries: u32,
     /// Since when messages arrive again that had arrived, and nothing new.
     stuck_since: Option<Time>,
-    /// When the kept messages were last sent again, and when the other side was last asked to do so. Both are done
-    /// at most once in a quarter of `retry`: answers that double questions that double answers would be a storm.
+    /// When the kept messages were last sent again from the first on, when the other side was last asked to do so,
+    /// and when a doubled message was last acknowledged at once. Each is done at most once in a quarter of `retry`:
+    /// answers that double questions that double answers would be a storm.
     resent_at: Option<Time>,
     asked_at: Option<Time>,
+    doubled_at: Option<Time>,
+    /// The repetition under way.
+    repeats: Option<Repeat>,
     /// Something came that needed a newer view, and was dropped.
     missed: bool,
     /// The time at which the agenda has this link: at its deadline or before.
     alarm: Option<Time>,
+}
+
+/// Kept messages that are sent again, a few at a time: as many more when these are acknowledged, and twice as many
+/// each time. A way that is broken still takes a few, and one that is whole again is not flooded by all who waited
+/// for it.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+struct Repeat {
+    /// The first message that was not sent again yet.
+    next: u64,
+    /// The last one that is to be.
+    last: u64,
+    /// How many go next.
+    window: usize,
 }
 
 impl Link {
@@ -71,20 +96,41 @@ impl Link {
         self.received
     }
 
-    fn on_ack(&mut self, now: Time, ack: u64, timing: &Timing) {
-        let first_kept = self.sent - self.kept.len() as u64 + 1;
+    /// The number of the first message kept.
+    fn first_kept(&self) -> u64 {
+        self.sent - self.kept.len() as u64 + 1
+    }
+
+    /// Returns whether the next messages of a repetition may go.
+    fn on_ack(&mut self, now: Time, ack: u64, timing: &Timing) -> bool {
+        let first_kept = self.first_kept();
         if ack < first_kept || ack > self.sent {
-            return;
+            return false;
         }
         self.kept.drain(..(ack - first_kept + 1) as usize);
         self.tries = 0;
         self.stuck_since = None;
         self.resend_at = if self.kept.is_empty() { None } else { Some(now + timing.retry) };
+        self.repeats = self.repeats.filter(|repeats| ack < repeats.last);
+        self.repeats.is_some_and(|repeats| repeats.next <= ack + 1)
+    }
+
+    /// The next messages of a repetition, in packets.
+    fn repeat(&mut self, view: ViewNumber, burst: usize) -> Vec<Packet> {
+        let first = self.first_kept();
+        let Some(Repeat { next, last, window }) = &mut self.repeats else { return Vec::new() };
+        let from = first.max(*next);
+        let count = (*last + 1).saturating_sub(from).min(*window as u64) as usize;
+        *next = from + count as u64;
+        *window = (*window * 2).min(burst);
+        let ack = self.take_ack();
+        let kept = (from..).zip(self.kept.range((from - first) as usize..).take(count));
+        kept.map(|(seq, message)| Packet::Linked { view, seq, ack, message: message.clone() }).collect()
     }
 }
 
 /// Trouble on the straight way to a process.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 struct Detour {
     /// Until then packets go both ways.
     until: Time,
@@ -92,6 +138,63 @@ struct Detour {
     seen_until: Time,
     /// Turns through the council.
     turn: u32,
+    /// The member through which the other side hears this one, and when it last said so.
+    way: Option<(ProcessId, Time)>,
+    /// The member through which this one hears the other side, and when it last did.
+    heard: Option<(ProcessId, Time)>,
+    /// When the other side was last heard straight.
+    straight_at: Time,
+    /// When a packet that is no notice last went through everybody.
+    probed_at: Option<Time>,
+    /// The notices that went through everybody lately, and since when that is counted.
+    notices: Vec<Packet>,
+    noticed_since: Time,
+}
+
+impl Detour {
+    /// Whether it goes on. One that is used, while the straight way is silent, lasts for one more member lease.
+    fn goes_on(&mut self, now: Time, timing: &Timing) -> bool {
+        if self.until <= now && is_fresh(self.way, now, timing) && self.straight_at + timing.slow_beat() * 2 <= now {
+            self.until = now + timing.member_lease;
+            self.seen_until = self.until;
+        }
+        self.until > now
+    }
+
+    /// Those of `relays` through which a packet goes: the one that is known to bring it there. While nobody is, all of
+    /// them, the same notice once in a quarter of `retry`; but of what may be much, and of what is long, only one packet
+    /// in that time goes through all, and the others through one after the other.
+    fn choose(&mut self, now: Time, packet: &Packet, relays: &[ProcessId], timing: &Timing) -> Vec<ProcessId> {
+        if let Some((way, _)) = self.way.filter(|way| is_fresh(Some(*way), now, timing) && relays.contains(&way.0)) {
+            return vec![way];
+        }
+        let is_short = matches!(packet, Packet::Notice(notice) if !matches!(**notice, Notice::ViewIs(_)));
+        if is_short {
+            // A question that came through all of them would else be answered through all of them, as often as it came.
+            if self.noticed_since + timing.retry / 4 <= now {
+                self.noticed_since = now;
+                self.notices.clear();
+            }
+            if self.notices.contains(packet) {
+                return Vec::new();
+            }
+            if self.notices.len() < NOTICES {
+                self.notices.push(packet.clone());
+                return relays.to_vec();
+            }
+        } else if is_time(&mut self.probed_at, now, timing) {
+            return relays.to_vec();
+        }
+        let next = relays.get(self.turn as usize % relays.len().max(1)).copied();
+        self.turn = self.turn.wrapping_add(1);
+        next.into_iter().collect()
+    }
+}
+
+/// Whether something was heard so lately that the next word is not overdue: everybody shows itself at an eighth of a
+/// member lease.
+fn is_fresh(heard: Option<(ProcessId, Time)>, now: Time, timing: &Timing) -> bool {
+    heard.is_some_and(|(_, at)| now < at + timing.slow_beat() * 2)
 }
 
 /// All links of a member, and the ways to the other members.
@@ -102,6 +205,9 @@ pub(crate) struct Post {
     agenda: BTreeSet<(Time, ProcessId)>,
     detours: BTreeMap<ProcessId, Detour>,
     bounds: Bounds,
+    /// A deliberate break.
+    #[cfg(elderlock_mutants)]
+    mutant: Option<super::mutant::Mutant>,
 }
 
 /// How much a link keeps and says at a time, see [`Limits`].
@@ -113,10 +219,15 @@ struct Bounds {
 }
 
 impl Post {
-    pub(crate) fn new(limits: &Limits) -> Post {
-        let Limits { link_early, link_burst, ack_every, .. } = *limits;
+    pub(crate) fn new(config: &Config) -> Post {
+        let Limits { link_early, link_burst, ack_every, .. } = config.limits;
         let bounds = Bounds { early: link_early as usize, burst: link_burst as usize, ack_every };
-        Post { bounds, ..Post::default() }
+        Post {
+            bounds,
+            #[cfg(elderlock_mutants)]
+            mutant: config.mutant,
+            ..Post::default()
+        }
     }
 
     /// Sends a message on the link to `to`, a member of `view`.
@@ -150,18 +261,24 @@ impl Post {
     ) {
         let Some(member) = view.member(to) else { return };
         if let Some(detour) = self.detours.get_mut(&to) {
-            if detour.until <= now {
+            if !detour.goes_on(now, &view.timing) {
                 self.detours.remove(&to);
             } else {
-                let relays: Vec<_> =
-                    view.council().filter(|info| info.process != me.process && info.process != to).collect();
-                if !relays.is_empty() {
-                    let relay = relays[detour.turn as usize % relays.len()];
+                let others = |info: &&MemberInfo| info.process != me.process && info.process != to;
+                let relays: Vec<ProcessId> = view.council().filter(others).map(|info| info.process).collect();
+                let chosen = if planted!(self.mutant, DetoursInTurn) {
+                    let next = relays.get(detour.turn as usize % relays.len().max(1)).copied();
                     detour.turn = detour.turn.wrapping_add(1);
-                    let troubled = now < detour.seen_until;
-                    let packet =
-                        Packet::Relay { from: Box::new(me.clone()), to, troubled, packet: Box::new(packet.clone()) };
-                    out.push(Output::Send { to: relay.addr, process: Some(relay.process), packet });
+                    next.into_iter().collect()
+                } else {
+                    detour.choose(now, &packet, &relays, &view.timing)
+                };
+                let troubled = now < detour.seen_until;
+                let heard = detour.heard.filter(|_| is_fresh(detour.heard, now, &view.timing)).map(|(relay, _)| relay);
+                for relay in chosen.into_iter().filter_map(|process| view.member(process)) {
+                    let (from, packet) = (Box::new(me.clone()), Box::new(packet.clone()));
+                    let packet = Packet::Relay { from, to, troubled, heard, packet };
+                    out.push(Output::Send { to: relay.info.addr, process: Some(relay.info.process), packet });
                 }
             }
         }
@@ -171,6 +288,34 @@ impl Post {
     /// The straight way to `to` seems broken: use others too for a while. `seen`: by this member itself, not by `to`.
     pub(crate) fn trouble(&mut self, now: Time, to: ProcessId, seen: bool, timing: &Timing) {
         open_detour(&mut self.detours, now, to, seen, timing);
+    }
+
+    /// Something of `from` came through `relay`. It says that it heard this member through `heard`.
+    pub(crate) fn on_relayed(
+        &mut self,
+        now: Time,
+        from: ProcessId,
+        relay: ProcessId,
+        heard: Option<ProcessId>,
+        timing: &Timing,
+    ) {
+        let Some(detour) = self.detours.get_mut(&from) else { return };
+        // Of all who bring the same word the first is the fastest.
+        if detour.heard.is_none_or(|(before, at)| before == relay || at + timing.retry / 4 <= now) {
+            detour.heard = Some((relay, now));
+        }
+        if let Some(way) = heard {
+            detour.way = Some((way, now));
+        }
+    }
+
+    /// Something came straight from `from`.
+    pub(crate) fn on_straight(&mut self, now: Time, from: ProcessId) {
+        if !self.detours.is_empty()
+            && let Some(detour) = self.detours.get_mut(&from)
+        {
+            detour.straight_at = now;
+        }
     }
 
     /// A numbered message arrived. Returns what is now in turn: mostly that message, and those that had come
@@ -189,13 +334,13 @@ impl Post {
         let timing = &view.timing;
         let (mut first, mut more) = (None, Vec::new());
         let link = self.links.entry(from).or_default();
-        link.on_ack(now, ack, timing);
+        let repeats = link.on_ack(now, ack, timing);
         let mut again = false;
         let mut at_once = false;
         if seq <= link.received {
             // Sent again although it arrived: our acknowledgement was lost or late. If that goes on, our way back
             // is cut.
-            at_once = true;
+            at_once = is_time(&mut link.doubled_at, now, timing);
             if *link.stuck_since.get_or_insert(now) + timing.retry * 2 <= now {
                 open_detour(&mut self.detours, now, from, true, timing);
             }
@@ -223,6 +368,9 @@ impl Post {
             link.ack_at.get_or_insert(now + timing.retry / 4);
             link.arm(from, &mut self.agenda);
         }
+        if repeats {
+            self.go_on_repeating(now, me, view, from, out);
+        }
         (first, more)
     }
 
@@ -239,11 +387,12 @@ impl Post {
         out: &mut Vec<Output>,
     ) {
         let Some(link) = self.links.get_mut(&from) else { return };
-        link.on_ack(now, ack, &view.timing);
-        let resend = again && is_time(&mut link.resent_at, now, &view.timing);
+        let repeats = link.on_ack(now, ack, &view.timing);
         link.arm(from, &mut self.agenda);
-        if resend {
-            self.resend(now, me, view, from, out);
+        if again {
+            self.resend_soon(now, me, view, from, out);
+        } else if repeats {
+            self.go_on_repeating(now, me, view, from, out);
         }
     }
 
@@ -263,24 +412,43 @@ impl Post {
         out: &mut Vec<Output>,
     ) {
         if was_broken || self.links.get(&to).is_some_and(|link| link.tries > 0) {
-            self.resend(now, me, view, to, out);
+            self.resend_soon(now, me, view, to, out);
         }
     }
 
-    /// Sends again what is kept for `to`.
-    pub(crate) fn resend(&mut self, now: Time, me: &MemberInfo, view: &View, to: ProcessId, out: &mut Vec<Output>) {
+    /// Sends again what is kept for `to`: now, or when a quarter of `retry` has passed since the last time.
+    fn resend_soon(&mut self, now: Time, me: &MemberInfo, view: &View, to: ProcessId, out: &mut Vec<Output>) {
+        let Some(link) = self.links.get_mut(&to) else { return };
+        let pause = view.timing.retry / 4;
+        match link.resent_at {
+            Some(last) if now < last + pause && !link.kept.is_empty() && !planted!(self.mutant, RepeatAllAtOnce) => {
+                link.resend_at = Some(link.resend_at.map_or(last + pause, |at| at.min(last + pause)));
+                link.arm(to, &mut self.agenda);
+            }
+            _ => self.resend(now, me, view, to, out),
+        }
+    }
+
+    /// Sends again what is kept for `to`, from the first message on.
+    fn resend(&mut self, now: Time, me: &MemberInfo, view: &View, to: ProcessId, out: &mut Vec<Output>) {
         let Some(link) = self.links.get_mut(&to) else { return };
         if link.kept.is_empty() {
             return;
         }
         let wait = view.timing.retry * (1 << link.tries.min(6));
         link.resend_at = Some(now + wait.min(view.timing.elder_lease));
-        let ack = link.take_ack();
-        let first = link.sent - link.kept.len() as u64 + 1;
-        let packets: Vec<Packet> = (first..)
-            .zip(link.kept.iter().take(self.bounds.burst))
-            .map(|(seq, message)| Packet::Linked { view: view.number, seq, ack, message: message.clone() })
-            .collect();
+        link.resent_at = Some(now);
+        // Nothing came back the last time: a few messages are enough to learn when that changes.
+        let window = if link.tries > 1 { FEW } else { MANY };
+        let window = if planted!(self.mutant, RepeatAllAtOnce) { self.bounds.burst } else { window };
+        link.repeats = Some(Repeat { next: link.first_kept(), last: link.sent, window: window.min(self.bounds.burst) });
+        self.go_on_repeating(now, me, view, to, out);
+    }
+
+    /// Sends the next messages of a repetition.
+    fn go_on_repeating(&mut self, now: Time, me: &MemberInfo, view: &View, to: ProcessId, out: &mut Vec<Output>) {
+        let Some(link) = self.links.get_mut(&to) else { return };
+        let packets = link.repeat(view.number, self.bounds.burst);
         link.arm(to, &mut self.agenda);
         for packet in packets {
             self.dispatch(now, me, view, to, packet, out);
@@ -335,6 +503,7 @@ impl Post {
             link.sent -= link.kept.len() as u64;
             link.kept.clear();
             link.resend_at = None;
+            link.repeats = None;
         }
     }
 
@@ -377,10 +546,22 @@ impl Post {
 /// For one member lease packets to `to` also go through the council.
 fn open_detour(detours: &mut BTreeMap<ProcessId, Detour>, now: Time, to: ProcessId, seen: bool, timing: &Timing) {
     let until = now + timing.member_lease;
-    let detour = detours.entry(to).or_insert(Detour { until, seen_until: Time::ZERO, turn: 0 });
+    let detour = detours.entry(to).or_insert(Detour {
+        until,
+        seen_until: Time::ZERO,
+        turn: 0,
+        way: None,
+        heard: None,
+        straight_at: Time::ZERO,
+        probed_at: None,
+        notices: Vec::new(),
+        noticed_since: Time::ZERO,
+    });
     detour.until = until;
     if seen {
         detour.seen_until = until;
+        // What went that way since was not answered.
+        detour.way = detour.way.filter(|(_, at)| now < *at + timing.retry);
     }
 }
 
@@ -412,7 +593,10 @@ mod tests {
             addr: ([127, 0, 0, 1], 7400 + number).into(),
             host: None,
         };
-        let ends = [1, 2].map(|number| End { me: info(number), post: Post::new(&Limits::default()) });
+        let ends = [1, 2].map(|number| {
+            let config = Config::new(info(number), Timing::lan());
+            End { me: info(number), post: Post::new(&config) }
+        });
         let timing = Timing { retry: RETRY, ..Timing::lan() };
         let members = ends.iter().map(|end| end.me.clone()).collect();
         (ends, View::first(Slot(1), members, timing, 7))
@@ -485,5 +669,81 @@ mod tests {
         let (at, packet) = due(&mut b);
         assert_eq!(at, last_said + RETRY);
         assert!(matches!(packet, Some(Packet::Linked { seq: 60, .. })), "{packet:?}");
+    }
+
+    /// What goes out, by number.
+    fn numbers(out: &[Output]) -> Vec<u64> {
+        let number = |output: &Output| match output {
+            Output::Send { packet: Packet::Linked { seq, .. }, .. } => Some(*seq),
+            _ => None,
+        };
+        out.iter().filter_map(number).collect()
+    }
+
+    #[test]
+    fn kept_messages_go_again_in_windows_that_grow_as_they_are_acknowledged() {
+        let ([mut a, b], view) = ends();
+        let to = b.me.process;
+        let start = Time::from_nanos(1);
+        (0..100).for_each(|_| _ = a.say(start, &view, to));
+        let again = |a: &mut End| {
+            let (at, mut out) = (a.post.deadline().expect("an alarm"), Vec::new());
+            a.post.on_timer(at, &a.me, &view, &mut out);
+            (at, numbers(&out))
+        };
+        assert_eq!(again(&mut a).1, Vec::from_iter(1..=64), "nothing is known to be wrong yet");
+        let (now, few) = again(&mut a);
+        assert_eq!(few, [1, 2, 3, 4], "nothing came back");
+        let (me, mut out) = (a.me.clone(), Vec::new());
+        a.post.on_ack(now, &me, &view, to, 3, false, &mut out);
+        assert_eq!(numbers(&out), [] as [u64; 0], "one of them is not acknowledged");
+        a.post.on_ack(now, &me, &view, to, 4, false, &mut out);
+        assert_eq!(numbers(&out), Vec::from_iter(5..=12));
+        out.clear();
+        a.post.on_ack(now, &me, &view, to, 12, false, &mut out);
+        assert_eq!(numbers(&out), Vec::from_iter(13..=28));
+        out.clear();
+        for _ in 0..10 {
+            a.post.on_connected(now, &me, &view, to, true, &mut out);
+        }
+        assert_eq!(numbers(&out), [] as [u64; 0], "they have just gone");
+        let (at, rest) = again(&mut a);
+        assert_eq!((at, rest), (now + RETRY / 4, Vec::from_iter(13..=76)));
+    }
+
+    #[test]
+    fn a_detour_goes_through_all_until_one_is_known_to_bring_packets_there() {
+        let info = |number: u16| MemberInfo {
+            process: ProcessId(number.into()),
+            addr: ([127, 0, 0, 1], 7400 + number).into(),
+            host: None,
+        };
+        let timing = Timing { retry: RETRY, ..Timing::lan() };
+        let view = View::first(Slot(1), (1..=5).map(info).collect(), timing, 7);
+        let me = info(1);
+        let mut post = Post::new(&Config::new(me.clone(), timing));
+        let (to, start) = (ProcessId(5), Time::from_nanos(1));
+        let relays = |post: &mut Post, now: Time| {
+            let mut out = Vec::new();
+            post.dispatch(now, &me, &view, to, Packet::from(Notice::Leave), &mut out);
+            let relay = |output: &Output| match output {
+                Output::Send { process: Some(ProcessId(relay)), packet: Packet::Relay { .. }, .. } => Some(*relay),
+                _ => None,
+            };
+            out.iter().filter_map(relay).collect::<Vec<_>>()
+        };
+        assert_eq!(relays(&mut post, start), [] as [u128; 0]);
+        post.trouble(start, to, true, &timing);
+        assert_eq!(relays(&mut post, start), [2, 3, 4]);
+        let soon = Time::from_nanos(RETRY.as_nanos() as u64 / 4);
+        assert_eq!(relays(&mut post, soon), [] as [u128; 0], "the same notice, said just before");
+        assert_eq!(relays(&mut post, soon + Duration::from_nanos(1)), [2, 3, 4]);
+        post.on_relayed(start, to, ProcessId(3), Some(ProcessId(4)), &timing);
+        assert_eq!(relays(&mut post, start), [4], "by which it is heard, not by which it hears");
+        let late = start + timing.slow_beat() * 2;
+        assert_eq!(relays(&mut post, late), [2, 3, 4], "it was not said for too long");
+        post.on_relayed(late, to, ProcessId(3), Some(ProcessId(4)), &timing);
+        post.trouble(late + RETRY, to, true, &timing);
+        assert_eq!(relays(&mut post, late + RETRY), [2, 3, 4], "what went that way was not answered");
     }
 }

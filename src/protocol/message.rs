@@ -49,6 +49,8 @@ pub enum Packet {
         /// Whether the speaker has trouble with the straight way itself, and wants answers by a detour too. Those
         /// answers do not, or two members would keep each other on detours for ever.
         troubled: bool,
+        /// The member through which the speaker lately heard the other: what goes through it arrives.
+        heard: Option<ProcessId>,
         /// What. Never itself a relay.
         packet: Box<Packet>,
     },
@@ -186,6 +188,21 @@ pub enum Notice {
     Vouch {
         /// The dead process.
         dead: ProcessId,
+    },
+    /// The sender is refused by the process, or does not reach it, and asks whether the receiver hears it. Said where
+    /// a refused connection may count as a death.
+    ///
+    /// ```text
+    /// refused ->[Doubt] council ->[Doubt] refused, who may take it for dead     or council ->[Lives] refused
+    /// ```
+    Doubt {
+        /// The process.
+        process: ProcessId,
+    },
+    /// The answer to a doubt: the sender has heard the process since.
+    Lives {
+        /// The process.
+        process: ProcessId,
     },
     /// Would you promise this ballot? Binds nobody.
     Canvass {
@@ -980,6 +997,8 @@ impl Notice {
             Notice::Beat { .. } => "Beat",
             Notice::Pulse { .. } => "Pulse",
             Notice::Vouch { .. } => "Vouch",
+            Notice::Doubt { .. } => "Doubt",
+            Notice::Lives { .. } => "Lives",
             Notice::Canvass { .. } => "Canvass",
             Notice::Canvassed { .. } => "Canvassed",
             Notice::Prepare { .. } => "Prepare",

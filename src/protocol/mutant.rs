@@ -90,6 +90,8 @@ pub enum Mutant {
     ForgetGhosts,
     /// A refused connection counts as death although nobody said that it may.
     TrustRefused,
+    /// Where refused connections count as deaths, one member that is refused is enough.
+    DoubtAlone,
     /// A member of the council votes for another elder before its promise to the present one is over.
     VoteEarly,
     /// A new view ends the promise to its elder.
@@ -118,6 +120,10 @@ pub enum Mutant {
     LoseInFlight,
     /// A message that arrives twice is heard twice.
     HearTwice,
+    /// All that a link has kept is sent again in one go, with each connection that is opened.
+    RepeatAllAtOnce,
+    /// Detours go through the council in turn, whoever of it reaches the other side.
+    DetoursInTurn,
     /// A grantor that has handed its table over goes on granting.
     GrantAfterHand,
     /// A table is handed over without those who wait.
@@ -298,7 +304,7 @@ impl Mutant {
     }
 
     /// All of them.
-    pub const ALL: [Mutant; 121] = [
+    pub const ALL: [Mutant; 124] = [
         Mutant::SkipOneInRecovery,
         Mutant::AwaitNoGhosts,
         Mutant::ServeWhileRecovering,
@@ -336,6 +342,7 @@ impl Mutant {
         Mutant::ForgetEarlierLeases,
         Mutant::ForgetGhosts,
         Mutant::TrustRefused,
+        Mutant::DoubtAlone,
         Mutant::VoteEarly,
         Mutant::ForgetPromiseOverView,
         Mutant::ForgetAccepted,
@@ -350,6 +357,8 @@ impl Mutant {
         Mutant::HeirVotesAtOnce,
         Mutant::LoseInFlight,
         Mutant::HearTwice,
+        Mutant::RepeatAllAtOnce,
+        Mutant::DetoursInTurn,
         Mutant::GrantAfterHand,
         Mutant::HandOverNoWaits,
         Mutant::HandOverOneHoldLess,

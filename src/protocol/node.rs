@@ -1,6 +1,7 @@
 //! `Node`: one member's whole protocol. It routes; the roles decide.
 
 mod belonging;
+mod doubting;
 mod granting;
 mod hearing;
 mod keeping;
@@ -128,6 +129,8 @@ pub struct Node {
     suspected: BTreeSet<ProcessId>,
     /// While it goes: since when each process has refused connections without a word from it.
     refused: BTreeMap<ProcessId, Time>,
+    /// Members that refuse connections, or of which others say so.
+    doubts: BTreeMap<ProcessId, doubting::Doubt>,
     /// When the council is told of the dead again.
     vouch_at: Time,
     /// When a newer view was last asked for.
@@ -238,7 +241,7 @@ impl Node {
             last_change: None,
             clock: WallClock::new(now, config.clock),
             pace: None,
-            post: Post::new(&config.limits),
+            post: Post::new(&config),
             lease: Lease::default(),
             acceptor: config_acceptor,
             keeping: Keeping::default(),
@@ -260,6 +263,7 @@ impl Node {
             elder_dead_at: None,
             suspected: BTreeSet::new(),
             refused: BTreeMap::new(),
+            doubts: BTreeMap::new(),
             vouch_at: Time::MAX,
             fetched_at: Time::ZERO,
             member_since: Time::MAX,
@@ -339,6 +343,7 @@ impl Node {
                     self.suspected.remove(&from);
                 }
                 if !self.is_unwritten() {
+                    self.post.on_straight(now, from);
                     self.on_packet(now, from, addr, packet, out);
                 }
             }
@@ -532,7 +537,7 @@ impl Node {
         }
         if let Some(view) = self.view.as_ref().filter(|_| !matches!(self.stage, Stage::Parting { .. })) {
             due = due.min(self.post.deadline().unwrap_or(Time::MAX)).min(self.vouch_at);
-            due = due.min(self.places_due().unwrap_or(Time::MAX));
+            due = due.min(self.places_due().unwrap_or(Time::MAX)).min(self.doubts_due().unwrap_or(Time::MAX));
             if self.stage == Stage::Member {
                 let end = if self.lease.running { self.lease_end() } else { self.give_up_at(view) };
                 due = due.min(end).min(self.greet_at).min(self.orphaned_at);
@@ -929,6 +934,7 @@ impl Node {
             out.push(Output::Event(Event::Orphaned));
         }
         self.vouch(now, out);
+        self.keep_doubts(now, out);
         if let Some(elder) = &mut self.elder {
             for (process, pulse) in elder.rally(now, self.config.me.process, &view) {
                 self.post.dispatch(now, &self.config.me, &view, process, pulse.into(), out);

@@ -5,7 +5,7 @@
 //! the address is dialled, and the handshake tells the truth:
 //!
 //! - the wanted process answers: its queue goes out;
-//! - another one answers, or the connection is refused: the queue is dropped and the core gets a hint;
+//! - another one answers, or the connection is refused: the queue is dropped and the core gets a hint for each;
 //! - nobody answers in time: likewise, with a weaker hint.
 //!
 //! Dropping is right, since whatever still matters is sent again by the core, and nothing stale floods a peer that comes
@@ -464,8 +464,12 @@ pub(super) async fn drive(shared: Arc<Shared>, life: Arc<Life>, peer: Arc<Peer>)
                 not_before = Instant::now() + backoff;
             }
             for process in given_up {
-                let gone = !matches!(result, Err(DialError::Unreachable(_)));
-                life.inbox.input(Input::Hint(if gone { Hint::Refused(process) } else { Hint::Unreachable(process) }));
+                let hint = match &result {
+                    Err(DialError::Refused) => Hint::Refused(process),
+                    Err(DialError::Unreachable(_)) => Hint::Unreachable(process),
+                    Ok(_) | Err(DialError::Stranger(_)) => Hint::Replaced(process),
+                };
+                life.inbox.input(Input::Hint(hint));
             }
         }
 

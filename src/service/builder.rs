@@ -122,8 +122,13 @@ impl MemberBuilder {
         self
     }
 
-    /// Vouches that a refused connection means a dead process, here and on every machine of the cluster: its locks are
-    /// then given away at once instead of after its lease. Wrong where a firewall may answer for a living process.
+    /// Vouches that a member whose address refuses connections is dead, here and on every machine of the cluster: its
+    /// locks are then given away at once instead of after its lease. Wrong where a firewall may answer for a living
+    /// process.
+    ///
+    /// One member that is refused is not enough: a second one has to be refused as well, or not to reach it, and nobody
+    /// may hear it meanwhile. So a view of two members gains nothing. An address at which somebody else answers, as
+    /// after a restart, is no refusal: the former member's lease is waited for, unless its death is vouched for.
     pub fn trust_refused(mut self, trust: bool) -> Self {
         self.trust_refused = trust;
         self

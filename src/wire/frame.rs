@@ -119,8 +119,8 @@ fn write_body(frame: &Frame, out: &mut Vec<u8>) -> bool {
         Frame::Refused(refusal) => refusal.write(out).is_ok(),
         Frame::Question(question) => question.write(out).is_ok(),
         Frame::StatusIs(status) => codec::write(status, out).is_ok(),
-        Frame::Packet(Packet::Relay { from, to, troubled, packet }) => {
-            packet::write_relay(from, (*to, *troubled), packet, out).is_some_and(|written| written.is_ok())
+        Frame::Packet(Packet::Relay { from, to, troubled, heard, packet }) => {
+            packet::write_relay(from, (*to, *troubled, *heard), packet, out).is_some_and(|written| written.is_ok())
         }
         Frame::Packet(packet) => packet::write_flat(packet, out).is_some_and(|written| written.is_ok()),
         Frame::GossipWanted => true,

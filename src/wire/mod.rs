@@ -30,4 +30,5 @@ pub use vote::{VoteError, read_vote, write_vote};
 /// - 2: a checksum behind each frame.
 /// - 3: transfers, suspensions, batches and questions.
 /// - 4: shares, permits and objects.
+/// - 5: a relayed packet tells through whom its speaker heard the other; doubts beside a refused connection.
 pub const PROTOCOL_VERSION: u16 = 5;

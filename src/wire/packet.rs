@@ -65,11 +65,11 @@ pub(super) fn write_flat(packet: &Packet, out: &mut Vec<u8>) -> Option<Result<()
 /// Appends a relay. `None`: the packet in it is a relay.
 pub(super) fn write_relay(
     from: &MemberInfo,
-    (to, troubled): (ProcessId, bool),
+    (to, troubled, heard): (ProcessId, bool, Option<ProcessId>),
     packet: &Packet,
     out: &mut Vec<u8>,
 ) -> Option<Result<(), CodecError>> {
-    Some(codec::write(&(from, to, troubled, flat(packet)?), out))
+    Some(codec::write(&(from, to, troubled, heard, flat(packet)?), out))
 }
 
 pub(super) fn read_flat(bytes: &[u8]) -> Option<Packet> {
@@ -77,6 +77,7 @@ pub(super) fn read_flat(bytes: &[u8]) -> Option<Packet> {
 }
 
 pub(super) fn read_relay(bytes: &[u8]) -> Option<Packet> {
-    let (from, to, troubled, flat) = codec::read::<(MemberInfo, ProcessId, bool, Flat), MAX_FRAME>(bytes).ok()?;
-    Some(Packet::Relay { from: Box::new(from), to, troubled, packet: Box::new(flat.into_packet()?) })
+    type Parts = (MemberInfo, ProcessId, bool, Option<ProcessId>, Flat);
+    let (from, to, troubled, heard, flat) = codec::read::<Parts, MAX_FRAME>(bytes).ok()?;
+    Some(Packet::Relay { from: Box::new(from), to, troubled, heard, packet: Box::new(flat.into_packet()?) })
 }

@@ -3,8 +3,8 @@
 use super::{NAMES, OBJECTS, SERVICES};
 use crate::chance::Dice;
 use crate::fault::{
-    CRASH_ALL, DUEL, FAILING_DISK, FALSE_ALARM, FULL_DISK, Fault, KINDS, LOSE_DISK, NO_DATAGRAMS, REJECT, RUSH,
-    SLOW_DISK, Stage, TORN_STEP, TORN_VALUE, millis,
+    CRASH_ALL, DUEL, FAILING_DISK, FALSE_ALARM, FULL_DISK, Fault, KINDS, LOSE_DISK, NO_DATAGRAMS, ONE_NEIGHBOUR,
+    REJECT, RING, RUSH, SLOW_DISK, Stage, TORN_STEP, TORN_VALUE, millis,
 };
 use crate::limits;
 use crate::log::Scene;
@@ -278,6 +278,15 @@ impl Plan {
         }
         for _ in 0..if is_plain { 0 } else { disks.below(5) } {
             faults.push(Fault::draw(&mut disks, TORN_STEP, &stage));
+        }
+        let mut rings = Dice::new(seed, 12);
+        if !is_plain && rings.chance(200_000) {
+            let kind = if rings.chance(500_000) { RING } else { ONE_NEIGHBOUR };
+            let ring = Fault::draw(&mut rings, kind, &stage);
+            // Nothing else goes wrong meanwhile, or it would be no wonder that leases run out.
+            let ends = ring.at + ring.lasts;
+            faults.retain(|fault| fault.at + fault.lasts + SECOND < ring.at || ends < fault.at);
+            faults.push(ring);
         }
         faults.sort_by_key(|fault| fault.at);
         Plan {

@@ -98,6 +98,8 @@ mod hunt {
             Mutant::ForgetEarlyDone => &["recovered_table_is_the_union", "no_leaked_hold"],
             Mutant::HearTwice => &["recovered_table_is_the_union", "cost_is_bounded"],
             Mutant::LoseInFlight => &["no_lost_wakeup", "no_leaked_hold"],
+            Mutant::RepeatAllAtOnce => &["cost_is_bounded"],
+            Mutant::DetoursInTurn => &["way_round_keeps_leases"],
             Mutant::AnswerTwice => &["one_outcome_per_request"],
             Mutant::HoldWhileSuspended => &["told_before_regrant", "tokens_rise"],
             Mutant::GrantWhileSuspended => &["minority_is_silent", "tokens_rise"],
@@ -114,7 +116,7 @@ mod hunt {
             Mutant::DealInHeardView => &["epochs_rise"],
             Mutant::VoteThoughExpelled => TWO_VIEWS,
             Mutant::RemoveEarly | Mutant::ForgetEarlierLeases | Mutant::ForgetGhosts => TWO_HOLDERS,
-            Mutant::TrustRefused | Mutant::VoteEarly => TWO_HOLDERS,
+            Mutant::TrustRefused | Mutant::DoubtAlone | Mutant::VoteEarly => TWO_HOLDERS,
             Mutant::GrantAfterHand | Mutant::TakeNoTableForEmpty | Mutant::CallItVacant => TWO_HOLDERS,
             Mutant::HandOverNoWaits | Mutant::HandOverOneHoldLess | Mutant::HandOverNoPlaces => LOST_IN_TRANSFER,
             Mutant::HandOverWhatIsThere | Mutant::ActOnFirstPart | Mutant::HandOverNoMetadata => LOST_IN_TRANSFER,
@@ -187,6 +189,8 @@ mod hunt {
             Mutant::WriteTwice => Some("scripts/write_is_asked_twice"),
             Mutant::StepTwice => Some("scripts/addition_is_asked_twice"),
             Mutant::StepWraps => Some("scripts/sum_has_32_bits"),
+            Mutant::DoubtAlone => Some("scripts/one_member_is_refused"),
+            Mutant::RepeatAllAtOnce => Some("regressions/all_links_repeat_what_they_kept"),
             _ => None,
         }
     }

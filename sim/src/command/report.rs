@@ -193,6 +193,8 @@ fn words(fault: &Fault) -> String {
         What::SlowWay(from, to, by) => format!("{name}: {}, by {}", way(from, to), about(by)),
         What::Cut(one, other) => format!("{name}: m{one} and m{other}"),
         What::Split(left) => format!("{name}: {} from the others", places(left)),
+        What::OneNeighbour(target, _) => format!("{name}: {} from all others but one", whom(target)),
+        What::Ring(_) => format!("{name}: each from all others but its neighbours"),
         What::NarrowWay(from, to, narrow) => {
             format!("{name}: {}, one packet in {} and room for {}", way(from, to), about(narrow.each), narrow.room)
         }

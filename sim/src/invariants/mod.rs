@@ -34,6 +34,7 @@ pub mod told_before_regrant;
 pub mod told_before_taken;
 pub mod values_are_seen_in_order;
 pub mod views_agree;
+pub mod way_round_keeps_leases;
 pub mod what_is_seen_is_so;
 pub mod who_has_most_follows;
 
@@ -379,6 +380,7 @@ fn all() -> Vec<Box<dyn Invariant>> {
         Box::new(deadlock_is_told::DeadlockIsTold::default()),
         Box::new(objects_forget_the_gone::ObjectsForgetTheGone::default()),
         Box::new(who_has_most_follows::WhoHasMostFollows::default()),
+        Box::new(way_round_keeps_leases::WayRoundKeepsLeases::default()),
         Box::new(cost_is_bounded::CostIsBounded::default()),
     ]
 }

@@ -529,7 +529,8 @@ impl Stage {
             }
             _ => {
                 if let Some(process) = parcel.process {
-                    self.dial_fails(from, to, Hint::Refused(process));
+                    let hint = if there.is_some() { Hint::Replaced(process) } else { Hint::Refused(process) };
+                    self.dial_fails(from, to, hint);
                 }
             }
         }

@@ -24,6 +24,9 @@ pub fn meaning(invariant: &str) -> (String, String) {
         }
         "one_outcome_per_request" => ("every request has one answer", "a request was answered twice"),
         "fifo_across_failover" => ("acknowledged places keep their order", "somebody was served before their turn"),
+        "way_round_keeps_leases" => {
+            ("who can be reached round a cut keeps its lease", "a lease ran out beside a way round")
+        }
         "minority_is_silent" => ("nothing is granted without a quorum", "a lock was granted without a quorum"),
         "cost_is_bounded" => ("no storm of packets", "a storm of packets"),
         "time_goes_on" => ("nothing is due at one instant for ever", "a member never comes to rest"),

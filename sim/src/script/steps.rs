@@ -144,9 +144,10 @@ const TRIES: [(&str, &str); 7] = [
     ("open", "try-open"),
 ];
 
-const RUMOURS: [(Rumour, &str); 4] = [
+const RUMOURS: [(Rumour, &str); 5] = [
     (Rumour::Unreachable, "unreachable"),
     (Rumour::Refused, "refused"),
+    (Rumour::Replaced, "replaced"),
     (Rumour::Dead, "dead"),
     (Rumour::Connected, "connected"),
 ];

@@ -128,7 +128,8 @@ impl World {
             && self.hints
             && !self.network.is_cut(to, from)
         {
-            self.schedule(MS / 5, Due::Hint { to: from, process: sender, hint: Hint::Refused(wanted) });
+            let hint = if peer.is_alive() { Hint::Replaced(wanted) } else { Hint::Refused(wanted) };
+            self.schedule(MS / 5, Due::Hint { to: from, process: sender, hint });
         }
     }
 

@@ -212,6 +212,7 @@ impl Node {
         self.keep_view(out);
         self.elder = None;
         self.proposal = None;
+        self.doubts.clear();
         self.sole_quorum = false;
         self.stage = Stage::Parting { again_at: now, until, informed: teller.into_iter().collect(), left };
         self.keep_parting(now, out);
@@ -298,7 +299,8 @@ impl Node {
         self.proposal = None;
         self.early.clear();
         self.places.clear();
-        self.post = Post::new(&self.config.limits);
+        self.doubts.clear();
+        self.post = Post::new(&self.config);
         out.push(Output::Event(event));
     }
 
@@ -441,6 +443,7 @@ impl Node {
             self.lease.promised_until = now;
         }
         self.suspected.retain(|process| view.contains(*process));
+        self.doubts.retain(|process, _| view.contains(*process));
         self.vouch_at = if self.dead.iter().any(|process| view.contains(*process)) { now } else { Time::MAX };
         out.push(Output::Event(Event::ViewInstalled(View::clone(&view))));
         let departed: Vec<ProcessId> = match &before {

@@ -15,16 +15,21 @@ impl Node {
                 if planted!(self.config.mutant, LoseInFlight) {
                     self.post.lose_kept(process);
                 }
+                let is_news = !self.suspected.contains(&process);
                 self.on_suspected(now, process);
+                self.on_unreached(now, process, out);
+                if is_news {
+                    self.try_silent(now, process, out);
+                }
             }
-            Hint::Refused(process) => {
+            Hint::Refused(process) | Hint::Replaced(process) => {
                 self.on_suspected(now, process);
                 if let Stage::Leaving { .. } | Stage::Parting { .. } = self.stage {
                     self.refused.entry(process).or_insert(now);
                 }
-                let is_trusted = self.config.trust_refused || planted!(self.config.mutant, TrustRefused);
-                if is_trusted && self.view.as_ref().is_some_and(|view| view.contains(process)) {
-                    self.on_dead(now, process, out);
+                match hint {
+                    Hint::Refused(_) => self.on_refused(now, process, out),
+                    _ => self.on_unreached(now, process, out),
                 }
             }
             Hint::Dead(process) => self.on_dead(now, process, out),
@@ -79,6 +84,9 @@ impl Node {
         if !self.refused.is_empty() {
             self.refused.remove(&from);
         }
+        if !self.doubts.is_empty() {
+            self.end_doubt(now, from, out);
+        }
         match packet {
             Packet::Notice(notice) => self.on_notice(now, from, addr, *notice, out),
             Packet::Linked { view: theirs, seq, ack, message } => {
@@ -102,8 +110,8 @@ impl Node {
                     self.post.on_ack(now, &self.config.me, &view, from, ack, again, out);
                 }
             }
-            Packet::Relay { from: origin, to, troubled, packet } => {
-                self.on_relay(now, *origin, (to, troubled), *packet, out);
+            Packet::Relay { from: origin, to, troubled, heard, packet } => {
+                self.on_relay(now, from, *origin, (to, troubled, heard), *packet, out);
             }
             Packet::Heir { voter, me, lineage, notice } => {
                 if self.hear_heir(now, voter, lineage, &me) {
@@ -119,8 +127,9 @@ impl Node {
     fn on_relay(
         &mut self,
         now: Time,
+        relay: ProcessId,
         origin: MemberInfo,
-        (to, troubled): (ProcessId, bool),
+        (to, troubled, heard): (ProcessId, bool, Option<ProcessId>),
         packet: Packet,
         out: &mut Vec<Output>,
     ) {
@@ -130,13 +139,15 @@ impl Node {
         if to == self.config.me.process {
             if let Some(view) = &self.view
                 && view.contains(origin.process)
-                && troubled
             {
-                self.post.trouble(now, origin.process, false, &view.timing);
+                if troubled {
+                    self.post.trouble(now, origin.process, false, &view.timing);
+                }
+                self.post.on_relayed(now, origin.process, relay, heard, &view.timing);
             }
             self.on_packet(now, origin.process, origin.addr, packet, out);
         } else if let Some(member) = self.view.as_ref().and_then(|view| view.member(to)) {
-            let packet = Packet::Relay { from: Box::new(origin), to, troubled, packet: Box::new(packet) };
+            let packet = Packet::Relay { from: Box::new(origin), to, troubled, heard, packet: Box::new(packet) };
             out.push(Output::Send { to: member.info.addr, process: Some(to), packet });
         }
     }
@@ -211,6 +222,8 @@ impl Node {
             }
             Notice::Join { me, heard } => self.on_join(now, from, me, heard, out),
             Notice::Leave => self.on_leave(now, from, out),
+            Notice::Doubt { process } => self.on_doubt(now, (from, addr), process, out),
+            Notice::Lives { process } => self.on_lives(from, process),
             Notice::Vouch { dead } => self.believe(now, from, BTreeSet::from([dead]), out),
             Notice::Beat { view, beat, pulse, confirmed, kept } => {
                 self.on_beat(now, from, addr, (view, beat, pulse, confirmed, kept), out);

@@ -159,7 +159,8 @@ impl Node {
         let elder = view.elder().process;
         let votes = view.has_vote(self.config.me.process);
         let period = if votes { view.timing.beat } else { view.timing.slow_beat() };
-        if self.lease.unanswered >= 2 {
+        // One that has no lease goes round at once: it is new, or is back and has no time to lose.
+        if self.lease.unanswered >= if self.lease.running { 2 } else { 1 } {
             self.post.trouble(now, elder, true, &view.timing);
         }
         let beat = self.lease.beat(now, (view.number, self.is_view_kept()), period);

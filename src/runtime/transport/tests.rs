@@ -422,7 +422,7 @@ async fn a_packet_for_whoever_is_there_arrives() {
 }
 
 #[tokio::test]
-async fn a_restart_at_the_same_address_is_told_as_refused() {
+async fn a_restart_at_the_same_address_is_told_as_replaced() {
     let (a, b) = (Peer::new(1).await, Peer::new(2).await);
     a.meet(&b).await;
     let addr = b.me.addr;
@@ -430,15 +430,15 @@ async fn a_restart_at_the_same_address_is_told_as_refused() {
     a.letters.hint(Hint::Unreachable(b.me.process)).await;
     let c = Peer::with(3, TransportOptions::new("shop", addr.to_string())).await;
     a.send(&b, numbered(1));
-    a.letters.hint(Hint::Refused(b.me.process)).await;
+    a.letters.hint(Hint::Replaced(b.me.process)).await;
     // The new one is reached, and never saw what was meant for the old one.
     a.send(&c, numbered(2));
     c.letters.until(|inputs| (numbers(inputs, a.me.process) == [2]).then_some(())).await;
     // Also while a connection with the new one is open.
-    let refused = Input::Hint(Hint::Refused(b.me.process));
-    let before = a.letters.count(&refused);
+    let replaced = Input::Hint(Hint::Replaced(b.me.process));
+    let before = a.letters.count(&replaced);
     a.send(&b, numbered(3));
-    until("told again", || a.letters.count(&refused) > before).await;
+    until("told again", || a.letters.count(&replaced) > before).await;
     assert_eq!(a.letters.count(&Input::Hint(Hint::Unreachable(c.me.process))), 0);
     assert_eq!(c.letters.count(&Input::Hint(Hint::Unreachable(a.me.process))), 0, "a probe is no loss");
 }
@@ -462,7 +462,7 @@ async fn a_foreign_cluster_is_refused_by_name() {
     let a = Peer::new(1).await;
     let b = Peer::with(2, TransportOptions::new("shed", "127.0.0.1:0")).await;
     a.send(&b, numbered(1));
-    a.letters.hint(Hint::Refused(b.me.process)).await;
+    a.letters.hint(Hint::Replaced(b.me.process)).await;
     assert_eq!(a.transport.last_error(b.me.addr).as_deref(), Some("it belongs to cluster 'shed'"));
     assert_eq!(b.transport.counters().foreign_cluster, 1);
     assert!(b.letters.inputs.lock().unwrap().is_empty());
@@ -657,7 +657,7 @@ async fn a_reborn_process_shakes_hands_anew() {
     b.letters.until(|inputs| (numbers(inputs, again.process) == [5]).then_some(())).await;
     // Who still means the old one is told so.
     b.send(&a, numbered(6));
-    b.letters.hint(Hint::Refused(a.me.process)).await;
+    b.letters.hint(Hint::Replaced(a.me.process)).await;
 }
 
 #[tokio::test]

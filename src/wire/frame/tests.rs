@@ -53,6 +53,8 @@ fn notices() -> Vec<Notice> {
         Notice::Beat { view: instance, beat: 5, pulse: 6, confirmed: 4, kept: true },
         Notice::Pulse { view: instance, pulse: 7, renews: 5, again: true },
         Notice::Vouch { dead: ProcessId(9) },
+        Notice::Doubt { process: ProcessId(9) },
+        Notice::Lives { process: ProcessId(9) },
         Notice::Canvass { instance, ballot, dead: dead.clone() },
         Notice::Canvassed { instance, ballot, willing: true },
         Notice::Prepare { instance, ballot, dead },
@@ -259,6 +261,7 @@ fn packets() -> Vec<Packet> {
             from: Box::new(info(5)),
             to: ProcessId(6),
             troubled: true,
+            heard: Some(ProcessId(4)),
             packet: Box::new(packet.clone()),
         })
         .collect();
@@ -538,10 +541,11 @@ fn a_relay_in_a_relay_is_neither_written_nor_read() {
         from: Box::new(info(1)),
         to: ProcessId(2),
         troubled: false,
+        heard: None,
         packet: Box::new(Packet::from(Notice::Leave)),
     };
-    let outer =
-        Packet::Relay { from: Box::new(info(1)), to: ProcessId(2), troubled: false, packet: Box::new(inner.clone()) };
+    let (from, packet) = (Box::new(info(1)), Box::new(inner.clone()));
+    let outer = Packet::Relay { from, to: ProcessId(2), troubled: false, heard: None, packet };
     let mut out = vec![9];
     assert_eq!(encode(&Frame::Packet(outer), &mut out), Err(FrameError::Garbage));
     assert_eq!(out, [9]);

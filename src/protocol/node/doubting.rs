@@ -1,0 +1,175 @@
+//! Doubts: what a refused connection tells where the operator lets it count as a death.
+//!
+//! One member that is refused may stand before a wall, or have a wrong address. So it asks the council, each of whom
+//! greets the doubted process. Its death counts only if a second member is refused as well, or does not reach it, and
+//! nobody has heard it since.
+//!
+//! ```text
+//! A, refused by P ->[Doubt P] council ->[Hello] P
+//! who hears P ->[Lives P] A: nothing has happened          who does not ->[Doubt P] A: P is dead
+//! ```
+
+use super::*;
+
+/// A member that refuses connections, or of which others say so.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub(super) struct Doubt {
+    /// Since when.
+    since: Time,
+    /// Whether this member is refused.
+    refused: bool,
+    /// Whether it is refused, or does not reach the process.
+    unreached: bool,
+    /// Others who say so.
+    witnesses: BTreeSet<ProcessId>,
+    /// When that is said, and looked at, again.
+    again_at: Time,
+}
+
+impl Node {
+    /// Whether a refused connection may count as a death.
+    fn trusts_refused(&self) -> bool {
+        self.config.trust_refused || planted!(self.config.mutant, TrustRefused)
+    }
+
+    /// The doubt about a member of the view.
+    fn doubt(&mut self, now: Time, process: ProcessId) -> Option<&mut Doubt> {
+        let view = self.view.as_ref()?;
+        if !view.contains(process) || process == self.config.me.process || self.dead.contains(&process) {
+            return None;
+        }
+        let again_at = now + view.timing.retry;
+        let witnesses = BTreeSet::new();
+        let new = Doubt { since: now, refused: false, unreached: false, witnesses, again_at };
+        Some(self.doubts.entry(process).or_insert(new))
+    }
+
+    /// This member is refused by the process.
+    pub(super) fn on_refused(&mut self, now: Time, process: ProcessId, out: &mut Vec<Output>) {
+        if !self.trusts_refused() {
+            return self.on_unreached(now, process, out);
+        }
+        if planted!(self.config.mutant, DoubtAlone) && self.view.as_ref().is_some_and(|view| view.contains(process)) {
+            return self.on_dead(now, process, out);
+        }
+        if let Some(doubt) = self.doubt(now, process) {
+            doubt.refused = true;
+            self.on_unreached(now, process, out);
+        }
+    }
+
+    /// This member does not reach the process. That is worth a word only where another doubts it, too.
+    pub(super) fn on_unreached(&mut self, now: Time, process: ProcessId, out: &mut Vec<Output>) {
+        if let Some(doubt) = self.doubts.get_mut(&process) {
+            if !std::mem::replace(&mut doubt.unreached, true) {
+                self.tell_doubt(now, process, out);
+            }
+            self.judge_doubt(now, process, out);
+        }
+    }
+
+    /// A member of the view became silent: it may refuse connections by now, which only shows when it is asked something.
+    pub(super) fn try_silent(&mut self, now: Time, process: ProcessId, out: &mut Vec<Output>) {
+        if self.trusts_refused() {
+            self.greet_doubted(now, process, out);
+        }
+    }
+
+    /// Another is refused by the process, or does not reach it.
+    pub(super) fn on_doubt(
+        &mut self,
+        now: Time,
+        (from, addr): (ProcessId, SocketAddr),
+        about: ProcessId,
+        out: &mut Vec<Output>,
+    ) {
+        if !self.view.as_ref().is_some_and(|view| view.contains(from)) {
+            return;
+        }
+        if about == self.config.me.process {
+            return self.reply(now, addr, from, Notice::Lives { process: about }, out);
+        }
+        let Some(doubt) = self.doubt(now, about) else { return };
+        if doubt.witnesses.insert(from) {
+            match doubt.unreached {
+                true => self.reply(now, addr, from, Notice::Doubt { process: about }, out),
+                false => self.greet_doubted(now, about, out),
+            }
+        }
+        self.judge_doubt(now, about, out);
+    }
+
+    /// The process is heard: it lives, and those who doubt it are told.
+    pub(super) fn end_doubt(&mut self, now: Time, process: ProcessId, out: &mut Vec<Output>) {
+        let Some(doubt) = self.doubts.remove(&process) else { return };
+        let Some(view) = self.view.clone() else { return };
+        for witness in doubt.witnesses.iter().filter_map(|witness| view.member(*witness)) {
+            self.reply(now, witness.info.addr, witness.info.process, Notice::Lives { process }, out);
+        }
+    }
+
+    /// Another has heard the process.
+    pub(super) fn on_lives(&mut self, from: ProcessId, process: ProcessId) {
+        if self.view.as_ref().is_some_and(|view| view.contains(from)) {
+            self.doubts.remove(&process);
+        }
+    }
+
+    /// Says doubts again, and forgets those that nobody shares.
+    pub(super) fn keep_doubts(&mut self, now: Time, out: &mut Vec<Output>) {
+        let timing = self.timing();
+        let due = |doubt: &Doubt| doubt.again_at <= now;
+        let due: Vec<ProcessId> = self.doubts.iter().filter(|(_, one)| due(one)).map(|(process, _)| *process).collect();
+        for process in due {
+            let Some(doubt) = self.doubts.get_mut(&process) else { continue };
+            doubt.again_at = now + timing.retry;
+            if doubt.since + timing.elder_lease <= now {
+                self.doubts.remove(&process);
+                continue;
+            }
+            self.tell_doubt(now, process, out);
+            self.judge_doubt(now, process, out);
+        }
+    }
+
+    /// When [`keep_doubts`](Node::keep_doubts) is due.
+    pub(super) fn doubts_due(&self) -> Option<Time> {
+        self.doubts.values().map(|doubt| doubt.again_at).min()
+    }
+
+    fn tell_doubt(&mut self, now: Time, process: ProcessId, out: &mut Vec<Output>) {
+        let Some(view) = self.view.clone() else { return };
+        if self.doubts.get(&process).is_some_and(|doubt| doubt.unreached) {
+            let me = self.config.me.process;
+            let others = view.council().filter(|info| ![process, me].contains(&info.process));
+            for info in others {
+                self.reply(now, info.addr, info.process, Notice::Doubt { process }, out);
+            }
+        }
+        self.greet_doubted(now, process, out);
+    }
+
+    /// Asks the doubted process to show itself.
+    fn greet_doubted(&self, now: Time, process: ProcessId, out: &mut Vec<Output>) {
+        let Some(member) = self.view.as_ref().and_then(|view| view.member(process)) else { return };
+        let (me, asked) = (self.config.me.clone(), member.info.addr);
+        send(asked, process, Notice::Hello { me, asked, belonging: self.belonging(now) }, out);
+    }
+
+    /// Whether it is a death: this member is refused, a second one says as much, and all others have said so, or had their
+    /// time to say that they hear it.
+    fn judge_doubt(&mut self, now: Time, process: ProcessId, out: &mut Vec<Output>) {
+        let (Some(doubt), Some(view)) = (self.doubts.get(&process), &self.view) else { return };
+        if !doubt.refused || doubt.witnesses.is_empty() {
+            return;
+        }
+        let is_asked =
+            |other: &ProcessId| ![process, self.config.me.process].contains(other) && !self.dead.contains(other);
+        let is_shared = |other: ProcessId| !is_asked(&other) || doubt.witnesses.contains(&other);
+        let has_waited = doubt.since + view.timing.retry * 2 <= now;
+        if has_waited || view.council().all(|info| is_shared(info.process)) {
+            self.doubts.remove(&process);
+            self.on_dead(now, process, out);
+        }
+    }
+}
