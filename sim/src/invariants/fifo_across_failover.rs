@@ -26,6 +26,8 @@ pub struct FifoAcrossFailover {
     granted: BTreeMap<Ask, (Token, u64)>,
     /// When each call was granted first with any token: that grant may be lost with its grantor.
     first: BTreeMap<Ask, u64>,
+    /// When a grant was last sent for each call that had been refused, in true time: it was asked twice, across a recovery.
+    unwanted: BTreeMap<Ask, u64>,
     /// Shares and permits that were served, which others may follow at once: their tokens tell who was granted first.
     served: BTreeMap<Ask, (Ticket, Token, u64)>,
     messages: u64,
@@ -95,6 +97,9 @@ impl FifoAcrossFailover {
     /// may have been on its way.
     fn may_pass(&self, world: &World, ask: Ask) -> bool {
         let call = world.call(ask);
+        let lease = world.common.timing.member_lease.as_nanos() as u64;
+        // Until the holder has given back what it does not want, it holds for its grantor.
+        let is_unwanted = |number: usize| self.unwanted.get(&Ask(number)).is_some_and(|sent| call.asked < sent + lease);
         let is_over = |other: &Call| {
             let released = other.released && other.released_at < call.asked;
             let refused = other.outcome.is_some() && !other.is_granted() && other.answered < call.asked;
@@ -105,7 +110,8 @@ impl FifoAcrossFailover {
         let mut others = calls.filter(|(_, other)| (other.process, &other.service) == (call.process, &call.service));
         others.any(|(number, other)| {
             let was_granted = other.is_granted() || self.first.contains_key(&Ask(number));
-            other.request != call.request && was_granted && !other.opens() && !is_over(other)
+            let holds = was_granted && (!is_over(other) || is_unwanted(number));
+            other.request != call.request && holds && !other.opens()
         })
     }
 }
@@ -160,6 +166,13 @@ impl Invariant for FifoAcrossFailover {
                     {
                         self.told.insert((*process, *to, *seq), (ask, *ticket));
                     }
+                }
+                if let Packet::Linked { message: Message::Grant { request, .. }, .. } = packet
+                    && let Some(ask) = world.history().find(*to, *request)
+                    && world.call(ask).outcome.is_some()
+                    && !world.is_granted(ask)
+                {
+                    self.unwanted.insert(ask, world.now);
                 }
                 if let Packet::Linked { message: Message::Grant { request, token, .. }, .. } = packet
                     && let Some(ask) = world.history().find(*to, *request)
