@@ -735,7 +735,7 @@ mod tests {
         assert_eq!(relays(&mut post, start), [] as [u128; 0]);
         post.trouble(start, to, true, &timing);
         assert_eq!(relays(&mut post, start), [2, 3, 4]);
-        let soon = Time::from_nanos(RETRY.as_nanos() as u64 / 4);
+        let soon = Time::from_nanos(RETRY.as_nanos() as u64 / 4 - 1);
         assert_eq!(relays(&mut post, soon), [] as [u128; 0], "the same notice, said just before");
         assert_eq!(relays(&mut post, soon + Duration::from_nanos(1)), [2, 3, 4]);
         post.on_relayed(start, to, ProcessId(3), Some(ProcessId(4)), &timing);
