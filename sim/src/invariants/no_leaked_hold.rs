@@ -62,7 +62,8 @@ pub fn demand(world: &mut World, demand: &Demand) -> bool {
 }
 
 /// Asks, and waits for the answer. Where bounds are drawn tiny a member has no room for a request
-/// while it reports to a new grantor: it asks again then.
+/// while it reports to a new grantor, or while it has that many objects open: it closes one and asks
+/// again.
 fn ask_for(world: &mut World, place: usize, service: &str, want: Want, demand: &Demand) -> Ask {
     let until = world.now + demand.answer.as_nanos() as u64;
     loop {
@@ -71,6 +72,10 @@ fn ask_for(world: &mut World, place: usize, service: &str, want: Want, demand: &
         world.run_until(|world| world.is_answered(ask), demand.answer * 2);
         if world.outcome(ask) != Some(&Outcome::Busy) || world.now > until {
             return ask;
+        }
+        let opened = world.history().opened().find(|open| world.call(*open).member == place);
+        if let Some(open) = opened {
+            world.release(open);
         }
         world.run_for(world.common.timing.retry);
     }
