@@ -284,8 +284,8 @@ impl fmt::Debug for RequestId {
 /// A waiter's place: tickets of one service are served in this order, also by later grantors.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Ticket {
-    /// The epoch in which the place was acknowledged; for a place before those of all epochs, see
-    /// [`Ticket::in_front`], none.
+    /// The epoch in which the place was acknowledged; none for a place of one that passes a
+    /// suspension, which is before those of all epochs.
     pub epoch: Epoch,
     /// Order of arrival in that epoch.
     pub number: u64,

@@ -156,9 +156,16 @@ impl World {
         if outputs.len() < 2 || (tear.votes && !outputs.iter().any(is_of_votes)) {
             return None;
         }
-        let after = tear.after as usize;
+        // A relayed packet is followed by its straight copy, by which invariants know it. To lose that alone is what a lossy
+        // way does.
+        let is_relayed =
+            |index: usize| matches!(outputs.get(index), Some(Output::Send { packet: Packet::Relay { .. }, .. }));
+        let mut after = tear.after as usize;
+        while after > 0 && is_relayed(after - 1) {
+            after += 1;
+        }
         if after > outputs.len() {
-            tear.after -= outputs.len() as u32;
+            tear.after = tear.after.saturating_sub(outputs.len() as u32);
             return None;
         }
         self.torn = None;
