@@ -36,9 +36,11 @@ impl Book {
 #[tokio::main]
 async fn main() -> Result<ExitCode, Box<dyn Error>> {
     println!("three members, {WORKERS} workers, one pool whose limit changes every {EACH:?}");
-    let seeds = [free_addr()?, free_addr()?, free_addr()?];
-    let join = |addr: &String| Member::builder("rate pool").bind(addr).seeds(&seeds).join();
-    let members: [Member; 3] = tokio::try_join!(join(&seeds[0]), join(&seeds[1]), join(&seeds[2]))?.into();
+    let builder = || Member::builder("rate pool").bind("127.0.0.1:0");
+    let founder = builder().found().join().await?;
+    let join = || builder().seeds([founder.addr().to_string()]).join();
+    let (second, third) = tokio::try_join!(join(), join())?;
+    let members = [founder, second, third];
 
     let mut pools = Vec::new();
     for member in &members {
@@ -104,9 +106,4 @@ async fn work(
         guard.release().await?;
     }
     Ok(())
-}
-
-/// An address that is free here.
-fn free_addr() -> std::io::Result<String> {
-    Ok(std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.to_string())
 }

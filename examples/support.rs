@@ -1,7 +1,9 @@
 //! What the examples with several processes have in common.
 
+#[path = "../tests/support/ports.rs"]
+mod ports;
+
 use std::error::Error;
-use std::net::{TcpListener, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::process::Child;
 
@@ -38,15 +40,7 @@ impl Drop for Directory {
     }
 }
 
-/// Addresses whose ports are free; all are held until all are found, so they differ.
-pub(crate) fn free_addrs(count: usize) -> Done<Vec<String>> {
-    let mut held = Vec::new();
-    while held.len() < count {
-        let tcp = TcpListener::bind("127.0.0.1:0")?;
-        let addr = tcp.local_addr()?;
-        if let Ok(udp) = UdpSocket::bind(addr) {
-            held.push((addr.to_string(), tcp, udp));
-        }
-    }
-    Ok(held.into_iter().map(|(addr, ..)| addr).collect())
+/// Loopback addresses whose ports are free.
+pub(crate) fn free_addrs(count: usize) -> Vec<String> {
+    ports::free(count).iter().map(ToString::to_string).collect()
 }

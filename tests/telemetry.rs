@@ -4,11 +4,13 @@
 // Requests are started in one task and awaited in another.
 #![allow(clippy::async_yields_async)]
 
+#[path = "support/ports.rs"]
+mod ports;
+
 use elderlock::{Guard, JoinError, LockError, Member, Timing, TryLockError};
 use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::future::Future;
-use std::net::{TcpListener, UdpSocket};
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -220,16 +222,6 @@ async fn until(what: &str, mut so: impl FnMut() -> bool, seen: impl Fn() -> Stri
     }
 }
 
-fn free_addr() -> String {
-    loop {
-        let listener = TcpListener::bind("127.0.0.1:0").expect("the loopback interface has a free port");
-        let addr = listener.local_addr().expect("it is bound");
-        if UdpSocket::bind(addr).is_ok() {
-            return addr.to_string();
-        }
-    }
-}
-
 /// A member of the cluster, on its way.
 fn join(process: &Process, addr: &str, seeds: &[String]) -> tokio::task::JoinHandle<Result<Member, JoinError>> {
     process.handle.spawn(Member::builder("telemetry").bind(addr).timing(Timing::fast()).seeds(seeds).join())
@@ -237,7 +229,7 @@ fn join(process: &Process, addr: &str, seeds: &[String]) -> tokio::task::JoinHan
 
 /// So many members in one view, the elder first.
 async fn cluster(count: usize) -> Vec<(Process, Member)> {
-    let addrs: Vec<String> = (0..count).map(|_| free_addr()).collect();
+    let addrs: Vec<String> = ports::free(count).iter().map(ToString::to_string).collect();
     let processes: Vec<Process> = addrs.iter().map(|_| Process::start()).collect();
     let mut joins = Vec::new();
     for (process, addr) in processes.iter().zip(&addrs) {
@@ -544,7 +536,7 @@ async fn a_view_change_is_open_from_the_vote_to_the_view() {
     // Nobody answers the elder that wants to take a fourth one in.
     let frozen = [voters[0].0.freeze().await, voters[1].0.freeze().await];
     let newcomer = Process::start();
-    let joins = join(&newcomer, &free_addr(), &seeds);
+    let joins = join(&newcomer, &ports::free(1)[0].to_string(), &seeds);
     let begun = elder.log.opens(&["view change"]).await;
     assert_eq!(begun.get("view"), before.number.next().0.to_string());
     assert_eq!((begun.level.as_str(), begun.parent.clone()), ("INFO", None));

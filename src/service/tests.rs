@@ -9,6 +9,8 @@ mod network;
 mod objects;
 #[path = "../../tests/support/poll.rs"]
 mod poll;
+#[path = "../../tests/support/ports.rs"]
+mod ports;
 pub(crate) mod rejoin;
 mod standing;
 #[cfg(elderlock_shuttle)]

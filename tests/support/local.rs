@@ -3,13 +3,14 @@
 use elderlock::{BindError, JoinError, LockService, Member, Timing};
 use std::collections::BTreeMap;
 use std::future::IntoFuture;
-use std::net::{TcpListener, UdpSocket};
 use std::time::Duration;
 use tokio::runtime::Runtime;
 use tokio::task::JoinSet;
 
 #[path = "poll.rs"]
 mod poll;
+#[path = "ports.rs"]
+pub(crate) mod ports;
 #[allow(unused_imports, reason = "each test file uses a part of it")]
 pub(crate) use poll::{poll_a_wait_then_drop, poll_k_then_drop, poll_once};
 
@@ -36,7 +37,9 @@ impl Local {
     pub(crate) async fn start_with(count: usize, timing: Timing) -> Local {
         let local = loop {
             // A port that was free a moment ago may be taken by now: once more with others then.
-            if let Some(local) = join(&(0..count).map(|_| free_addr()).collect::<Vec<_>>(), timing).await {
+            if let Some(local) =
+                join(&ports::free(count).iter().map(ToString::to_string).collect::<Vec<_>>(), timing).await
+            {
                 break local;
             }
         };
@@ -80,17 +83,6 @@ impl Drop for Local {
 fn sees(member: &Member, count: usize) -> bool {
     let status = member.status();
     status.leased && status.view.is_some_and(|view| view.members.len() == count)
-}
-
-/// An address that is free for both protocols.
-fn free_addr() -> String {
-    loop {
-        let listener = TcpListener::bind("127.0.0.1:0").expect("the loopback interface has a free port");
-        let addr = listener.local_addr().expect("it is bound");
-        if UdpSocket::bind(addr).is_ok() {
-            return addr.to_string();
-        }
-    }
 }
 
 /// Members at these addresses that found a cluster; none if an address is taken.

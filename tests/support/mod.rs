@@ -9,8 +9,9 @@ pub(crate) mod gauge;
 pub(crate) mod leaders;
 pub(crate) mod local;
 pub(crate) mod network;
-pub(crate) mod ports;
 pub(crate) mod process;
 pub(crate) mod rng;
 pub(crate) mod status;
 pub(crate) mod wait;
+
+pub(crate) use local::ports;

@@ -5,15 +5,9 @@ use crate::runtime::query_status;
 use crate::runtime::transport::BindError;
 use std::net::{TcpListener, UdpSocket};
 
-/// An address that is free for both protocols. Somebody may take it before it is used, so others ask the same way.
+/// An address that is free for both protocols, and given to no other test of this process.
 fn free_addr() -> String {
-    loop {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let addr = listener.local_addr().unwrap();
-        if UdpSocket::bind(addr).is_ok() {
-            return addr.to_string();
-        }
-    }
+    ports::free(1)[0].to_string()
 }
 
 fn is_free(addr: &str) -> bool {
