@@ -150,5 +150,5 @@ pub(crate) fn choose(
         .filter(|process| !is_present(process) && !remove.contains(process))
         .collect();
     let join = view.council().filter_map(|info| heirs.get(&info.process)).cloned().collect();
-    Change { remove, ghost, join, ..Change::default() }
+    Change { remove, ghost, join, takeover: true, ..Change::default() }
 }

@@ -35,6 +35,9 @@ pub struct View {
     pub first_slot: Slot,
     /// How many slots from there on it may deal: the next view begins after them, whatever was dealt.
     pub slots: u32,
+    /// The first slot of the tenure of its elder: of the view since which that process has been the elder and has
+    /// proposed each view itself. A grantor that it named before is none.
+    pub tenure: Slot,
     /// Oldest first.
     pub members: Vec<Member>,
     /// The times that all members keep.
@@ -68,6 +71,8 @@ pub struct Change {
     pub revive: BTreeSet<ProcessId>,
     /// All slots of the view were dealt: the next one has twice as many.
     pub longer: bool,
+    /// Proposed by a candidate: the elder of the next view begins a new tenure, also if it was the elder before.
+    pub takeover: bool,
 }
 
 impl Change {
@@ -84,7 +89,17 @@ impl View {
         // Above the numbers of all lineages founded before, so that what two of them say of a number is not mixed up.
         let number = ViewNumber(first_slot.0);
         let members = founders.into_iter().map(|info| Member { info, joined: number, ghost: false }).collect();
-        View { lineage, number, first_slot, slots: 1, members, timing, council_size, departed: Vec::new() }
+        View {
+            lineage,
+            number,
+            first_slot,
+            slots: 1,
+            tenure: first_slot,
+            members,
+            timing,
+            council_size,
+            departed: Vec::new(),
+        }
     }
 
     /// The first slot after its own.
@@ -121,7 +136,10 @@ impl View {
         departed.retain(|(_, left)| left.0.saturating_add(ENTRY_WINDOW) > number.0);
         let gone = self.members.iter().filter(|member| change.remove.contains(&member.info.process));
         departed.extend(gone.map(|member| (member.info.process, number)));
-        View { number, first_slot, slots, members, departed, ..self.clone() }
+        let elder = |members: &[Member]| members.iter().find(|member| !member.ghost).map(|member| member.info.process);
+        let goes_on = !change.takeover && elder(&members) == elder(&self.members);
+        let tenure = if goes_on { self.tenure } else { first_slot };
+        View { number, first_slot, slots, tenure, members, departed, ..self.clone() }
     }
 
     /// The entry of `process`.
@@ -218,7 +236,35 @@ impl View {
             && self.lineage.founded >= Slot(1)
             && self.first_slot >= self.lineage.founded
             && (1..=MAX_SLOTS).contains(&self.slots)
+            && (self.lineage.founded..=self.first_slot).contains(&self.tenure)
             && self.end_slot() < Slot::MAX
             && self.timing.check().is_ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn info(process: u128) -> MemberInfo {
+        let addr = std::net::SocketAddr::from(([10, 0, 0, process as u8], 7400));
+        MemberInfo { process: ProcessId(process), addr, host: None }
+    }
+
+    #[test]
+    fn a_tenure_lasts_while_one_elder_proposes_each_view() {
+        let first = View::first(Slot(900), vec![info(1), info(2), info(3)], Timing::lan(), 7);
+        assert_eq!(first.tenure, first.first_slot);
+        let joined = first.next(&Change { join: vec![info(4)], ..Change::default() });
+        assert_eq!(joined.tenure, first.first_slot);
+
+        let candidates = joined.next(&Change { ghost: [ProcessId(3)].into(), takeover: true, ..Change::default() });
+        assert_eq!(candidates.elder(), joined.elder());
+        assert_eq!(candidates.tenure, candidates.first_slot, "the elder may not have seen the view before");
+
+        let other = joined.next(&Change { ghost: [ProcessId(1)].into(), ..Change::default() });
+        assert_eq!((other.elder().process, other.tenure), (ProcessId(2), other.first_slot));
+        let back = other.next(&Change { revive: [ProcessId(1)].into(), ..Change::default() });
+        assert_eq!((back.elder().process, back.tenure), (ProcessId(1), back.first_slot));
     }
 }

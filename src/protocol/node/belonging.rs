@@ -435,6 +435,7 @@ impl Node {
         // Over a view that this member did not see, another may have been elder meanwhile.
         let same_elder =
             follows && before.as_ref().is_some_and(|before| before.elder().process == view.elder().process);
+        let same_tenure = same_elder && before.as_ref().is_some_and(|before| before.tenure == view.tenure);
         self.lease.on_view(now, &view.timing, same_elder);
         if planted!(self.config.mutant, ViewRenewsLease) {
             self.lease.until = self.lease.until.max(now + view.timing.member_lease);
@@ -471,6 +472,9 @@ impl Node {
                 match &mut node.elder {
                     Some(elder) => {
                         elder.on_view(turn.now, me, &view);
+                        if !same_tenure {
+                            elder.registry = Registry::new(&view, ask, (node.clock, pace), turn);
+                        }
                         let may_name = elder.has_authority(turn.now, &view.timing);
                         elder.registry.answer(may_name, turn);
                     }
@@ -489,12 +493,12 @@ impl Node {
                     }
                 }
             }
-            if !same_elder {
+            if !same_tenure {
                 node.end_unbegun(turn);
             }
             for grantor in node.grantors.values_mut() {
                 grantor.on_view(&view, &departed, &joined, turn);
-                if !same_elder {
+                if !same_tenure {
                     grantor.on_new_elder(turn);
                 }
             }

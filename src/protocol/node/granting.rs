@@ -91,6 +91,13 @@ impl Node {
         origin: Origin,
         turn: &mut Turn,
     ) {
+        // Named by this elder in an earlier tenure: in the present one it deals higher tokens already. What was asked for
+        // then was asked again with the view.
+        if self.view.as_ref().is_none_or(|view| range.first < Token::new(view.tenure, 0))
+            && !planted!(turn.mutant, HeedFormerElder)
+        {
+            return;
+        }
         let epoch = Epoch(range.first);
         self.holder.on_named(&service, asked);
         if self.holder.is_destroyed(&service) {

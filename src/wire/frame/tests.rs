@@ -27,6 +27,7 @@ fn notices() -> Vec<Notice> {
         ghost: [ProcessId(2)].into(),
         revive: BTreeSet::new(),
         longer: true,
+        takeover: false,
     };
     let instance = ViewNumber(901);
     let ballot = Ballot { round: 3, process: ProcessId(2) };
