@@ -323,6 +323,11 @@ impl Grantor {
             Err(refusal) if only_if_free || matches!(refusal, Refusal::Deadlock | Refusal::NotOpen) => {
                 return self.tell_refusal((from, request), refusal, turn);
             }
+            // A try is never in line: no report tells of it, so a later term could not keep it apart from what is over.
+            Ok(()) if only_if_free => {
+                self.tell_refusal((from, request), Refusal::Undecided, turn);
+                return self.mind_supply(entry.want.tokens(), turn);
+            }
             _ => match self.table.queue(key, entry) {
                 Ok(ticket) => {
                     self.tell_queued(key, ticket, turn);
@@ -331,7 +336,7 @@ impl Grantor {
                 Err(refusal) => return self.tell_refusal((from, request), refusal, turn),
             },
         }
-        self.mind_supply(turn);
+        self.mind_supply(0, turn);
     }
 
     /// Grants a free lock, or a share of one, to this very member, if nobody else is concerned: no message is said, and nothing
@@ -431,7 +436,7 @@ impl Grantor {
                     };
                     self.table.upgrade(key, token);
                     self.tell_upgraded((from, request), token, turn);
-                    return self.mind_supply(turn);
+                    return self.mind_supply(0, turn);
                 }
                 None => Refusal::Undecided,
             },
@@ -545,7 +550,7 @@ impl Grantor {
                 self.tell_grant(key, token, turn);
             }
         }
-        self.mind_supply(turn);
+        self.mind_supply(0, turn);
     }
 
     /// The elder dealt more tokens.
@@ -562,7 +567,7 @@ impl Grantor {
     /// A new elder may not know that the last one was asked for tokens.
     pub(crate) fn on_new_elder(&mut self, turn: &mut Turn) {
         self.supply.asked = false;
-        self.mind_supply(turn);
+        self.mind_supply(0, turn);
     }
 
     /// Members left: so do their requests, and nobody waits for their report. Members that came may have been granted
@@ -713,9 +718,10 @@ impl Grantor {
         }
     }
 
-    fn mind_supply(&mut self, turn: &mut Turn) {
+    /// Asks the elder for tokens when they run low. `wanted`: how many in a row a request was refused for.
+    fn mind_supply(&mut self, wanted: u32, turn: &mut Turn) {
         // The first of those that wait may want more in a row than there are.
-        let wanted = self.table.next().unwrap_or(0);
+        let wanted = self.table.next().unwrap_or(0).max(wanted);
         if let Some(count) = self.supply.ask(wanted, turn) {
             turn.say_elder(Message::MoreTokens { service: self.service.clone(), epoch: self.epoch, count });
         }

@@ -267,11 +267,7 @@ impl Grantor {
         // A report tells requests in their order, so what it leaves out before its highest is over. That ends before its
         // waits are taken in: a hold that is over lets no request of its owner pass a suspension.
         if last || !waits.is_empty() && self.table.has_suspension() {
-            // A try is in no report, for its member asks it again: if this term has granted it meanwhile, that stands.
-            let is_granted = |request: RequestId| matches!(self.table.place((from, request)), Some(Place::Holds(token)) if self.is_own(token));
-            let is_over = |request: &RequestId| {
-                !reported.contains(request) && (last || Some(*request) < highest) && !is_granted(*request)
-            };
+            let is_over = |request: &RequestId| !reported.contains(request) && (last || Some(*request) < highest);
             let over: Vec<RequestId> = self.table.requests_of(from).filter(is_over).collect();
             for request in over {
                 self.table.end((from, request));
