@@ -45,6 +45,7 @@ pub const KINDS: &[&str] = &[
     "Tokens",
     "Inventory",
     "InventoryIs",
+    "Silent",
     "Ask",
     "Queued",
     "Grant",

@@ -58,6 +58,12 @@ fn ask_to_grant(world: &mut World, place: usize, service: &str, demand: &Demand)
         asks += 1;
         let ask = world.become_grantor(place, service);
         world.run_until(|world| world.is_answered(ask), demand.answer);
+        // Where bounds are drawn tiny, objects that are open leave no room.
+        let opened = world.history().opened().find(|open| world.call(*open).member == place);
+        if let Some(open) = opened.filter(|_| world.outcome(ask) == Some(&Outcome::Busy) && asks < ASKS) {
+            world.release(open);
+            continue;
+        }
         // What another member asked before the healing may come after it.
         if matches!(world.outcome(ask), Some(Outcome::Superseded(_))) && asks < ASKS {
             continue;

@@ -11,7 +11,7 @@
 //! That it is the last one is demanded inside the clock bound; all else always.
 
 use super::{Count, Fact, Invariant, Verdict};
-use crate::history::{Ask, Deed, Key, Sight, lock_name};
+use crate::history::{Ask, Call, Deed, Key, Sight, lock_name};
 use crate::liveness::Demand;
 use crate::world::World;
 use elderlock::protocol::{
@@ -105,7 +105,17 @@ impl ValuesAreSeenInOrder {
             made.insert(last.version);
             let earlier = made.range(..last.version).next_back();
             let knows = |ask: &&Ask| world.call(**ask).is_claim() && is_member(ask);
-            if let Some(earlier) = earlier.filter(|_| world.bounded)
+            // A grantor forgets the last write of a member that has closed the object. The service's own calls keep it open
+            // while they write; a client of this simulation may close it, and open it anew.
+            let is_closed = || {
+                let written = world.history().find(*process, last.request).map(|ask| world.call(ask));
+                written.is_some_and(|written| {
+                    let mut calls = world.history().calls.iter().filter(|call| call.opens() && call.released);
+                    let of = |call: &Call| (call.process, &call.object) == (written.process, &written.object);
+                    calls.any(|call| of(call) && call.released_at >= written.asked)
+                })
+            };
+            if let Some(earlier) = earlier.filter(|_| world.bounded && !is_closed())
                 && let Some(ask) = self.seen.get(&(key.clone(), *earlier)).into_iter().flatten().find(knows)
             {
                 let LastWrite { request, version, .. } = last;

@@ -295,6 +295,10 @@ impl<'a> Sweep<'a, '_> {
             }
             Entry::End { how } => {
                 self.grants.retain(|(of, _)| *of != place);
+                if how == "killed" {
+                    // A torn step may have told of a hold's end, and not of the view that ended it.
+                    self.out.insert((place, line.life, at));
+                }
                 self.on_end(line, how);
             }
             Entry::View { members, lives, .. }

@@ -89,6 +89,15 @@ impl Grantor {
         }
     }
 
+    /// Some members are not heard: if the predecessor is one of them everyone is asked, as when it has no table.
+    pub(crate) fn on_silent(&mut self, silent: &[ProcessId], view: &View, turn: &mut Turn) {
+        if let Some(source) =
+            self.setup.as_ref().and_then(|setup| setup.source).filter(|source| silent.contains(source))
+        {
+            self.on_no_table(source, view, turn);
+        }
+    }
+
     /// Another grantor, of a later epoch, wants the table. Returns whether it can be given now, or never; otherwise it is
     /// passed on when it arrives.
     pub(crate) fn on_hand(&mut self, heir: (ProcessId, Epoch), turn: &mut Turn) -> bool {
@@ -193,6 +202,10 @@ impl Grantor {
         let reported = setup.waits.iter().map(|(process, wait)| (*process, wait.request));
         let parked = setup.parked.iter().map(|asked| (asked.from, asked.request));
         reported.chain(parked).for_each(|(process, request)| turn.say(process, not_here(request)));
+        // A member that has an object open waits for no answer, but wants to hear what others write to it.
+        let known: BTreeMap<ProcessId, RequestId> =
+            self.table.requests().map(|(process, request, _)| (process, request)).collect();
+        known.into_iter().for_each(|(process, request)| turn.say(process, not_here(request)));
     }
 
     /// The same member goes on in a new epoch, with the table that it has.

@@ -1,6 +1,6 @@
 //! Naming grantors, asking them, and telling a new elder about them.
 
-use super::super::message::{Refusal, WaitReport};
+use super::super::message::{HoldReport, Refusal, WaitReport};
 use super::*;
 
 impl Node {
@@ -140,6 +140,18 @@ impl Node {
             self.on_ask(service.clone(), asked_for, asked, turn);
         }
         self.settle_bids(&service, turn);
+    }
+
+    /// The elder does not hear these members: what they grant is asked for elsewhere, and their tables are not waited for.
+    pub(super) fn on_silent(&mut self, silent: &[ProcessId], turn: &mut Turn) {
+        let Some(view) = self.view.clone() else { return };
+        for grantor in self.grantors.values_mut() {
+            grantor.on_silent(silent, &view, turn);
+        }
+        for service in self.grantors.keys().cloned().collect::<Vec<_>>() {
+            self.after_transfer(&service, turn);
+        }
+        self.holder.on_silent(silent, turn);
     }
 
     /// A newer grantor wants the table of the one here.
@@ -304,12 +316,14 @@ impl Node {
         from: ProcessId,
         service: &ServiceName,
         epoch: Epoch,
-        waits: &[WaitReport],
+        (holds, waits): (&[HoldReport], &[WaitReport]),
         turn: &mut Turn,
     ) {
         let instead = self.grantor_after(service, epoch, turn.me);
-        for wait in waits {
-            turn.say(from, Message::NotGrantor { service: service.clone(), epoch, request: wait.request, instead });
+        // What is said of one hold goes for all: objects that are open want a grantor, too.
+        let held = holds.first().map(|hold| hold.request);
+        for request in held.into_iter().chain(waits.iter().map(|wait| wait.request)) {
+            turn.say(from, Message::NotGrantor { service: service.clone(), epoch, request, instead });
         }
     }
 

@@ -276,6 +276,7 @@ impl Node {
             | Message::Tokens { .. }
             | Message::Outbid { .. }
             | Message::Declined { .. }
+            | Message::Silent { .. }
                 if self.view.as_ref().is_none_or(|view| view.elder().process != from)
                     && !planted!(self.config.mutant, HeedFormerElder) => {}
             Message::GrantorIs { service, grantor, epoch } => self.act(now, out, |node, turn| {
@@ -284,6 +285,7 @@ impl Node {
                     node.holder.on_grantor(&service, grantor, epoch, turn);
                 }
             }),
+            Message::Silent { processes } => self.act(now, out, |node, turn| node.on_silent(&processes, turn)),
             Message::Name { service, range, origin, asked } => {
                 self.act(now, out, |node, turn| node.on_name((service, asked), range, origin, turn));
             }
@@ -465,7 +467,7 @@ impl Node {
                     grantor.on_report(from, objects.into_vec(), (holds, waits), last, turn);
                     node.settle_bids(&service, turn);
                 } else {
-                    node.send_reported_on(from, &service, epoch, &waits, turn);
+                    node.send_reported_on(from, &service, epoch, (&holds, &waits), turn);
                 }
             }),
             Message::Revoke { service, epoch, request } => self.act(now, out, |node, turn| {
