@@ -16,7 +16,7 @@ mod ways;
 use crate::record::{Entry, Record};
 use std::collections::BTreeMap;
 
-/// What is checked here, by the names of DESIGN.md 12.
+/// What is checked here, by the names of sim/README.md.
 pub const NAMES: [&str; 25] = [
     "converges_after_heal",
     "cost_is_bounded",

@@ -188,7 +188,8 @@ impl World {
 }
 
 /// Why nobody could decide the next view any more, so that an operator had to say that those who do not answer are dead.
-/// DESIGN 7, 10 and 15 promise nothing else.
+/// docs/protocol/founding.md, docs/protocol/recovery.md and the known holes of DESIGN.md promise
+/// nothing else.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Loss {
     /// Processes were killed without regard to the quorum.

@@ -44,7 +44,8 @@ impl fmt::Debug for ProcessId {
     }
 }
 
-/// What tells whether two processes share a kernel, and whether one of them is gone: see vouched death in DESIGN.md.
+/// Shows whether two processes share a kernel, and whether one of them is gone: see vouched death in
+/// docs/protocol/views.md.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub struct Host {
     /// The kernel's boot id.

@@ -123,9 +123,9 @@
 //! | elder | the next oldest member takes over, asks all members for an inventory, and renews leases |
 //! | voter | the others are a quorum, or members suspend themselves and wait for one |
 //!
-//! DESIGN.md has the promises, each table of messages and of deaths, and the argument for each
-//! rule. A line with `planted!` marks a rule that a deliberate break removes in builds for the
-//! simulator.
+//! DESIGN.md has the promises and their arguments. The chapters of docs/protocol have each table of
+//! messages and of deaths, and the reason for each rule. A line with `planted!` marks a rule that a
+//! deliberate break removes in builds for the simulator.
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 
 /// Whether a deliberate break is planted. In a build for use it never is, and the code is as if this were not there.

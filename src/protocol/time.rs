@@ -10,7 +10,8 @@ use std::time::Duration;
 /// An instant on one member's own clock, in nanoseconds since an origin that means nothing to anyone else.
 ///
 /// In production the clock is `CLOCK_BOOTTIME`, which goes on while the machine sleeps. Instants of two
-/// members are never compared; only the *rates* of their clocks are assumed to agree (DESIGN.md, assumptions).
+/// members are never compared; only the *rates* of their clocks are assumed to agree (see the
+/// assumptions in DESIGN.md).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 pub struct Time(u64);
 

@@ -1,4 +1,4 @@
-//! What must always be so. One file for each, under the name it has in DESIGN.md.
+//! What must always be so. One file for each, under the name it has in sim/README.md.
 //!
 //! An invariant hears every [`Fact`] of a run in order, with the World as it is at that moment, and counts how often
 //! its premise held: one that never had anything to say is no proof of anything.

@@ -144,7 +144,7 @@ mod tests {
         (asked, shortest)
     }
 
-    /// The figure that DESIGN states.
+    /// The figure that docs/protocol/elder.md states.
     #[test]
     fn saturated_grantors_have_tokens_for_half_a_member_lease_whenever_the_elder_dies() {
         for rate in [10_000, 1_000_000, 12_000_000] {
