@@ -4,6 +4,7 @@ use elderlock::protocol::{GrantorState, LostReason, Outcome, Timing};
 use elderlock_sim::World;
 use elderlock_sim::history::Ask;
 use elderlock_sim::rule::RuleId;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 fn ms(ms: u64) -> Duration {
@@ -122,6 +123,45 @@ fn a_young_turk_takes_the_table_over_as_it_is() {
     assert_eq!((w.token(held), w.fence(held)), (token, token), "the hold is the same");
     assert_eq!(serve(&mut w, &waiting, held), waiting);
     w.expect("nothing is left", World::is_empty_everywhere);
+}
+
+/// What is said: by which place, to which place, and the word.
+type Said = Arc<Mutex<Vec<(usize, usize, &'static str)>>>;
+
+/// Unlike in Geode's documentation the elder tells the old grantor nothing: it names the young turk,
+/// or the successor of a grantor that leaves, and that one asks the old grantor for its table. No
+/// member is asked what it holds before the new one acts.
+#[test]
+fn the_elder_names_the_next_grantor_which_asks_the_old_one_for_its_table() {
+    for leaves in [false, true] {
+        let (mut w, order) = with_grantor(25, 4);
+        let (elder, grantor, next) = (order[0], order[1], order[3]);
+        let held = w.hold_lock(next, "s", "x");
+        let words = ["Become", "Yield", "Name", "GrantorIs", "Hand", "Table", "Recover", "Report", "Acts"];
+        let said = Said::default();
+        let heard = said.clone();
+        w.hold(move |flight| {
+            let word = elderlock_sim::kind::kind(flight.packet);
+            if words.contains(&word) {
+                heard.lock().expect("no panic").push((flight.from, flight.to, word));
+            }
+            false
+        });
+        let begins = if leaves {
+            w.leave(grantor);
+            (grantor, elder, "Yield")
+        } else {
+            w.become_grantor(next, "s");
+            (next, elder, "Become")
+        };
+        w.expect("the next one acts", |w| granting(w, next) == Some(GrantorState::Acting));
+        let mut said = said.lock().expect("no panic").clone();
+        let acts = said.iter().position(|(.., word)| *word == "Acts").expect("it says so");
+        said.truncate(acts);
+        let transfer = [begins, (elder, next, "Name"), (next, grantor, "Hand"), (grantor, next, "Table")];
+        assert_eq!(said, transfer);
+        assert!(w.fence(held).is_some());
+    }
 }
 
 /// Geode 6 number 15: a chain of takers. Exactly one ends as grantor, and nothing is lost on the way.
