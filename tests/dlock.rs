@@ -687,7 +687,7 @@ async fn a_service_that_is_had_and_destroyed_again_and_again_gives_its_batches_b
     }
 }
 
-/// DistributedDeadlockDUnitTest.testDistributedDeadlockWithDLock, testNoDeadlock: each of two
+/// GemFireDeadlockDetectorDUnitTest.testDistributedDeadlockWithDLock, testNoDeadlock: each of two
 /// holders waits for what the other one has. Geode's detector collects the waits; here they are
 /// read from any member, and a limit or a request to give back ends it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
