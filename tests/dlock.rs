@@ -7,11 +7,13 @@
 mod local;
 
 use elderlock::{BecomeError, Guard, LockError, LockService, LostReason, MemberEvent, ReleaseError};
-use local::{HANG, Local, MS, soon, until};
+use local::{HANG, Local, MS, poll_once, soon, until};
 use std::collections::BTreeSet;
 use std::future::IntoFuture;
+use std::pin::pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
+use std::task::Poll;
 use std::time::Instant;
 
 fn grantors(services: &[LockService]) -> Vec<usize> {
@@ -140,6 +142,28 @@ async fn all_agree_on_one_grantor() {
     assert_eq!(grantors(&services).len(), 1);
     let known: BTreeSet<_> = local.members.iter().map(|member| member.status().services[0].grantor).collect();
     assert_eq!(known.len(), 1, "{known:?}");
+}
+
+/// Geode's documentation has the elder asked before a service is created. Here a service is had at
+/// once and without a word to anybody, and the first member that asks for a lock becomes its
+/// grantor.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_service_is_had_at_once_and_granted_by_whoever_asks_first() {
+    let local = Local::start(3).await;
+    let mut services = Vec::new();
+    for member in &local.members {
+        let Poll::Ready(service) = poll_once(pin!(member.lock_service("s"))) else {
+            panic!("it waits for something");
+        };
+        services.push(service.expect("a good name"));
+    }
+    assert!(local.members.iter().all(|member| member.status().services.iter().all(|of| of.grantor.is_none())));
+    lock(&services[2], "x").await.release().await.expect("it was held");
+    assert_eq!(grantors(&services), [2]);
+    lock(&services[0], "x").await.release().await.expect("it was held");
+    let known = |member: usize| local.members[member].status().services.first().and_then(|of| of.grantor);
+    assert_eq!(known(0), Some(local.members[2].process()));
+    assert_eq!(known(1), None, "it has not asked");
 }
 
 /// DistributedLockServiceDUnitTest.testBasicGrantorRecovery, testLockFailover: the grantor leaves,
@@ -325,7 +349,38 @@ async fn a_lock_whose_lease_ended_goes_to_whoever_is_next() {
     }
 }
 
-/// DistributedLockServiceDUnitTest.testSuspendLockingBasic, testSuspendLockingProhibitsLocking,
+/// DistributedLockServiceDUnitTest.testSuspendLockingBasic: a service is suspended, resumed and
+/// suspended again. One owner cannot suspend it twice; another owner is refused at its limit, also
+/// when the task that suspended has ended. Only the guard resumes, and it says so if the
+/// suspension was over before.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_suspension_is_had_once_and_resumed_once() {
+    let local = Local::start(2).await;
+    let services = local.services("s").await;
+    lock(&services[0], "first").await.release().await.expect("it was held");
+    // At the grantor, and at another member.
+    for service in services.iter().cycle().take(4) {
+        soon(service.suspend()).await.expect("nobody holds anything").resume().await.expect("it was held");
+    }
+    for (service, owner) in services.iter().flat_map(|service| [(service, 0), (service, 7)]) {
+        let suspended = soon(service.suspend().owner(owner)).await.expect("nobody holds anything");
+        let again = soon(service.suspend().owner(owner).wait(HANG)).await;
+        assert_eq!(again.expect_err("it would wait for itself"), LockError::Deadlock);
+        suspended.fence().expect("the refusal changes nothing");
+        assert!(soon(service.suspend().owner(2).wait(100 * MS)).await.expect_err("it is suspended").is_timeout());
+        suspended.resume().await.expect("it was held");
+    }
+    // The task ends, and the guard lives on; without it the service is resumed.
+    let suspending = tokio::spawn(services[0].suspend().owner(3).into_future());
+    let suspended = soon(suspending).await.expect("no panic").expect("nobody holds anything");
+    assert!(soon(services[0].suspend().owner(4).wait(100 * MS)).await.expect_err("it is suspended").is_timeout());
+    drop(suspended);
+    let last = soon(services[0].suspend().owner(4)).await.expect("it is resumed");
+    soon(services[0].destroy()).await.expect("it is there");
+    assert_eq!(last.resume().await, Err(ReleaseError::Lost(LostReason::Destroyed)));
+}
+
+/// DistributedLockServiceDUnitTest.testSuspendLockingProhibitsLocking,
 /// testSuspendLockingBlocksUntilNoLocks, testSuspendLockingAfterExpiration.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_suspension_waits_for_holders_and_keeps_others_out() {
@@ -632,7 +687,7 @@ async fn a_service_that_is_had_and_destroyed_again_and_again_gives_its_batches_b
     }
 }
 
-/// DistributedDeadlockDUnitTest.testDistributedDeadlockWithDLock, testNoDeadlock: each of two
+/// GemFireDeadlockDetectorDUnitTest.testDistributedDeadlockWithDLock, testNoDeadlock: each of two
 /// holders waits for what the other one has. Geode's detector collects the waits; here they are
 /// read from any member, and a limit or a request to give back ends it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,6 +1,6 @@
 //! Reads the sources: imports between directories, words that do not belong, and tests that tables name. Each rule is shown a breach here.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 /// The rooms, and what each may not name: everything that is not below it.
@@ -35,7 +35,41 @@ const RUNTIME: [&str; 4] = ["tokio::time", "tokio::spawn", "tokio::task::spawn",
 const WITH_RUNTIME: [&str; 2] = ["service/builder.rs", "service/simulated.rs"];
 
 /// With what a row begins that gives a reason, beside tests or in their place.
-const VERDICTS: [&str; 3] = ["does not apply: ", "applies: ", "applies in part: "];
+const VERDICTS: [&str; 4] = ["does not apply: ", "applies: ", "applies in part: ", "not kept, because "];
+
+/// Geode's test classes that the table of `tests/README.md` goes through, and how many tests each
+/// has.
+const GEODE: [(&str, usize); 26] = [
+    ("DistributedLockServiceDUnitTest", 42),
+    ("GrantorFailoverDUnitTest", 2),
+    ("ElderMemberDistributedTest", 2),
+    ("ClusterElderManagerTest", 18),
+    ("DLockServiceCharacterizationTests", 8),
+    ("DLockReentrantLockJUnitTest", 1),
+    ("DLockServiceDisconnectIntegrationTest", 1),
+    ("DLockServiceLeakTest", 3),
+    ("DLockGrantorTest", 14),
+    ("DLockRequestProcessorTest", 5),
+    ("TXLockServiceDUnitTest", 7),
+    ("TXLockServiceImplTest", 1),
+    ("DLockManagementDUnitTest", 2),
+    ("LockServiceMBeanAuthorizationJUnitTest", 4),
+    ("GemFireDeadlockDetectorDUnitTest", 3),
+    ("ShowDeadlockDUnitTest", 2),
+    ("DeadlockDetectorTest", 2),
+    ("DeadlockDetectorIntegrationTest", 4),
+    ("DependencyGraphJUnitTest", 4),
+    ("UnsafeThreadLocalJUnitTest", 1),
+    ("CollaborationJUnitTest", 6),
+    ("GlobalLockingDUnitTest", 11),
+    ("GlobalRegionDUnitTest", 4),
+    ("PutAllGlobalDUnitTest", 1),
+    ("PutAllGlobalLockJUnitTest", 1),
+    ("DlockAndTxlockRegressionTest", 1),
+];
+
+/// As many sentences of Geode's package documentation say what happens.
+const SENTENCES: usize = 91;
 
 /// The heading of the table of complaints in `tests/README.md`.
 const COMPLAINTS: &str = "\n## What the users of other lock services complain of";
@@ -165,15 +199,17 @@ fn a_name_in_a_table_is_found_and_a_command_is_none() {
     assert_eq!(tests_of(source), ["one_test", "two"]);
 }
 
-/// Of each article the table of `tests/README.md` has rows, each of them says where the test is, or why there is none, and there
+/// Of each article, and of each sentence of Geode's package documentation (001), the tables of
+/// `tests/README.md` have rows. Each of them says where the test is, or why there is none, and there
 /// it is.
 #[test]
 fn every_row_of_the_articles_names_a_test_of_the_file_that_it_names_or_a_reason() {
-    let files = test_files();
+    let files = files_and_rules();
     let rows = article_rows(&read(&root().join("tests/README.md")));
+    let count = |article| rows.iter().filter(|(of, ..)| of == article).count();
+    assert_eq!(count("001"), SENTENCES);
     for article in ["000", "002", "003", "004"] {
-        let count = rows.iter().filter(|(of, ..)| of == article).count();
-        assert!(count >= 10, "{count} rows of {article}");
+        assert!(count(article) >= 10, "{} rows of {article}", count(article));
     }
     let wrong: Vec<_> = rows.iter().filter_map(|(_, what, here)| Some((what, row_lacks(here, &files)?))).collect();
     assert_eq!(wrong, Vec::new());
@@ -186,10 +222,33 @@ fn a_row_without_a_test_or_a_reason_is_found() {
     assert_eq!(of("leaders `one_leads`: at once; leaders `one_leads`, `two`"), None);
     assert_eq!(of("does not apply: there is none"), None);
     assert!(of("").is_some() && of("does not apply:").is_some() && of("leaders, surely").is_some());
+    assert_eq!(of("not kept, because it would lead twice: leaders `one_leads`"), None);
     assert!(of("mutexes `one_leads`").is_some() && of("leaders `one_lead`").is_some());
+    assert!(of("not kept, because it would lead twice: leaders `one_lead`").is_some());
     assert!(of("does not apply: see leaders `one_lead`").is_some());
     let table = "| 004 | what | here |\n| 1 | 2 | 3 |\n| 12 | two |\n";
     assert_eq!(article_rows(table), [("004".to_owned(), "what".to_owned(), "here".to_owned())]);
+}
+
+/// Each test of Geode's lock service stands in a row, which names a test that is there, or a
+/// reason.
+#[test]
+fn every_test_of_geode_has_a_row_with_a_test_of_the_file_that_it_names_or_a_reason() {
+    let files = files_and_rules();
+    let rows = geode_rows(&read(&root().join("tests/README.md")));
+    let wrong: Vec<_> = rows.iter().filter_map(|(class, _, here)| Some((class, row_lacks(here, &files)?))).collect();
+    assert_eq!(wrong, Vec::new());
+    assert_eq!(tests_in(&rows), GEODE.map(|(class, tests)| (class.to_owned(), tests)).into());
+}
+
+#[test]
+fn a_test_of_geode_that_has_no_row_is_found() {
+    let count = |table| tests_in(&geode_rows(table));
+    let two =
+        "| class | its tests | here |\n| OneTest | testA, testB | x |\n| OneTest | testC | y |\n| Two | a | b |\n";
+    assert_eq!(count(two), [("OneTest".to_owned(), 3)].into());
+    assert_eq!(count("| OneTest | testA, testA | x |\n"), [("OneTest".to_owned(), 1)].into());
+    assert_eq!(count("| OneTest | testA, ... | x |\n"), [("OneTest".to_owned(), 1)].into());
 }
 
 /// Of each complaint the table of `tests/README.md` has a row, and each says where the test is that shows that it does not apply, or the
@@ -231,13 +290,34 @@ fn a_complaint_without_a_row_a_test_or_a_reason_is_found() {
 
 /// The rows of tables that begin with the number of an article: that, what it shows, and where it is here.
 fn article_rows(text: &str) -> Vec<(String, String, String)> {
+    rows_of_three(text, |article| article.len() == 3 && article.chars().all(|c| c.is_ascii_digit()))
+}
+
+/// The rows of tables that begin with one of Geode's test classes: that, its tests, and where they
+/// are here.
+fn geode_rows(text: &str) -> Vec<(String, String, String)> {
+    let is_name = |class: &str| class.chars().all(|c| c.is_ascii_alphanumeric());
+    rows_of_three(text, |class| is_name(class) && (class.ends_with("Test") || class.ends_with("Tests")))
+}
+
+/// The rows of three cells whose first one is such a word.
+fn rows_of_three(text: &str, is_first: impl Fn(&str) -> bool) -> Vec<(String, String, String)> {
     let rows = text.lines().filter_map(|line| {
         let cells: Vec<&str> = line.strip_prefix("| ")?.strip_suffix(" |")?.split(" | ").collect();
-        let [article, what, here] = cells[..] else { return None };
-        let is_article = article.len() == 3 && article.chars().all(|c| c.is_ascii_digit());
-        is_article.then(|| (article.to_owned(), what.to_owned(), here.to_owned()))
+        let [first, what, here] = cells[..] else { return None };
+        is_first(first).then(|| (first.to_owned(), what.to_owned(), here.to_owned()))
     });
     rows.collect()
+}
+
+/// How many tests of each class the rows name.
+fn tests_in(rows: &[(String, String, String)]) -> BTreeMap<String, usize> {
+    let is_name = |test: &&str| test.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
+    let mut tests: BTreeMap<String, BTreeSet<&str>> = BTreeMap::new();
+    for (class, named, _) in rows {
+        tests.entry(class.clone()).or_default().extend(named.split(", ").filter(is_name));
+    }
+    tests.into_iter().map(|(class, tests)| (class, tests.len())).collect()
 }
 
 /// What is wrong with a cell that says where something is tested: parts between semicolons, each with a file and tests in
@@ -298,14 +378,20 @@ fn tests_named(text: &str) -> BTreeSet<String> {
     prose.flat_map(|part| part.split('`').skip(1).step_by(2)).filter(is_name).map(str::to_owned).collect()
 }
 
-/// Every test of the tree, and every script of the simulator.
+/// Every test of the tree, and every script and rule of the simulator.
 fn told() -> BTreeSet<String> {
-    let mut names: BTreeSet<String> = test_files().into_iter().flat_map(|(_, names)| names).collect();
-    for folder in ["sim/scripts", "sim/regressions"] {
+    files_and_rules().into_iter().flat_map(|(_, names)| names).collect()
+}
+
+/// Every file with its tests, and the simulator's folders of scripts and of invariants: each file
+/// of theirs is one.
+fn files_and_rules() -> Vec<(PathBuf, Vec<String>)> {
+    let folders = ["sim/scripts", "sim/regressions", "sim/src/invariants"].into_iter().map(|folder| {
         let entries = std::fs::read_dir(root().join(folder)).expect("the folder can be read");
-        names.extend(entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok()));
-    }
-    names
+        let name = |path: PathBuf| Some(path.file_stem()?.to_str()?.to_owned());
+        (PathBuf::from(folder), entries.filter_map(|entry| name(entry.ok()?.path())).collect())
+    });
+    test_files().into_iter().chain(folders).collect()
 }
 
 /// Every file, seen from the root, with its tests.

@@ -4,6 +4,7 @@ use elderlock::protocol::{LostReason, Outcome, Wait};
 use elderlock_sim::World;
 use elderlock_sim::kind::kind;
 use elderlock_sim::network::{MS, SECOND, Weather};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 fn ms(ms: u64) -> Duration {
@@ -19,6 +20,78 @@ fn with_grantor(seed: u64) -> (World, usize, usize, usize) {
     w.release(first);
     assert_eq!(w.grantor("s"), order[1]);
     (w, order[0], order[1], order[2])
+}
+
+/// The words by which members find a grantor and ask it for locks.
+const OF_LOCKS: [&str; 9] =
+    ["WhoGrants", "GrantorIs", "Name", "Ask", "Queued", "Grant", "Refuse", "NotGrantor", "Recover"];
+
+/// Which of them is said from now on: by which place, to which place, and the word.
+type Said = Arc<Mutex<Vec<(usize, usize, &'static str)>>>;
+
+fn listen(w: &mut World) -> Said {
+    let said = Said::default();
+    let heard = said.clone();
+    w.hold(move |flight| {
+        let word = kind(flight.packet);
+        if OF_LOCKS.contains(&word) {
+            heard.lock().expect("no panic").push((flight.from, flight.to, word));
+        }
+        false
+    });
+    said
+}
+
+/// What was said since the last look.
+fn said_since(said: &Said) -> Vec<(usize, usize, &'static str)> {
+    std::mem::take(&mut *said.lock().expect("no panic"))
+}
+
+/// Geode's documentation: the elder makes the first member that asks the grantor. Nothing is
+/// broadcast: each other member asks the elder when it needs to know, and from then on only the
+/// grantor.
+#[test]
+fn the_first_to_ask_grants_and_each_other_member_asks_the_elder_once() {
+    let mut w = World::new(33).members(4);
+    w.settle();
+    let [elder, first, other, _] = w.in_view()[..] else { panic!("four members") };
+    let said = listen(&mut w);
+    w.hold_lock(first, "s", "x");
+    w.run_for(ms(500));
+    assert_eq!(w.grantor("s"), first);
+    assert_eq!(said_since(&said), [(first, elder, "WhoGrants"), (elder, first, "Name"), (elder, first, "GrantorIs")]);
+
+    w.hold_lock(other, "s", "y");
+    w.run_for(ms(500));
+    let by_way_of_the_elder =
+        [(other, elder, "WhoGrants"), (elder, other, "GrantorIs"), (other, first, "Ask"), (first, other, "Grant")];
+    assert_eq!(said_since(&said), by_way_of_the_elder);
+
+    w.hold_lock(other, "s", "z");
+    w.run_for(ms(500));
+    assert_eq!(said_since(&said), [(other, first, "Ask"), (first, other, "Grant")]);
+}
+
+/// Geode's documentation: a request may reach a member that grants no more. That member says so,
+/// and the one that asked learns from the elder which member grants now.
+#[test]
+fn a_grantor_that_is_none_any_more_says_so_and_the_elder_names_the_next() {
+    let (mut w, elder, grantor, a) = with_grantor(34);
+    let known = w.hold_lock(a, "s", "z");
+    w.release(known);
+    w.expect("the grantor's table is empty", World::is_empty_everywhere);
+    let late = w.hold_kind(a, grantor, "Ask");
+    let ask = w.lock(a, "s", "x");
+    w.expect("the request is on its way", |w| w.matched(late) > 0);
+    let gone = w.destroy(grantor, "s");
+    w.expect("the service is destroyed", |w| w.outcome(gone) == Some(&Outcome::Destroyed));
+    let said = listen(&mut w);
+    w.let_go(late);
+    w.granted(ask);
+    assert_eq!(w.grantor("s"), a);
+    let by_way_of_the_elder =
+        [(grantor, a, "NotGrantor"), (a, elder, "WhoGrants"), (elder, a, "Name"), (elder, a, "GrantorIs")];
+    assert_eq!(said_since(&said), by_way_of_the_elder);
 }
 
 /// Brief P5: first come, first served.

@@ -328,6 +328,32 @@ fn a_batch_survives_its_grantor() {
     }
 }
 
+/// TXLockServiceDUnitTest.testTXGrantorMigration: a batch is released while its grantor changes, at
+/// any moment. The release waits for nobody, and the change goes on.
+#[test]
+fn a_batch_that_is_released_while_its_grantor_changes_is_free_at_the_next() {
+    for crash in [false, true] {
+        for at in 0..30 {
+            let (mut w, order) = with_grantor(20);
+            let batch = w.lock_all(order[2], "s", &["a", "b"]);
+            w.granted(batch);
+            let bid = (!crash).then(|| w.become_grantor(order[0], "s"));
+            if crash {
+                w.crash(order[1]);
+            }
+            w.run_for(Duration::from_micros(at * 100));
+            w.release(batch);
+            let next = w.lock_all(order[3], "s", &["b", "a"]);
+            w.granted(next);
+            if let Some(bid) = bid {
+                assert_eq!(answered(&mut w, bid), Outcome::Won, "at {at}");
+            }
+            w.release(next);
+            w.expect("nothing is left", World::is_empty_everywhere);
+        }
+    }
+}
+
 /// A try for a batch names the lock that stands in its way.
 #[test]
 fn a_try_for_a_batch_names_what_is_held() {

@@ -5,6 +5,7 @@ use elderlock_sim::World;
 use elderlock_sim::chance::Dice;
 use elderlock_sim::kind::kind;
 use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 fn ms(ms: u64) -> Duration {
@@ -152,6 +153,59 @@ fn when_the_elder_vanishes_the_next_oldest_takes_over_and_knows_the_grantor() {
     assert!(w.fence(a).is_some(), "a hold survives the takeover");
     assert!(w.token(a) < w.token(b));
     w.settle();
+}
+
+/// Geode's documentation: a new elder asks every member which services it grants, and the first
+/// member of a cluster need not ask, as nobody was the elder before it. Unlike Geode's, a new elder
+/// does so at once and not when somebody asks it.
+#[test]
+fn a_new_elder_asks_all_at_once_what_they_grant_and_a_founder_asks_nobody() {
+    let mut w = World::new(33).members(4);
+    let asked: Arc<Mutex<Vec<(usize, usize)>>> = Arc::default();
+    let heard = asked.clone();
+    w.hold(move |flight| {
+        if kind(flight.packet) == "Inventory" {
+            heard.lock().expect("no panic").push((flight.from, flight.to));
+        }
+        false
+    });
+    w.settle();
+    let order = w.in_view();
+    w.hold_lock(order[2], "s", "x");
+    w.run_for(ms(500));
+    assert!(asked.lock().expect("no panic").is_empty(), "nobody was the elder before");
+    w.vanish(order[0]);
+    w.expect("there is another elder", |w| w.find_elder() == Some(order[1]));
+    w.run_for(ms(20));
+    // Also the one that is gone, and in vain; so it is not said once.
+    let asked = asked.lock().expect("no panic");
+    assert!(order[2..].iter().all(|other| asked.contains(&(order[1], *other))), "{asked:?}");
+}
+
+/// Unlike in Geode's documentation a member does not take itself for the elder because somebody
+/// asks it as one: it answers when it has the view that says so.
+#[test]
+fn a_member_that_is_asked_as_the_elder_before_it_has_that_view_names_nobody() {
+    let mut w = World::new(34).members(3);
+    w.settle();
+    let [elder, next, asker] = w.in_view()[..] else { panic!("three members") };
+    let news = w.hold(move |flight| {
+        flight.to == next && ["Install", "ViewIs", "Fetch", "Stale"].contains(&kind(flight.packet))
+    });
+    w.leave(elder);
+    w.expect("the asker has the next view", |w| w.view(asker).is_some_and(|view| view.members.len() == 2));
+    assert!(w.view(next).is_some_and(|view| view.members.len() == 3));
+    let asked = w.hold_kind(asker, next, "WhoGrants");
+    let named = w.hold(move |flight| flight.from == next && ["Name", "GrantorIs"].contains(&kind(flight.packet)));
+    let ask = w.lock(asker, "s", "x");
+    w.expect("the next elder is asked", |w| w.matched(asked) > 0);
+    w.let_go(asked);
+    w.run_for(ms(50));
+    assert_eq!((w.matched(named), w.is_answered(ask)), (0, false));
+    w.let_go(named);
+    w.let_go(news);
+    w.granted(ask);
+    assert_eq!((w.elder(), w.grantor("s")), (next, asker));
 }
 
 /// Issue: each crash point of a takeover. The taker is killed when it has sent its first packet of a kind.

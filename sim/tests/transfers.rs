@@ -4,6 +4,7 @@ use elderlock::protocol::{GrantorState, LostReason, Outcome, Timing};
 use elderlock_sim::World;
 use elderlock_sim::history::Ask;
 use elderlock_sim::rule::RuleId;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 fn ms(ms: u64) -> Duration {
@@ -124,6 +125,45 @@ fn a_young_turk_takes_the_table_over_as_it_is() {
     w.expect("nothing is left", World::is_empty_everywhere);
 }
 
+/// What is said: by which place, to which place, and the word.
+type Said = Arc<Mutex<Vec<(usize, usize, &'static str)>>>;
+
+/// Unlike in Geode's documentation the elder tells the old grantor nothing: it names the young turk,
+/// or the successor of a grantor that leaves, and that one asks the old grantor for its table. No
+/// member is asked what it holds before the new one acts.
+#[test]
+fn the_elder_names_the_next_grantor_which_asks_the_old_one_for_its_table() {
+    for leaves in [false, true] {
+        let (mut w, order) = with_grantor(25, 4);
+        let (elder, grantor, next) = (order[0], order[1], order[3]);
+        let held = w.hold_lock(next, "s", "x");
+        let words = ["Become", "Yield", "Name", "GrantorIs", "Hand", "Table", "Recover", "Report", "Acts"];
+        let said = Said::default();
+        let heard = said.clone();
+        w.hold(move |flight| {
+            let word = elderlock_sim::kind::kind(flight.packet);
+            if words.contains(&word) {
+                heard.lock().expect("no panic").push((flight.from, flight.to, word));
+            }
+            false
+        });
+        let begins = if leaves {
+            w.leave(grantor);
+            (grantor, elder, "Yield")
+        } else {
+            w.become_grantor(next, "s");
+            (next, elder, "Become")
+        };
+        w.expect("the next one acts", |w| granting(w, next) == Some(GrantorState::Acting));
+        let mut said = said.lock().expect("no panic").clone();
+        let acts = said.iter().position(|(.., word)| *word == "Acts").expect("it says so");
+        said.truncate(acts);
+        let transfer = [begins, (elder, next, "Name"), (next, grantor, "Hand"), (grantor, next, "Table")];
+        assert_eq!(said, transfer);
+        assert!(w.fence(held).is_some());
+    }
+}
+
 /// Geode 6 number 15: a chain of takers. Exactly one ends as grantor, and nothing is lost on the way.
 #[test]
 fn of_many_young_turks_one_acts_and_all_hear_the_truth() {
@@ -167,6 +207,36 @@ fn a_turk_that_is_asked_before_its_table_came_passes_it_through() {
     assert!(!w.is_granted(next) && w.fence(held).is_some());
     w.release(held);
     w.granted(next);
+}
+
+/// Geode's documentation: the old grantor says that it is none any more, and the young turk answers
+/// nobody before it has the table.
+#[test]
+fn a_young_turk_answers_nobody_before_its_table_has_come() {
+    let (mut w, order) = with_grantor(22, 4);
+    let (elder, grantor, asker, turk) = (order[0], order[1], order[2], order[3]);
+    let held = w.hold_lock(elder, "s", "x");
+    let known = w.hold_lock(asker, "s", "known");
+    // By whatever way.
+    let table = w.hold(|flight| elderlock_sim::kind::kind(flight.packet) == "Table");
+    let bid = w.become_grantor(turk, "s");
+    w.expect("the table is on its way", |w| w.matched(table) > 0);
+    assert_eq!((granting(&w, grantor), granting(&w, turk)), (None, Some(GrantorState::Receiving)));
+    let refusals = w.hold_kind(grantor, asker, "NotGrantor");
+    let free = w.lock(asker, "s", "free");
+    w.expect("the old grantor says that it is none", |w| w.matched(refusals) > 0);
+    w.let_go(refusals);
+    let asked = w.hold_kind(asker, turk, "Ask");
+    w.expect("the young turk is asked", |w| w.matched(asked) > 0);
+    w.let_go(asked);
+    let own = w.lock(turk, "s", "own");
+    w.run_for(ms(200));
+    assert!([bid, free, own].iter().all(|ask| !w.is_answered(*ask)));
+    w.let_go(table);
+    assert_eq!(answered(&mut w, bid), Outcome::Won);
+    w.granted(free);
+    w.granted(own);
+    assert!([held, known].iter().all(|ask| w.fence(*ask).is_some()));
 }
 
 /// Chaos seed 40000833: a turk that is named asks once more, and another after it. It is told that it is not named any more,
@@ -449,6 +519,60 @@ fn who_leaves_waits_until_its_work_is_in_other_hands() {
     assert!(w.fence(held).is_some());
 }
 
+/// Geode's documentation: destroying the service at its grantor ends when the table is in other
+/// hands. Until then nobody's request, release or destruction is answered, and none is lost.
+#[test]
+fn a_grantor_has_destroyed_the_service_when_its_table_is_in_other_hands() {
+    let (mut w, order) = with_grantor(23, 4);
+    let (user, grantor, holder, waiter) = (order[0], order[1], order[2], order[3]);
+    let used = w.hold_lock(user, "s", "used");
+    let most = ["x", "y"].map(|name| w.hold_lock(holder, "s", name));
+    let waiting = w.lock(waiter, "s", "x");
+    w.run_for(ms(20));
+    // By whatever way.
+    let table = w.hold(|flight| elderlock_sim::kind::kind(flight.packet) == "Table");
+    let gone = w.destroy(grantor, "s");
+    w.expect("the table is on its way", |w| w.matched(table) > 0);
+    w.release(most[0]);
+    let free = w.lock(waiter, "s", "free");
+    let also_gone = w.destroy(user, "s");
+    w.run_for(Timing::fast().member_lease / 4);
+    assert_eq!([gone, waiting, free, also_gone].map(|ask| w.is_answered(ask)), [false; 4]);
+    w.let_go(table);
+    assert_eq!(answered(&mut w, gone), Outcome::Destroyed);
+    assert_eq!(answered(&mut w, also_gone), Outcome::Destroyed);
+    w.granted(waiting);
+    w.granted(free);
+    assert_eq!((w.grantor("s"), w.lost(used)), (holder, Some(LostReason::Destroyed)));
+    assert!(w.fence(most[1]).is_some());
+}
+
+/// Geode's documentation: a successor may refuse, for it may have no instance of the service any
+/// more. The grantor that destroys the service then has the next one by the rule follow it.
+#[test]
+fn a_successor_that_has_destroyed_the_service_refuses_and_the_next_follows() {
+    let (mut w, order) = with_grantor(24, 4);
+    let (elder, grantor, next, first) = (order[0], order[1], order[2], order[3]);
+    let most = ["a", "b"].map(|name| w.hold_lock(first, "s", name));
+    let held = w.hold_lock(next, "s", "c");
+    // The grantor has not heard yet that its successor has given everything up.
+    let late = w.hold_kind(first, grantor, "Done");
+    w.destroy(first, "s");
+    w.expect("its holds are over", |w| w.matched(late) > 0);
+    let refusal = w.hold_kind(first, elder, "Decline");
+    let gone = w.destroy(grantor, "s");
+    w.expect("the successor refuses", |w| w.matched(refusal) > 0);
+    assert!(!w.is_answered(gone));
+    w.let_go(refusal);
+    assert_eq!(answered(&mut w, gone), Outcome::Destroyed);
+    assert_eq!((w.grantor("s"), granting(&w, first)), (next, None));
+    assert!(most.iter().all(|ask| w.lost(*ask) == Some(LostReason::Destroyed)));
+    assert!(w.fence(held).is_some());
+    w.let_go(late);
+    let free = w.lock(next, "s", "a");
+    w.granted(free);
+}
+
 /// A successor that leaves as well is followed by the next, and the leave ends when the work is in other hands.
 #[test]
 fn a_successor_that_will_not_is_followed_by_the_next() {
@@ -470,13 +594,15 @@ fn a_successor_that_will_not_is_followed_by_the_next() {
 }
 
 /// Geode 6 number 17: a grantor that goes, or destroys the service, and was the only one who held anything leaves an empty
-/// table. The next one begins without asking anybody, and its tokens are higher: numbers never begin anew.
+/// table. It names no successor. The next one begins without asking anybody, and its tokens are
+/// higher: numbers never begin anew.
 #[test]
 fn an_empty_table_is_not_recovered_and_tokens_rise_all_the_same() {
     for destroys in [false, true] {
         let (mut w, order) = with_grantor(6, 3);
         let own = w.hold_lock(order[1], "s", "x");
-        let reports = w.hold(|flight| elderlock_sim::kind::kind(flight.packet) == "Report");
+        let not_said = ["Yield", "Recover", "Report"];
+        let not_said = w.hold(move |flight| not_said.contains(&elderlock_sim::kind::kind(flight.packet)));
         if destroys {
             let gone = w.destroy(order[1], "s");
             assert_eq!(answered(&mut w, gone), Outcome::Destroyed);
@@ -486,21 +612,23 @@ fn an_empty_table_is_not_recovered_and_tokens_rise_all_the_same() {
         }
         let next = w.lock(order[2], "s", "x");
         w.granted(next);
-        assert_eq!((w.matched(reports), w.grantor("s")), (0, order[2]));
+        assert_eq!((w.matched(not_said), w.grantor("s")), (0, order[2]));
         assert!(w.token(next) > w.token(own));
     }
 }
 
 /// The elder has not heard yet that the table was empty when others ask where the service was destroyed: that member is not
-/// made its grantor once more.
+/// made its grantor once more. The
+/// destruction is over there as soon as the word is said.
 #[test]
 fn a_member_that_destroyed_a_service_does_not_grant_it_again_for_others() {
     let (mut w, order) = with_grantor(16, 3);
     let late = w.hold_kind(order[1], order[0], "Vacant");
-    w.destroy(order[1], "s");
+    let gone = w.destroy(order[1], "s");
     w.expect("the word is on its way", |w| w.matched(late) > 0);
     let ask = w.lock(order[2], "s", "x");
     w.run_for(ms(20));
+    assert_eq!(w.outcome(gone), Some(&Outcome::Destroyed));
     w.let_go(late);
     w.granted(ask);
     assert_eq!((granting(&w, order[1]), w.grantor("s")), (None, order[2]));

@@ -12,6 +12,16 @@ use crate::protocol::Token;
 /// [`resume().await`](SuspendGuard::resume) is the documented way to end it. Dropping it does the same without telling
 /// whether the suspension had been lost before; `Drop` never blocks, spawns or panics.
 ///
+/// Only this guard resumes the service, and it does so once:
+///
+/// ```compile_fail,E0382
+/// # async fn f(stock: elderlock::LockService) {
+/// let suspended = stock.suspend().await.unwrap();
+/// suspended.resume().await.unwrap();
+/// suspended.resume().await.unwrap();
+/// # }
+/// ```
+///
 /// Geode: what lies between `suspendLocking` and `resumeLocking`.
 #[must_use = "the service is resumed as soon as the guard is dropped"]
 #[clippy::has_significant_drop]
