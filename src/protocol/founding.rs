@@ -65,7 +65,7 @@ pub(crate) enum Found {
     /// Nothing yet.
     Seeking,
     /// The first view is decided.
-    Founded(View),
+    Founded(Box<View>),
     /// The founding cannot be followed any further.
     Abandoned,
     /// What there is, or is proposed, is too far above this machine's clock.
@@ -124,7 +124,7 @@ impl Seeking {
         if config.found_alone || alone {
             let view = self.first_view(config, now, vec![config.me.clone()]);
             return match self.clock.check(now, view.first_slot) {
-                Ok(()) => Found::Founded(view),
+                Ok(()) => Found::Founded(Box::new(view)),
                 Err(wrong) => Found::Refused(wrong),
             };
         }
@@ -234,7 +234,7 @@ impl Seeking {
         }
         attempt.agreed.insert(from);
         if attempt.agreed.len() == attempt.view.members.len() {
-            return Found::Founded(attempt.view.clone());
+            return Found::Founded(Box::new(attempt.view.clone()));
         }
         Found::Seeking
     }
@@ -310,7 +310,7 @@ impl Seeking {
             started: now,
         };
         if attempt.agreed.len() == attempt.view.members.len() {
-            return Found::Founded(attempt.view);
+            return Found::Founded(Box::new(attempt.view));
         }
         self.propose(&attempt, config, out);
         self.attempt = Some(attempt);

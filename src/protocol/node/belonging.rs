@@ -91,9 +91,9 @@ impl Node {
                 // who know the view, too.
                 if self.config.durable && view.is_quorum([&me]) {
                     let number = self.keeping.put(founding_vote(me, &view), out);
-                    self.keeping.wait(number, Telling::Founded(view));
+                    self.keeping.wait(number, Telling::Founded(*view));
                 } else {
-                    self.begin_with(now, view, out);
+                    self.begin_with(now, *view, out);
                 }
             }
             Found::Abandoned => self.end(now, Event::Abandoned, out),
