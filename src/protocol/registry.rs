@@ -41,8 +41,8 @@ pub(crate) struct Registry {
     asked_in: ViewNumber,
     /// Members that have not told yet what they know.
     awaiting: BTreeSet<ProcessId>,
-    /// Ghosts, and members that the elder has not heard for an elder lease: what they grant goes to others at once, who ask
-    /// everybody and wait until these are heard or out of the view.
+    /// Ghosts, and members that the elder has not heard for an elder lease. A service of theirs gets another grantor at once,
+    /// which asks all members, and waits until the silent ones answer or are out of the view.
     silent: BTreeSet<ProcessId>,
     /// Who asked for a service that cannot be answered yet.
     parked: BTreeMap<ServiceName, BTreeSet<ProcessId>>,
@@ -98,7 +98,7 @@ impl Registry {
             entries: BTreeMap::new(),
             asked_in: view.number,
             awaiting,
-            silent: ghosts(view).collect(),
+            silent: view.ghosts().collect(),
             parked: BTreeMap::new(),
             turks: BTreeMap::new(),
             outbid: BTreeMap::new(),
@@ -115,7 +115,7 @@ impl Registry {
         self.barred_until = None;
         self.awaiting.retain(|process| view.contains(*process));
         self.silent.retain(|process| view.contains(*process));
-        self.silent.extend(ghosts(view));
+        self.silent.extend(view.ghosts());
         self.hungry.retain(|(_, process, _), _| view.contains(*process));
         for askers in self.parked.values_mut() {
             askers.retain(|process| view.contains(*process));
@@ -523,10 +523,6 @@ impl Registry {
     pub(crate) fn deal_in_next(&mut self) {
         self.dealer.deal_in_next();
     }
-}
-
-fn ghosts(view: &View) -> impl Iterator<Item = ProcessId> {
-    view.members.iter().filter(|member| member.ghost).map(|member| member.info.process)
 }
 
 /// How long a grantor acts at least before a young turk follows it.

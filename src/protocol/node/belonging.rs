@@ -444,8 +444,7 @@ impl Node {
             self.lease.promised_until = now;
         }
         let seen = |process: &ProcessId| follows.then(|| self.ghosts.get(process).copied()).flatten();
-        let ghosts = view.members.iter().filter(|member| member.ghost).map(|member| member.info.process);
-        self.ghosts = ghosts.map(|process| (process, seen(&process).unwrap_or(now))).collect();
+        self.ghosts = view.ghosts().map(|process| (process, seen(&process).unwrap_or(now))).collect();
         self.suspected.retain(|process| view.contains(*process));
         self.doubts.retain(|process, _| view.contains(*process));
         self.vouch_at = if self.dead.iter().any(|process| view.contains(*process)) { now } else { Time::MAX };

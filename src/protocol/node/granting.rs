@@ -91,8 +91,8 @@ impl Node {
         origin: Origin,
         turn: &mut Turn,
     ) {
-        // Named by this elder in an earlier tenure: in the present one it deals higher tokens already. What was asked for
-        // then was asked again with the view.
+        // Named by this elder in an earlier tenure: in the present one it deals higher tokens already. Requests of that
+        // time were made again with the view.
         if self.view.as_ref().is_none_or(|view| range.first < Token::new(view.tenure, 0))
             && !planted!(turn.mutant, HeedFormerElder)
         {
@@ -142,7 +142,7 @@ impl Node {
         self.settle_bids(&service, turn);
     }
 
-    /// The elder does not hear these members: what they grant is asked for elsewhere, and their tables are not waited for.
+    /// The elder does not hear these members: their services are asked for elsewhere, and their tables are not awaited.
     pub(super) fn on_silent(&mut self, silent: &[ProcessId], turn: &mut Turn) {
         let Some(view) = self.view.clone() else { return };
         for grantor in self.grantors.values_mut() {
