@@ -45,7 +45,6 @@ pub const KINDS: &[&str] = &[
     "Tokens",
     "Inventory",
     "InventoryIs",
-    "Silent",
     "Ask",
     "Queued",
     "Grant",

@@ -2,9 +2,7 @@
 
 use elderlock::protocol::{Hint, LostReason, Timing};
 use elderlock_sim::World;
-use elderlock_sim::chance::Dice;
 use elderlock_sim::kind::kind;
-use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -594,83 +592,4 @@ fn a_suspended_member_answers_and_grants_nothing_until_it_is_renewed() {
     w.heal();
     w.settle();
     assert!(w.is_ready(youngest));
-}
-
-/// A grantor's host fails, and another member's within its lease. Those who hold or wait have asked for another
-/// grantor meanwhile, and all had reported: the second death adds nothing.
-#[test]
-fn a_death_during_the_lease_of_a_dead_grantor_adds_no_lease() {
-    let mut w = World::new(11).members(5);
-    w.settle();
-    let order = w.in_view();
-    let grantor = order[1];
-    let _first = w.hold_lock(grantor, "s", "other");
-    let x = w.hold_lock(order[2], "s", "x");
-    assert_eq!(w.grantor("s"), grantor);
-    w.vanish(grantor);
-    w.run_for(Timing::fast().elder_lease + Timing::fast().retry * 2);
-    w.vanish(order[3]);
-    let y = w.lock(order[4], "s", "y");
-    let rest = Timing::fast().surely(Timing::fast().member_lease) - Timing::fast().elder_lease;
-    w.expect_within("the lease of the grantor is all that is waited for", rest, |w| w.is_granted(y));
-    assert!(w.fence(x).is_some());
-    w.settle();
-}
-
-/// A host fails every 5 s, nobody vouches for its end, and it starts again 5 s later. DESIGN states how long a service
-/// goes without a grant then.
-#[test]
-fn deaths_that_nobody_vouches_for_interrupt_a_service_for_a_stated_time() {
-    let (mut gaps, mut without, mut whole) = (Vec::new(), Duration::ZERO, Duration::ZERO);
-    for seed in 0..12 {
-        let mut w = World::new(seed).members(7).timing(Timing::lan());
-        let mut dice = Dice::new(seed, 0);
-        w.settle();
-        let (mut asks, mut quiet, mut down) = (BTreeMap::new(), Duration::ZERO, None);
-        for _ in 0..16 {
-            let victim = loop {
-                let place = dice.below(7) as usize;
-                if down != Some(place) {
-                    break place;
-                }
-            };
-            w.vanish(victim);
-            asks.remove(&victim);
-            if let Some(place) = down.replace(victim) {
-                w.restart(place);
-            }
-            for _ in 0..50 {
-                for place in (0..7).filter(|place| w.is_up(*place)).collect::<Vec<_>>() {
-                    asks.entry(place).or_insert_with(|| w.lock(place, "s", ["x", "y", "z"][place % 3]));
-                }
-                w.run_for(ms(100));
-                whole += ms(100);
-                quiet += ms(100);
-                let granted: Vec<usize> =
-                    asks.iter().filter(|(_, ask)| w.is_granted(**ask)).map(|(place, _)| *place).collect();
-                if granted.is_empty() {
-                    without += ms(100);
-                } else {
-                    gaps.push(std::mem::take(&mut quiet));
-                }
-                for place in granted {
-                    w.release(asks.remove(&place).expect("it was asked"));
-                }
-                asks.retain(|_, ask| !w.is_answered(*ask));
-            }
-        }
-        gaps.push(quiet);
-    }
-    gaps.retain(|gap| *gap > ms(1_000));
-    gaps.sort();
-    let at = |part: usize| gaps[(gaps.len() - 1) * part / 100].as_secs_f64();
-    let share = 100.0 * without.as_secs_f64() / whole.as_secs_f64();
-    println!(
-        "{} gaps above a second: {:.1} s half of them, {:.1} s nine in ten, {:.1} s at most; {share:.0} % of the time",
-        gaps.len(),
-        at(50),
-        at(90),
-        at(100),
-    );
-    assert!(at(100) < 13.0 && at(50) < 8.0, "{gaps:?}");
 }

@@ -279,9 +279,9 @@ fn a_recovering_grantor_that_is_followed_never_acts() {
     w.run_for(ms(50));
     let silent = w.hold(move |flight| flight.from == holder && elderlock_sim::kind::kind(flight.packet) == "Report");
     w.crash(first);
+    w.expect("it is gone", |w| w.view(elder).is_some_and(|view| view.members.len() == 4));
     let deposed = w.become_grantor(grantor, "s");
     let next = w.lock(grantor, "s", "x");
-    w.expect("it is gone", |w| w.view(elder).is_some_and(|view| view.members.len() == 4));
     w.expect("it waits for the last report", |w| w.matched(silent) > 0);
     assert_eq!(granting(&w, grantor), Some(GrantorState::Recovering));
     let two = w.become_grantor(second, "s");

@@ -63,7 +63,6 @@ impl Elder {
         view: &View,
         registry: Registry,
         (last_pulse, joins): (u64, u32),
-        ghosts: &BTreeMap<ProcessId, Time>,
     ) -> Elder {
         let mut elder = Elder {
             seats: BTreeMap::new(),
@@ -87,7 +86,7 @@ impl Elder {
             #[cfg(elderlock_mutants)]
             mutant: None,
         };
-        elder.seat_members(now, me, view, ghosts);
+        elder.seat_members(now, me, view);
         elder.recount(me, view);
         elder
     }
@@ -104,7 +103,7 @@ impl Elder {
         self.seats.retain(|process, _| view.contains(*process));
         self.lease_ends.retain(|(_, process)| view.contains(*process));
         self.behind.clear();
-        self.seat_members(now, me, view, &BTreeMap::new());
+        self.seat_members(now, me, view);
         self.recount(me, view);
     }
 
@@ -153,7 +152,6 @@ impl Elder {
             seat.kept = seat.kept.max(theirs);
         }
         seat.heard_at = now;
-        self.registry.on_heard(from);
         seat.confirmed = seat.confirmed.max(confirmed);
         if theirs == view.number {
             self.behind.remove(&from);
@@ -201,16 +199,6 @@ impl Elder {
             self.patient_until = now + timing.slow_beat() * 2;
         }
         self.looked_at = now.max(self.looked_at);
-    }
-
-    /// Members that it has not heard for an elder lease, without those that it has named before. Looked at with each rally,
-    /// before that.
-    pub(crate) fn newly_silent(&mut self, now: Time, timing: &Timing) -> Vec<ProcessId> {
-        if now < self.rally_at || now < self.patient_until || !self.has_authority(now, timing) {
-            return Vec::new();
-        }
-        let silent = self.seats.iter().filter(|(_, seat)| seat.heard_at + timing.elder_lease <= now);
-        silent.map(|(process, _)| *process).filter(|process| self.registry.on_silent(*process)).collect()
     }
 
     /// Pulses to the council, when the quorum is about to be missing. Not for longer than the elder's lease: whoever has a
@@ -407,13 +395,11 @@ impl Elder {
         due
     }
 
-    /// `ghosts`: since when each has been one. No elder since then has renewed it, and those before had stopped by then.
-    fn seat_members(&mut self, now: Time, me: ProcessId, view: &View, ghosts: &BTreeMap<ProcessId, Time>) {
+    fn seat_members(&mut self, now: Time, me: ProcessId, view: &View) {
         for member in view.members.iter().filter(|member| member.info.process != me) {
             let process = member.info.process;
             let seat = self.seats.entry(process).or_insert_with(|| {
-                let renewed_at = ghosts.get(&process).copied().unwrap_or(now);
-                let seat = Seat { renewed_at, ..Seat::new(now) };
+                let seat = Seat::new(now);
                 self.lease_ends.insert((lease_end(&seat, &view.timing), process));
                 seat
             });

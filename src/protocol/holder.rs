@@ -221,21 +221,6 @@ impl Session {
         }
     }
 
-    /// Knows of no grantor any more, if the one that it knows is gone or silent. Returns whether it was. A silent one may go on
-    /// with its table: it is told what is over meanwhile.
-    fn forget_grantor(&mut self, is_gone: impl Fn(ProcessId) -> bool) -> bool {
-        if !self.grantor.is_some_and(|(process, _)| is_gone(process)) {
-            return false;
-        }
-        self.last = self.grantor.take().map(|(process, _)| process);
-        self.each_waiting(|_, entry| {
-            if let State::Asked(_) | State::Queued(_) = entry.state {
-                entry.state = State::Unsent;
-            }
-        });
-        true
-    }
-
     /// The requests to be the grantor, in the order in which they were made.
     fn bids(&self) -> impl Iterator<Item = RequestId> + '_ {
         self.errands.iter().filter(|(_, errand)| errand.what == Business::Bid).map(|(request, _)| *request)
@@ -850,8 +835,14 @@ impl Holder {
         for (service, session) in &mut self.sessions {
             session.asked_elder = false;
             session.refused = None;
-            session.forget_grantor(|process| view.member(process).is_none_or(|member| member.ghost));
-            session.last = session.last.filter(|process| view.contains(*process));
+            if session.grantor.is_some_and(|(process, _)| !view.contains(process)) {
+                session.grantor = None;
+                session.each_waiting(|_, entry| {
+                    if let State::Asked(_) | State::Queued(_) = entry.state {
+                        entry.state = State::Unsent;
+                    }
+                });
+            }
             // The elder may be another one.
             session.say_bids(service, turn);
             for (request, errand) in &mut session.errands {
@@ -874,18 +865,6 @@ impl Holder {
             self.pursue(&service, None, turn);
         }
         self.revocations_on_view(view, turn);
-    }
-
-    /// The elder does not hear these members, and names others in their place if they are asked for. So all that holds or waits
-    /// for something asks: the sooner everybody has reported, the fewer members can die before.
-    pub(crate) fn on_silent(&mut self, silent: &[ProcessId], turn: &mut Turn) {
-        for (service, session) in &mut self.sessions {
-            let is_lost = session.forget_grantor(|process| silent.contains(&process));
-            if is_lost && (session.wants_grantor() || !session.requests.is_empty()) {
-                session.asked_elder = true;
-                turn.say_elder(Message::WhoGrants { service: service.clone() });
-            }
-        }
     }
 
     /// The member's lease runs (again): what was won meanwhile begins to be held, in the order in which it was granted.

@@ -710,12 +710,6 @@ pub enum Message {
         /// No more parts.
         last: bool,
     },
-    /// The elder has not heard these members for an elder lease. A grantor among them may be followed before the view is
-    /// without it.
-    Silent {
-        /// Their processes.
-        processes: Vec<ProcessId>,
-    },
     /// May I have this lock?
     ///
     /// ```text
@@ -1031,7 +1025,6 @@ impl Message {
             Message::Tokens { .. } => "Tokens",
             Message::Inventory { .. } => "Inventory",
             Message::InventoryIs { .. } => "InventoryIs",
-            Message::Silent { .. } => "Silent",
             Message::Ask { .. } => "Ask",
             Message::Queued { .. } => "Queued",
             Message::Grant { .. } => "Grant",

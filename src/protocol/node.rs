@@ -109,8 +109,6 @@ pub struct Node {
     /// The highest round heard of in this instance.
     rounds: u32,
     elder: Option<Elder>,
-    /// Since when each ghost has been one in every view, and this member has seen them all.
-    ghosts: BTreeMap<ProcessId, Time>,
     /// Number of the last pulse sent in earlier terms as elder: a number never means two pulses.
     last_pulse: u64,
     holder: Holder,
@@ -254,7 +252,6 @@ impl Node {
             yield_until: Time::ZERO,
             rounds: 0,
             elder: None,
-            ghosts: BTreeMap::new(),
             last_pulse: 0,
             holder: Holder::new(&config.limits),
             grantors: BTreeMap::new(),
@@ -939,12 +936,6 @@ impl Node {
         self.vouch(now, out);
         self.keep_doubts(now, out);
         if let Some(elder) = &mut self.elder {
-            let silent = elder.newly_silent(now, &view.timing);
-            if !silent.is_empty() {
-                self.tell_silent(now, &view, silent, out);
-            }
-        }
-        if let Some(elder) = &mut self.elder {
             for (process, pulse) in elder.rally(now, self.config.me.process, &view) {
                 self.post.dispatch(now, &self.config.me, &view, process, pulse.into(), out);
             }
@@ -972,15 +963,6 @@ impl Node {
         if let Some(view) = &self.view {
             self.post.on_timer(now, &self.config.me, view, out);
         }
-    }
-
-    /// Tells all others that the elder does not hear some members.
-    fn tell_silent(&mut self, now: Time, view: &View, silent: Vec<ProcessId>, out: &mut Vec<Output>) {
-        self.act(now, out, |_, turn| {
-            for member in view.living().filter(|member| !silent.contains(&member.info.process)) {
-                turn.say(member.info.process, Message::Silent { processes: silent.clone() });
-            }
-        });
     }
 
     /// Lets the elder's registry act, if this member is the elder.

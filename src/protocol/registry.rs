@@ -41,9 +41,6 @@ pub(crate) struct Registry {
     asked_in: ViewNumber,
     /// Members that have not told yet what they know.
     awaiting: BTreeSet<ProcessId>,
-    /// Ghosts, and members that the elder has not heard for an elder lease. A service of theirs gets another grantor at once,
-    /// which asks all members, and waits until the silent ones answer or are out of the view.
-    silent: BTreeSet<ProcessId>,
     /// Who asked for a service that cannot be answered yet.
     parked: BTreeMap<ServiceName, BTreeSet<ProcessId>>,
     /// Young turks that wait until they may be named: of each service the last that asked, and its last request.
@@ -98,7 +95,6 @@ impl Registry {
             entries: BTreeMap::new(),
             asked_in: view.number,
             awaiting,
-            silent: view.ghosts().collect(),
             parked: BTreeMap::new(),
             turks: BTreeMap::new(),
             outbid: BTreeMap::new(),
@@ -114,8 +110,6 @@ impl Registry {
         self.dealer.on_view(view);
         self.barred_until = None;
         self.awaiting.retain(|process| view.contains(*process));
-        self.silent.retain(|process| view.contains(*process));
-        self.silent.extend(view.ghosts());
         self.hungry.retain(|(_, process, _), _| view.contains(*process));
         for askers in self.parked.values_mut() {
             askers.retain(|process| view.contains(*process));
@@ -123,16 +117,6 @@ impl Registry {
         self.turks.retain(|_, (turk, _)| view.contains(*turk));
         self.outbid.retain(|(_, turk), _| view.contains(*turk));
         self.keep(|process| view.contains(process));
-    }
-
-    /// A member beats.
-    pub(crate) fn on_heard(&mut self, process: ProcessId) {
-        self.silent.remove(&process);
-    }
-
-    /// A member has not been heard for an elder lease. Returns whether that is news.
-    pub(crate) fn on_silent(&mut self, process: ProcessId) -> bool {
-        self.silent.insert(process)
     }
 
     /// A member said goodbye: it grants nothing any more, and is named for nothing.
@@ -297,9 +281,9 @@ impl Registry {
     fn answer_for(&mut self, service: ServiceName, may_name: bool, turn: &mut Turn) {
         let Some(askers) = self.parked.remove(&service) else { return };
         let entry = self.entries.get(&service);
-        let mut grantor = entry.and_then(|entry| entry.grantor).filter(|(process, _)| !self.silent.contains(process));
+        let mut grantor = entry.and_then(|entry| entry.grantor);
         let is_believed = grantor.is_some_and(|(_, epoch)| entry.is_some_and(|entry| entry.heard <= Some(epoch)));
-        if !is_believed && self.may_name_one(&service, may_name, turn) {
+        if !is_believed && self.may_name_one(may_name, turn) {
             let entry = self.entries.get(&service);
             let turk = self.turks.remove(&service).map(|(turk, request)| (turk, Some(request)));
             let known = entry.and_then(Entry::last).map(|(process, _)| process).filter(|known| askers.contains(known));
@@ -325,12 +309,8 @@ impl Registry {
         !self.parked.is_empty() || !self.hungry.is_empty() || !self.turks.is_empty()
     }
 
-    /// Whether a grantor may be named where none is known. The next grantor of a service that is in use asks the silent
-    /// itself; that a service is free takes the word of all.
-    fn may_name_one(&mut self, service: &ServiceName, may_name: bool, turn: &Turn) -> bool {
-        let is_used = |entry: &Entry| !entry.vacant && (entry.heard.is_some() || entry.last().is_some());
-        let is_heard = self.awaiting.is_subset(&self.silent) && self.entries.get(service).is_some_and(is_used);
-        let all_heard = self.awaiting.is_empty() || is_heard || planted!(turn.mutant, CallUnheardFree);
+    fn may_name_one(&mut self, may_name: bool, turn: &Turn) -> bool {
+        let all_heard = self.awaiting.is_empty() || planted!(turn.mutant, CallUnheardFree);
         all_heard && may_name && self.may_deal(turn.now)
     }
 
@@ -352,8 +332,6 @@ impl Registry {
         let source = entry.last();
         let origin = match source {
             _ if is_new || entry.vacant => Origin::Free,
-            // Its table may never come, and a member that dies meanwhile would have to be waited for after it.
-            Some((process, _)) if self.silent.contains(&process) => Origin::Everyone,
             Some((process, _)) => Origin::Predecessor(process),
             None => Origin::Everyone,
         };
@@ -423,8 +401,7 @@ impl Registry {
         if !is_due {
             return;
         }
-        let may =
-            if is_known { may_name && self.may_deal(turn.now) } else { self.may_name_one(service, may_name, turn) };
+        let may = if is_known { may_name && self.may_deal(turn.now) } else { self.may_name_one(may_name, turn) };
         if may {
             self.turks.remove(service);
             self.name(service, (turk, Some(request)), turn);

@@ -169,11 +169,6 @@ impl View {
         &self.living().next().expect("a view has a living member").info
     }
 
-    /// The ghosts, oldest first.
-    pub(crate) fn ghosts(&self) -> impl Iterator<Item = ProcessId> + '_ {
-        self.members.iter().filter(|member| member.ghost).map(|member| member.info.process)
-    }
-
     /// The members that decide the next view: the oldest living ones.
     pub fn council(&self) -> impl Iterator<Item = &MemberInfo> {
         self.living().take(usize::from(self.council_size.max(1))).map(|member| &member.info)

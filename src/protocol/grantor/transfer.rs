@@ -89,15 +89,6 @@ impl Grantor {
         }
     }
 
-    /// Some members are not heard: if the predecessor is one of them everyone is asked, as when it has no table.
-    pub(crate) fn on_silent(&mut self, silent: &[ProcessId], view: &View, turn: &mut Turn) {
-        if let Some(source) =
-            self.setup.as_ref().and_then(|setup| setup.source).filter(|source| silent.contains(source))
-        {
-            self.on_no_table(source, view, turn);
-        }
-    }
-
     /// Another grantor, of a later epoch, wants the table. Returns whether it can be given now, or never; otherwise it is
     /// passed on when it arrives.
     pub(crate) fn on_hand(&mut self, heir: (ProcessId, Epoch), turn: &mut Turn) -> bool {

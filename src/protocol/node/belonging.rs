@@ -443,8 +443,6 @@ impl Node {
         if planted!(self.config.mutant, ForgetPromiseOverView) {
             self.lease.promised_until = now;
         }
-        let seen = |process: &ProcessId| follows.then(|| self.ghosts.get(process).copied()).flatten();
-        self.ghosts = view.ghosts().map(|process| (process, seen(&process).unwrap_or(now))).collect();
         self.suspected.retain(|process| view.contains(*process));
         self.doubts.retain(|process, _| view.contains(*process));
         self.vouch_at = if self.dead.iter().any(|process| view.contains(*process)) { now } else { Time::MAX };
@@ -482,8 +480,8 @@ impl Node {
                     }
                     None => {
                         let registry = Registry::new(&view, ask, (node.clock, pace), turn);
-                        let numbers = (node.last_pulse, turn.limits.joins);
-                        node.elder = Some(Elder::new(turn.now, me, &view, registry, numbers, &node.ghosts));
+                        node.elder =
+                            Some(Elder::new(turn.now, me, &view, registry, (node.last_pulse, turn.limits.joins)));
                         #[cfg(elderlock_mutants)]
                         if let Some(elder) = &mut node.elder {
                             elder.mutant = turn.mutant;

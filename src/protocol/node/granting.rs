@@ -142,18 +142,6 @@ impl Node {
         self.settle_bids(&service, turn);
     }
 
-    /// The elder does not hear these members: their services are asked for elsewhere, and their tables are not awaited.
-    pub(super) fn on_silent(&mut self, silent: &[ProcessId], turn: &mut Turn) {
-        let Some(view) = self.view.clone() else { return };
-        for grantor in self.grantors.values_mut() {
-            grantor.on_silent(silent, &view, turn);
-        }
-        for service in self.grantors.keys().cloned().collect::<Vec<_>>() {
-            self.after_transfer(&service, turn);
-        }
-        self.holder.on_silent(silent, turn);
-    }
-
     /// A newer grantor wants the table of the one here.
     pub(super) fn on_hand(&mut self, from: ProcessId, service: ServiceName, epoch: Epoch, turn: &mut Turn) {
         if self.grantors.get(&service).is_some_and(|grantor| grantor.epoch() > epoch) {

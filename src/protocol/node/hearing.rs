@@ -276,7 +276,6 @@ impl Node {
             | Message::Tokens { .. }
             | Message::Outbid { .. }
             | Message::Declined { .. }
-            | Message::Silent { .. }
                 if self.view.as_ref().is_none_or(|view| view.elder().process != from)
                     && !planted!(self.config.mutant, HeedFormerElder) => {}
             Message::GrantorIs { service, grantor, epoch } => self.act(now, out, |node, turn| {
@@ -285,7 +284,6 @@ impl Node {
                     node.holder.on_grantor(&service, grantor, epoch, turn);
                 }
             }),
-            Message::Silent { processes } => self.act(now, out, |node, turn| node.on_silent(&processes, turn)),
             Message::Name { service, range, origin, asked } => {
                 self.act(now, out, |node, turn| node.on_name((service, asked), range, origin, turn));
             }

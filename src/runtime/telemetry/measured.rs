@@ -199,7 +199,7 @@ fn service_of(packet: &Packet) -> Option<&ServiceName> {
         Packet::Notice(_) | Packet::Ack { .. } | Packet::Heir { .. } => return None,
     };
     match message {
-        Message::Inventory { .. } | Message::Silent { .. } | Message::InventoryIs { .. } => None,
+        Message::Inventory { .. } | Message::InventoryIs { .. } => None,
         Message::WhoGrants { service }
         | Message::GrantorIs { service, .. }
         | Message::Name { service, .. }

@@ -132,7 +132,6 @@ fn messages() -> Vec<Message> {
         Message::MoreTokens { service: service.clone(), epoch, count: 4096 },
         Message::Tokens { service: service.clone(), epoch, range },
         Message::Inventory { view: ViewNumber(900) },
-        Message::Silent { processes: vec![ProcessId(1)] },
         Message::InventoryIs { view: ViewNumber(900), known: vec![(service.clone(), ProcessId(1), epoch)], last: true },
         Message::Queued { service: service.clone(), epoch, request, ticket },
         Message::Grant { service: service.clone(), epoch, request, token },
