@@ -635,6 +635,32 @@ mod tests {
         })
     }
 
+    /// How many messages are sent again when two connections to a member open at once, of a hundred that it has not
+    /// acknowledged.
+    fn repeated(plant: impl Fn(&mut Post)) -> usize {
+        let ([mut a, b], view) = ends();
+        plant(&mut a.post);
+        let now = Time::from_nanos(1);
+        for _ in 0..100 {
+            a.say(now, &view, b.me.process);
+        }
+        let mut out = Vec::new();
+        for _ in 0..2 {
+            a.post.on_connected(now + RETRY / 8, &a.me, &view, b.me.process, true, &mut out);
+        }
+        out.len()
+    }
+
+    #[test]
+    fn a_repetition_begins_once_in_a_quarter_of_retry_however_many_connections_open() {
+        assert_eq!(repeated(|_| {}), MANY);
+        #[cfg(elderlock_mutants)]
+        {
+            let mutant = Some(super::super::mutant::Mutant::RepeatAllAtOnce);
+            assert_eq!(repeated(|post| post.mutant = mutant), 200, "the break is not seen");
+        }
+    }
+
     #[test]
     fn whatever_the_alarms_acknowledgements_and_repetitions_come_when_they_are_due() {
         let ([mut a, mut b], view) = ends();

@@ -190,7 +190,6 @@ mod hunt {
             Mutant::StepTwice => Some("scripts/addition_is_asked_twice"),
             Mutant::StepWraps => Some("scripts/sum_has_32_bits"),
             Mutant::DoubtAlone => Some("scripts/one_member_is_refused"),
-            Mutant::RepeatAllAtOnce => Some("regressions/all_links_repeat_what_they_kept"),
             _ => None,
         }
     }
@@ -200,7 +199,8 @@ mod hunt {
     fn has_unit_test(mutant: Mutant) -> bool {
         matches!(
             mutant,
-            Mutant::StandByElderThoughBound
+            Mutant::RepeatAllAtOnce
+                | Mutant::StandByElderThoughBound
                 | Mutant::RenewThoughDeposed
                 | Mutant::BelieveAnyVacant
                 | Mutant::EndInSilence
@@ -234,7 +234,7 @@ mod hunt {
                 continue;
             }
             if has_unit_test(mutant) && options.names.is_empty() {
-                println!("{name:<22} {:>5} {:>6}  told in node/tests/rules.rs", "-", "-");
+                println!("{name:<22} {:>5} {:>6}  told in a unit test of the core", "-", "-");
                 continue;
             }
             let names = (!options.any).then(|| by(mutant));
