@@ -46,7 +46,7 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 #[doc(hidden)]
-pub mod membership;
+pub mod gossip;
 #[doc(hidden)]
 pub mod protocol;
 #[cfg(feature = "tokio")]

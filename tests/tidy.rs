@@ -5,16 +5,16 @@ use std::path::{Path, PathBuf};
 
 /// The rooms, and what each may not name: everything that is not below it.
 const ROOMS: [(&str, &[&str]); 6] = [
-    ("protocol", &["membership", "wire", "runtime", "service", "recipes"]),
-    ("membership", &["wire", "runtime", "service", "recipes"]),
-    ("wire", &["membership", "runtime", "service", "recipes"]),
+    ("protocol", &["gossip", "wire", "runtime", "service", "recipes"]),
+    ("gossip", &["wire", "runtime", "service", "recipes"]),
+    ("wire", &["gossip", "runtime", "service", "recipes"]),
     ("runtime", &["service", "recipes"]),
     ("service", &["recipes"]),
     ("recipes", &[]),
 ];
 
 /// The rooms without sockets, clocks and threads.
-const PURE: [&str; 3] = ["protocol", "membership", "wire"];
+const PURE: [&str; 3] = ["protocol", "gossip", "wire"];
 
 /// What the pure rooms do not name.
 const IMPURE: [&str; 8] = [
@@ -93,13 +93,13 @@ fn rooms_import_only_downward() {
 #[test]
 fn an_upward_import_is_found_in_each_form() {
     assert_eq!(upward("protocol", "use crate::runtime::Engine;"), ["runtime"]);
-    assert_eq!(upward("wire", "use crate::{protocol::Time, membership::Swim};"), ["membership"]);
-    assert_eq!(upward("membership", "use crate::{\n    protocol::{Time, View},\n    wire,\n};"), ["wire"]);
+    assert_eq!(upward("wire", "use crate::{protocol::Time, gossip::Swim};"), ["gossip"]);
+    assert_eq!(upward("gossip", "use crate::{\n    protocol::{Time, View},\n    wire,\n};"), ["wire"]);
     assert_eq!(upward("runtime", "fn f(_: &crate::service::Member) {}"), ["service"]);
     assert_eq!(upward("runtime", "use crate::protocol::Time;\nuse crate::{wire, membership};"), Vec::<String>::new());
     assert_eq!(upward("protocol", "// as crate::runtime does\nfn f() {}"), Vec::<String>::new());
     assert_eq!(
-        upward("membership", "#[cfg(test)]\nmod tests {\n    use crate::wire::GossipCodec;\n}"),
+        upward("gossip", "#[cfg(test)]\nmod tests {\n    use crate::wire::GossipCodec;\n}"),
         Vec::<String>::new()
     );
 }

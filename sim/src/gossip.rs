@@ -9,7 +9,7 @@ use crate::network::Route;
 use crate::peer::Run;
 use crate::stream::damage;
 use crate::world::{Due, World};
-use elderlock::membership::{Swim, SwimInput, SwimOutput};
+use elderlock::gossip::{Swim, SwimInput, SwimOutput};
 use elderlock::protocol::{Input, MemberInfo, ProcessId, Time};
 use elderlock::wire::{self, GossipCodec};
 use std::collections::VecDeque;

@@ -3,7 +3,7 @@
 use super::clock;
 use super::counters::add;
 use super::shared::Shared;
-use crate::membership::{Swim, SwimInput, SwimOutput};
+use crate::gossip::{Swim, SwimInput, SwimOutput};
 use crate::protocol::{Input, MemberInfo, ProcessId, Time};
 use crate::wire::{self, Frame, GossipCodec, MAX_DATAGRAM};
 use rand::TryRng as _;

@@ -4,7 +4,7 @@
 //! another member what it knows.
 #![no_main]
 
-use elderlock::membership::{MAX_PACKET, Swim, SwimId, SwimInput, SwimOutput};
+use elderlock::gossip::{MAX_PACKET, Swim, SwimId, SwimInput, SwimOutput};
 use elderlock::protocol::{MemberInfo, ProcessId, Time};
 use elderlock::wire::{DatagramError, GossipCodec, open, seal};
 use foca::Codec;

@@ -1,6 +1,6 @@
 //! `tape`: shows the story that a tape of the fuzzer tells, or writes what the fuzzer starts from.
 
-use elderlock::membership::{Swim, SwimInput, SwimOutput};
+use elderlock::gossip::{Swim, SwimInput, SwimOutput};
 use elderlock::protocol::{Host, MemberInfo, Packet, ProcessId, Time};
 use elderlock::wire::{Frame, GossipCodec, Handshake, Question, Refusal, encode, seal, write_vote};
 use elderlock_sim::World;

@@ -33,7 +33,7 @@ pub struct Swim<C> {
     timers: Timers,
     seeds: BTreeSet<SocketAddr>,
     /// What the hints so far amount to: for each known address, who is there and whether it is up.
-    told: BTreeMap<SocketAddr, Told>,
+    told: BTreeMap<SocketAddr, ReportedState>,
     announcing: Announcing,
     renewing: Renewing,
     /// Whether foca takes part in gossip. If not, it waits for somebody to talk to it.
@@ -77,7 +77,7 @@ pub enum SwimOutput {
 
 /// Who is at an address, and whether it is up.
 #[derive(Clone, Copy, PartialEq, Eq)]
-struct Told {
+struct ReportedState {
     process: ProcessId,
     is_up: bool,
 }
@@ -434,7 +434,7 @@ where
             let id = member.id();
             // Former identities of this very member are in the table too.
             if id.addr != me.addr && id.process != me.process {
-                let told = Told { process: ProcessId(id.process), is_up: member.state() != State::Down };
+                let told = ReportedState { process: ProcessId(id.process), is_up: member.state() != State::Down };
                 self.told.insert(id.addr, told);
             }
         }

@@ -15,17 +15,17 @@ use std::net::SocketAddr;
 /// there is one probe a second.
 #[derive(Default)]
 pub(super) struct Timers {
-    due: BTreeMap<Key, Timer<SwimId>>,
-    latest: BTreeMap<Slot, Key>,
+    due: BTreeMap<TimerKey, Timer<SwimId>>,
+    latest: BTreeMap<TimerKind, TimerKey>,
     sequence: u64,
 }
 
 /// When it is due, and the order in which it was started.
-type Key = (Time, u64);
+type TimerKey = (Time, u64);
 
 /// What only one timer at a time is of use for.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Slot {
+enum TimerKind {
     Probe,
     Announce,
     AnnounceDown,
@@ -73,13 +73,13 @@ impl Timers {
     }
 }
 
-fn slot(timer: &Timer<SwimId>) -> Option<Slot> {
+fn slot(timer: &Timer<SwimId>) -> Option<TimerKind> {
     match timer {
-        Timer::ProbeRandomMember(_) => Some(Slot::Probe),
-        Timer::PeriodicAnnounce(_) => Some(Slot::Announce),
-        Timer::PeriodicAnnounceDown(_) => Some(Slot::AnnounceDown),
-        Timer::PeriodicGossip(_) => Some(Slot::Gossip),
-        Timer::RemoveDown(id) => Some(Slot::Remove(id.addr)),
+        Timer::ProbeRandomMember(_) => Some(TimerKind::Probe),
+        Timer::PeriodicAnnounce(_) => Some(TimerKind::Announce),
+        Timer::PeriodicAnnounceDown(_) => Some(TimerKind::AnnounceDown),
+        Timer::PeriodicGossip(_) => Some(TimerKind::Gossip),
+        Timer::RemoveDown(id) => Some(TimerKind::Remove(id.addr)),
         Timer::SendIndirectProbe { .. } | Timer::ChangeSuspectToDown { .. } => None,
     }
 }

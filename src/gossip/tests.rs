@@ -73,7 +73,7 @@ fn decode<T: serde::de::DeserializeOwned>(buf: impl Buf) -> Decoding<T> {
 /// Members, the packets between them, and what each was told.
 struct World {
     now: Time,
-    seats: BTreeMap<SocketAddr, Seat>,
+    seats: BTreeMap<SocketAddr, GossipMember>,
     /// Packets on their way: when they arrive, from whom, to whom.
     flying: BTreeMap<(Time, u64), (SocketAddr, SocketAddr, Vec<u8>)>,
     sent: u64,
@@ -88,7 +88,7 @@ struct World {
     unfiltered: bool,
 }
 
-struct Seat {
+struct GossipMember {
     swim: Swim<PlainCodec>,
     /// Handles nothing until then.
     frozen: Option<Time>,
@@ -135,7 +135,7 @@ impl World {
         let chance = self.chance.random();
         let mut swim = Swim::with_config(&info(n, run), generation, chance, PlainCodec, self.config.clone());
         swim.unfiltered = self.unfiltered;
-        self.seats.insert(addr(n), Seat { swim, frozen: None, held: Vec::new() });
+        self.seats.insert(addr(n), GossipMember { swim, frozen: None, held: Vec::new() });
         self.step(addr(n), SwimInput::Seeds(seeds.into_iter().collect()));
     }
 
@@ -217,7 +217,7 @@ impl World {
         self.seats.remove(&addr(n));
     }
 
-    fn seat(&mut self, n: u16) -> &mut Seat {
+    fn seat(&mut self, n: u16) -> &mut GossipMember {
         self.seats.get_mut(&addr(n)).expect("member is running")
     }
 
@@ -239,7 +239,7 @@ impl World {
     }
 }
 
-impl Seat {
+impl GossipMember {
     fn wakes(&self) -> Option<Time> {
         self.frozen.or(self.swim.deadline())
     }
