@@ -198,7 +198,7 @@ fn locking(request: RequestId, service: &ServiceName, name: &LockName) -> Comman
 
 /// The request for a lock, as another member sends it.
 pub(crate) fn request() -> Frame {
-    linked(Message::Ask {
+    linked(Message::RequestLock {
         service: service(),
         epoch: epoch(),
         request: RequestId(7),

@@ -305,24 +305,24 @@ pub const RING: usize = KINDS + 7;
 /// The kinds of packets that change who may do what: late ones are the worst.
 const TELLING: [&str; 20] = [
     "Grant",
-    "Done",
-    "Name",
+    "Release",
+    "NameGrantor",
     "GrantorIs",
     "Tokens",
     "Recover",
     "Report",
-    "InventoryIs",
+    "InventoryReply",
     "Install",
     "Accepted",
     "Promise",
     "Pulse",
-    "Hand",
-    "Table",
+    "RequestTable",
+    "TableChunk",
     "Acts",
-    "Yield",
+    "ProposeSuccessor",
     "Decline",
     "Value",
-    "Narrow",
+    "Reduce",
     "Upgraded",
 ];
 
@@ -811,7 +811,7 @@ impl World {
                 plot.until = now + cut + pending;
                 plot.hold(None, Some(elder), "Accepted");
                 plot.until = until;
-                ["Install", "ViewIs"].into_iter().for_each(|kind| plot.hold(None, Some(place), kind));
+                ["Install", "FullView"].into_iter().for_each(|kind| plot.hold(None, Some(place), kind));
             }
             What::Turncoat(number, luck) => {
                 let elder = self.find_elder()?;
@@ -837,7 +837,7 @@ impl World {
                 let there: Vec<usize> = all().filter(|place| self.peers[*place].host == host).collect();
                 let both_stay = [named, other].iter().all(|place| self.is_up(*place) && !there.contains(place));
                 let spared = self.spared(&there, Farewell::Dead, reckless).filter(|_| both_stay)?;
-                ["Name", "GrantorIs"].into_iter().for_each(|kind| plot.hold(Some(elder), Some(named), kind));
+                ["NameGrantor", "GrantorIs"].into_iter().for_each(|kind| plot.hold(Some(elder), Some(named), kind));
                 let service = format!("errand{now}");
                 plot.ask(named, &service, Wanted::Lock("a".to_string()));
                 plot.now = now + 20 * MS;
@@ -853,7 +853,7 @@ impl World {
                 if others.len() < 3 {
                     return None;
                 }
-                plot.hold(Some(grantor), None, "Table");
+                plot.hold(Some(grantor), None, "TableChunk");
                 plot.ask(nth(turk), service, Wanted::Become);
                 plot.now = now + fault.lasts / 3;
                 if leaves {
@@ -883,7 +883,7 @@ impl World {
                 plot.until = now + fault.lasts / 4;
                 plot.down(&spared, Step::Leave, Step::Start);
                 (plot.now, plot.until) = (now + fault.lasts / 8, until);
-                ["Install", "ViewIs"].into_iter().for_each(|kind| plot.hold(None, Some(turk), kind));
+                ["Install", "FullView"].into_iter().for_each(|kind| plot.hold(None, Some(turk), kind));
                 plot.now = now + fault.lasts / 2;
                 plot.ask(joins, service, Wanted::Lock("fresh".to_string()));
                 plot.now = now + fault.lasts * 3 / 4;

@@ -36,7 +36,7 @@ impl World {
     pub(crate) fn hear_proposal(&mut self, packet: &Packet) {
         let notice = match packet {
             Packet::Notice(notice) => notice,
-            Packet::Heir { notice, .. } => notice,
+            Packet::VoteSuccessor { notice, .. } => notice,
             _ => return,
         };
         let Notice::Accept { instance, change, .. } = &**notice else { return };

@@ -292,7 +292,7 @@ impl Rare {
                 _ => {}
             },
             Packet::Linked { message, .. } => match message {
-                Message::Hand { service, epoch } => {
+                Message::RequestTable { service, epoch } => {
                     let state = node.grantors().find(|(of, ..)| *of == service).map(|(_, _, state)| state);
                     match state {
                         Some(GrantorState::Acting) => {
@@ -313,18 +313,18 @@ impl Rare {
                         self.reach_if(reported.is_some_and(|reported| reported > epoch), State::OldGrantRefused);
                     }
                 }
-                Message::Ask { service, .. } => {
+                Message::RequestLock { service, .. } => {
                     self.cause = Cause::Ask;
                     self.reach_if(recovers(service), State::RequestDuringRecovery);
                 }
-                Message::Done { service, .. } => {
+                Message::Release { service, .. } => {
                     self.reach_if(recovers(service), State::ReleaseDuringRecovery);
                     let grants = node.grantors().any(|(of, ..)| of == service);
                     self.reach_if(self.handed.contains(&(process, service.clone())) && !grants, State::ReleaseAtFormer);
                 }
-                Message::InventoryIs { .. } => self.cause = Cause::Inventory,
-                Message::Name { .. } | Message::GrantorIs { .. } | Message::Tokens { .. } => {
-                    if matches!(message, Message::Name { .. }) {
+                Message::InventoryReply { .. } => self.cause = Cause::Inventory,
+                Message::NameGrantor { .. } | Message::GrantorIs { .. } | Message::Tokens { .. } => {
+                    if matches!(message, Message::NameGrantor { .. }) {
                         self.namings.remove(&process);
                     }
                     let elder = node.view().map(|view| view.elder().process);
@@ -350,7 +350,7 @@ impl Rare {
     /// A packet is lost.
     pub(crate) fn loses(&mut self, packet: &Packet) {
         match message(packet) {
-            Some(Message::Done { .. }) => self.reach(State::ReleaseLost),
+            Some(Message::Release { .. }) => self.reach(State::ReleaseLost),
             Some(Message::Grant { .. }) => self.reach(State::GrantLost),
             _ => {}
         }
@@ -362,7 +362,7 @@ impl Rare {
             Fact::Sent { packet, .. } => match packet {
                 Packet::Linked { .. } => true,
                 Packet::Notice(notice) => {
-                    matches!(**notice, Notice::Canvass { .. } | Notice::Nack { .. } | Notice::ViewIs(_))
+                    matches!(**notice, Notice::PreVote { .. } | Notice::Nack { .. } | Notice::FullView(_))
                 }
                 _ => false,
             },
@@ -462,7 +462,7 @@ impl Rare {
             Event::Supplied { .. } => self.reach(State::RangeUsedUp),
             Event::BecameElder(_)
             | Event::LostGrantor { .. }
-            | Event::NeverGranted { .. }
+            | Event::GrantorAborted { .. }
             | Event::Orphaned
             | Event::IdentityTaken
             | Event::WrongClock { .. }
@@ -526,12 +526,12 @@ impl Rare {
     fn sends(&mut self, world: &World, place: usize, process: ProcessId, to: Option<ProcessId>, packet: &Packet) {
         match packet {
             Packet::Notice(notice) => match &**notice {
-                Notice::Canvass { instance, .. } => {
+                Notice::PreVote { instance, .. } => {
                     let rival = self.candidates.insert(*instance, process);
                     self.reach_if(rival.is_some_and(|rival| rival != process), State::TwoCandidates);
                 }
                 Notice::Nack { .. } => self.reach_if(self.cause == Cause::Pulse, State::BoundVote),
-                Notice::ViewIs(view) => {
+                Notice::FullView(view) => {
                     let seeks = world.peers[place].node.as_ref().is_some_and(|node| node.view().is_none());
                     self.reach_if(seeks && view.lineage.founder != process, State::RememberedView);
                 }
@@ -565,16 +565,16 @@ impl Rare {
                 let is_ghost = |top: &View| top.member(to).is_some_and(|member| member.ghost);
                 self.reach_if(self.top.as_ref().is_some_and(is_ghost), State::RecoveryAsksGhost);
             }
-            Message::Table { service, .. } => _ = self.handed.insert((process, service.clone())),
-            Message::Name { .. } => _ = self.namings.insert(to, process),
+            Message::TableChunk { service, .. } => _ = self.handed.insert((process, service.clone())),
+            Message::NameGrantor { .. } => _ = self.namings.insert(to, process),
             Message::NotGrantor { .. } => self.reach(State::NotGrantor),
-            Message::Done { .. } => self.reach_if(self.cause == Cause::Grant, State::UnwantedGrant),
+            Message::Release { .. } => self.reach_if(self.cause == Cause::Grant, State::UnwantedGrant),
             Message::GrantorIs { .. } => match self.cause {
                 Cause::Inventory => self.reach(State::AskedBeforeInventory),
                 Cause::Beat => self.reach(State::AskedBeforeQuorum),
                 _ => {}
             },
-            Message::WhoGrants { .. } => self.reach_if(self.cause == Cause::Ask, State::EarlyRequest),
+            Message::FindGrantor { .. } => self.reach_if(self.cause == Cause::Ask, State::EarlyRequest),
             _ => {}
         }
     }
@@ -593,7 +593,7 @@ impl Rare {
         self.reach_if(recovers, State::RecoveryInterrupted);
         let is_in = |state| node.grantors().any(|(_, _, own)| own == state);
         self.reach_if(is_in(GrantorState::Receiving), State::TurkDies);
-        self.reach_if(is_in(GrantorState::PassingThrough), State::MiddleDies);
+        self.reach_if(is_in(GrantorState::PassingOn), State::MiddleDies);
         let others = world.peers.iter().filter(|peer| peer.is_alive() && !peer.is(process));
         let mut others = others.filter_map(|peer| peer.node.as_ref());
         let awaited = others.any(|other| {

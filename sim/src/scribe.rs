@@ -239,10 +239,10 @@ impl World {
             Outcome::Destroyed => fail("destroyed"),
             Outcome::Unconfirmed => fail("unconfirmed"),
             Outcome::Confirmed => fail("confirmed"),
-            Outcome::Seen(_) => fail("seen"),
-            Outcome::AskedBack { .. } => fail("asked back"),
-            Outcome::TakenBack => fail("taken back"),
-            Outcome::Untold => fail("untold"),
+            Outcome::QueryReply(_) => fail("seen"),
+            Outcome::RevocationRequested { .. } => fail("asked back"),
+            Outcome::Revoked => fail("taken back"),
+            Outcome::HolderNotTold => fail("untold"),
             Outcome::Busy => fail("busy"),
             Outcome::Closed(reason) => fail(&format!("closed: {}", lost(*reason))),
             Outcome::Extended { until } => Entry::Extended { call: ask.0, until: self.true_end(place, *until) },
@@ -355,7 +355,7 @@ impl World {
                 self.set_role(place, service, Some((*epoch, GrantorState::Acting)));
                 Entry::Grantor { service: service.as_str().to_string(), epoch: epoch.0.get(), recovering: false }
             }
-            Event::LostGrantor { service, epoch } | Event::NeverGranted { service, epoch } => {
+            Event::LostGrantor { service, epoch } | Event::GrantorAborted { service, epoch } => {
                 self.set_role(place, service, None);
                 Entry::NoGrantor { service: service.as_str().to_string(), epoch: epoch.0.get() }
             }

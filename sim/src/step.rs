@@ -260,7 +260,8 @@ impl Wanted {
                 Deed::Revoke(Revoke::Ask { name: Some(lock(name)?), metadata: Metadata::default() })
             }
             Wanted::TakeBack(call) => match world.outcome(world.named(*call)?)? {
-                Outcome::AskedBack { told: holders, .. } | Outcome::Seen(Seen::Lock { holders, .. }) => {
+                Outcome::RevocationRequested { told: holders, .. }
+                | Outcome::QueryReply(Seen::Lock { holders, .. }) => {
                     Deed::Revoke(Revoke::Take(holders.first()?.clone()))
                 }
                 _ => return None,

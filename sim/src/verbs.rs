@@ -179,7 +179,7 @@ impl World {
                 }
                 Deed::Become => Command::Become { request, service, wait },
                 Deed::Destroy => Command::Destroy { request, service },
-                Deed::Look(at) => Command::Look { request, service, at },
+                Deed::Look(at) => Command::Query { request, service, at },
                 Deed::Revoke(what) => Command::Revoke { request, service, what, wait },
             }),
         );
@@ -214,7 +214,7 @@ impl World {
 
     fn go_on_with(&mut self, ask: Ask, want: Want) {
         let Call { member, request, .. } = *self.call(ask);
-        self.feed(member, Input::Command(Command::Narrow { request, want }));
+        self.feed(member, Input::Command(Command::Reduce { request, want }));
     }
 
     /// Gives a lock back, or no longer wants it.

@@ -163,7 +163,7 @@ fn an_elder_that_leaves_has_left_and_is_not_expelled() {
     let other = w.in_view()[1];
     let pulse = w.hold_kind(elder, other, "Pulse");
     w.expect("a pulse is on its way", |w| w.matched(pulse) > 0);
-    let unheard = w.hold(move |flight| flight.to == elder && kind(flight.packet) == "HelloIs");
+    let unheard = w.hold(move |flight| flight.to == elder && kind(flight.packet) == "HelloReply");
     w.leave(elder);
     w.run_for(Duration::from_millis(20));
     w.start(3);

@@ -270,7 +270,7 @@ fn a_directory_that_was_put_back_has_no_vote_where_that_can_be_known() {
     w.crash(youngest);
     w.put_back_disk(youngest, copy);
     w.start(youngest);
-    w.expect("it is told that its vote is stale", |w| w.said_at(youngest, "Stale"));
+    w.expect("it is told that its vote is stale", |w| w.said_at(youngest, "StaleVote"));
     w.settle();
 }
 

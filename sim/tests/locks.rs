@@ -24,7 +24,7 @@ fn with_grantor(seed: u64) -> (World, usize, usize, usize) {
 
 /// The words by which members find a grantor and ask it for locks.
 const OF_LOCKS: [&str; 9] =
-    ["WhoGrants", "GrantorIs", "Name", "Ask", "Queued", "Grant", "Refuse", "NotGrantor", "Recover"];
+    ["FindGrantor", "GrantorIs", "NameGrantor", "RequestLock", "Queued", "Grant", "Refuse", "NotGrantor", "Recover"];
 
 /// Which of them is said from now on: by which place, to which place, and the word.
 type Said = Arc<Mutex<Vec<(usize, usize, &'static str)>>>;
@@ -59,17 +59,24 @@ fn the_first_to_ask_grants_and_each_other_member_asks_the_elder_once() {
     w.hold_lock(first, "s", "x");
     w.run_for(ms(500));
     assert_eq!(w.grantor("s"), first);
-    assert_eq!(said_since(&said), [(first, elder, "WhoGrants"), (elder, first, "Name"), (elder, first, "GrantorIs")]);
+    assert_eq!(
+        said_since(&said),
+        [(first, elder, "FindGrantor"), (elder, first, "NameGrantor"), (elder, first, "GrantorIs")]
+    );
 
     w.hold_lock(other, "s", "y");
     w.run_for(ms(500));
-    let by_way_of_the_elder =
-        [(other, elder, "WhoGrants"), (elder, other, "GrantorIs"), (other, first, "Ask"), (first, other, "Grant")];
+    let by_way_of_the_elder = [
+        (other, elder, "FindGrantor"),
+        (elder, other, "GrantorIs"),
+        (other, first, "RequestLock"),
+        (first, other, "Grant"),
+    ];
     assert_eq!(said_since(&said), by_way_of_the_elder);
 
     w.hold_lock(other, "s", "z");
     w.run_for(ms(500));
-    assert_eq!(said_since(&said), [(other, first, "Ask"), (first, other, "Grant")]);
+    assert_eq!(said_since(&said), [(other, first, "RequestLock"), (first, other, "Grant")]);
 }
 
 /// Geode's documentation: a request may reach a member that grants no more. That member says so,
@@ -80,7 +87,7 @@ fn a_grantor_that_is_none_any_more_says_so_and_the_elder_names_the_next() {
     let known = w.hold_lock(a, "s", "z");
     w.release(known);
     w.expect("the grantor's table is empty", World::is_empty_everywhere);
-    let late = w.hold_kind(a, grantor, "Ask");
+    let late = w.hold_kind(a, grantor, "RequestLock");
     let ask = w.lock(a, "s", "x");
     w.expect("the request is on its way", |w| w.matched(late) > 0);
     let gone = w.destroy(grantor, "s");
@@ -90,7 +97,7 @@ fn a_grantor_that_is_none_any_more_says_so_and_the_elder_names_the_next() {
     w.granted(ask);
     assert_eq!(w.grantor("s"), a);
     let by_way_of_the_elder =
-        [(grantor, a, "NotGrantor"), (a, elder, "WhoGrants"), (elder, a, "Name"), (elder, a, "GrantorIs")];
+        [(grantor, a, "NotGrantor"), (a, elder, "FindGrantor"), (elder, a, "NameGrantor"), (elder, a, "GrantorIs")];
     assert_eq!(said_since(&said), by_way_of_the_elder);
 }
 
@@ -199,7 +206,7 @@ fn a_release_that_crosses_recovery_is_not_undone() {
 fn a_release_that_died_with_the_grantor_is_known_to_the_next() {
     let (mut w, elder, grantor, a) = with_grantor(4);
     let ask = w.hold_lock(a, "s", "x");
-    let rule = w.hold_kind(a, grantor, "Done");
+    let rule = w.hold_kind(a, grantor, "Release");
     w.release(ask);
     w.expect("the release is under way", |w| w.matched(rule) > 0);
     w.vanish(grantor);
@@ -226,8 +233,8 @@ fn a_lock_goes_past_the_dead_to_the_next_living_waiter() {
 #[test]
 fn a_request_that_is_handled_after_its_member_left_holds_nothing() {
     let (mut w, a, grantor, b) = with_grantor(6);
-    let late = w.hold_kind(b, grantor, "Ask");
-    let relayed = w.hold_kind(b, a, "Ask");
+    let late = w.hold_kind(b, grantor, "RequestLock");
+    let relayed = w.hold_kind(b, a, "RequestLock");
     let ask = w.lock(b, "s", "x");
     w.expect("a request is on its way", |w| w.matched(late) > 0);
     w.leave(b);
@@ -245,7 +252,7 @@ fn a_request_that_is_handled_after_its_member_left_holds_nothing() {
 #[test]
 fn a_request_that_is_handled_after_its_member_said_goodbye_holds_nothing() {
     let (mut w, a, grantor, b) = with_grantor(6);
-    let [late, relayed] = [grantor, a].map(|to| w.hold_kind(b, to, "Ask"));
+    let [late, relayed] = [grantor, a].map(|to| w.hold_kind(b, to, "RequestLock"));
     let goodbyes = [grantor, a].map(|to| w.hold_kind(b, to, "Leave"));
     let ask = w.lock(b, "s", "x");
     w.expect("a request is on its way", |w| w.matched(late) > 0);
@@ -351,7 +358,7 @@ fn a_request_that_arrives_before_the_grantor_knows_waits_for_it() {
     let mut w = World::new(12).members(3);
     w.settle();
     let [elder, grantor, b] = w.in_view()[..] else { panic!("three members") };
-    let naming = w.hold_kind(elder, grantor, "Name");
+    let naming = w.hold_kind(elder, grantor, "NameGrantor");
     let own = w.lock(grantor, "s", "own");
     w.expect("it is named", |w| w.matched(naming) > 0);
     let ask = w.lock(b, "s", "x");
@@ -370,7 +377,7 @@ fn an_elder_that_dies_with_a_naming_under_way_leaves_one_grantor() {
         let mut w = World::new(13).members(4);
         w.settle();
         let order = w.in_view();
-        let naming = w.hold_kind(order[0], order[1], "Name");
+        let naming = w.hold_kind(order[0], order[1], "NameGrantor");
         let first = w.lock(order[1], "s", "x");
         w.expect("it is named", |w| w.matched(naming) > 0);
         let second = w.lock(order[2], "s", "x");
@@ -551,7 +558,7 @@ fn a_grant_for_a_wait_that_has_timed_out_goes_back_by_itself() {
 #[test]
 fn a_free_lock_at_the_grantor_costs_no_message() {
     let (mut w, _, grantor, _) = with_grantor(21);
-    let of_membership = ["Beat", "Ack", "Hello", "HelloIs"];
+    let of_membership = ["Beat", "Ack", "Hello", "HelloReply"];
     let any = w.hold(move |flight| flight.from == grantor && !of_membership.contains(&kind(flight.packet)));
     let ask = w.lock(grantor, "s", "x");
     assert!(w.is_granted(ask), "answered in the very step");

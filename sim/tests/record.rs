@@ -23,7 +23,7 @@ fn the_record_tells_who_asked_who_held_and_who_was_killed() {
         at(&|entry| matches!(entry, Entry::Start)),
         at(&|entry| matches!(entry, Entry::View { members, .. } if members.len() == 3)),
         at(&|entry| matches!(entry, Entry::Invoke { call, .. } if *call == first.0)),
-        at(&|entry| matches!(entry, Entry::Send { kind, to: 0, .. } if kind == "WhoGrants")),
+        at(&|entry| matches!(entry, Entry::Send { kind, to: 0, .. } if kind == "FindGrantor")),
         at(&|entry| matches!(entry, Entry::Grantor { recovering: false, .. })),
         at(&|entry| matches!(entry, Entry::Ok { call, .. } if *call == first.0)),
         at(&|entry| matches!(entry, Entry::Invoke { call, .. } if *call == second.0)),

@@ -39,7 +39,7 @@ fn answered(w: &mut World, ask: Ask) -> Outcome {
 #[track_caller]
 fn told(w: &mut World, ask: Ask) -> Vec<HolderInfo> {
     match answered(w, ask) {
-        Outcome::AskedBack { told, .. } => told,
+        Outcome::RevocationRequested { told, .. } => told,
         other => panic!("{other:?}"),
     }
 }
@@ -51,7 +51,7 @@ fn soon(w: &mut World) {
 #[test]
 fn a_grantor_that_dies_before_it_says_who_holds_is_followed_by_one_that_does() {
     let (mut w, order, held) = with_holder(1);
-    let unheard = w.hold(|flight| kind(flight.packet) == "Seen");
+    let unheard = w.hold(|flight| kind(flight.packet) == "QueryReply");
     let asked = ask_back(&mut w, order[3]);
     soon(&mut w);
     assert!(w.matched(unheard) > 0 && !w.is_answered(asked));
@@ -72,7 +72,7 @@ fn what_was_told_outlives_the_grantor_by_transfer_and_by_crash() {
     w.crash(order[0]);
     w.crash(order[1]);
     let taken = take_back(&mut w, order[3], told[0].clone());
-    assert_eq!(answered(&mut w, taken), Outcome::TakenBack);
+    assert_eq!(answered(&mut w, taken), Outcome::Revoked);
     assert_eq!(w.lost(held), Some(LostReason::Revoked));
     assert!(w.restore_and_demand(), "{:?}", w.broken());
 }
@@ -88,7 +88,7 @@ fn a_hold_is_not_taken_without_its_member_and_its_lease_ends_it() {
     soon(&mut w);
     assert!(w.fence(held).is_some() && !w.is_answered(taken) && !w.is_granted(next));
     // Nothing of it is left when it is out of the view, and it knew before.
-    assert_eq!(answered(&mut w, taken), Outcome::AskedBack { told: vec![], firm: vec![], more: 0 });
+    assert_eq!(answered(&mut w, taken), Outcome::RevocationRequested { told: vec![], firm: vec![], more: 0 });
     assert_eq!(w.lost(held), Some(LostReason::Suspended));
     w.granted(next);
 }
@@ -113,27 +113,27 @@ fn who_is_asked_before_its_grant_has_arrived_is_told_when_it_has() {
     let told = told(&mut w, asked);
     assert_eq!(Some(told[0].token), w.token(held));
     // Who gave it back while the word was under way is left out.
-    let slow = w.hold(|flight| kind(flight.packet) == "AskBack");
+    let slow = w.hold(|flight| kind(flight.packet) == "RequestRevocation");
     let asked = ask_back(&mut w, order[3]);
     soon(&mut w);
     w.release(held);
     soon(&mut w);
     w.let_go(slow);
-    assert_eq!(answered(&mut w, asked), Outcome::AskedBack { told: vec![], firm: vec![], more: 0 });
+    assert_eq!(answered(&mut w, asked), Outcome::RevocationRequested { told: vec![], firm: vec![], more: 0 });
 }
 
 #[test]
 fn a_word_that_is_doubled_or_lost_tells_once() {
     let (mut w, order, held) = with_holder(5);
-    w.drop_next(order[3], order[2], "AskBack");
-    w.drop_next(order[2], order[3], "AskedBack");
+    w.drop_next(order[3], order[2], "RequestRevocation");
+    w.drop_next(order[2], order[3], "RevocationReply");
     let asked = ask_back(&mut w, order[3]);
     let told = told(&mut w, asked);
-    w.drop_next(order[2], order[3], "AskedBack");
+    w.drop_next(order[2], order[3], "RevocationReply");
     let taken = take_back(&mut w, order[3], told[0].clone());
-    assert_eq!(answered(&mut w, taken), Outcome::TakenBack);
+    assert_eq!(answered(&mut w, taken), Outcome::Revoked);
     assert_eq!(w.lost(held), Some(LostReason::Revoked));
     let again = take_back(&mut w, order[3], told[0].clone());
-    assert_eq!(answered(&mut w, again), Outcome::AskedBack { told: vec![], firm: vec![], more: 0 });
+    assert_eq!(answered(&mut w, again), Outcome::RevocationRequested { told: vec![], firm: vec![], more: 0 });
     assert!(w.restore_and_demand(), "{:?}", w.broken());
 }

@@ -383,7 +383,7 @@ fn what_the_grantor_sees_can_be_read_from_anywhere() {
     let name = elderlock::protocol::LockName::new(b"x").expect("a good name");
     for place in order.clone() {
         let look = w.look(place, "s", Look::Lock(name.clone()));
-        let Outcome::Seen(Seen::Lock { holders, waiters, more, .. }) = answered(&mut w, look) else {
+        let Outcome::QueryReply(Seen::Lock { holders, waiters, more, .. }) = answered(&mut w, look) else {
             panic!("{:?}", w.outcome(look))
         };
         let holder = holders.first().expect("somebody holds it");

@@ -188,13 +188,14 @@ fn a_member_that_is_asked_as_the_elder_before_it_has_that_view_names_nobody() {
     w.settle();
     let [elder, next, asker] = w.in_view()[..] else { panic!("three members") };
     let news = w.hold(move |flight| {
-        flight.to == next && ["Install", "ViewIs", "Fetch", "Stale"].contains(&kind(flight.packet))
+        flight.to == next && ["Install", "FullView", "Fetch", "StaleVote"].contains(&kind(flight.packet))
     });
     w.leave(elder);
     w.expect("the asker has the next view", |w| w.view(asker).is_some_and(|view| view.members.len() == 2));
     assert!(w.view(next).is_some_and(|view| view.members.len() == 3));
-    let asked = w.hold_kind(asker, next, "WhoGrants");
-    let named = w.hold(move |flight| flight.from == next && ["Name", "GrantorIs"].contains(&kind(flight.packet)));
+    let asked = w.hold_kind(asker, next, "FindGrantor");
+    let named =
+        w.hold(move |flight| flight.from == next && ["NameGrantor", "GrantorIs"].contains(&kind(flight.packet)));
     let ask = w.lock(asker, "s", "x");
     w.expect("the next elder is asked", |w| w.matched(asked) > 0);
     w.let_go(asked);
@@ -209,7 +210,7 @@ fn a_member_that_is_asked_as_the_elder_before_it_has_that_view_names_nobody() {
 /// Issue: each crash point of a takeover. The taker is killed when it has sent its first packet of a kind.
 #[test]
 fn a_taker_that_is_killed_at_any_step_is_replaced() {
-    for step in ["Canvass", "Prepare", "Accept", "Install"] {
+    for step in ["PreVote", "Prepare", "Accept", "Install"] {
         for held_back in [true, false] {
             let mut w = World::new(8).members(5);
             w.settle();
@@ -236,7 +237,7 @@ fn a_taker_that_is_killed_at_any_step_is_replaced() {
 /// As above, but the taker only stops, and wakes when others have gone on without it.
 #[test]
 fn a_taker_that_stops_at_any_step_and_wakes_does_no_harm() {
-    for step in ["Canvass", "Prepare", "Accept", "Install"] {
+    for step in ["PreVote", "Prepare", "Accept", "Install"] {
         let mut w = World::new(9).members(5);
         w.settle();
         let order = w.in_view();
@@ -265,7 +266,7 @@ fn of_two_takers_at_once_one_wins_and_both_see_the_same_view() {
         let rule = w.hold(move |flight| {
             flight.from == first
                 && flight.to == second
-                && ["Canvass", "Prepare", "Accept"].contains(&kind(flight.packet))
+                && ["PreVote", "Prepare", "Accept"].contains(&kind(flight.packet))
         });
         w.vanish(order[0]);
         w.expect("there is another elder", |w| w.find_elder().is_some_and(|elder| elder != order[0]));
@@ -511,7 +512,7 @@ fn a_ghost_that_was_left_behind_hears_that_it_is_out() {
     let order = w.in_view();
     let ghost = order[4];
     let but_views = w.hold(move |flight| {
-        flight.from == ghost || (flight.to == ghost && !["Install", "ViewIs"].contains(&kind(flight.packet)))
+        flight.from == ghost || (flight.to == ghost && !["Install", "FullView"].contains(&kind(flight.packet)))
     });
     w.vanish(order[0]);
     w.expect("it knows that it is a ghost", |w| {
@@ -568,7 +569,7 @@ fn an_elder_of_a_pair_does_not_go_before_the_other_knows() {
 fn a_joiner_that_never_heard_of_its_joining_comes_in_under_another_name() {
     let mut w = World::new(21).members(3).joiners(1);
     w.settle();
-    let deaf = w.hold(|flight| flight.to == 3 && ["Install", "ViewIs"].contains(&kind(flight.packet)));
+    let deaf = w.hold(|flight| flight.to == 3 && ["Install", "FullView"].contains(&kind(flight.packet)));
     w.start(3);
     w.expect("it is in", |w| w.latest_view().is_some_and(|view| view.members.len() == 4));
     w.expect("it is out again", |w| w.latest_view().is_some_and(|view| view.members.len() == 3));

@@ -137,7 +137,17 @@ fn the_elder_names_the_next_grantor_which_asks_the_old_one_for_its_table() {
         let (mut w, order) = with_grantor(25, 4);
         let (elder, grantor, next) = (order[0], order[1], order[3]);
         let held = w.hold_lock(next, "s", "x");
-        let words = ["Become", "Yield", "Name", "GrantorIs", "Hand", "Table", "Recover", "Report", "Acts"];
+        let words = [
+            "Become",
+            "ProposeSuccessor",
+            "NameGrantor",
+            "GrantorIs",
+            "RequestTable",
+            "TableChunk",
+            "Recover",
+            "Report",
+            "Acts",
+        ];
         let said = Said::default();
         let heard = said.clone();
         w.hold(move |flight| {
@@ -149,7 +159,7 @@ fn the_elder_names_the_next_grantor_which_asks_the_old_one_for_its_table() {
         });
         let begins = if leaves {
             w.leave(grantor);
-            (grantor, elder, "Yield")
+            (grantor, elder, "ProposeSuccessor")
         } else {
             w.become_grantor(next, "s");
             (next, elder, "Become")
@@ -158,7 +168,8 @@ fn the_elder_names_the_next_grantor_which_asks_the_old_one_for_its_table() {
         let mut said = said.lock().expect("no panic").clone();
         let acts = said.iter().position(|(.., word)| *word == "Acts").expect("it says so");
         said.truncate(acts);
-        let transfer = [begins, (elder, next, "Name"), (next, grantor, "Hand"), (grantor, next, "Table")];
+        let transfer =
+            [begins, (elder, next, "NameGrantor"), (next, grantor, "RequestTable"), (grantor, next, "TableChunk")];
         assert_eq!(said, transfer);
         assert!(w.fence(held).is_some());
     }
@@ -194,11 +205,11 @@ fn a_turk_that_is_asked_before_its_table_came_passes_it_through() {
     let (mut w, order) = with_grantor(2, 4);
     let (grantor, middle, last) = (order[1], order[2], order[3]);
     let held = w.hold_lock(order[0], "s", "x");
-    let late = w.hold(move |flight| flight.from == grantor && elderlock_sim::kind::kind(flight.packet) == "Table");
+    let late = w.hold(move |flight| flight.from == grantor && elderlock_sim::kind::kind(flight.packet) == "TableChunk");
     let first = w.become_grantor(middle, "s");
     w.expect("the table is on its way", |w| w.matched(late) > 0);
     let second = w.become_grantor(last, "s");
-    w.expect("the one between knows", |w| granting(w, middle) == Some(GrantorState::PassingThrough));
+    w.expect("the one between knows", |w| granting(w, middle) == Some(GrantorState::PassingOn));
     w.let_go(late);
     assert_eq!(answered(&mut w, second), Outcome::Won);
     assert_eq!(answered(&mut w, first), Outcome::Superseded(w.process(last)));
@@ -218,7 +229,7 @@ fn a_young_turk_answers_nobody_before_its_table_has_come() {
     let held = w.hold_lock(elder, "s", "x");
     let known = w.hold_lock(asker, "s", "known");
     // By whatever way.
-    let table = w.hold(|flight| elderlock_sim::kind::kind(flight.packet) == "Table");
+    let table = w.hold(|flight| elderlock_sim::kind::kind(flight.packet) == "TableChunk");
     let bid = w.become_grantor(turk, "s");
     w.expect("the table is on its way", |w| w.matched(table) > 0);
     assert_eq!((granting(&w, grantor), granting(&w, turk)), (None, Some(GrantorState::Receiving)));
@@ -226,7 +237,7 @@ fn a_young_turk_answers_nobody_before_its_table_has_come() {
     let free = w.lock(asker, "s", "free");
     w.expect("the old grantor says that it is none", |w| w.matched(refusals) > 0);
     w.let_go(refusals);
-    let asked = w.hold_kind(asker, turk, "Ask");
+    let asked = w.hold_kind(asker, turk, "RequestLock");
     w.expect("the young turk is asked", |w| w.matched(asked) > 0);
     w.let_go(asked);
     let own = w.lock(turk, "s", "own");
@@ -246,10 +257,10 @@ fn a_turk_that_is_outbid_when_its_table_is_on_its_way_has_not_lost() {
     let (mut w, order) = with_grantor(21, 5);
     let (grantor, turk, younger, last) = (order[1], order[2], order[3], order[4]);
     let held = w.hold_lock(order[0], "s", "x");
-    let table = w.hold_kind(grantor, turk, "Table");
+    let table = w.hold_kind(grantor, turk, "TableChunk");
     let first = w.become_grantor(turk, "s");
     w.expect("the table is on its way", |w| w.matched(table) > 0);
-    let hand = w.hold_kind(younger, turk, "Hand");
+    let hand = w.hold_kind(younger, turk, "RequestTable");
     w.become_grantor(younger, "s");
     w.expect("a younger one asks for it", |w| w.matched(hand) > 0);
     let outbid = w.hold_kind(order[0], turk, "Outbid");
@@ -334,7 +345,7 @@ fn assert_a_transfer_goes_on(seed: u64, victim: usize, fate: Fate) {
 fn the_table_of_a_transfer_goes_in_parts() {
     let (mut w, order) = with_grantor(200, 5);
     let held = ["x", "a", "b", "c", "d", "e", "y", "z"].map(|name| w.hold_lock(order[HOLDER], "s", name));
-    let parts = w.hold_kind(order[OLD], order[TURK], "Table");
+    let parts = w.hold_kind(order[OLD], order[TURK], "TableChunk");
     let ask = w.become_grantor(order[TURK], "s");
     w.expect("the table is on its way", |w| w.matched(parts) > 1);
     w.let_go(parts);
@@ -377,7 +388,7 @@ fn begin_a_line(w: &mut World, order: &[usize]) -> (Ask, Ask, RuleId, Ask) {
     let held = w.hold_lock(order[ELDER], "s", "x");
     let waiting = w.lock(order[WAITER], "s", "x");
     w.run_for(ms(20));
-    let table = w.hold_kind(order[OLD], order[MIDDLE], "Table");
+    let table = w.hold_kind(order[OLD], order[MIDDLE], "TableChunk");
     w.become_grantor(order[MIDDLE], "s");
     w.expect("the table is on its way", |w| w.matched(table) > 0);
     (held, waiting, table, w.become_grantor(order[YOUNGEST], "s"))
@@ -386,7 +397,7 @@ fn begin_a_line(w: &mut World, order: &[usize]) -> (Ask, Ask, RuleId, Ask) {
 /// And one in the middle of a line: the younger one gets the table from it, or recovers.
 #[test]
 fn a_turk_in_the_middle_of_a_line_may_go_at_any_moment() {
-    let states = [Some(GrantorState::Receiving), Some(GrantorState::PassingThrough)];
+    let states = [Some(GrantorState::Receiving), Some(GrantorState::PassingOn)];
     for fate in ENDS {
         let end = |w: &mut World, _: &[usize], (held, waiting, table, ask)| {
             w.drop_held(table);
@@ -507,7 +518,7 @@ fn who_leaves_waits_until_its_work_is_in_other_hands() {
     let grantor = order[1];
     let held = w.hold_lock(order[2], "s", "x");
     // By whatever way.
-    let late = w.hold(|flight| elderlock_sim::kind::kind(flight.packet) == "Table");
+    let late = w.hold(|flight| elderlock_sim::kind::kind(flight.packet) == "TableChunk");
     let recovers = w.hold(|flight| elderlock_sim::kind::kind(flight.packet) == "Report");
     w.leave(grantor);
     w.run_for(Timing::fast().member_lease * 3);
@@ -530,7 +541,7 @@ fn a_grantor_has_destroyed_the_service_when_its_table_is_in_other_hands() {
     let waiting = w.lock(waiter, "s", "x");
     w.run_for(ms(20));
     // By whatever way.
-    let table = w.hold(|flight| elderlock_sim::kind::kind(flight.packet) == "Table");
+    let table = w.hold(|flight| elderlock_sim::kind::kind(flight.packet) == "TableChunk");
     let gone = w.destroy(grantor, "s");
     w.expect("the table is on its way", |w| w.matched(table) > 0);
     w.release(most[0]);
@@ -556,7 +567,7 @@ fn a_successor_that_has_destroyed_the_service_refuses_and_the_next_follows() {
     let most = ["a", "b"].map(|name| w.hold_lock(first, "s", name));
     let held = w.hold_lock(next, "s", "c");
     // The grantor has not heard yet that its successor has given everything up.
-    let late = w.hold_kind(first, grantor, "Done");
+    let late = w.hold_kind(first, grantor, "Release");
     w.destroy(first, "s");
     w.expect("its holds are over", |w| w.matched(late) > 0);
     let refusal = w.hold_kind(first, elder, "Decline");
@@ -601,7 +612,7 @@ fn an_empty_table_is_not_recovered_and_tokens_rise_all_the_same() {
     for destroys in [false, true] {
         let (mut w, order) = with_grantor(6, 3);
         let own = w.hold_lock(order[1], "s", "x");
-        let not_said = ["Yield", "Recover", "Report"];
+        let not_said = ["ProposeSuccessor", "Recover", "Report"];
         let not_said = w.hold(move |flight| not_said.contains(&elderlock_sim::kind::kind(flight.packet)));
         if destroys {
             let gone = w.destroy(order[1], "s");
@@ -674,7 +685,7 @@ fn the_next_after_a_successor_that_refuses_is_the_next_by_the_rule() {
     // heard that it has given its holds up.
     let own = w.hold_lock(first, "other", "x");
     let others = w.hold_lock(other, "other", "y");
-    let (late, table) = (w.hold_kind(first, grantor, "Done"), w.hold_kind(first, other, "Table"));
+    let (late, table) = (w.hold_kind(first, grantor, "Release"), w.hold_kind(first, other, "TableChunk"));
     w.leave(first);
     w.expect("it is going", |w| w.matched(late) > 0 && w.matched(table) > 0);
     let declines = w.hold_kind(first, elder, "Decline");
@@ -704,8 +715,9 @@ fn a_member_that_leaves_hands_all_its_services_over_at_once() {
         held.push(w.hold_lock(order[[0, 2, 3][number % 3]], service, "x"));
     }
     let grantor = order[1];
-    let yields = w.hold_kind(grantor, order[0], "Yield");
-    let tables = w.hold(move |flight| flight.from == grantor && elderlock_sim::kind::kind(flight.packet) == "Table");
+    let yields = w.hold_kind(grantor, order[0], "ProposeSuccessor");
+    let tables =
+        w.hold(move |flight| flight.from == grantor && elderlock_sim::kind::kind(flight.packet) == "TableChunk");
     w.leave(grantor);
     w.run_for(ms(5));
     assert_eq!(w.matched(yields), services.len(), "it says so of all at once");
@@ -772,7 +784,7 @@ fn a_release_that_crosses_the_table_is_not_undone() {
     let (mut w, order) = with_grantor(11, 4);
     let (grantor, holder, turk) = (order[1], order[2], order[3]);
     let held = w.hold_lock(holder, "s", "x");
-    let late = w.hold(move |flight| flight.from == holder && elderlock_sim::kind::kind(flight.packet) == "Done");
+    let late = w.hold(move |flight| flight.from == holder && elderlock_sim::kind::kind(flight.packet) == "Release");
     w.release(held);
     w.expect("the release is on its way", |w| w.matched(late) > 0);
     let ask = w.become_grantor(turk, "s");
@@ -797,11 +809,11 @@ fn a_release_that_is_there_before_the_table_is_not_undone() {
     // Who waits is told where the table went, and so it gives back there.
     let waiting = w.lock(holder, "s", "y");
     w.run_for(ms(20));
-    let late = w.hold_kind(grantor, turk, "Table");
+    let late = w.hold_kind(grantor, turk, "TableChunk");
     let ask = w.become_grantor(turk, "s");
     w.expect("the table is on its way", |w| w.matched(late) > 0);
     w.run_for(ms(5));
-    let done = w.hold_kind(holder, turk, "Done");
+    let done = w.hold_kind(holder, turk, "Release");
     w.release(held);
     w.expect("it gives back at the young turk", |w| w.matched(done) > 0);
     w.let_go(done);
@@ -869,10 +881,10 @@ fn a_turk_may_begin_and_be_followed_in_one_step() {
     let (mut w, order) = with_grantor(17, 4);
     let (grantor, turk) = (order[1], order[3]);
     let held = w.hold_lock(order[2], "s", "x");
-    let late = w.hold_kind(grantor, turk, "Table");
+    let late = w.hold_kind(grantor, turk, "TableChunk");
     let first = w.become_grantor(turk, "s");
     w.expect("the table is on its way", |w| w.matched(late) > 0);
-    let hand = w.hold_kind(grantor, turk, "Hand");
+    let hand = w.hold_kind(grantor, turk, "RequestTable");
     let second = w.become_grantor(grantor, "s");
     w.expect("so is the word that asks for it", |w| w.matched(hand) > 0);
     w.let_go(hand);
@@ -894,7 +906,7 @@ fn a_recovery_may_end_and_be_followed_in_one_step() {
     let late = w.hold_kind(turk, next, "Report");
     let ask = w.lock(next, "s", "y");
     w.expect("the last report is on its way", |w| w.matched(late) > 0);
-    let hand = w.hold_kind(turk, next, "Hand");
+    let hand = w.hold_kind(turk, next, "RequestTable");
     let bid = w.become_grantor(turk, "s");
     w.expect("so is the word that asks for the table", |w| w.matched(hand) > 0);
     w.let_go(hand);
@@ -913,7 +925,7 @@ fn a_turk_that_is_asked_before_it_hears_of_its_naming_never_acts() {
     let (mut w, order) = with_grantor(15, 4);
     let (elder, grantor, middle, last) = (order[0], order[1], order[2], order[3]);
     let held = w.hold_lock(grantor, "s", "x");
-    let naming = w.hold_kind(elder, middle, "Name");
+    let naming = w.hold_kind(elder, middle, "NameGrantor");
     let first = w.become_grantor(middle, "s");
     w.expect("its naming is on its way", |w| w.matched(naming) > 0);
     let second = w.become_grantor(last, "s");
@@ -934,7 +946,7 @@ fn a_service_that_is_destroyed_and_used_again_knows_nothing_of_before() {
     let (mut w, order) = with_grantor(7, 3);
     let (grantor, user) = (order[1], order[2]);
     let held = w.hold_lock(order[0], "s", "x");
-    let late = w.hold_kind(user, grantor, "Ask");
+    let late = w.hold_kind(user, grantor, "RequestLock");
     let before = w.lock(user, "s", "x");
     let mine = w.lock(user, "s", "y");
     w.run_for(ms(10));

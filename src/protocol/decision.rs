@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! elder      ->[Accept 0] council   council ->[Accepted] elder      elder ->[Install] everyone
-//! candidate  ->[Canvass] council    council ->[Canvassed] candidate
+//! candidate  ->[PreVote] council    council ->[PreVoteReply] candidate
 //!            ->[Prepare] council    council ->[Promise]  candidate
 //!            ->[Accept]  council    council ->[Accepted] candidate  candidate ->[Install] everyone
 //! ```
@@ -105,7 +105,7 @@ impl Proposal {
     pub(crate) fn question(&self, instance: ViewNumber, dead: &BTreeSet<ProcessId>) -> Notice {
         let ballot = self.ballot;
         match &self.step {
-            Step::Canvassing { .. } => Notice::Canvass { instance, ballot, dead: dead.clone() },
+            Step::Canvassing { .. } => Notice::PreVote { instance, ballot, dead: dead.clone() },
             Step::Preparing { .. } => Notice::Prepare { instance, ballot, dead: dead.clone() },
             Step::Accepting { change, .. } => Notice::Accept { instance, ballot, change: change.clone() },
         }

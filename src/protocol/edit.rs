@@ -34,7 +34,7 @@ pub enum Step {
     /// Makes it this, if it is zero, and adds one to the *round*: the number that stands behind the tail.
     Reset(u32),
     /// Makes it odd, or even, by adding one; not if it is that already.
-    Turn {
+    SetParity {
         /// Odd.
         odd: bool,
     },
@@ -83,7 +83,7 @@ impl Step {
             Step::Add(by) => number.checked_add(by),
             Step::CountDown => (number as u32).checked_sub(1).map(|left| left as i32),
             Step::Reset(count) => (number == 0).then_some(count as i32),
-            Step::Turn { odd } => ((number & 1 == 1) != odd).then(|| number.wrapping_add(1)),
+            Step::SetParity { odd } => ((number & 1 == 1) != odd).then(|| number.wrapping_add(1)),
         }
     }
 
@@ -140,7 +140,7 @@ mod tests {
     #[test]
     fn a_number_is_turned_once() {
         for (before, odd, after) in [(0, true, Some(1)), (1, true, None), (1, false, Some(2)), (2, false, None)] {
-            let made = step(Step::Turn { odd }, "B").apply(&content(before, "B", false));
+            let made = step(Step::SetParity { odd }, "B").apply(&content(before, "B", false));
             assert_eq!(made.and_then(|made| made.number), after, "{before} {odd}");
         }
     }

@@ -151,7 +151,7 @@ pub enum Command {
         lease: Duration,
     },
     /// Go on with less: a share in place of the lock, or fewer permits. Answered `Narrowed` or `NotHeld`.
-    Narrow {
+    Reduce {
         /// The request that holds.
         request: RequestId,
         /// What it is to have.
@@ -205,7 +205,7 @@ pub enum Command {
         over: RequestId,
     },
     /// Ask the service's grantor. Answered `Seen`, or `Undecided` if it cannot say in time.
-    Look {
+    Query {
         /// A number never used before in this process.
         request: RequestId,
         /// The service.
@@ -213,7 +213,7 @@ pub enum Command {
         /// At what.
         at: Look,
     },
-    /// Have a hold back. Answered `AskedBack`, `TakenBack` or `Untold`, or at the limit `Undecided`, unless `Release` comes
+    /// Have a hold back. Answered `RevocationRequested`, `Revoked` or `HolderNotTold`, or at the limit `Undecided`, unless `Release` comes
     /// first.
     Revoke {
         /// A number never used before in this process.
@@ -242,13 +242,13 @@ impl Command {
             Command::Lock { request, .. }
             | Command::Release { request }
             | Command::Extend { request, .. }
-            | Command::Narrow { request, .. }
+            | Command::Reduce { request, .. }
             | Command::Upgrade { request, .. }
             | Command::Write { request, .. }
             | Command::Become { request, .. }
             | Command::Destroy { request, .. }
             | Command::Confirm { request, .. }
-            | Command::Look { request, .. }
+            | Command::Query { request, .. }
             | Command::Revoke { request, .. } => *request = number,
             Command::Seeds(_) | Command::Leave | Command::Force => {}
         }
@@ -331,7 +331,7 @@ pub enum Output {
         reason: LostReason,
     },
     /// A hold that was answered `Granted` is wanted back.
-    Wanted {
+    RevocationRequested {
         /// The request that holds.
         request: RequestId,
         /// By whom.
@@ -412,9 +412,9 @@ pub enum Outcome {
     /// The grantor knows that the request is over.
     Confirmed,
     /// What the grantor sees.
-    Seen(Seen),
+    QueryReply(Seen),
     /// Who held what is wanted back has been told, or holds it for good; those who gave it back meanwhile are left out.
-    AskedBack {
+    RevocationRequested {
         /// Those who have been told.
         told: Vec<HolderInfo>,
         /// Those whose hold is not revocable.
@@ -423,9 +423,9 @@ pub enum Outcome {
         more: u64,
     },
     /// The hold is taken away.
-    TakenBack,
+    Revoked,
     /// The hold is not taken away: its holder has not been told that it is wanted back.
-    Untold,
+    HolderNotTold,
     /// Too much is waiting already: nothing was asked.
     Busy,
     /// The member was expelled or left.
@@ -495,7 +495,7 @@ pub enum Event {
         epoch: Epoch,
     },
     /// This member was named, and the term is over before it granted anything in it.
-    NeverGranted {
+    GrantorAborted {
         /// The service.
         service: ServiceName,
         /// The term that ended.
@@ -672,7 +672,7 @@ pub enum GrantorState {
     /// Waits for the table of its predecessor.
     Receiving,
     /// Waits for that table to pass it on: a younger turk asked for it.
-    PassingThrough,
+    PassingOn,
     /// Asks everyone before it grants.
     Recovering,
     /// Grants.

@@ -109,7 +109,7 @@ impl Seeking {
     }
 
     pub(crate) fn belonging(&self) -> Belonging {
-        Belonging::Seeking { seeds: self.seeds.clone(), bound: self.bound.is_some() }
+        Belonging::Discovery { seeds: self.seeds.clone(), bound: self.bound.is_some() }
     }
 
     /// Says hello to everybody, asks to be taken in where there is a cluster, and pursues a founding.
@@ -242,12 +242,12 @@ impl Seeking {
     /// What answered at each seed, for people.
     pub(crate) fn report(&self, me: &MemberInfo) -> Vec<(SocketAddr, Option<String>)> {
         let describe = |heard: &Heard| match &heard.belonging {
-            Belonging::Seeking { seeds, .. } if *seeds != self.seeds => "seeks too, but with other seeds".to_string(),
-            Belonging::Seeking { bound: true, .. } => "is about to be founded with others".to_string(),
-            Belonging::Seeking { .. } => "seeks too".to_string(),
+            Belonging::Discovery { seeds, .. } if *seeds != self.seeds => "seeks too, but with other seeds".to_string(),
+            Belonging::Discovery { bound: true, .. } => "is about to be founded with others".to_string(),
+            Belonging::Discovery { .. } => "seeks too".to_string(),
             Belonging::Member { view, elder, led: true, .. } => format!("is in view {view} of elder {}", elder.addr),
             Belonging::Member { view, .. } => format!("is in view {view}, but no elder has a quorum there"),
-            Belonging::Heir { voter, view, .. } => {
+            Belonging::VoteSuccessor { voter, view, .. } => {
                 format!("has the stored vote of {voter} in view {view}, and seeks a quorum of it")
             }
         };
@@ -291,7 +291,7 @@ impl Seeking {
         let mut founders = BTreeMap::from([(config.me.process, config.me.clone())]);
         for addr in self.seeds.iter().filter(|addr| **addr != config.me.addr) {
             match self.heard.get(addr) {
-                Some(Heard { me, belonging: Belonging::Seeking { seeds, .. }, .. }) if *seeds == self.seeds => {
+                Some(Heard { me, belonging: Belonging::Discovery { seeds, .. }, .. }) if *seeds == self.seeds => {
                     founders.insert(me.process, me.clone());
                 }
                 _ if planted!(config.mutant, FoundWithoutAll) => {}

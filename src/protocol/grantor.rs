@@ -156,7 +156,7 @@ impl Grantor {
         let (service, epoch) = (self.service.clone(), self.epoch);
         let event = match self.setup {
             None => Event::LostGrantor { service, epoch },
-            Some(_) => Event::NeverGranted { service, epoch },
+            Some(_) => Event::GrantorAborted { service, epoch },
         };
         turn.out.push(Output::Event(event));
     }
@@ -187,7 +187,7 @@ impl Grantor {
     pub(crate) fn state(&self) -> GrantorState {
         match &self.setup {
             None => GrantorState::Acting,
-            Some(Setup { heir: Some(_), .. }) => GrantorState::PassingThrough,
+            Some(Setup { heir: Some(_), .. }) => GrantorState::PassingOn,
             Some(Setup { source: Some(_), .. }) => GrantorState::Receiving,
             Some(_) => GrantorState::Recovering,
         }
@@ -536,7 +536,7 @@ impl Grantor {
         {
             waiters.reverse();
         }
-        turn.say(from, Message::Seen { service: self.service.clone(), request, seen: Box::new(seen) });
+        turn.say(from, Message::QueryReply { service: self.service.clone(), request, seen: Box::new(seen) });
     }
 
     /// Gives what is free to those who wait for it, if the member's lease and the tokens allow.
@@ -641,7 +641,7 @@ impl Grantor {
             }
             let (request, token, since) = (hold.request, hold.token, turn.now.back(hold.held_for));
             for (process, request) in self.table.claim((from, request), entry_of_hold(hold), token, since) {
-                turn.say(process, Message::Revoke { service: self.service.clone(), epoch: self.epoch, request });
+                turn.say(process, Message::Supersede { service: self.service.clone(), epoch: self.epoch, request });
             }
         }
         setup.waits.extend(waits.into_iter().map(|wait| (from, wait)));

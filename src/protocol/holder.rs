@@ -407,7 +407,7 @@ impl Holder {
             && let Some(epoch) = session.newest
         {
             let (service, want, token) = (service.clone(), want.clone(), *token);
-            turn.say(grantor, Message::Narrow { service, epoch, request, want, token });
+            turn.say(grantor, Message::Reduce { service, epoch, request, want, token });
         }
     }
 
@@ -605,7 +605,7 @@ impl Holder {
         }) else {
             // Perhaps a younger grantor was told that it is over, and never came to act.
             if !outdated && !planted!(turn.mutant, KeepUnwantedGrant) {
-                turn.say(from, Message::Done { service: service.clone(), request });
+                turn.say(from, Message::Release { service: service.clone(), request });
             }
             return;
         };
@@ -637,7 +637,7 @@ impl Holder {
         }
         let Some(entry) = self.request_mut(request) else {
             if !planted!(turn.mutant, KeepUnwantedGrant) {
-                turn.say(from, Message::Done { service: service.clone(), request });
+                turn.say(from, Message::Release { service: service.clone(), request });
             }
             return;
         };
@@ -822,7 +822,7 @@ impl Holder {
             if let Business::Ending(whom @ Some(_)) = &mut errand.what {
                 // Whom we told may have handed its table over before. What is not in our report is over here.
                 *whom = Some(from);
-                turn.say(from, Message::Settle { service: service.clone(), request: *request });
+                turn.say(from, Message::ConfirmDestroy { service: service.clone(), request: *request });
             }
         }
         self.pursue(service, None, turn);
@@ -852,7 +852,7 @@ impl Holder {
                     Business::Ending(Some(whom)) if !view.contains(*whom) => {
                         // It may have had a successor.
                         *whom = view.elder().process;
-                        turn.say(*whom, Message::Settle { service: service.clone(), request: *request });
+                        turn.say(*whom, Message::ConfirmDestroy { service: service.clone(), request: *request });
                     }
                     Business::Ending(_) => {}
                 }
@@ -960,7 +960,7 @@ impl Holder {
         let Some((grantor, epoch)) = session.grantor else {
             if !session.asked_elder && turn.elder.is_some() && session.wants_grantor() {
                 session.asked_elder = true;
-                turn.say_elder(Message::WhoGrants { service: service.clone() });
+                turn.say_elder(Message::FindGrantor { service: service.clone() });
             }
             return;
         };
@@ -977,7 +977,10 @@ impl Holder {
             let (want, owner, metadata) = (entry.want.clone(), entry.owner, entry.metadata());
             let (service, only_if_free) = (service.clone(), entry.is_only_if_free());
             let revocable = entry.is_revocable();
-            turn.say(grantor, Message::Ask { service, epoch, request, want, owner, only_if_free, revocable, metadata });
+            turn.say(
+                grantor,
+                Message::RequestLock { service, epoch, request, want, owner, only_if_free, revocable, metadata },
+            );
         };
         match only {
             Some(request) => {
@@ -1008,13 +1011,13 @@ impl Holder {
             }
             let service = service.clone();
             let message = match errand.what.clone() {
-                Business::Look(at, _) => Message::Look { service, epoch, request, at: Box::new(at) },
+                Business::Look(at, _) => Message::Query { service, epoch, request, at: Box::new(at) },
                 Business::Confirm(over, _) => {
                     // Before the question, on the same link: whoever answers this has heard that.
-                    turn.say(grantor, Message::Done { service: service.clone(), request: over });
-                    Message::Look { service, epoch, request, at: Box::new(Look::Place(over)) }
+                    turn.say(grantor, Message::Release { service: service.clone(), request: over });
+                    Message::Query { service, epoch, request, at: Box::new(Look::Place(over)) }
                 }
-                Business::Revoke(revoking) => Message::Look { service, epoch, request, at: Box::new(revoking.at()) },
+                Business::Revoke(revoking) => Message::Query { service, epoch, request, at: Box::new(revoking.at()) },
                 Business::Upgrade(hold, _) => Message::Upgrade { service, epoch, request, hold },
                 Business::Write(name, edit, _) => {
                     Message::Write { service, epoch, request, name, edit: Box::new(edit) }
@@ -1090,7 +1093,7 @@ impl Holder {
         let grantor = session.grantor.map(|(process, _)| process);
         // One that said it grants nothing may yet have learned that it does, and have us in its table.
         if let Some(grantor) = grantor.filter(|_| entry.state != State::Unsent).or(session.last) {
-            turn.say(grantor, Message::Done { service, request });
+            turn.say(grantor, Message::Release { service, request });
         }
     }
 

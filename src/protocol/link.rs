@@ -168,7 +168,7 @@ impl Detour {
         if let Some((way, _)) = self.way.filter(|way| is_fresh(Some(*way), now, timing) && relays.contains(&way.0)) {
             return vec![way];
         }
-        let is_short = matches!(packet, Packet::Notice(notice) if !matches!(**notice, Notice::ViewIs(_)));
+        let is_short = matches!(packet, Packet::Notice(notice) if !matches!(**notice, Notice::FullView(_)));
         if is_short {
             // A question that came through all of them would else be answered through all of them, as often as it came.
             if self.noticed_since + timing.retry / 4 <= now {
@@ -606,7 +606,7 @@ mod tests {
         /// Says something, and returns its packet.
         fn say(&mut self, now: Time, view: &View, to: ProcessId) -> Packet {
             let mut out = Vec::new();
-            let word = Message::WhoGrants { service: ServiceName::new("stock").expect("a name") };
+            let word = Message::FindGrantor { service: ServiceName::new("stock").expect("a name") };
             self.post.send(now, &self.me, view, to, word, &mut out);
             only(out).expect("it is said")
         }

@@ -55,7 +55,7 @@ pub enum Packet {
         packet: Box<Packet>,
     },
     /// A notice that asks for votes or gives one, by the heir of a voter in its place.
-    Heir {
+    VoteSuccessor {
         /// The process whose vote it is.
         voter: ProcessId,
         /// The heir.
@@ -80,7 +80,7 @@ pub struct Ballot {
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub enum Belonging {
     /// In no view yet. `bound`: it has agreed to be founded with others.
-    Seeking {
+    Discovery {
         /// The seed addresses it was configured with.
         seeds: BTreeSet<SocketAddr>,
         /// Whether it has already agreed to a founding.
@@ -100,7 +100,7 @@ pub enum Belonging {
         kept: bool,
     },
     /// In no view, with the stored vote of a former process.
-    Heir {
+    VoteSuccessor {
         /// The process whose vote it is.
         voter: ProcessId,
         /// The lineage of the latest view that it knows.
@@ -123,7 +123,7 @@ pub enum Notice {
         belonging: Belonging,
     },
     /// The answer.
-    HelloIs {
+    HelloReply {
         /// The sender.
         me: MemberInfo,
         /// As in the question.
@@ -134,7 +134,7 @@ pub enum Notice {
     /// Founding: shall this be the first view?
     ///
     /// ```text
-    /// coordinator ->[Found] every seed     every seed ->[FoundOk] coordinator     coordinator ->[ViewIs] every seed
+    /// coordinator ->[Found] every seed     every seed ->[FoundOk] coordinator     coordinator ->[FullView] every seed
     /// ```
     Found {
         /// Rises with each attempt of one coordinator.
@@ -193,19 +193,19 @@ pub enum Notice {
     /// a refused connection may count as a death.
     ///
     /// ```text
-    /// refused ->[Doubt] council ->[Doubt] refused, who may take it for dead     or council ->[Lives] refused
+    /// refused ->[SuspectDead] council ->[SuspectDead] refused, who may take it for dead  or council ->[Alive] refused
     /// ```
-    Doubt {
+    SuspectDead {
         /// The process.
         process: ProcessId,
     },
     /// The answer to a doubt: the sender has heard the process since.
-    Lives {
+    Alive {
         /// The process.
         process: ProcessId,
     },
     /// Would you promise this ballot? Binds nobody.
-    Canvass {
+    PreVote {
         /// The view to be decided.
         instance: ViewNumber,
         /// The ballot that would follow.
@@ -214,7 +214,7 @@ pub enum Notice {
         dead: BTreeSet<ProcessId>,
     },
     /// The answer to a canvass.
-    Canvassed {
+    PreVoteReply {
         /// As asked.
         instance: ViewNumber,
         /// As asked.
@@ -273,12 +273,12 @@ pub enum Notice {
         change: Change,
     },
     /// The stored vote of `voter` is older than what that process is known to have had: it counts for nothing.
-    Stale {
+    StaleVote {
         /// The process whose vote it is.
         voter: ProcessId,
     },
     /// Decided, whole.
-    ViewIs(View),
+    FullView(View),
     /// Send me your view; mine is this.
     Fetch {
         /// The lineage of the asker's view.
@@ -537,18 +537,18 @@ pub enum Origin {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub enum Heard {
     /// The holder has been told.
-    Told,
+    HolderTold,
     /// It is taken away.
-    Taken,
+    Revoked,
     /// It is not taken away: the holder has not been told yet.
-    Untold,
+    HolderNotTold,
     /// The hold is not revocable.
-    Firm,
+    NotRevocable,
     /// There is no such hold, as far as its member knows, but it has that very lock with another token or waits for it: look
     /// again in a while.
-    Again,
+    TryAgain,
     /// There is no such hold any more.
-    Over,
+    NotHeld,
 }
 
 /// Said of locks; delivered exactly once and in order while both processes live.
@@ -557,9 +557,9 @@ pub enum Message {
     /// Who grants this service? Whoever asks first becomes the grantor.
     ///
     /// ```text
-    /// M ->[WhoGrants] E        E ->[GrantorIs] M         or, to the new grantor: E ->[Name] M
+    /// M ->[FindGrantor] E      E ->[GrantorIs] M         or, to the new grantor: E ->[NameGrantor] M
     /// ```
-    WhoGrants {
+    FindGrantor {
         /// The service.
         service: ServiceName,
     },
@@ -573,7 +573,7 @@ pub enum Message {
         epoch: Epoch,
     },
     /// You are the grantor. The epoch is the first token of the range.
-    Name {
+    NameGrantor {
         /// The service.
         service: ServiceName,
         /// Tokens to grant with.
@@ -586,7 +586,7 @@ pub enum Message {
     /// I want to be the grantor: a young turk.
     ///
     /// ```text
-    /// T ->[Become] E   E ->[Name from G] T   T ->[Hand] G   G ->[Table ...] T   T ->[Acts] E   T ->[Recover] those in it
+    /// T ->[Become] E   E ->[NameGrantor from G] T  T ->[RequestTable] G  G ->[TableChunk ...] T  T ->[Acts] E  T ->[Recover] those in it
     /// ```
     Become {
         /// The service.
@@ -611,7 +611,7 @@ pub enum Message {
         epoch: Epoch,
     },
     /// A grantor that goes asks for this member to be named in its place.
-    Yield {
+    ProposeSuccessor {
         /// The service.
         service: ServiceName,
         /// The term of the one that goes.
@@ -634,21 +634,21 @@ pub enum Message {
         epoch: Epoch,
     },
     /// The member that was named in your place will not: yield to another.
-    Declined {
+    SuccessorDeclined {
         /// The service.
         service: ServiceName,
         /// Who will not.
         by: ProcessId,
     },
     /// Hand your table over. Answering ends every older epoch at the answerer.
-    Hand {
+    RequestTable {
         /// The service.
         service: ServiceName,
         /// The new grantor's term.
         epoch: Epoch,
     },
     /// The table, in parts.
-    Table {
+    TableChunk {
         /// The service.
         service: ServiceName,
         /// The new grantor's term.
@@ -702,7 +702,7 @@ pub enum Message {
         view: ViewNumber,
     },
     /// The answer, in parts.
-    InventoryIs {
+    InventoryReply {
         /// As asked.
         view: ViewNumber,
         /// Services with the grantor known to the sender and its term.
@@ -713,11 +713,11 @@ pub enum Message {
     /// May I have this lock?
     ///
     /// ```text
-    /// H ->[Ask] G     G ->[Grant] H                     H ->[Done] G      (free)
-    /// H ->[Ask] G     G ->[Grant] H                     H ->[Done] G      (held by another for a moment)
-    /// H ->[Ask] G     G ->[Queued] H   G ->[Grant] H    H ->[Done] G      (for longer)
+    /// H ->[RequestLock] G  G ->[Grant] H                H ->[Release] G   (free)
+    /// H ->[RequestLock] G  G ->[Grant] H                H ->[Release] G   (held by another for a moment)
+    /// H ->[RequestLock] G  G ->[Queued] H  G ->[Grant] H  H ->[Release] G  (for longer)
     /// ```
-    Ask {
+    RequestLock {
         /// The service.
         service: ServiceName,
         /// The grantor's term as the asker knows it.
@@ -780,14 +780,14 @@ pub enum Message {
         instead: Option<(ProcessId, Epoch)>,
     },
     /// The request is over: released, cancelled, or an unwanted grant given back.
-    Done {
+    Release {
         /// The service.
         service: ServiceName,
         /// The request.
         request: RequestId,
     },
-    /// The request that holds goes on with less: a share in place of its lock, or fewer permits. One word, as `Done` is.
-    Narrow {
+    /// The request that holds goes on with less: a share in place of its lock, or fewer permits. One word, as `Release` is.
+    Reduce {
         /// The service.
         service: ServiceName,
         /// The newest epoch of which the holder has heard. A grantor of a later one asks what is held when it begins, and may have made
@@ -884,7 +884,7 @@ pub enum Message {
         last: bool,
     },
     /// Your hold lost against another of the same lock with a higher token.
-    Revoke {
+    Supersede {
         /// The service.
         service: ServiceName,
         /// The grantor's term.
@@ -893,21 +893,21 @@ pub enum Message {
         request: RequestId,
     },
     /// Tell me when nothing is left there of what I have given up.
-    Settle {
+    ConfirmDestroy {
         /// The service.
         service: ServiceName,
         /// The asker's number for it.
         request: RequestId,
     },
     /// Nothing is.
-    Settled {
+    DestroyConfirmed {
         /// As asked.
         service: ServiceName,
         /// As asked.
         request: RequestId,
     },
     /// That cannot be said here yet, or is another one's to say.
-    Unsettled {
+    DestroyUnconfirmed {
         /// As asked.
         service: ServiceName,
         /// As asked.
@@ -916,7 +916,7 @@ pub enum Message {
         instead: Option<ProcessId>,
     },
     /// What do you see?
-    Look {
+    Query {
         /// The service.
         service: ServiceName,
         /// The grantor's term as the asker knows it.
@@ -927,7 +927,7 @@ pub enum Message {
         at: Box<Look>,
     },
     /// This.
-    Seen {
+    QueryReply {
         /// As asked.
         service: ServiceName,
         /// As asked.
@@ -938,9 +938,9 @@ pub enum Message {
     /// Somebody wants your hold back.
     ///
     /// ```text
-    /// A ->[AskBack] H        H ->[AskedBack] A
+    /// A ->[RequestRevocation] H  H ->[RevocationReply] A
     /// ```
-    AskBack {
+    RequestRevocation {
         /// The service.
         service: ServiceName,
         /// The asker's number for it; asked twice, the holder is told once.
@@ -953,7 +953,7 @@ pub enum Message {
         says: Option<Metadata>,
     },
     /// What became of it.
-    AskedBack {
+    RevocationReply {
         /// As asked.
         service: ServiceName,
         /// As asked.
@@ -975,7 +975,7 @@ impl Packet {
     /// The name of what it carries: the variant of its notice or message. A relay is named by its inside.
     pub fn kind(&self) -> &'static str {
         match self {
-            Packet::Heir { notice, .. } => notice.kind(),
+            Packet::VoteSuccessor { notice, .. } => notice.kind(),
             Packet::Notice(notice) => notice.kind(),
             Packet::Linked { message, .. } => message.kind(),
             Packet::Ack { .. } => "Ack",
@@ -989,7 +989,7 @@ impl Notice {
     fn kind(&self) -> &'static str {
         match self {
             Notice::Hello { .. } => "Hello",
-            Notice::HelloIs { .. } => "HelloIs",
+            Notice::HelloReply { .. } => "HelloReply",
             Notice::Found { .. } => "Found",
             Notice::FoundOk { .. } => "FoundOk",
             Notice::Join { .. } => "Join",
@@ -997,19 +997,19 @@ impl Notice {
             Notice::Beat { .. } => "Beat",
             Notice::Pulse { .. } => "Pulse",
             Notice::Vouch { .. } => "Vouch",
-            Notice::Doubt { .. } => "Doubt",
-            Notice::Lives { .. } => "Lives",
-            Notice::Canvass { .. } => "Canvass",
-            Notice::Canvassed { .. } => "Canvassed",
+            Notice::SuspectDead { .. } => "SuspectDead",
+            Notice::Alive { .. } => "Alive",
+            Notice::PreVote { .. } => "PreVote",
+            Notice::PreVoteReply { .. } => "PreVoteReply",
             Notice::Prepare { .. } => "Prepare",
             Notice::Promise { .. } => "Promise",
             Notice::Nack { .. } => "Nack",
             Notice::Accept { .. } => "Accept",
             Notice::Accepted { .. } => "Accepted",
             Notice::Install { .. } => "Install",
-            Notice::ViewIs(_) => "ViewIs",
+            Notice::FullView(_) => "FullView",
             Notice::Fetch { .. } => "Fetch",
-            Notice::Stale { .. } => "Stale",
+            Notice::StaleVote { .. } => "StaleVote",
         }
     }
 }
@@ -1018,45 +1018,45 @@ impl Message {
     /// The name of its variant.
     fn kind(&self) -> &'static str {
         match self {
-            Message::WhoGrants { .. } => "WhoGrants",
+            Message::FindGrantor { .. } => "FindGrantor",
             Message::GrantorIs { .. } => "GrantorIs",
-            Message::Name { .. } => "Name",
+            Message::NameGrantor { .. } => "NameGrantor",
             Message::MoreTokens { .. } => "MoreTokens",
             Message::Tokens { .. } => "Tokens",
             Message::Inventory { .. } => "Inventory",
-            Message::InventoryIs { .. } => "InventoryIs",
-            Message::Ask { .. } => "Ask",
+            Message::InventoryReply { .. } => "InventoryReply",
+            Message::RequestLock { .. } => "RequestLock",
             Message::Queued { .. } => "Queued",
             Message::Grant { .. } => "Grant",
             Message::Refuse { .. } => "Refuse",
             Message::NotGrantor { .. } => "NotGrantor",
-            Message::Done { .. } => "Done",
+            Message::Release { .. } => "Release",
             Message::Recover { .. } => "Recover",
             Message::Report { .. } => "Report",
-            Message::Revoke { .. } => "Revoke",
+            Message::Supersede { .. } => "Supersede",
             Message::Become { .. } => "Become",
             Message::Outbid { .. } => "Outbid",
             Message::Acts { .. } => "Acts",
-            Message::Yield { .. } => "Yield",
+            Message::ProposeSuccessor { .. } => "ProposeSuccessor",
             Message::Vacant { .. } => "Vacant",
             Message::Decline { .. } => "Decline",
-            Message::Declined { .. } => "Declined",
-            Message::Hand { .. } => "Hand",
-            Message::Table { .. } => "Table",
+            Message::SuccessorDeclined { .. } => "SuccessorDeclined",
+            Message::RequestTable { .. } => "RequestTable",
+            Message::TableChunk { .. } => "TableChunk",
             Message::NoTable { .. } => "NoTable",
             Message::Deposed { .. } => "Deposed",
-            Message::Settle { .. } => "Settle",
-            Message::Settled { .. } => "Settled",
-            Message::Unsettled { .. } => "Unsettled",
-            Message::Look { .. } => "Look",
-            Message::Seen { .. } => "Seen",
-            Message::Narrow { .. } => "Narrow",
+            Message::ConfirmDestroy { .. } => "ConfirmDestroy",
+            Message::DestroyConfirmed { .. } => "DestroyConfirmed",
+            Message::DestroyUnconfirmed { .. } => "DestroyUnconfirmed",
+            Message::Query { .. } => "Query",
+            Message::QueryReply { .. } => "QueryReply",
+            Message::Reduce { .. } => "Reduce",
             Message::Upgrade { .. } => "Upgrade",
             Message::Upgraded { .. } => "Upgraded",
             Message::Write { .. } => "Write",
             Message::Value { .. } => "Value",
-            Message::AskBack { .. } => "AskBack",
-            Message::AskedBack { .. } => "AskedBack",
+            Message::RequestRevocation { .. } => "RequestRevocation",
+            Message::RevocationReply { .. } => "RevocationReply",
         }
     }
 }

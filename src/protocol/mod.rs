@@ -44,7 +44,7 @@
 //!
 //! ```text
 //! elder      Accept, round 0 --> council: Accepted --> quorum: Install to all members
-//! candidate  Canvass --> Canvassed --> Prepare --> Promise --> Accept --> Accepted --> Install
+//! candidate  PreVote --> PreVoteReply --> Prepare --> Promise --> Accept --> Accepted --> Install
 //! ```
 //!
 //! The elder proposes in round 0, in one round trip. When it is silent, another member canvasses;
@@ -77,12 +77,12 @@
 //!
 //! ```text
 //! holder                          elder                        grantor
-//!   | WhoGrants ------------------> | (names a member) Name ----> | recovers or receives a table
+//!   | FindGrantor ----------------> | (names a member) NameGrantor --> | recovers or receives a table
 //!   | <------------------ GrantorIs |                             |
-//!   | Ask ------------------------------------------------------> | table: free?
+//!   | RequestLock ----------------------------------------------> | table: free?
 //!   | <---------------------------------------------------- Grant | yes: with a token
 //!   | <--------------------------------------------------- Queued | no: with a ticket
-//!   | Done -----------------------------------------------------> | released, cancelled or unwanted
+//!   | Release --------------------------------------------------> | released, cancelled or unwanted
 //! ```
 //!
 //! At the grantor's own member the same exchange takes place inside one step, without a packet.
@@ -98,19 +98,19 @@
 //! # A grantor's states
 //!
 //! ```text
-//!             Name, free service
+//!             NameGrantor, free service
 //!   named ------------------------------------------> acting --+--> handing over --> ended
-//!     |--- Name, predecessor lives --> awaits table ----^      |    (young turk, leave, destroy)
+//!     |--- NameGrantor, predecessor lives --> awaits table --^      |    (young turk, leave, destroy)
 //!     |                                   | source gone ^      |
-//!     +--- Name, predecessor gone ---> recovering ------+      +--> vacant (nothing held)
+//!     +--- NameGrantor, predecessor gone --> recovering ------+      +--> vacant (nothing held)
 //! ```
 //!
 //! A *recovering* grantor asks each member of the view for its holds, waiters and open objects
 //! (`Recover`, `Report`), ghosts included. It grants when all have reported or left the view. Of
-//! two claims to one lock the higher token counts, and the other holder is told (`Revoke`).
+//! two claims to one lock the higher token counts, and the other holder is told (`Supersede`).
 //!
 //! A grantor that *awaits a table* follows a living one: a young turk asked to become grantor, or
-//! the former grantor leaves and proposed a successor. It asks for the table (`Hand`, `Table`),
+//! the former grantor leaves and proposed a successor. It asks for the table (`RequestTable`, `TableChunk`),
 //! acts when the table is complete, and checks it with all members while it grants.
 //!
 //! # When a process dies

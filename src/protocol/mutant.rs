@@ -17,7 +17,7 @@ pub enum Mutant {
     AwaitNoGhosts,
     /// A recovering grantor serves those who ask meanwhile.
     ServeWhileRecovering,
-    /// A grantor that does not act yet takes a `Done` for dealt with and forgets it: recovery brings back, from a report or from
+    /// A grantor that does not act yet takes a `Release` for dealt with and forgets it: recovery brings back, from a report or from
     /// those who asked meanwhile, what ended while it went on. (What one that has ended so forgets, the check after a transfer
     /// finds: see `CheckNobody`.)
     ForgetWhatEnded,
@@ -146,7 +146,7 @@ pub enum Mutant {
     WaitForTheGone,
     /// A young turk that passes its table on says nothing to those who asked it meanwhile.
     ForgetThoseWhoAsked,
-    /// Nobody is asked what was on its way when a table changed hands: a `Done` that comes to the grantor before is taken for
+    /// Nobody is asked what was on its way when a table changed hands: a `Release` that comes to the grantor before is taken for
     /// dealt with, and the table that it has handed over has the request for ever.
     CheckNobody,
     /// Who asked to become grantor is told that it is as soon as it is named.

@@ -364,7 +364,7 @@ impl Node {
 
     /// What is asked after the end.
     fn answer_gone(&self, input: Input, out: &mut Vec<Output>) {
-        if let Input::Command(Command::Extend { request, .. } | Command::Narrow { request, .. }) = input {
+        if let Input::Command(Command::Extend { request, .. } | Command::Reduce { request, .. }) = input {
             out.push(Output::Answer { request, outcome: Outcome::NotHeld });
         } else if let Input::Command(
             Command::Lock { request, .. }
@@ -373,7 +373,7 @@ impl Node {
             | Command::Become { request, .. }
             | Command::Destroy { request, .. }
             | Command::Confirm { request, .. }
-            | Command::Look { request, .. }
+            | Command::Query { request, .. }
             | Command::Revoke { request, .. },
         ) = input
         {
@@ -794,13 +794,13 @@ impl Node {
     fn on_command(&mut self, now: Time, command: Command, out: &mut Vec<Output>) {
         match command {
             Command::Lock { request, .. }
-            | Command::Narrow { request, .. }
+            | Command::Reduce { request, .. }
             | Command::Upgrade { request, .. }
             | Command::Write { request, .. }
             | Command::Become { request, .. }
             | Command::Destroy { request, .. }
             | Command::Confirm { request, .. }
-            | Command::Look { request, .. }
+            | Command::Query { request, .. }
             | Command::Revoke { request, .. }
                 if matches!(self.stage, Stage::Leaving { .. } | Stage::Parting { .. }) =>
             {
@@ -818,7 +818,7 @@ impl Node {
                 let limit = self.timing().member_lease;
                 self.act(now, out, |node, turn| node.holder.confirm((request, service), over, limit, turn));
             }
-            Command::Look { request, service, at } => {
+            Command::Query { request, service, at } => {
                 let answer = self.timing().answer;
                 self.ask(now, out, |holder, crowded, turn| holder.look((request, service), at, answer, crowded, turn));
             }
@@ -846,7 +846,7 @@ impl Node {
             Command::Extend { request, lease } => {
                 self.act(now, out, |node, turn| node.holder.extend(request, lease, turn));
             }
-            Command::Narrow { request, want } => {
+            Command::Reduce { request, want } => {
                 self.act(now, out, |node, turn| node.holder.narrow(request, want, turn));
             }
             Command::Upgrade { request, hold } => {
@@ -1049,11 +1049,11 @@ impl Node {
 fn is_plain(message: &Message) -> bool {
     matches!(
         message,
-        Message::Ask { .. }
+        Message::RequestLock { .. }
             | Message::Queued { .. }
             | Message::Grant { .. }
             | Message::Refuse { .. }
-            | Message::Done { .. }
+            | Message::Release { .. }
     )
 }
 

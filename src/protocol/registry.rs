@@ -355,7 +355,7 @@ impl Registry {
             asked,
             vacant: false,
         };
-        turn.say(process, Message::Name { service: service.clone(), range, origin, asked });
+        turn.say(process, Message::NameGrantor { service: service.clone(), range, origin, asked });
         epoch
     }
 
@@ -479,7 +479,7 @@ impl Registry {
             entry.grantor = None;
             entry.since = None;
             if let Some((source, _)) = entry.last() {
-                turn.say(source, Message::Declined { service: service.clone(), by: from });
+                turn.say(source, Message::SuccessorDeclined { service: service.clone(), by: from });
             }
         }
     }

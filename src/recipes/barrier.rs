@@ -88,7 +88,7 @@ impl Barrier {
 
     /// The grantor does it, in the order of asking; one round trip.
     async fn turn(&self, odd: bool) -> Result<(), CountError> {
-        match self.count.step(Step::Turn { odd }).await {
+        match self.count.step(Step::SetParity { odd }).await {
             Ok(_) | Err(CountError::Changed(_)) => Ok(()),
             Err(error) => Err(error),
         }

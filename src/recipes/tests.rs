@@ -56,9 +56,10 @@ async fn with_a_thousand_waiters_a_release_says_one_message_and_wakes_one() {
     }
     let seen = here.inspect("a").await.unwrap();
     assert_eq!(seen.waiters.len() as u64 + seen.more, WAITERS as u64 - 2);
-    let done = lan.said().into_iter().filter(|message| !matches!(message, Message::Look { .. } | Message::Seen { .. }));
+    let done =
+        lan.said().into_iter().filter(|message| !matches!(message, Message::Query { .. } | Message::QueryReply { .. }));
     let done: Vec<Message> = done.collect();
-    assert!(done.len() == 2 && done.iter().all(|message| matches!(message, Message::Done { .. })), "{done:?}");
+    assert!(done.len() == 2 && done.iter().all(|message| matches!(message, Message::Release { .. })), "{done:?}");
     assert_eq!(polls.load(Ordering::SeqCst), polled, "nobody was woken");
 
     let polled = polls.load(Ordering::SeqCst);
@@ -76,8 +77,8 @@ async fn with_a_thousand_waiters_a_release_says_one_message_and_wakes_one() {
         let said = lan.said();
         let count = |is: fn(&Message) -> bool| said.iter().filter(|message| is(message)).count();
         let grants = count(|message| matches!(message, Message::Grant { .. }));
-        let done = count(|message| matches!(message, Message::Done { .. }));
-        let look = count(|message| matches!(message, Message::Look { .. } | Message::Seen { .. }));
+        let done = count(|message| matches!(message, Message::Release { .. }));
+        let look = count(|message| matches!(message, Message::Query { .. } | Message::QueryReply { .. }));
         assert_eq!((grants, done, look), (1, usize::from(!is_own), 4), "{said:?}");
         assert_eq!(said.len(), grants + done + look, "{said:?}");
         release = granted.lock().unwrap().pop();
@@ -105,7 +106,10 @@ async fn a_request_of_which_a_word_is_lost_stands_in_line_once_and_is_granted_on
 
     let asking = StdMutex::new(None);
     let ask = || ReentrantMutex::new(&there, "a").acquire(Owner::new()).into_future();
-    lose(|said| matches!(said, Message::Ask { .. }), &mut || *asking.lock().unwrap() = Some(tokio::spawn(ask()))).await;
+    lose(|said| matches!(said, Message::RequestLock { .. }), &mut || {
+        *asking.lock().unwrap() = Some(tokio::spawn(ask()))
+    })
+    .await;
     let asking = asking.into_inner().unwrap().unwrap();
     let waits = async |count: usize| {
         let wait = async {
@@ -124,7 +128,7 @@ async fn a_request_of_which_a_word_is_lost_stands_in_line_once_and_is_granted_on
     assert_eq!((seen.holders.len(), seen.waiters.len(), seen.holders[0].token), (1, 0, guard.token()));
 
     let mut guard = Some(guard);
-    lose(|said| matches!(said, Message::Done { .. }), &mut || drop(guard.take())).await;
+    lose(|said| matches!(said, Message::Release { .. }), &mut || drop(guard.take())).await;
     come(|| left_over(&grantor) == (0, 0, 0) && left_over(&other) == (0, 0, 0)).await;
     here.lock("a").await.unwrap().release().await.unwrap();
 }
@@ -486,7 +490,7 @@ async fn what_all_have_closed_begins_anew() {
     assert_eq!(near.count_down().await, Ok(0));
     near.close().await.unwrap();
 
-    lan.lose(|said| matches!(said, Message::Done { .. }));
+    lan.lose(|said| matches!(said, Message::Release { .. }));
     {
         let mut closing = pin!(far.close());
         assert!(is_pending(closing.as_mut()).await, "nobody has heard of it");

@@ -502,7 +502,7 @@ impl Engine {
                     return false;
                 }
                 let is_share = matches!(want, Want::Share(_));
-                let answer = shell.step(Input::Command(Command::Narrow { request, want }), Some(request), after);
+                let answer = shell.step(Input::Command(Command::Reduce { request, want }), Some(request), after);
                 let narrowed = matches!(answer, Some(Err(outcome)) if *outcome == Outcome::Narrowed);
                 if let Some(hold) = shell.holds.get(&request).filter(|_| narrowed && is_share) {
                     hold.share();
@@ -516,7 +516,7 @@ impl Engine {
         if self.home.is_left() {
             return;
         }
-        self.side.push(Aside::Command(Command::Narrow { request, want }));
+        self.side.push(Aside::Command(Command::Reduce { request, want }));
         self.empty_side();
     }
 

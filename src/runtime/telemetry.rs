@@ -37,13 +37,13 @@
 //!
 //! | name | kind, unit | what it is |
 //! |---|---|---|
-//! | `elderlock_messages_sent_total{service,kind}` | counter | packets handed to the network, by what they carry; those that are sent again or by a detour count again. Kinds are the names of the protocol's messages: `Ask`, `Grant`, `Done`, `Beat`, `Pulse`, … What a member says to itself is no packet |
+//! | `elderlock_messages_sent_total{service,kind}` | counter | packets handed to the network, by what they carry; those that are sent again or by a detour count again. Kinds are the names of the protocol's messages: `RequestLock`, `Grant`, `Release`, `Beat`, `Pulse`, … What a member says to itself is no packet |
 //! | `elderlock_messages_received_total{service,kind}` | counter | packets taken from the network, in the same way. What the network refused is in [`Counters`](crate::Counters) |
 //! | `elderlock_view_changes_total` | counter | views that were installed |
 //! | `elderlock_view_members` | gauge | members of the present view, ghosts among them; 0 without one |
 //!
 //! What is of members and views (`Beat`, `Pulse`, `Accept`, `Inventory`, …), or only acknowledges (`Ack`), has no label `service`,
-//! and neither have `Seen`, `AskedBack`, `Settled` and `Unsettled`, which name the request that they answer and nothing else. What a
+//! and neither have `QueryReply`, `RevocationReply`, `DestroyConfirmed` and `DestroyUnconfirmed`, which name the request that they answer and nothing else. What a
 //! member passes on between two others counts there, too, as what is in it.
 //!
 //! Several members in one process add up, in gauges too. A service that was destroyed here, and a member that has left or
@@ -66,7 +66,7 @@
 //! entered only while it is polled: wherever the future is dropped, the span ends. The others begin in one turn of the
 //! member and end in another, and each turn is run by whatever task was there, the caller of some unrelated lock perhaps.
 //! So they have no parent and are never entered. They open when the turn is told in which the member said the first word of
-//! it (of a view: `Prepare`, `Promise`, `Accept` or `Accepted`; what comes before, `Canvass`, binds nobody and may come to
+//! it (of a view: `Prepare`, `Promise`, `Accept` or `Accepted`; what comes before, `PreVote`, binds nobody and may come to
 //! nothing), and all that are open when a member leaves, is expelled or is dropped end as `lost`.
 //!
 //! Where no subscriber wants the level nothing is kept for a span, and nothing is looked at but the level.
@@ -429,7 +429,7 @@ impl Watch {
                     self.view.get_or_insert_with(|| Begun::new(What::View(*instance), now, notes));
                 }
             }
-            Packet::Linked { message: Message::Hand { service, epoch }, .. } => {
+            Packet::Linked { message: Message::RequestTable { service, epoch }, .. } => {
                 self.begin(service, *epoch, GrantorState::Receiving, (node, now), notes);
             }
             Packet::Linked { message: Message::Recover { service, epoch }, .. } => {
@@ -494,7 +494,7 @@ impl Watch {
             Event::LostGrantor { service, epoch } => {
                 notes.push(Note::GrantsNoMore { service: service.clone(), epoch: *epoch });
             }
-            Event::NeverGranted { service, epoch }
+            Event::GrantorAborted { service, epoch }
                 if self.terms.get(service).is_some_and(|begun| begun.is_of(*epoch)) =>
             {
                 notes.extend(self.terms.remove(service).map(|begun| begun.ends(How::Lost, now)));

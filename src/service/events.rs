@@ -170,7 +170,7 @@ impl From<Announcement> for MemberEvent {
             Event::BecameGrantor { service, epoch } => MemberEvent::BecameGrantor { service, epoch },
             // The engine keeps it to itself that a term has ended which never began, and of tokens.
             Event::LostGrantor { service, epoch }
-            | Event::NeverGranted { service, epoch }
+            | Event::GrantorAborted { service, epoch }
             | Event::Supplied { service, epoch, .. } => MemberEvent::LostGrantor { service, epoch },
             Event::Suspended => MemberEvent::Suspended,
             Event::Resumed => MemberEvent::Resumed,

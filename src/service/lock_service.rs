@@ -61,8 +61,8 @@ impl Inner {
     /// Asks the grantor.
     pub(super) async fn look(service: &Arc<Inner>, at: Look) -> Result<Seen, InspectError> {
         let name = service.name.clone();
-        match Asking::new(service.clone(), move |request| Command::Look { request, service: name, at }).await {
-            Err(Outcome::Seen(seen)) => Ok(seen),
+        match Asking::new(service.clone(), move |request| Command::Query { request, service: name, at }).await {
+            Err(Outcome::QueryReply(seen)) => Ok(seen),
             Err(outcome) => Err(InspectError::from(outcome)),
             Ok(_) => unreachable!("a question is not granted"),
         }

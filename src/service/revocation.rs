@@ -151,7 +151,9 @@ impl Future for Revoking {
             Err(error) => return Poll::Ready(Err(error.take().expect("polled after it was ready").into())),
         };
         Poll::Ready(match ready!(Pin::new(asking).poll(context)) {
-            Err(Outcome::AskedBack { told, firm, more }) if !told.is_empty() => Ok(RevokeOutcome { told, firm, more }),
+            Err(Outcome::RevocationRequested { told, firm, more }) if !told.is_empty() => {
+                Ok(RevokeOutcome { told, firm, more })
+            }
             Err(outcome) => Err(outcome.into()),
             Ok(_) => unreachable!("a question is not granted"),
         })
@@ -161,8 +163,8 @@ impl Future for Revoking {
 /// Takes a hold away.
 pub(super) async fn take(service: Arc<Inner>, holder: HolderInfo) -> Result<(), RevokeError> {
     match asking(service, Revoke::Take(holder), Wait::Try).await {
-        Err(Outcome::TakenBack) => Ok(()),
-        Err(Outcome::Untold) if planted!(CallItTaken) => Ok(()),
+        Err(Outcome::Revoked) => Ok(()),
+        Err(Outcome::HolderNotTold) if planted!(CallItTaken) => Ok(()),
         Err(outcome) => Err(outcome.into()),
         Ok(_) => unreachable!("a question is not granted"),
     }
@@ -221,10 +223,10 @@ pub enum RevokeError {
 impl From<Outcome> for RevokeError {
     fn from(outcome: Outcome) -> Self {
         match outcome {
-            Outcome::AskedBack { firm, .. } => {
+            Outcome::RevocationRequested { firm, .. } => {
                 firm.into_iter().next().map_or(RevokeError::NotHeld, RevokeError::NotRevocable)
             }
-            Outcome::Untold => RevokeError::Untold,
+            Outcome::HolderNotTold => RevokeError::Untold,
             Outcome::Busy => RevokeError::Busy,
             Outcome::Closed(LostReason::Left) => RevokeError::Left,
             Outcome::Closed(LostReason::Destroyed) => RevokeError::Destroyed,

@@ -29,19 +29,19 @@ impl Flat {
         match self {
             Flat::Notice(notice) => {
                 let is_sound = match &*notice {
-                    Notice::Found { view, .. } | Notice::ViewIs(view) => view.is_sound(),
+                    Notice::Found { view, .. } | Notice::FullView(view) => view.is_sound(),
                     _ => true,
                 };
                 is_sound.then_some(Packet::Notice(notice))
             }
-            Flat::Linked { message: Message::Name { range, .. } | Message::Tokens { range, .. }, .. }
+            Flat::Linked { message: Message::NameGrantor { range, .. } | Message::Tokens { range, .. }, .. }
                 if !range.is_sound() =>
             {
                 None
             }
             Flat::Linked { view, seq, ack, message } => Some(Packet::Linked { view, seq, ack, message }),
             Flat::Ack { view, ack, again } => Some(Packet::Ack { view, ack, again }),
-            Flat::Heir { voter, me, lineage, notice } => Some(Packet::Heir { voter, me, lineage, notice }),
+            Flat::Heir { voter, me, lineage, notice } => Some(Packet::VoteSuccessor { voter, me, lineage, notice }),
         }
     }
 }
@@ -52,7 +52,9 @@ fn flat(packet: &Packet) -> Option<FlatRef<'_>> {
         Packet::Notice(notice) => FlatRef::Notice(notice),
         Packet::Linked { view, seq, ack, message } => FlatRef::Linked { view: *view, seq: *seq, ack: *ack, message },
         Packet::Ack { view, ack, again } => FlatRef::Ack { view: *view, ack: *ack, again: *again },
-        Packet::Heir { voter, me, lineage, notice } => FlatRef::Heir { voter: *voter, me, lineage: *lineage, notice },
+        Packet::VoteSuccessor { voter, me, lineage, notice } => {
+            FlatRef::Heir { voter: *voter, me, lineage: *lineage, notice }
+        }
         Packet::Relay { .. } => return None,
     })
 }

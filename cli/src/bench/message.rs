@@ -25,16 +25,16 @@ pub(crate) enum Order {
     },
     /// Say what is held by that. Answered `Holding`.
     Check,
-    /// Take the locks that others are to queue for. Answered `Done`.
+    /// Take the locks that others are to queue for. Answered `Release`.
     HoldQueues(u32),
-    /// Give them back. Answered `Done`.
+    /// Give them back. Answered `Release`.
     FreeQueues,
     /// Wait for locks that somebody holds, and give each back as soon as it is granted. Answered
     /// `Served` when all have been granted.
     Wait(Vec<Place>),
-    /// Ask the grantor for the holds, and for the waiters of so many queues. Answered `Seen`.
+    /// Ask the grantor for the holds, and for the waiters of so many queues. Answered `QueryReply`.
     Look(u32),
-    /// From now on take and give back a free lock, again and again. Answered `Done`.
+    /// From now on take and give back a free lock, again and again. Answered `Release`.
     Probe,
     /// No more of that. Answered `Probed`.
     Rest,
@@ -51,7 +51,7 @@ pub(crate) enum Order {
     Echo(bool),
     /// Pass on what each of so many sends to the next of them. Answered `Listens`.
     Hub(u32),
-    /// Count what is allocated, or no more. Answered `Done`.
+    /// Count what is allocated, or no more. Answered `Release`.
     Count(bool),
     /// Take and give back a free lock so often, and count what is allocated and sent meanwhile.
     /// Answered `Turned`.

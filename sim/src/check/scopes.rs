@@ -110,7 +110,7 @@ fn upkeep(_: usize, _: usize, kind: &str) -> bool {
 
 /// The same, and greetings: a member without a lease says hello all the time.
 fn upkeep_and_greetings(from: usize, to: usize, kind: &str) -> bool {
-    upkeep(from, to, kind) || ["Hello", "HelloIs"].contains(&kind)
+    upkeep(from, to, kind) || ["Hello", "HelloReply"].contains(&kind)
 }
 
 fn to_m2(_: usize, to: usize, kind: &str) -> bool {
@@ -123,7 +123,7 @@ fn from_m0(from: usize, _: usize, _: &str) -> bool {
 
 /// The same, and what is asked again and again until there is a view: who would vote, and to be taken in.
 fn upkeep_and_canvassing(from: usize, to: usize, kind: &str) -> bool {
-    upkeep_and_greetings(from, to, kind) || ["Canvass", "Canvassed", "Join"].contains(&kind)
+    upkeep_and_greetings(from, to, kind) || ["PreVote", "PreVoteReply", "Join"].contains(&kind)
 }
 
 fn from_m0_to_m2(from: usize, to: usize, _: &str) -> bool {

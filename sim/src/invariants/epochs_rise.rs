@@ -80,7 +80,8 @@ impl Invariant for EpochsRise {
             Fact::Sent {
                 place,
                 process,
-                packet: Packet::Linked { message: Message::Name { range, .. } | Message::Tokens { range, .. }, .. },
+                packet:
+                    Packet::Linked { message: Message::NameGrantor { range, .. } | Message::Tokens { range, .. }, .. },
                 ..
             } => self.on_range(world, *place, *process, (range.first, range.last)),
             Fact::Stepped { .. } => {

@@ -143,7 +143,7 @@ impl Invariant for FifoAcrossFailover {
                 }
                 // Who is the next grantor has asked itself without a packet, and hears no older one any more.
                 if let Packet::Linked { message, .. } = packet
-                    && let Message::Recover { service, epoch } | Message::Hand { service, epoch } = message
+                    && let Message::Recover { service, epoch } | Message::RequestTable { service, epoch } = message
                     && self.reported.get(&(*process, service.clone())).is_none_or(|reported| reported < epoch)
                 {
                     self.on_report(world, *process, service, *epoch, &[]);

@@ -236,7 +236,7 @@ impl LastYoungTurkWins {
         }
         let Some((node, process)) = world.peers[place].node.as_ref().zip(world.peers[place].process()) else { return };
         self.passing.retain(|(_, whose, _)| *whose != process);
-        let passes = node.grantors().filter(|(.., state)| *state == GrantorState::PassingThrough);
+        let passes = node.grantors().filter(|(.., state)| *state == GrantorState::PassingOn);
         self.passing.extend(passes.map(|(service, epoch, _)| (service.clone(), process, epoch)));
         let before = self.terms.entry(process).or_default();
         let same = |((service, epoch), (of, term, _)): ((&ServiceName, &Epoch), _)| (service, *epoch) == (of, term);
@@ -274,7 +274,7 @@ impl Invariant for LastYoungTurkWins {
     fn hear(&mut self, world: &World, fact: &Fact<'_>) -> Verdict {
         match fact {
             Fact::Sent { process, to: Some(to), packet: Packet::Linked { message, seq, .. }, .. } => match message {
-                Message::Name { service, range, .. } => {
+                Message::NameGrantor { service, range, .. } => {
                     let epoch = Epoch(range.first);
                     self.name(service, *to, epoch);
                     if self.is_news(*process, *to, *seq) {
@@ -288,10 +288,10 @@ impl Invariant for LastYoungTurkWins {
                     return self.hear_outbid(world, (*process, *seq), (service.clone(), *to), (*by, *request));
                 }
                 // An elder names itself without a packet, and then speaks as what it is.
-                Message::Hand { service, epoch } | Message::Recover { service, epoch } => {
+                Message::RequestTable { service, epoch } | Message::Recover { service, epoch } => {
                     self.name(service, *process, *epoch);
                 }
-                Message::Table { service, epoch, .. } | Message::Report { service, epoch, .. } => {
+                Message::TableChunk { service, epoch, .. } | Message::Report { service, epoch, .. } => {
                     let latest = self.answered.entry((service.clone(), *process)).or_insert(*epoch);
                     *latest = (*latest).max(*epoch);
                 }
@@ -319,7 +319,7 @@ impl Invariant for LastYoungTurkWins {
             }
             Fact::Event {
                 process,
-                event: Event::LostGrantor { service, epoch } | Event::NeverGranted { service, epoch },
+                event: Event::LostGrantor { service, epoch } | Event::GrantorAborted { service, epoch },
                 ..
             } => {
                 self.ended.insert((service.clone(), *process, *epoch));

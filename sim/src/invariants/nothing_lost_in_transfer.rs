@@ -111,7 +111,7 @@ impl Invariant for NothingLostInTransfer {
     fn hear(&mut self, world: &World, fact: &Fact<'_>) -> Verdict {
         match fact {
             Fact::Sent {
-                packet: Packet::Linked { message: Message::Table { service, epoch, holds, last, .. }, .. },
+                packet: Packet::Linked { message: Message::TableChunk { service, epoch, holds, last, .. }, .. },
                 ..
             } if self.latest.of(service) < Some(*epoch) => {
                 let term = (service.clone(), *epoch);

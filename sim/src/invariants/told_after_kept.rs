@@ -39,7 +39,9 @@ impl ToldAfterKept {
             }
             Notice::Beat { view, kept: true, .. } => (later(*view), "a view"),
             Notice::Hello { belonging: Belonging::Member { view, kept: true, .. }, .. }
-            | Notice::HelloIs { belonging: Belonging::Member { view, kept: true, .. }, .. } => (later(*view), "a view"),
+            | Notice::HelloReply { belonging: Belonging::Member { view, kept: true, .. }, .. } => {
+                (later(*view), "a view")
+            }
             _ => return Ok(()),
         };
         self.premises += 1;
@@ -65,7 +67,9 @@ impl Invariant for ToldAfterKept {
         }
         match fact {
             Fact::Sent { place, packet: Packet::Notice(notice), .. }
-            | Fact::Sent { place, packet: Packet::Heir { notice, .. }, .. } => self.told(world, *place, notice),
+            | Fact::Sent { place, packet: Packet::VoteSuccessor { notice, .. }, .. } => {
+                self.told(world, *place, notice)
+            }
             Fact::Sent { place, packet: Packet::Relay { from, packet, .. }, process, .. }
                 if from.process == *process =>
             {

@@ -47,7 +47,7 @@ impl Invariant for ToldBeforeTaken {
                     return Err(format!("taken away before its holder was told: {:?}", world.call(*ask)));
                 }
             }
-            Fact::Answers { outcome: Outcome::AskedBack { told, .. }, .. } => {
+            Fact::Answers { outcome: Outcome::RevocationRequested { told, .. }, .. } => {
                 self.premises += told.len() as u64;
                 if let Some(holder) = told.iter().find(|holder| !self.knows(world, holder)) {
                     return Err(format!("said to have been told, and was not: {holder:?}"));

@@ -191,7 +191,7 @@ impl Invariant for WhatIsSeenIsSo {
         match fact {
             Fact::Sent {
                 to: Some(to),
-                packet: Packet::Linked { message: Message::Seen { request, seen, .. }, .. },
+                packet: Packet::Linked { message: Message::QueryReply { request, seen, .. }, .. },
                 ..
             } => {
                 let ask = world.history().find(*to, *request).filter(|ask| world.call(*ask).outcome.is_none());
@@ -207,7 +207,7 @@ impl Invariant for WhatIsSeenIsSo {
                 self.grants |= matches!(outcome, Outcome::Granted { .. });
                 if matches!(call.deed, Deed::Look(_))
                     && !self.on_its_way.remove(&(call.process, call.request))
-                    && let Outcome::Seen(seen) = outcome
+                    && let Outcome::QueryReply(seen) = outcome
                 {
                     self.told.push((*ask, seen.clone()));
                 }

@@ -29,7 +29,7 @@ impl Invariant for WhoHasMostFollows {
         let Fact::Sent {
             place,
             process: me,
-            packet: Packet::Linked { message: Message::Yield { service, epoch, to }, .. },
+            packet: Packet::Linked { message: Message::ProposeSuccessor { service, epoch, to }, .. },
             ..
         } = fact
         else {

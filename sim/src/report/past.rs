@@ -10,7 +10,7 @@ const HOPS: usize = 4;
 
 /// What is sent all the time, whatever happens.
 pub(super) fn is_routine(kind: &str) -> bool {
-    matches!(kind, "Beat" | "Pulse" | "Ack" | "Hello" | "HelloIs")
+    matches!(kind, "Beat" | "Pulse" | "Ack" | "Hello" | "HelloReply")
 }
 
 /// The messages, as places in `story.flights`, through which the break may have come about: of each sender and kind
@@ -88,7 +88,7 @@ mod tests {
             // To somebody else, and too late for what follows from it.
             send(14, 1, 4, 3, "Queued"),
             arrive(15, 3, 4),
-            send(16, 2, 5, 1, "Ask"),
+            send(16, 2, 5, 1, "RequestLock"),
             arrive(18, 1, 5),
             arrive(20, 0, 3),
             line(20, 0, Entry::Break { invariant: "tokens_rise".into(), lock: None, words: String::new() }),

@@ -179,7 +179,7 @@ fn is_of_votes(output: &Output) -> bool {
     match output {
         Output::Store { .. } | Output::Event(Event::ViewInstalled(_)) => true,
         Output::Send { packet: Packet::Notice(notice), .. }
-        | Output::Send { packet: Packet::Heir { notice, .. }, .. } => {
+        | Output::Send { packet: Packet::VoteSuccessor { notice, .. }, .. } => {
             matches!(**notice, Notice::Promise { .. } | Notice::Accepted { .. } | Notice::Install { .. })
         }
         _ => false,

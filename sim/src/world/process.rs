@@ -164,7 +164,7 @@ impl World {
                 self.tell(&Fact::Loses { ask, reason });
                 Arc::make_mut(&mut self.history).lose(ask, reason);
             }
-            Output::Wanted { request, .. } => {
+            Output::RevocationRequested { request, .. } => {
                 self.note(place, |_| format!("{request:?} is wanted back"));
                 let Some(ask) = self.history.find(process, request) else {
                     return self.fail("told_before_taken", format!("m{place} is told of unknown {request:?}"));

@@ -91,11 +91,11 @@ fn show_packet(packet: &Packet) -> String {
     match packet {
         Packet::Relay { from, to, packet, .. } => format!("Relay {} -> {to}: {}", from.process, show_packet(packet)),
         Packet::Notice(notice) => match &**notice {
-            elderlock::protocol::Notice::ViewIs(view) => format!("ViewIs {}", show(view)),
+            elderlock::protocol::Notice::FullView(view) => format!("FullView {}", show(view)),
             notice => format!("{notice:?}"),
         },
         Packet::Linked { view, seq, ack, message } => format!("[v{view} #{seq} ack {ack}] {message:?}"),
-        Packet::Heir { voter, me, notice, .. } => format!("{} for {voter}: {notice:?}", me.process),
+        Packet::VoteSuccessor { voter, me, notice, .. } => format!("{} for {voter}: {notice:?}", me.process),
         Packet::Ack { view, ack, again } => format!("[v{view} ack {ack}{}]", if *again { " again" } else { "" }),
     }
 }

@@ -1,7 +1,7 @@
 //! How a grantor's table changes hands: to a young turk, or to the successor of one that goes.
 //!
 //! ```text
-//! T ->[Become] E    E ->[Name from G] T    T ->[Hand e'] G    G ->[Table e', in parts] T
+//! T ->[Become] E    E ->[NameGrantor from G] T  T ->[RequestTable e'] G  G ->[TableChunk e', in parts] T
 //! T ->[Acts] E      T ->[Recover e'] those in the table       those ->[Report e'] T
 //! ```
 //! - `last_young_turk_wins`: who is asked for a table that it waits for itself passes it through.
@@ -15,7 +15,7 @@ impl Grantor {
         if let Some(setup) = &mut self.setup {
             setup.source = Some(source);
             self.way = Way(Some((GrantorState::Receiving, turn.now)));
-            turn.say(source, Message::Hand { service: self.service.clone(), epoch: self.epoch });
+            turn.say(source, Message::RequestTable { service: self.service.clone(), epoch: self.epoch });
         }
     }
 
@@ -136,7 +136,7 @@ impl Grantor {
         let (mut holds, mut waits, mut bytes) = (Vec::new(), Vec::new(), 0);
         let part = |objects: Vec<_>, holds, waits, last| {
             let service = service.clone();
-            Message::Table { service, epoch, objects: objects.into(), holds, waits, last }
+            Message::TableChunk { service, epoch, objects: objects.into(), holds, waits, last }
         };
         let mut objects = Vec::new();
         for (name, content) in self.table.objects() {
@@ -265,7 +265,7 @@ impl Grantor {
                 // The one before had it in no table because it had lost against another.
                 self.table.end(key);
                 let (service, epoch, request) = (self.service.clone(), self.epoch, hold.request);
-                turn.say(from, Message::Revoke { service, epoch, request });
+                turn.say(from, Message::Supersede { service, epoch, request });
             }
         }
         // A report tells requests in their order, so what it leaves out before its highest is over. That ends before its
@@ -321,7 +321,7 @@ impl Grantor {
             (!suspected.contains(&process), share, std::cmp::Reverse(*age))
         });
         let Some((_, member)) = best else { return true };
-        turn.say_elder(Message::Yield { service, epoch, to: member.info.process });
+        turn.say_elder(Message::ProposeSuccessor { service, epoch, to: member.info.process });
         false
     }
 

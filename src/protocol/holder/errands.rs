@@ -200,7 +200,7 @@ impl Holder {
         let requests: Vec<RequestId> = session.requests.keys().collect();
         self.close_all(errands, requests, reason, turn);
         if let Some(whom) = whom {
-            turn.say(whom, Message::Settle { service: service.clone(), request });
+            turn.say(whom, Message::ConfirmDestroy { service: service.clone(), request });
         }
         let limit = turn.now + limit;
         let whom = whom.filter(|_| !planted!(turn.mutant, DestroyedAtOnce));
@@ -333,7 +333,7 @@ impl Holder {
         if seen == Seen::Undecided {
             self.postpone(request, turn);
         } else {
-            self.answer_errand(request, Outcome::Seen(seen), turn);
+            self.answer_errand(request, Outcome::QueryReply(seen), turn);
         }
     }
 
@@ -359,7 +359,7 @@ impl Holder {
             }
             Business::Ending(whom) => {
                 if let Some(whom) = *whom {
-                    turn.say(whom, Message::Settle { service: service.clone(), request });
+                    turn.say(whom, Message::ConfirmDestroy { service: service.clone(), request });
                 }
             }
         }

@@ -75,7 +75,7 @@ impl Holder {
         }
         if let Some((request, Told::Opened(token))) = answers {
             match self.request_mut(request) {
-                None => turn.say(from, Message::Done { service: service.clone(), request }),
+                None => turn.say(from, Message::Release { service: service.clone(), request }),
                 Some(Request { state: State::Held { .. } | State::Won(..), .. }) => {}
                 Some(entry) => entry.state = State::Won(token, turn.now),
             }

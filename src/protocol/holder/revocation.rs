@@ -1,8 +1,8 @@
 //! Revocation: a hold that is revocable can be wanted back, and taken away once its holder has been told.
 //!
 //! ```text
-//! A ->[Look] G       G ->[Seen] A           who holds it? (To take it away its holder is known already.)
-//! A ->[AskBack] H    H ->[AskedBack] A      from each of them
+//! A ->[Query] G      G ->[QueryReply] A     who holds it? (To take it away its holder is known already.)
+//! A ->[RequestRevocation] H  H ->[RevocationReply] A  from each of them
 //! ```
 //! Whether a hold is revocable, and whether its holder has been told, is kept with the hold, at its own member and
 //! nowhere else. So the grantor has no part in it but to say who holds, and neither transfer nor recovery can lose what
@@ -85,14 +85,14 @@ impl Revoking {
         let Stage::Asking(whom) = &self.stage else { return };
         for &(process, token) in whom.keys() {
             let (service, name, says) = (service.clone(), self.name.clone(), self.says.clone());
-            turn.say(process, Message::AskBack { service, request, name, token, says });
+            turn.say(process, Message::RequestRevocation { service, request, name, token, says });
         }
     }
 
     /// What the asker hears, if everybody has answered.
     fn outcome(&self) -> Option<Outcome> {
         let Stage::Asking(whom) = &self.stage else { return None };
-        whom.is_empty().then(|| Outcome::AskedBack {
+        whom.is_empty().then(|| Outcome::RevocationRequested {
             told: self.told.clone(),
             firm: self.firm.clone(),
             more: self.more,
@@ -169,12 +169,12 @@ impl Holder {
         let Stage::Asking(whom) = &mut revoking.stage else { return };
         let Some(holder) = whom.remove(&(from, token)) else { return };
         match heard {
-            Heard::Told => revoking.told.push(holder),
-            Heard::Firm => revoking.firm.push(holder),
-            Heard::Over => {}
-            Heard::Taken => return self.answer_errand(request, Outcome::TakenBack, turn),
-            Heard::Untold => return self.answer_errand(request, Outcome::Untold, turn),
-            Heard::Again => {
+            Heard::HolderTold => revoking.told.push(holder),
+            Heard::NotRevocable => revoking.firm.push(holder),
+            Heard::NotHeld => {}
+            Heard::Revoked => return self.answer_errand(request, Outcome::Revoked, turn),
+            Heard::HolderNotTold => return self.answer_errand(request, Outcome::HolderNotTold, turn),
+            Heard::TryAgain => {
                 if revoking.says.is_some() {
                     revoking.begin();
                 } else {
@@ -228,7 +228,7 @@ impl Holder {
         turn: &mut Turn,
     ) {
         let heard = self.hear((from, request), service, (name.as_ref(), token), says, turn);
-        turn.say(from, Message::AskedBack { service: service.clone(), request, token, heard });
+        turn.say(from, Message::RevocationReply { service: service.clone(), request, token, heard });
     }
 
     fn hear(
@@ -239,7 +239,7 @@ impl Holder {
         says: Option<Metadata>,
         turn: &mut Turn,
     ) -> Heard {
-        let Some(session) = self.sessions.get_mut(service) else { return Heard::Over };
+        let Some(session) = self.sessions.get_mut(service) else { return Heard::NotHeld };
         let Some((request, entry)) = session.requests.iter_mut().find(|(_, entry)| entry.holds_with(token)) else {
             // A grant, or that a share became the lock, may be on its way. What has a higher token may be what is meant.
             let may_be_meant = |entry: &Request| match entry.state {
@@ -247,28 +247,28 @@ impl Holder {
                 _ => true,
             };
             let again = session.requests.values().any(|entry| entry.wants(name) && may_be_meant(entry));
-            return if again { Heard::Again } else { Heard::Over };
+            return if again { Heard::TryAgain } else { Heard::NotHeld };
         };
-        let Some(asked) = entry.revocable_mut() else { return Heard::Firm };
+        let Some(asked) = entry.revocable_mut() else { return Heard::NotRevocable };
         match says {
             Some(metadata) => {
                 if asked.len() < turn.limits.wanted as usize && asked.insert(by) {
                     let by = RevocationRequest { process: by.0, metadata };
-                    turn.out.push(Output::Wanted { request, by });
+                    turn.out.push(Output::RevocationRequested { request, by });
                 }
-                Heard::Told
+                Heard::HolderTold
             }
-            None if asked.is_empty() && !planted!(turn.mutant, TakeUntold) => Heard::Untold,
+            None if asked.is_empty() && !planted!(turn.mutant, TakeUntold) => Heard::HolderNotTold,
             None => {
                 if planted!(turn.mutant, TakeUnheard) {
                     let grantor = session.grantor.map(|(process, _)| process);
-                    let done = Message::Done { service: service.clone(), request };
+                    let done = Message::Release { service: service.clone(), request };
                     grantor.into_iter().for_each(|grantor| turn.say(grantor, done.clone()));
-                    return Heard::Taken;
+                    return Heard::Revoked;
                 }
                 turn.out.push(Output::Lost { request, reason: LostReason::Revoked });
                 self.end(request, turn);
-                Heard::Taken
+                Heard::Revoked
             }
         }
     }

@@ -5,7 +5,7 @@ use super::*;
 impl Node {
     pub(super) fn belonging(&self, now: Time) -> Belonging {
         if let Some(Heir { voter, view, .. }) = &self.heir {
-            return Belonging::Heir { voter: *voter, lineage: view.lineage, view: view.number };
+            return Belonging::VoteSuccessor { voter: *voter, lineage: view.lineage, view: view.number };
         }
         match (&self.stage, &self.view) {
             (Stage::Seeking(seeking), _) => seeking.belonging(),
@@ -16,7 +16,7 @@ impl Node {
                 led: self.is_ready(now),
                 kept: self.is_view_kept(),
             },
-            (_, None) => Belonging::Seeking { seeds: BTreeSet::new(), bound: true },
+            (_, None) => Belonging::Discovery { seeds: BTreeSet::new(), bound: true },
         }
     }
 
@@ -41,11 +41,11 @@ impl Node {
             return;
         }
         match &belonging {
-            Belonging::Heir { voter, lineage, view } => self.on_heir(now, &me, (*voter, *lineage, *view), out),
-            Belonging::Seeking { .. } => {
+            Belonging::VoteSuccessor { voter, lineage, view } => self.on_heir(now, &me, (*voter, *lineage, *view), out),
+            Belonging::Discovery { .. } => {
                 // Taken in, and whoever was to tell it is no more.
                 if let Some(view) = self.ballot_view().filter(|view| view.contains(me.process)) {
-                    send(me.addr, me.process, Notice::ViewIs(View::clone(&view)), out);
+                    send(me.addr, me.process, Notice::FullView(View::clone(&view)), out);
                 }
             }
             Belonging::Member { .. } => {}
@@ -65,8 +65,10 @@ impl Node {
             send(me.addr, me.process, Notice::Fetch { lineage: *lineage, have: mine.number }, out);
         }
         let of_theirs = match &belonging {
-            Belonging::Member { lineage, view, .. } | Belonging::Heir { lineage, view, .. } => Some((lineage, view)),
-            Belonging::Seeking { .. } => None,
+            Belonging::Member { lineage, view, .. } | Belonging::VoteSuccessor { lineage, view, .. } => {
+                Some((lineage, view))
+            }
+            Belonging::Discovery { .. } => None,
         };
         if let Some(remembered) = self.config.last_view()
             && let Stage::Seeking(_) = self.stage
@@ -74,7 +76,7 @@ impl Node {
             && *lineage == remembered.lineage
             && *view < remembered.number
         {
-            send(me.addr, me.process, Notice::ViewIs(remembered.clone()), out);
+            send(me.addr, me.process, Notice::FullView(remembered.clone()), out);
         }
         if let Stage::Seeking(seeking) = &mut self.stage {
             let found = seeking.on_heard(&self.config, now, me, asked, belonging, out);
@@ -110,7 +112,7 @@ impl Node {
     pub(super) fn begin_with(&mut self, now: Time, view: View, out: &mut Vec<Output>) {
         self.install(now, view.clone(), None, out);
         for info in view.members.iter().map(|member| &member.info).filter(|info| **info != self.config.me) {
-            send(info.addr, info.process, Notice::ViewIs(view.clone()), out);
+            send(info.addr, info.process, Notice::FullView(view.clone()), out);
         }
     }
 
@@ -124,7 +126,7 @@ impl Node {
     ) {
         let Some(view) = &self.view else { return };
         if view.contains(info.process) || !view.admits(&info, heard) {
-            send(info.addr, info.process, Notice::ViewIs(View::clone(view)), out);
+            send(info.addr, info.process, Notice::FullView(View::clone(view)), out);
         } else if let Some(elder) = &mut self.elder {
             elder.on_join(now, info);
         } else if from == info.process {
@@ -231,7 +233,7 @@ impl Node {
         } else if now >= *again_at {
             *again_at = now + view.timing.retry;
             for info in view.council().filter(|info| !informed.contains(&info.process)) {
-                send(info.addr, info.process, Notice::ViewIs(View::clone(view)), out);
+                send(info.addr, info.process, Notice::FullView(View::clone(view)), out);
                 let hello =
                     Notice::Hello { me: self.config.me.clone(), asked: info.addr, belonging: belonging.clone() };
                 send(info.addr, info.process, hello, out);
@@ -310,7 +312,7 @@ impl Node {
         let Some(view) = &self.view else { return };
         let (lineage, number, elder, kept) = (view.lineage, view.number, view.elder().clone(), self.is_view_kept());
         let belonging = Belonging::Member { lineage, view: number, elder, led: false, kept };
-        send(addr, teller, Notice::HelloIs { me: self.config.me.clone(), asked: addr, belonging }, out);
+        send(addr, teller, Notice::HelloReply { me: self.config.me.clone(), asked: addr, belonging }, out);
     }
 
     pub(super) fn on_view_is(
@@ -363,7 +365,7 @@ impl Node {
             Some((number, change)) if have.next() == view.number && *number == view.number => {
                 Notice::Install { lineage: view.lineage, instance: view.number, change: change.clone() }
             }
-            _ => Notice::ViewIs(View::clone(&view)),
+            _ => Notice::FullView(View::clone(&view)),
         };
         self.reply(now, addr, to, notice, out);
     }
@@ -508,7 +510,7 @@ impl Node {
             for (service, early) in &mut node.early {
                 early.retain(|(_, asked)| view.contains(asked.from));
                 if !early.is_empty() {
-                    turn.say_elder(Message::WhoGrants { service: service.clone() });
+                    turn.say_elder(Message::FindGrantor { service: service.clone() });
                 }
             }
             node.early.retain(|_, early| !early.is_empty());

@@ -5,8 +5,8 @@
 //! nobody has heard it since.
 //!
 //! ```text
-//! A, refused by P ->[Doubt P] council ->[Hello] P
-//! who hears P ->[Lives P] A: nothing has happened          who does not ->[Doubt P] A: P is dead
+//! A, refused by P ->[SuspectDead P] council ->[Hello] P
+//! who hears P ->[Alive P] A: nothing has happened          who does not ->[SuspectDead P] A: P is dead
 //! ```
 
 use super::*;
@@ -87,12 +87,12 @@ impl Node {
             return;
         }
         if about == self.config.me.process {
-            return self.reply(now, addr, from, Notice::Lives { process: about }, out);
+            return self.reply(now, addr, from, Notice::Alive { process: about }, out);
         }
         let Some(doubt) = self.doubt(now, about) else { return };
         if doubt.witnesses.insert(from) {
             match doubt.unreached {
-                true => self.reply(now, addr, from, Notice::Doubt { process: about }, out),
+                true => self.reply(now, addr, from, Notice::SuspectDead { process: about }, out),
                 false => self.greet_doubted(now, about, out),
             }
         }
@@ -104,7 +104,7 @@ impl Node {
         let Some(doubt) = self.doubts.remove(&process) else { return };
         let Some(view) = self.view.clone() else { return };
         for witness in doubt.witnesses.iter().filter_map(|witness| view.member(*witness)) {
-            self.reply(now, witness.info.addr, witness.info.process, Notice::Lives { process }, out);
+            self.reply(now, witness.info.addr, witness.info.process, Notice::Alive { process }, out);
         }
     }
 
@@ -143,7 +143,7 @@ impl Node {
             let me = self.config.me.process;
             let others = view.council().filter(|info| ![process, me].contains(&info.process));
             for info in others {
-                self.reply(now, info.addr, info.process, Notice::Doubt { process }, out);
+                self.reply(now, info.addr, info.process, Notice::SuspectDead { process }, out);
             }
         }
         self.greet_doubted(now, process, out);

@@ -76,10 +76,10 @@ impl Node {
             heard.into_iter().map(|(service, (grantor, epoch))| (service, grantor, epoch)).chain(hosted).collect();
         let mut parts = known.chunks(turn.limits.inventory_part as usize).peekable();
         if parts.peek().is_none() {
-            turn.say(from, Message::InventoryIs { view, known: Vec::new(), last: true });
+            turn.say(from, Message::InventoryReply { view, known: Vec::new(), last: true });
         }
         while let Some(part) = parts.next() {
-            turn.say(from, Message::InventoryIs { view, known: part.to_vec(), last: parts.peek().is_none() });
+            turn.say(from, Message::InventoryReply { view, known: part.to_vec(), last: parts.peek().is_none() });
         }
     }
 
@@ -287,7 +287,7 @@ impl Node {
         }
         // Named, perhaps, and the word is still on its way: wait for it, and ask the elder for certainty.
         if early.is_empty() {
-            turn.say_elder(Message::WhoGrants { service });
+            turn.say_elder(Message::FindGrantor { service });
         }
         early.push((epoch, asked));
     }
@@ -332,8 +332,8 @@ impl Node {
         turn.say(
             from,
             match settled {
-                Ok(()) => Message::Settled { service: service.clone(), request },
-                Err(instead) => Message::Unsettled { service: service.clone(), request, instead },
+                Ok(()) => Message::DestroyConfirmed { service: service.clone(), request },
+                Err(instead) => Message::DestroyUnconfirmed { service: service.clone(), request, instead },
             },
         );
     }
@@ -351,7 +351,7 @@ impl Node {
             grantor.on_look(from, request, at, turn);
         } else if !self.holder.has_heard_of(&service, epoch) && self.stage == Stage::Member {
             // Named, perhaps, and the word is still on its way.
-            turn.say(from, Message::Seen { service, request, seen: Box::new(Seen::Undecided) });
+            turn.say(from, Message::QueryReply { service, request, seen: Box::new(Seen::Undecided) });
         } else {
             let instead = self.grantor_after(&service, epoch, turn.me);
             turn.say(from, Message::NotGrantor { service, epoch, request, instead });

@@ -113,7 +113,7 @@ impl Node {
             Packet::Relay { from: origin, to, troubled, heard, packet } => {
                 self.on_relay(now, from, *origin, (to, troubled, heard), *packet, out);
             }
-            Packet::Heir { voter, me, lineage, notice } => {
+            Packet::VoteSuccessor { voter, me, lineage, notice } => {
                 if self.hear_heir(now, voter, lineage, &me) {
                     let speaker = Speaker { vote: voter, process: me.process, addr: me.addr, heir: Some(*me) };
                     self.on_ballot(now, speaker, *notice, out);
@@ -176,7 +176,7 @@ impl Node {
             return None;
         }
         if !view.contains(from) {
-            send(addr, from, Notice::ViewIs(View::clone(&view)), out);
+            send(addr, from, Notice::FullView(View::clone(&view)), out);
             return None;
         }
         Some(view)
@@ -201,17 +201,17 @@ impl Node {
     ) {
         match notice {
             Notice::Hello { me, asked, belonging } => {
-                let answer = Notice::HelloIs { me: self.config.me.clone(), asked, belonging: self.belonging(now) };
+                let answer = Notice::HelloReply { me: self.config.me.clone(), asked, belonging: self.belonging(now) };
                 send(addr, from, answer, out);
                 self.on_heard(now, me, None, belonging, out);
             }
-            Notice::HelloIs { me, asked, belonging } => self.on_heard(now, me, Some(asked), belonging, out),
+            Notice::HelloReply { me, asked, belonging } => self.on_heard(now, me, Some(asked), belonging, out),
             Notice::Found { attempt, view } => {
                 if let Stage::Seeking(seeking) = &mut self.stage {
                     let found = seeking.on_found(&self.config, now, from, attempt, &view, out);
                     self.on_found(now, found, out);
                 } else if let Some(view) = &self.view {
-                    send(addr, from, Notice::ViewIs(View::clone(view)), out);
+                    send(addr, from, Notice::FullView(View::clone(view)), out);
                 }
             }
             Notice::FoundOk { attempt } => {
@@ -222,8 +222,8 @@ impl Node {
             }
             Notice::Join { me, heard } => self.on_join(now, from, me, heard, out),
             Notice::Leave => self.on_leave(now, from, out),
-            Notice::Doubt { process } => self.on_doubt(now, (from, addr), process, out),
-            Notice::Lives { process } => self.on_lives(from, process),
+            Notice::SuspectDead { process } => self.on_doubt(now, (from, addr), process, out),
+            Notice::Alive { process } => self.on_lives(from, process),
             Notice::Vouch { dead } => self.believe(now, from, BTreeSet::from([dead]), out),
             Notice::Beat { view, beat, pulse, confirmed, kept } => {
                 self.on_beat(now, from, addr, (view, beat, pulse, confirmed, kept), out);
@@ -247,7 +247,7 @@ impl Node {
                     self.fetch(now, from, addr, out);
                 }
             }
-            Notice::ViewIs(view) => self.on_view_is(now, (from, addr), view, out),
+            Notice::FullView(view) => self.on_view_is(now, (from, addr), view, out),
             Notice::Fetch { lineage, have } => {
                 if let Some(view) = self.ballot_view()
                     && view.lineage == lineage
@@ -256,7 +256,7 @@ impl Node {
                     self.catch_up(now, addr, from, have, out);
                 }
             }
-            Notice::Stale { voter } => self.on_stale(voter),
+            Notice::StaleVote { voter } => self.on_stale(voter),
             ballot => self.on_ballot(now, Speaker { vote: from, process: from, addr, heir: None }, ballot, out),
         }
     }
@@ -266,16 +266,16 @@ impl Node {
             self.calm = Calm(None); // whatever step it is heard in, that is no short one
         }
         match message {
-            Message::WhoGrants { service } => self.with_registry(now, out, |registry, may_name, turn| {
+            Message::FindGrantor { service } => self.with_registry(now, out, |registry, may_name, turn| {
                 registry.on_who_grants(from, service, may_name, turn);
             }),
             // What an earlier elder said counts for nothing: the present one has asked everybody, and must not be
             // contradicted by a word that was slow.
             Message::GrantorIs { .. }
-            | Message::Name { .. }
+            | Message::NameGrantor { .. }
             | Message::Tokens { .. }
             | Message::Outbid { .. }
-            | Message::Declined { .. }
+            | Message::SuccessorDeclined { .. }
                 if self.view.as_ref().is_none_or(|view| view.elder().process != from)
                     && !planted!(self.config.mutant, HeedFormerElder) => {}
             Message::GrantorIs { service, grantor, epoch } => self.act(now, out, |node, turn| {
@@ -284,7 +284,7 @@ impl Node {
                     node.holder.on_grantor(&service, grantor, epoch, turn);
                 }
             }),
-            Message::Name { service, range, origin, asked } => {
+            Message::NameGrantor { service, range, origin, asked } => {
                 self.act(now, out, |node, turn| node.on_name((service, asked), range, origin, turn));
             }
             Message::Become { service, request } => self.with_registry(now, out, |registry, may_name, turn| {
@@ -293,7 +293,7 @@ impl Node {
             Message::Acts { service, epoch } => self.with_registry(now, out, |registry, _, turn| {
                 registry.on_acts(from, &service, epoch, turn);
             }),
-            Message::Yield { service, epoch, to } => {
+            Message::ProposeSuccessor { service, epoch, to } => {
                 // It may have been said before that one was out.
                 let to = Some(to).filter(|to| self.view.as_ref().is_some_and(|view| view.contains(*to)));
                 self.with_registry(now, out, |registry, may_name, turn| {
@@ -310,27 +310,27 @@ impl Node {
             }),
             Message::Outbid { service, request, by } => self.act(now, out, |node, turn| {
                 // Who was named before goes on to win, or until it is asked for the table: it is only not named once more.
-                let goes_on = |grantor: &Grantor| grantor.state() != GrantorState::PassingThrough;
+                let goes_on = |grantor: &Grantor| grantor.state() != GrantorState::PassingOn;
                 if node.grantors.get(&service).is_some_and(goes_on) {
                     node.holder.on_named(&service, Some(request));
                 } else {
                     node.holder.on_outbid(&service, request, by, turn);
                 }
             }),
-            Message::Declined { service, by } => self.act(now, out, |node, turn| {
+            Message::SuccessorDeclined { service, by } => self.act(now, out, |node, turn| {
                 let Some(grantor) = node.grantors.get_mut(&service) else { return };
                 if node.departing.contains_key(&service) {
                     grantor.on_declined(by);
                     node.depart_service(&service, turn);
                 } else if by != turn.me {
                     // What is still in the table here may have been given up there: a new term asks.
-                    turn.say_elder(Message::WhoGrants { service });
+                    turn.say_elder(Message::FindGrantor { service });
                 }
             }),
-            Message::Hand { service, epoch } => self.act(now, out, |node, turn| {
+            Message::RequestTable { service, epoch } => self.act(now, out, |node, turn| {
                 node.on_hand(from, service, epoch, turn);
             }),
-            Message::Table { service, epoch, objects, holds, waits, last } => self.act(now, out, |node, turn| {
+            Message::TableChunk { service, epoch, objects, holds, waits, last } => self.act(now, out, |node, turn| {
                 let Some(view) = node.view.clone() else { return };
                 if let Some(grantor) = node.grantors.get_mut(&service)
                     && grantor.epoch() == epoch
@@ -351,32 +351,32 @@ impl Node {
             Message::Deposed { service, by, epoch } => {
                 self.act(now, out, |node, turn| node.on_deposed(&service, by, epoch, turn));
             }
-            Message::Settle { service, request } => {
+            Message::ConfirmDestroy { service, request } => {
                 self.act(now, out, |node, turn| node.on_settle(from, &service, request, turn));
             }
-            Message::Settled { request, .. } => self.holder.on_settled(from, request),
-            Message::Unsettled { request, instead, .. } => {
+            Message::DestroyConfirmed { request, .. } => self.holder.on_settled(from, request),
+            Message::DestroyUnconfirmed { request, instead, .. } => {
                 // Who was named may be no more by now: whoever said so knows better in a while.
                 let instead = instead.filter(|by| self.view.as_ref().is_some_and(|view| view.contains(*by)));
                 self.act(now, out, |node, turn| node.holder.on_unsettled(from, request, instead, turn));
             }
-            Message::Look { service, epoch, request, at } => {
+            Message::Query { service, epoch, request, at } => {
                 self.tell_places_to(now, from, out);
                 self.act(now, out, |node, turn| {
                     node.on_look(from, (service, epoch), request, &at, turn);
                 });
             }
-            Message::Seen { request, seen, .. } => {
+            Message::QueryReply { request, seen, .. } => {
                 self.act(now, out, |node, turn| {
                     let view = node.view.clone();
                     let is_there = |process| view.as_ref().is_none_or(|view| view.contains(process));
                     node.holder.on_seen(request, *seen, is_there, turn);
                 });
             }
-            Message::AskBack { service, request, name, token, says } => self.act(now, out, |node, turn| {
+            Message::RequestRevocation { service, request, name, token, says } => self.act(now, out, |node, turn| {
                 node.holder.on_ask_back((from, request), &service, (name, token), says, turn);
             }),
-            Message::AskedBack { request, token, heard, .. } => {
+            Message::RevocationReply { request, token, heard, .. } => {
                 self.act(now, out, |node, turn| node.holder.on_asked_back(from, (request, token), heard, turn));
             }
             Message::MoreTokens { service, epoch, count } => {
@@ -392,16 +392,17 @@ impl Node {
                 }
             }),
             Message::Inventory { view } => self.act(now, out, |node, turn| node.on_inventory_wanted(from, view, turn)),
-            Message::InventoryIs { view, known, last } => self.with_registry(now, out, |registry, may_name, turn| {
-                registry.on_inventory(from, view, known, last, turn);
-                registry.answer(may_name, turn);
-            }),
-            Message::Ask { service, epoch, request, want, owner, only_if_free, revocable, metadata } => {
-                self.act(now, out, |node, turn| {
-                    let asked = Asked { from, request, want, owner, only_if_free, revocable, metadata };
-                    node.on_ask(service, epoch, asked, turn);
+            Message::InventoryReply { view, known, last } => {
+                self.with_registry(now, out, |registry, may_name, turn| {
+                    registry.on_inventory(from, view, known, last, turn);
+                    registry.answer(may_name, turn);
                 })
             }
+            Message::RequestLock { service, epoch, request, want, owner, only_if_free, revocable, metadata } => self
+                .act(now, out, |node, turn| {
+                    let asked = Asked { from, request, want, owner, only_if_free, revocable, metadata };
+                    node.on_ask(service, epoch, asked, turn);
+                }),
             Message::Queued { service, epoch, request, ticket } => {
                 self.act(now, out, |node, turn| {
                     node.holder.on_queued(from, &service, epoch, (request, ticket), turn);
@@ -418,7 +419,7 @@ impl Node {
                 let instead = instead.filter(|(process, _)| is_there(*process));
                 node.holder.on_not_grantor(&service, epoch, request, instead, turn);
             }),
-            Message::Done { service, request } => self.act(now, out, |node, turn| {
+            Message::Release { service, request } => self.act(now, out, |node, turn| {
                 if let Some(early) = node.early.get_mut(&service)
                     && !planted!(turn.mutant, ForgetEarlyDone)
                 {
@@ -428,7 +429,7 @@ impl Node {
                     grantor.on_done(from, request, turn);
                 }
             }),
-            Message::Narrow { service, epoch, request, want, token } => self.act(now, out, |node, turn| {
+            Message::Reduce { service, epoch, request, want, token } => self.act(now, out, |node, turn| {
                 // What was said to an earlier term here has been reported since.
                 if let Some(grantor) = node.grantors.get_mut(&service).filter(|grantor| grantor.epoch() <= epoch) {
                     grantor.on_narrow((from, request), &want, token, turn);
@@ -468,7 +469,7 @@ impl Node {
                     node.send_reported_on(from, &service, epoch, (&holds, &waits), turn);
                 }
             }),
-            Message::Revoke { service, epoch, request } => self.act(now, out, |node, turn| {
+            Message::Supersede { service, epoch, request } => self.act(now, out, |node, turn| {
                 if node.holder.newest(&service).is_none_or(|newest| newest <= epoch) {
                     node.holder.on_revoke(request, turn);
                 }

@@ -75,7 +75,7 @@ impl Node {
         if theirs > view.number {
             self.fetch(now, from, addr, out);
         } else if !view.contains(from) {
-            send(addr, from, Notice::ViewIs(View::clone(&view)), out);
+            send(addr, from, Notice::FullView(View::clone(&view)), out);
         } else if self.elder.as_ref().is_some_and(|elder| theirs == view.number && pulse > elder.last_pulse()) {
             self.yield_identity(now, out);
         } else if let Some(elder) = &mut self.elder {

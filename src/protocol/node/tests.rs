@@ -95,7 +95,7 @@ fn said(origin: Origin, act: impl FnOnce(&mut Grantor, &View, &mut Turn)) -> Vec
 /// The holds that a grantor with this origin revokes, and who is told.
 fn revoked(origin: Origin, act: impl FnOnce(&mut Grantor, &View, &mut Turn)) -> Vec<(ProcessId, Message)> {
     let mut said = said(origin, act);
-    said.retain(|(_, message)| matches!(message, Message::Revoke { .. }));
+    said.retain(|(_, message)| matches!(message, Message::Supersede { .. }));
     said
 }
 
@@ -119,7 +119,7 @@ fn lock(node: &mut Node, request: RequestId) -> Vec<Output> {
 }
 
 fn revoke(n: u32) -> Message {
-    Message::Revoke { service: service(), epoch: Epoch(token(100)), request: RequestId(n.into()) }
+    Message::Supersede { service: service(), epoch: Epoch(token(100)), request: RequestId(n.into()) }
 }
 
 /// It says in each new view that it wants to be the grantor. Both would hear that the other came after it, and nobody would be it.
@@ -148,7 +148,7 @@ fn a_request_for_tokens_of_a_term_that_is_over_is_forgotten() {
     let mut act = |act: &mut dyn FnMut(&mut Turn)| node.turn(NOW, &mut Vec::new(), |_, turn| act(turn));
     let mail = act(&mut |turn| registry.on_who_grants(ANN, service(), true, turn));
     let named = mail.into_iter().find_map(|(_, message)| match message {
-        Message::Name { range, .. } => Some(Epoch(range.first)),
+        Message::NameGrantor { range, .. } => Some(Epoch(range.first)),
         _ => None,
     });
     let epoch = named.expect("it is named at once");
@@ -195,7 +195,7 @@ fn a_hold_that_is_revoked_is_lost() {
     let newest = node.holder.newest(&service()).expect("it grants");
     let lost = |epoch, node: &mut Node| {
         let mut out = Vec::new();
-        node.on_message(NOW, me, Message::Revoke { service: service(), epoch, request }, &mut out);
+        node.on_message(NOW, me, Message::Supersede { service: service(), epoch, request }, &mut out);
         out.contains(&Output::Lost { request, reason: LostReason::Superseded })
     };
     assert!(!lost(Epoch(Token::new(Slot(0), 1)), &mut node));
@@ -487,7 +487,7 @@ fn of_two_upgrades_of_one_hold_only_the_last_that_gives_up_says_so() {
         assert!(turn.mail.is_empty());
         node.holder.release(asked[1], turn);
         let said = (turn.mail.len(), turn.mail.pop_back());
-        assert!(matches!(said, (1, Some((ANN, Message::Narrow { token: has, .. }))) if has == token(101)));
+        assert!(matches!(said, (1, Some((ANN, Message::Reduce { token: has, .. }))) if has == token(101)));
     });
 }
 

@@ -33,7 +33,8 @@ impl Node {
         match &self.heir {
             Some(Heir { voter, view, .. }) => {
                 let (me, lineage) = (self.config.me.clone(), view.lineage);
-                let packet = Packet::Heir { voter: *voter, me: Box::new(me), lineage, notice: Box::new(notice) };
+                let packet =
+                    Packet::VoteSuccessor { voter: *voter, me: Box::new(me), lineage, notice: Box::new(notice) };
                 out.push(Output::Send { to: addr, process: Some(to), packet });
             }
             None => self.reply(now, addr, to, notice, out),
@@ -63,11 +64,11 @@ impl Node {
             send(info.addr, info.process, Notice::Fetch { lineage, have: view.number }, out);
         } else if self.elder.as_ref().is_some_and(|elder| theirs < elder.kept_view(voter)) {
             // Older than what its process is known to have had: the directory was put back.
-            send(info.addr, info.process, Notice::Stale { voter }, out);
+            send(info.addr, info.process, Notice::StaleVote { voter }, out);
         } else if theirs < view.number {
             // While there is an elder it answers: it may know that the vote is stale.
             if self.elder.is_some() || !self.is_ready(now) {
-                send(info.addr, info.process, Notice::ViewIs(View::clone(&view)), out);
+                send(info.addr, info.process, Notice::FullView(View::clone(&view)), out);
             }
         } else {
             self.hear_heir(now, voter, lineage, info);
@@ -112,10 +113,10 @@ impl Node {
     pub(super) fn on_ballot(&mut self, now: Time, speaker: Speaker, notice: Notice, out: &mut Vec<Output>) {
         let from = speaker.process;
         match notice {
-            Notice::Canvass { instance, ballot, dead } => {
+            Notice::PreVote { instance, ballot, dead } => {
                 self.believe(now, speaker.vote, dead, out);
                 if let Some(willing) = self.on_canvass(now, &speaker, instance, ballot, out) {
-                    self.say_ballot(now, speaker.addr, from, Notice::Canvassed { instance, ballot, willing }, out);
+                    self.say_ballot(now, speaker.addr, from, Notice::PreVoteReply { instance, ballot, willing }, out);
                 }
             }
             Notice::Prepare { instance, ballot, dead } => {
@@ -164,7 +165,7 @@ impl Node {
                     }
                 }
             }
-            Notice::Canvassed { instance, ballot, willing: true } if self.is_open(instance) => {
+            Notice::PreVoteReply { instance, ballot, willing: true } if self.is_open(instance) => {
                 self.on_vote(now, &speaker, ballot, None, out);
             }
             Notice::Promise { instance, ballot, accepted } if self.is_open(instance) => {
@@ -204,7 +205,7 @@ impl Node {
             }
             false
         } else if instance <= view.number || !view.contains(from.vote) {
-            send(from.addr, from.process, Notice::ViewIs(View::clone(&view)), out);
+            send(from.addr, from.process, Notice::FullView(View::clone(&view)), out);
             false
         } else {
             view.has_vote(self.voter()) && view.has_vote(from.vote)
@@ -460,7 +461,7 @@ impl Node {
             send(heir.addr, heir.process, install.clone(), out);
         }
         for info in &change.join {
-            send(info.addr, info.process, Notice::ViewIs(next.clone()), out);
+            send(info.addr, info.process, Notice::FullView(next.clone()), out);
         }
         if !next.contains(me) && !may_forget {
             return;

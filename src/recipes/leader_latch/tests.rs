@@ -211,8 +211,8 @@ async fn of_a_hundred_latches_one_is_told_that_it_is_next_and_nobody_else_hears_
         let _: Vec<String> = line(99 - round).await;
         let said = lan.said().into_iter();
         let said: Vec<Message> =
-            said.filter(|message| !matches!(message, Message::Look { .. } | Message::Seen { .. })).collect();
-        let is_all = |message: &Message| matches!(message, Message::Grant { .. } | Message::Done { .. });
+            said.filter(|message| !matches!(message, Message::Query { .. } | Message::QueryReply { .. })).collect();
+        let is_all = |message: &Message| matches!(message, Message::Grant { .. } | Message::Release { .. });
         assert!(said.len() <= 2 && said.iter().all(is_all), "{said:?}");
         assert!(matches!(soon(latches[next].0.next()).await, Some(LatchEvent::IsLeader(_))));
         let open = latches.iter_mut().filter(|(_, latch)| latch.state() == LatchState::Started);

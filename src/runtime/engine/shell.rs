@@ -196,7 +196,7 @@ impl Shell {
                     self.step(Input::Command(command), None, after);
                 }
             }
-            Command::Narrow { .. } if self.phase.closed.is_none() => {
+            Command::Reduce { .. } if self.phase.closed.is_none() => {
                 self.step(Input::Command(command), None, after);
             }
             Command::Leave if !self.is_over() => {
@@ -311,7 +311,7 @@ impl Shell {
                         }
                     }
                     Output::Lost { request, reason } => self.on_lost(request, reason, after),
-                    Output::Wanted { request, by } => {
+                    Output::RevocationRequested { request, by } => {
                         if let Some(hold) = self.holds.get(&request) {
                             if planted!(WantTwice) {
                                 hold.want(by.clone());
@@ -475,7 +475,7 @@ impl Shell {
                 after.announce(Announcement::Event(event));
             }
             // Neither a gain nor a loss.
-            Event::NeverGranted { .. } | Event::Supplied { .. } => {}
+            Event::GrantorAborted { .. } | Event::Supplied { .. } => {}
             event => after.announce(Announcement::Event(event)),
         }
     }

@@ -196,47 +196,47 @@ fn service_of(packet: &Packet) -> Option<&ServiceName> {
     let message = match packet {
         Packet::Relay { packet, .. } => return service_of(packet),
         Packet::Linked { message, .. } => message,
-        Packet::Notice(_) | Packet::Ack { .. } | Packet::Heir { .. } => return None,
+        Packet::Notice(_) | Packet::Ack { .. } | Packet::VoteSuccessor { .. } => return None,
     };
     match message {
-        Message::Inventory { .. } | Message::InventoryIs { .. } => None,
-        Message::WhoGrants { service }
+        Message::Inventory { .. } | Message::InventoryReply { .. } => None,
+        Message::FindGrantor { service }
         | Message::GrantorIs { service, .. }
-        | Message::Name { service, .. }
+        | Message::NameGrantor { service, .. }
         | Message::Become { service, .. }
         | Message::Outbid { service, .. }
         | Message::Acts { service, .. }
-        | Message::Yield { service, .. }
+        | Message::ProposeSuccessor { service, .. }
         | Message::Vacant { service, .. }
         | Message::Decline { service, .. }
-        | Message::Declined { service, .. }
-        | Message::Hand { service, .. }
-        | Message::Table { service, .. }
+        | Message::SuccessorDeclined { service, .. }
+        | Message::RequestTable { service, .. }
+        | Message::TableChunk { service, .. }
         | Message::NoTable { service, .. }
         | Message::Deposed { service, .. }
         | Message::MoreTokens { service, .. }
         | Message::Tokens { service, .. }
-        | Message::Ask { service, .. }
+        | Message::RequestLock { service, .. }
         | Message::Queued { service, .. }
         | Message::Grant { service, .. }
         | Message::Refuse { service, .. }
         | Message::NotGrantor { service, .. }
-        | Message::Done { service, .. }
+        | Message::Release { service, .. }
         | Message::Recover { service, .. }
         | Message::Report { service, .. }
-        | Message::Revoke { service, .. }
-        | Message::Settle { service, .. }
-        | Message::Settled { service, .. }
-        | Message::Unsettled { service, .. }
-        | Message::Narrow { service, .. }
+        | Message::Supersede { service, .. }
+        | Message::ConfirmDestroy { service, .. }
+        | Message::DestroyConfirmed { service, .. }
+        | Message::DestroyUnconfirmed { service, .. }
+        | Message::Reduce { service, .. }
         | Message::Upgrade { service, .. }
         | Message::Upgraded { service, .. }
         | Message::Write { service, .. }
         | Message::Value { service, .. }
-        | Message::Look { service, .. }
-        | Message::Seen { service, .. }
-        | Message::AskBack { service, .. }
-        | Message::AskedBack { service, .. } => Some(service),
+        | Message::Query { service, .. }
+        | Message::QueryReply { service, .. }
+        | Message::RequestRevocation { service, .. }
+        | Message::RevocationReply { service, .. } => Some(service),
     }
 }
 

@@ -122,7 +122,7 @@ impl Peer {
 }
 
 fn numbered(seq: u64) -> Packet {
-    let message = Message::WhoGrants { service: ServiceName::new("inventory").unwrap() };
+    let message = Message::FindGrantor { service: ServiceName::new("inventory").unwrap() };
     Packet::Linked { view: ViewNumber(1), seq, ack: 0, message }
 }
 
@@ -338,7 +338,7 @@ async fn a_connection_that_takes_no_more_gets_the_rest_in_order() {
     let addr = listener.local_addr().unwrap();
     let slow = MemberInfo { process: ProcessId(7), addr, host: None };
     let send = |number| {
-        let message = Message::WhoGrants { service: ServiceName::new(&"x".repeat(200)).unwrap() };
+        let message = Message::FindGrantor { service: ServiceName::new(&"x".repeat(200)).unwrap() };
         let packet = Packet::Linked { view: ViewNumber(1), seq: number, ack: 0, message };
         a.transport.send(addr, Some(slow.process), packet);
         a.transport.flush(number % 3 != 0);

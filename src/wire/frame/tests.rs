@@ -44,9 +44,9 @@ fn notices() -> Vec<Notice> {
         Notice::Hello {
             me: me.clone(),
             asked: addr,
-            belonging: Belonging::Seeking { seeds: [addr].into(), bound: true },
+            belonging: Belonging::Discovery { seeds: [addr].into(), bound: true },
         },
-        Notice::HelloIs { me: me.clone(), asked: addr, belonging },
+        Notice::HelloReply { me: me.clone(), asked: addr, belonging },
         Notice::Found { attempt: 2, view: view.clone() },
         Notice::FoundOk { attempt: 2 },
         Notice::Join { me, heard: ViewNumber(3) },
@@ -54,18 +54,18 @@ fn notices() -> Vec<Notice> {
         Notice::Beat { view: instance, beat: 5, pulse: 6, confirmed: 4, kept: true },
         Notice::Pulse { view: instance, pulse: 7, renews: 5, again: true },
         Notice::Vouch { dead: ProcessId(9) },
-        Notice::Doubt { process: ProcessId(9) },
-        Notice::Lives { process: ProcessId(9) },
-        Notice::Canvass { instance, ballot, dead: dead.clone() },
-        Notice::Canvassed { instance, ballot, willing: true },
+        Notice::SuspectDead { process: ProcessId(9) },
+        Notice::Alive { process: ProcessId(9) },
+        Notice::PreVote { instance, ballot, dead: dead.clone() },
+        Notice::PreVoteReply { instance, ballot, willing: true },
         Notice::Prepare { instance, ballot, dead },
         Notice::Promise { instance, ballot, accepted: Some((ballot, change.clone())) },
         Notice::Nack { instance, promised: ballot },
         Notice::Accept { instance, ballot, change: change.clone() },
         Notice::Accepted { instance, ballot },
         Notice::Install { lineage: Lineage { founded: Slot(900), founder: ProcessId(1) }, instance, change },
-        Notice::ViewIs(view),
-        Notice::Stale { voter: ProcessId(4) },
+        Notice::FullView(view),
+        Notice::StaleVote { voter: ProcessId(4) },
         Notice::Fetch { lineage: Lineage { founded: Slot(900), founder: ProcessId(1) }, have: instance },
     ]
 }
@@ -109,17 +109,17 @@ fn messages() -> Vec<Message> {
     };
     let waiter = WaiterInfo { process: ProcessId(2), mode: Mode::Suspension, metadata: metadata.clone() };
     let mut messages = vec![
-        Message::WhoGrants { service: service.clone() },
+        Message::FindGrantor { service: service.clone() },
         Message::GrantorIs { service: service.clone(), grantor: ProcessId(1), epoch },
         Message::Become { service: service.clone(), request: RequestId(7) },
         Message::Outbid { service: service.clone(), request: RequestId(7), by: ProcessId(1) },
         Message::Acts { service: service.clone(), epoch },
-        Message::Yield { service: service.clone(), epoch, to: ProcessId(1) },
+        Message::ProposeSuccessor { service: service.clone(), epoch, to: ProcessId(1) },
         Message::Vacant { service: service.clone(), epoch },
         Message::Decline { service: service.clone(), epoch },
-        Message::Declined { service: service.clone(), by: ProcessId(1) },
-        Message::Hand { service: service.clone(), epoch },
-        Message::Table {
+        Message::SuccessorDeclined { service: service.clone(), by: ProcessId(1) },
+        Message::RequestTable { service: service.clone(), epoch },
+        Message::TableChunk {
             service: service.clone(),
             epoch,
             objects: objects.clone(),
@@ -132,12 +132,16 @@ fn messages() -> Vec<Message> {
         Message::MoreTokens { service: service.clone(), epoch, count: 4096 },
         Message::Tokens { service: service.clone(), epoch, range },
         Message::Inventory { view: ViewNumber(900) },
-        Message::InventoryIs { view: ViewNumber(900), known: vec![(service.clone(), ProcessId(1), epoch)], last: true },
+        Message::InventoryReply {
+            view: ViewNumber(900),
+            known: vec![(service.clone(), ProcessId(1), epoch)],
+            last: true,
+        },
         Message::Queued { service: service.clone(), epoch, request, ticket },
         Message::Grant { service: service.clone(), epoch, request, token },
         Message::NotGrantor { service: service.clone(), epoch, request, instead: None },
         Message::NotGrantor { service: service.clone(), epoch, request, instead: Some((ProcessId(1), epoch)) },
-        Message::Done { service: service.clone(), request },
+        Message::Release { service: service.clone(), request },
         Message::Recover { service: service.clone(), epoch },
         Message::Report {
             service: service.clone(),
@@ -147,19 +151,21 @@ fn messages() -> Vec<Message> {
             waits: vec![wait(want.clone(), None)],
             last: false,
         },
-        Message::Revoke { service: service.clone(), epoch, request },
-        Message::Narrow { service: service.clone(), epoch, request, want: Want::Share(name.clone()), token },
+        Message::Supersede { service: service.clone(), epoch, request },
+        Message::Reduce { service: service.clone(), epoch, request, want: Want::Share(name.clone()), token },
         Message::Upgrade { service: service.clone(), epoch, request, hold: RequestId(7) },
         Message::Upgraded { service: service.clone(), epoch, request, token },
-        Message::Settle { service: service.clone(), request },
-        Message::Settled { service: service.clone(), request },
-        Message::Unsettled { service: service.clone(), request, instead: Some(ProcessId(1)) },
+        Message::ConfirmDestroy { service: service.clone(), request },
+        Message::DestroyConfirmed { service: service.clone(), request },
+        Message::DestroyUnconfirmed { service: service.clone(), request, instead: Some(ProcessId(1)) },
     ];
-    messages.extend([Origin::Free, Origin::Everyone, Origin::Predecessor(ProcessId(1))].map(|origin| Message::Name {
-        service: service.clone(),
-        range,
-        origin,
-        asked: (origin != Origin::Free).then_some(request),
+    messages.extend([Origin::Free, Origin::Everyone, Origin::Predecessor(ProcessId(1))].map(|origin| {
+        Message::NameGrantor {
+            service: service.clone(),
+            range,
+            origin,
+            asked: (origin != Origin::Free).then_some(request),
+        }
     }));
     let written = [None, Some(-7)].map(|number| Some(Told::Written { version: token, number }));
     let told = [None, Some(Told::Opened(token)), written[0], written[1], Some(Told::Unwritten)];
@@ -170,7 +176,7 @@ fn messages() -> Vec<Message> {
         content: Box::new(content.clone()),
         answers: told.map(|told| (request, told)),
     }));
-    let steps = [Step::Add(-7), Step::CountDown, Step::Turn { odd: true }, Step::Reset(7)];
+    let steps = [Step::Add(-7), Step::CountDown, Step::SetParity { odd: true }, Step::Reset(7)];
     let mut edits = steps.map(|step| Edit::Step { step, tail: value.clone() }).to_vec();
     edits.extend([None, Some(token)].map(|expect| Edit::Set { value: value.clone(), expect }));
     messages.extend(edits.into_iter().map(|edit| Message::Write {
@@ -180,7 +186,7 @@ fn messages() -> Vec<Message> {
         name: name.clone(),
         edit: Box::new(edit),
     }));
-    messages.extend(wants.map(|want| Message::Ask {
+    messages.extend(wants.map(|want| Message::RequestLock {
         service: service.clone(),
         epoch,
         request,
@@ -215,7 +221,7 @@ fn messages() -> Vec<Message> {
         Look::Waiting(name.clone(), None),
         Look::Waiting(name.clone(), Some((ticket, ProcessId(1), request))),
     ];
-    messages.extend(looks.map(Box::new).map(|at| Message::Look { service: service.clone(), epoch, request, at }));
+    messages.extend(looks.map(Box::new).map(|at| Message::Query { service: service.clone(), epoch, request, at }));
     let seen = [
         Seen::Lock {
             holders: vec![holder(None)],
@@ -234,16 +240,17 @@ fn messages() -> Vec<Message> {
         Seen::Unknown,
         Seen::Undecided,
     ];
-    messages.extend(seen.map(Box::new).map(|seen| Message::Seen { service: service.clone(), request, seen }));
-    messages.extend([(None, None), (Some(wanted), Some(metadata))].map(|(name, says)| Message::AskBack {
+    messages.extend(seen.map(Box::new).map(|seen| Message::QueryReply { service: service.clone(), request, seen }));
+    messages.extend([(None, None), (Some(wanted), Some(metadata))].map(|(name, says)| Message::RequestRevocation {
         service: service.clone(),
         request,
         name,
         token,
         says,
     }));
-    let heard = [Heard::Told, Heard::Taken, Heard::Untold, Heard::Firm, Heard::Again, Heard::Over];
-    messages.extend(heard.map(|heard| Message::AskedBack { service: service.clone(), request, token, heard }));
+    let heard =
+        [Heard::HolderTold, Heard::Revoked, Heard::HolderNotTold, Heard::NotRevocable, Heard::TryAgain, Heard::NotHeld];
+    messages.extend(heard.map(|heard| Message::RevocationReply { service: service.clone(), request, token, heard }));
     messages
 }
 
@@ -254,8 +261,13 @@ fn packets() -> Vec<Packet> {
     packets.push(Packet::Ack { view, ack: 12, again: true });
     let lineage = Lineage { founded: Slot(900), founder: ProcessId(1) };
     let notice =
-        Notice::Canvassed { instance: view, ballot: Ballot { round: 2, process: ProcessId(8) }, willing: true };
-    packets.push(Packet::Heir { voter: ProcessId(7), me: Box::new(info(8)), lineage, notice: Box::new(notice) });
+        Notice::PreVoteReply { instance: view, ballot: Ballot { round: 2, process: ProcessId(8) }, willing: true };
+    packets.push(Packet::VoteSuccessor {
+        voter: ProcessId(7),
+        me: Box::new(info(8)),
+        lineage,
+        notice: Box::new(notice),
+    });
     let relays: Vec<_> = packets
         .iter()
         .map(|packet| Packet::Relay {
@@ -462,7 +474,7 @@ fn the_largest_batch_fits_into_a_frame_behind_the_rest_of_its_part() {
     let part = Config::new(info(1), Timing::lan()).limits.part_bytes as usize;
     let mut holds: Vec<_> = (0..part / 4096).map(|number| hold(Want::Lock(name(number)))).collect();
     holds.push(hold(batch));
-    let message = Message::Table {
+    let message = Message::TableChunk {
         service: ServiceName::new(&"s".repeat(255)).unwrap(),
         epoch: Epoch(token),
         objects: Box::default(),
@@ -564,7 +576,7 @@ fn a_relay_in_a_relay_is_neither_written_nor_read() {
 fn an_unsound_view_is_garbage() {
     let mut view = View::first(Slot(1), vec![info(1)], Timing::lan(), 7);
     view.members[0].ghost = true;
-    for notice in [Notice::ViewIs(view.clone()), Notice::Found { attempt: 1, view }] {
+    for notice in [Notice::FullView(view.clone()), Notice::Found { attempt: 1, view }] {
         let bytes = bytes_of(&Frame::Packet(notice.into()));
         assert_eq!(decoder(true, &bytes).next(), Err(FrameError::Garbage));
     }

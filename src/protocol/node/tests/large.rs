@@ -39,10 +39,10 @@ fn large() -> (Node, u64) {
 /// What an answer to a look says.
 fn seen(node: &mut Node, request: u64, at: Look) -> (Seen, usize) {
     let mut out = Vec::new();
-    let command = Command::Look { request: RequestId(request), service: service(), at };
+    let command = Command::Query { request: RequestId(request), service: service(), at };
     let touched = touched(|| node.step(NOW, Input::Command(command), &mut out));
     let seen = out.into_iter().find_map(|output| match output {
-        Output::Answer { outcome: Outcome::Seen(seen), .. } => Some(seen),
+        Output::Answer { outcome: Outcome::QueryReply(seen), .. } => Some(seen),
         _ => None,
     });
     (seen.expect("it grants the service itself"), touched)
@@ -164,11 +164,11 @@ fn a_step_of_a_member_that_holds_much_looks_at_little() {
     step(&mut node, Input::Command(Command::Release { request: RequestId(next) }));
     step(
         &mut node,
-        Input::Command(Command::Look { request: RequestId(next + 3), service: service(), at: Look::Held(None) }),
+        Input::Command(Command::Query { request: RequestId(next + 3), service: service(), at: Look::Held(None) }),
     );
     step(
         &mut node,
-        Input::Command(Command::Look { request: RequestId(next + 4), service: service(), at: Look::Suspension }),
+        Input::Command(Command::Query { request: RequestId(next + 4), service: service(), at: Look::Suspension }),
     );
     step(&mut node, Input::Timer);
     // Nobody is known to grant, and one more asks.

@@ -90,9 +90,9 @@ fn who_looks_hears_it_before_the_answer() {
     let mut two = one_waits();
     let (request, service) = (RequestId(3), service());
     let at = Look::Place(RequestId(2));
-    two.step(1, Input::Command(Command::Look { request, service, at }));
+    two.step(1, Input::Command(Command::Query { request, service, at }));
     two.hear(0);
-    assert_eq!(said(&two), ["Queued", "Seen"]);
+    assert_eq!(said(&two), ["Queued", "QueryReply"]);
 }
 
 /// Who gave up and asks again has another place, and hears of that one.

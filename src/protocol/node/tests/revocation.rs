@@ -65,12 +65,12 @@ fn hears(node: &mut Node, from: ProcessId, n: u32, heard: Heard) -> Said {
 }
 
 fn look(to: ProcessId, epoch: Epoch) -> (ProcessId, Message) {
-    (to, Message::Look { service: service(), epoch, request: ASKS, at: Box::new(Look::Lock(lock_name("x"))) })
+    (to, Message::Query { service: service(), epoch, request: ASKS, at: Box::new(Look::Lock(lock_name("x"))) })
 }
 
 fn ask_back(to: ProcessId, n: u32, says: Option<Metadata>) -> (ProcessId, Message) {
     let name = Some(lock_name("x"));
-    (to, Message::AskBack { service: service(), request: ASKS, name, token: token(n), says })
+    (to, Message::RequestRevocation { service: service(), request: ASKS, name, token: token(n), says })
 }
 
 fn answer(outcome: Outcome) -> Vec<Output> {
@@ -78,7 +78,7 @@ fn answer(outcome: Outcome) -> Vec<Output> {
 }
 
 fn told(told: &[HolderInfo], firm: &[HolderInfo]) -> Vec<Output> {
-    answer(Outcome::AskedBack { told: told.to_vec(), firm: firm.to_vec(), more: 0 })
+    answer(Outcome::RevocationRequested { told: told.to_vec(), firm: firm.to_vec(), more: 0 })
 }
 
 /// A member that has asked the grantor Ann who holds `x`.
@@ -93,16 +93,16 @@ fn asker() -> Node {
 fn the_grantor_says_who_holds_and_the_holder_s_member_says_that_it_is_told() {
     let mut node = asker();
     assert_eq!(sees(&mut node, seen(Some(holder(BOB, 5)))).mail, [ask_back(BOB, 5, says("me"))]);
-    assert_eq!(hears(&mut node, ANN, 5, Heard::Told).out, [], "not from somebody else");
-    assert_eq!(hears(&mut node, BOB, 6, Heard::Told).out, [], "nor of another hold");
-    assert_eq!(hears(&mut node, BOB, 5, Heard::Told).out, told(&[holder(BOB, 5)], &[]));
-    assert_eq!(hears(&mut node, BOB, 5, Heard::Told).out, [], "and only once");
+    assert_eq!(hears(&mut node, ANN, 5, Heard::HolderTold).out, [], "not from somebody else");
+    assert_eq!(hears(&mut node, BOB, 6, Heard::HolderTold).out, [], "nor of another hold");
+    assert_eq!(hears(&mut node, BOB, 5, Heard::HolderTold).out, told(&[holder(BOB, 5)], &[]));
+    assert_eq!(hears(&mut node, BOB, 5, Heard::HolderTold).out, [], "and only once");
 }
 
 #[test]
 fn who_asks_hears_that_nobody_holds_or_holds_for_good() {
     assert_eq!(sees(&mut asker(), seen(None)).out, told(&[], &[]));
-    for (heard, outcome) in [(Heard::Over, told(&[], &[])), (Heard::Firm, told(&[], &[holder(BOB, 5)]))] {
+    for (heard, outcome) in [(Heard::NotHeld, told(&[], &[])), (Heard::NotRevocable, told(&[], &[holder(BOB, 5)]))] {
         let mut node = asker();
         sees(&mut node, seen(Some(holder(BOB, 5))));
         assert_eq!(hears(&mut node, BOB, 5, heard).out, outcome);
@@ -115,7 +115,7 @@ fn a_grantor_that_ends_before_it_has_said_who_holds_leaves_its_successor_to_be_a
     let (next, mut without) = (Epoch(token(200)), View::clone(node.view.as_deref().expect("it is in one")));
     without.members.retain(|member| member.info.process != ANN);
     let said = act(&mut node, |holder, _, turn| holder.on_view(&without, turn));
-    assert!(said.mail.iter().any(|(_, message)| matches!(message, Message::WhoGrants { .. })), "{:?}", said.mail);
+    assert!(said.mail.iter().any(|(_, message)| matches!(message, Message::FindGrantor { .. })), "{:?}", said.mail);
     assert_eq!(
         act(&mut node, |holder, _, turn| holder.on_grantor(&service(), BOB, next, turn)).mail,
         [look(BOB, next)]
@@ -133,7 +133,7 @@ fn a_grantor_that_ends_after_it_has_said_who_holds_is_needed_no_more() {
     sees(&mut node, seen(Some(holder(BOB, 5))));
     let next = Epoch(token(200));
     assert_eq!(act(&mut node, |holder, _, turn| holder.on_grantor(&service(), BOB, next, turn)).mail, []);
-    assert_eq!(hears(&mut node, BOB, 5, Heard::Told).out, told(&[holder(BOB, 5)], &[]));
+    assert_eq!(hears(&mut node, BOB, 5, Heard::HolderTold).out, told(&[holder(BOB, 5)], &[]));
 }
 
 #[test]
@@ -161,18 +161,18 @@ fn of_a_holder_that_leaves_the_view_nothing_is_wanted_any_more() {
 fn who_has_not_begun_to_hold_yet_is_asked_again() {
     let mut node = asker();
     sees(&mut node, seen(Some(holder(BOB, 5))));
-    assert_eq!(hears(&mut node, BOB, 5, Heard::Again).out, []);
+    assert_eq!(hears(&mut node, BOB, 5, Heard::TryAgain).out, []);
     let due = node.holder.deadline().expect("it asks again");
     let mail = node.turn(due, &mut Vec::new(), |node, turn| node.holder.on_timer(turn));
     assert_eq!(Vec::from(mail), [look(ANN, EPOCH)], "another may hold by now");
 
     let mut node = with_two_more();
     assert_eq!(revoke(&mut node, Revoke::Take(holder(BOB, 5)), Wait::Forever).mail, [ask_back(BOB, 5, None)]);
-    assert_eq!(hears(&mut node, BOB, 5, Heard::Again).out, []);
+    assert_eq!(hears(&mut node, BOB, 5, Heard::TryAgain).out, []);
     let due = node.holder.deadline().expect("it asks again");
     let mail = node.turn(due, &mut Vec::new(), |node, turn| node.holder.on_timer(turn));
     assert_eq!(Vec::from(mail), [ask_back(BOB, 5, None)]);
-    assert_eq!(hears(&mut node, BOB, 5, Heard::Taken).out, answer(Outcome::TakenBack));
+    assert_eq!(hears(&mut node, BOB, 5, Heard::Revoked).out, answer(Outcome::Revoked));
 }
 
 #[test]
@@ -212,7 +212,7 @@ fn bob_asks(node: &mut Node, request: u64, n: u32, says: Option<Metadata>) -> Sa
 
 fn heard(said: &Said) -> Heard {
     let to_bob = |(to, message): &(ProcessId, Message)| match message {
-        Message::AskedBack { heard, .. } if *to == BOB => Some(*heard),
+        Message::RevocationReply { heard, .. } if *to == BOB => Some(*heard),
         _ => None,
     };
     said.mail.iter().find_map(to_bob).expect("Bob is answered")
@@ -224,29 +224,29 @@ fn a_holder_is_told_once_of_each_request() {
     granted(&mut node, 5);
     let wanted = |metadata: &str| {
         let by = RevocationRequest { process: BOB, metadata: says(metadata).expect("it says so") };
-        vec![Output::Wanted { request: HOLDS, by }]
+        vec![Output::RevocationRequested { request: HOLDS, by }]
     };
     for (request, text, out) in [(1, "first", wanted("first")), (1, "first", vec![]), (2, "second", wanted("second"))] {
         let said = bob_asks(&mut node, request, 5, says(text));
-        assert_eq!((heard(&said), said.out), (Heard::Told, out));
+        assert_eq!((heard(&said), said.out), (Heard::HolderTold, out));
     }
     // Told often enough is told.
     for request in 3..100 {
         let said = bob_asks(&mut node, request, 5, says("again"));
-        assert_eq!((heard(&said), said.out.len()), (Heard::Told, usize::from(request <= 64)));
+        assert_eq!((heard(&said), said.out.len()), (Heard::HolderTold, usize::from(request <= 64)));
     }
 }
 
 #[test]
 fn a_hold_that_has_not_begun_cannot_be_told_of_it_yet() {
     let mut node = waiter(true);
-    assert_eq!(heard(&bob_asks(&mut node, 1, 5, says(""))), Heard::Again, "the grant is on its way");
+    assert_eq!(heard(&bob_asks(&mut node, 1, 5, says(""))), Heard::TryAgain, "the grant is on its way");
     granted(&mut node, 5);
-    assert_eq!(heard(&bob_asks(&mut node, 2, 5, says(""))), Heard::Told);
+    assert_eq!(heard(&bob_asks(&mut node, 2, 5, says(""))), Heard::HolderTold);
     // A share may have become the lock, or be about to.
-    assert_eq!(heard(&bob_asks(&mut node, 3, 4, says(""))), Heard::Again, "it has another token by now");
-    assert_eq!(heard(&bob_asks(&mut node, 4, 4, None)), Heard::Over, "nobody takes what it does not name");
-    assert_eq!(heard(&bob_asks(&mut node, 5, 6, None)), Heard::Again, "another token is on its way");
+    assert_eq!(heard(&bob_asks(&mut node, 3, 4, says(""))), Heard::TryAgain, "it has another token by now");
+    assert_eq!(heard(&bob_asks(&mut node, 4, 4, None)), Heard::NotHeld, "nobody takes what it does not name");
+    assert_eq!(heard(&bob_asks(&mut node, 5, 6, None)), Heard::TryAgain, "another token is on its way");
 }
 
 #[test]
@@ -254,18 +254,18 @@ fn a_hold_is_taken_away_only_after_its_holder_was_told_and_from_no_firm_one() {
     let mut node = waiter(true);
     granted(&mut node, 5);
     let said = bob_asks(&mut node, 1, 5, None);
-    assert_eq!((heard(&said), said.out), (Heard::Untold, vec![]));
+    assert_eq!((heard(&said), said.out), (Heard::HolderNotTold, vec![]));
     bob_asks(&mut node, 2, 5, says(""));
     let said = bob_asks(&mut node, 3, 5, None);
-    assert_eq!(heard(&said), Heard::Taken);
+    assert_eq!(heard(&said), Heard::Revoked);
     assert_eq!(said.out, [Output::Lost { request: HOLDS, reason: LostReason::Revoked }]);
-    assert!(said.mail.contains(&(ANN, Message::Done { service: service(), request: HOLDS })), "{:?}", said.mail);
-    assert_eq!(heard(&bob_asks(&mut node, 4, 5, None)), Heard::Over);
+    assert!(said.mail.contains(&(ANN, Message::Release { service: service(), request: HOLDS })), "{:?}", said.mail);
+    assert_eq!(heard(&bob_asks(&mut node, 4, 5, None)), Heard::NotHeld);
 
     let mut node = waiter(false);
     granted(&mut node, 5);
     for says in [says(""), None] {
         let said = bob_asks(&mut node, 1, 5, says);
-        assert_eq!((heard(&said), said.out), (Heard::Firm, vec![]));
+        assert_eq!((heard(&said), said.out), (Heard::NotRevocable, vec![]));
     }
 }

@@ -130,7 +130,7 @@ rule!(an_empty_table_counts_from_the_last_that_was_named, BelieveAnyVacant, |pla
         registry.on_become((BOB, RequestId(1)), service(), true, turn);
     });
     let named = said.iter().find_map(|message| match message {
-        Message::Name { range, .. } => Some(Epoch(range.first)),
+        Message::NameGrantor { range, .. } => Some(Epoch(range.first)),
         _ => None,
     });
     let first = named.expect("ANN was named first");
@@ -196,7 +196,8 @@ rule!(a_grantor_without_a_lease_answers_no_question, SeeWithoutLease, |plant: Pl
         turn.leased = false;
         grantor.on_look(ANN, RequestId(1), &Look::Lock(names(1).remove(0)), turn);
     });
-    let is_unsure = |message: &Message| matches!(message, Message::Seen { seen, .. } if **seen == Seen::Undecided);
+    let is_unsure =
+        |message: &Message| matches!(message, Message::QueryReply { seen, .. } if **seen == Seen::Undecided);
     said.iter().any(is_unsure)
 });
 
