@@ -60,7 +60,7 @@ pub mod wire;
 
 pub use protocol::id::InvalidBatch;
 pub use protocol::message::WaiterInfo;
-pub use protocol::view::Member as ViewMember;
+pub use protocol::view::ViewMember;
 pub use protocol::{
     Epoch, GrantorState, HolderInfo, Host, InvalidName, InvalidPermits, InvalidTiming, InvalidValue, Lineage,
     LineageId, LockName, LockStatus, LostReason, MemberInfo, Metadata, Mode, ProcessId, RevocationRequest, ServiceName,

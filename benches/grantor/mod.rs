@@ -1,7 +1,7 @@
 //! What the benches of the core have in common: a member that grants, names, and the frames of a lock from another member.
 
 use elderlock::protocol::{
-    Command, Config, Epoch, Input, LockName, MemberInfo, Message, Metadata, Node, Outcome, Output, Owner, Packet,
+    Command, Config, Epoch, Input, LockName, MemberInfo, Message, Metadata, Node, Outcome, Output, OwnerId, Packet,
     ProcessId, RequestId, ServiceName, Slot, Time, Timing, Token, ViewNumber, Wait, Want,
 };
 use elderlock::wire::{Decoder, Frame, encode};
@@ -188,7 +188,7 @@ fn locking(request: RequestId, service: &ServiceName, name: &LockName) -> Comman
         request,
         service: service.clone(),
         want: Want::Lock(name.clone()),
-        owner: Owner::default(),
+        owner: OwnerId::default(),
         wait: Wait::Forever,
         lease: None,
         revocable: false,
@@ -203,7 +203,7 @@ pub(crate) fn request() -> Frame {
         epoch: epoch(),
         request: RequestId(7),
         want: Want::Lock(name(1)),
-        owner: Owner::default(),
+        owner: OwnerId::default(),
         only_if_free: false,
         revocable: false,
         metadata: Metadata::default(),

@@ -1,8 +1,8 @@
 //! What the clients of a World asked for and what came of it.
 
 use elderlock::protocol::{
-    LockName, Look, LostReason, Metadata, Outcome, Owner, ProcessId, RequestId, Revoke, ServiceName, Time, Token,
-    Value, Wait, Want,
+    LockName, LostReason, Metadata, Outcome, OwnerId, ProcessId, Query, RequestId, RevokeCommand, ServiceName, Time,
+    Token, Value, Wait, Want,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -26,9 +26,9 @@ pub enum Deed {
     /// That all of its member's part in the service ends.
     Destroy,
     /// To know.
-    Look(Look),
+    Look(Query),
     /// To have a hold back.
-    Revoke(Revoke),
+    Revoke(RevokeCommand),
 }
 
 /// How somebody has what it holds, beside whom.
@@ -105,7 +105,7 @@ pub struct Call {
     /// What is seen of the object that it has open.
     pub sight: Option<Sight>,
     /// On whose behalf.
-    pub owner: Owner,
+    pub owner: OwnerId,
     /// What it says of itself.
     pub metadata: Metadata,
     /// How it waits.

@@ -87,7 +87,7 @@ pub struct Common {
     pub limits: Limits,
     /// A deliberate break of every core.
     #[cfg(elderlock_mutants)]
-    pub mutant: Option<elderlock::protocol::mutant::Mutant>,
+    pub mutant: Option<elderlock::protocol::mutant::ProtocolMutant>,
 }
 
 impl Peer {

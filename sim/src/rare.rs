@@ -496,7 +496,7 @@ impl Rare {
         let top = self.top.replace(view.clone());
         (self.first, self.installers) = (Some(process), 1);
         if let Some(top) = top.filter(|top| top.lineage == view.lineage) {
-            let revived = |member: &&elderlock::protocol::Member| {
+            let revived = |member: &&elderlock::protocol::ViewMember| {
                 member.ghost && view.member(member.info.process).is_some_and(|now| !now.ghost)
             };
             self.reach_if(top.members.iter().any(|member| revived(&member)), State::GhostRevived);

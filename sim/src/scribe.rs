@@ -365,7 +365,7 @@ impl World {
 
     fn view_line(&self, view: &View) -> Entry {
         let whose = |process: &ProcessId| self.scribe.lives.get(process).copied().unwrap_or_default();
-        let of = |member: &elderlock::protocol::Member| whose(&member.info.process);
+        let of = |member: &elderlock::protocol::ViewMember| whose(&member.info.process);
         Entry::View {
             number: view.number.0,
             slots: (view.first_slot.0, view.slots),

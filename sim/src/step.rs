@@ -11,7 +11,8 @@ use crate::network::{Narrow, Weather};
 use crate::rule::{Flight, RuleId};
 use crate::world::{Health, Tear, World};
 use elderlock::protocol::{
-    Batch, Hint, LockName, Look, Metadata, Opening, Outcome, Owner, Permits, Revoke, Seen, Token, Value, Wait, Want,
+    Batch, Hint, LockName, Metadata, OpenRequest, Outcome, OwnerId, Permits, Query, QueryReply, RevokeCommand, Token,
+    Value, Wait, Want,
 };
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -241,7 +242,7 @@ impl Wanted {
             Wanted::Suspension => Deed::Hold(Want::Suspension),
             Wanted::Share(name) => Deed::Hold(Want::Share(lock(name)?)),
             Wanted::Permits(name, count) => Deed::Hold(Want::Permits(lock(name)?, Permits::new(*count).ok()?)),
-            Wanted::Open(name, initial) => Deed::Hold(Want::Open(Opening::new(lock(name)?, value(initial)?))),
+            Wanted::Open(name, initial) => Deed::Hold(Want::Open(OpenRequest::new(lock(name)?, value(initial)?))),
             Wanted::Put(call, to) => Deed::Put(world.named(*call)?, value(to)?, None),
             Wanted::PutIf(call, to) => {
                 let open = world.named(*call)?;
@@ -251,18 +252,18 @@ impl Wanted {
             Wanted::Upgrade(call) => Deed::Upgrade(world.named(*call)?),
             Wanted::Become => Deed::Become,
             Wanted::Destroy => Deed::Destroy,
-            Wanted::SeeLock(name) => Deed::Look(Look::Lock(lock(name)?)),
-            Wanted::SeeSuspension => Deed::Look(Look::Suspension),
-            Wanted::SeePlace(call) => Deed::Look(Look::Place(world.call(world.named(*call)?).request)),
-            Wanted::SeeHeld => Deed::Look(Look::Held(None)),
-            Wanted::SeeWaiting(name) => Deed::Look(Look::Waiting(lock(name)?, None)),
+            Wanted::SeeLock(name) => Deed::Look(Query::Lock(lock(name)?)),
+            Wanted::SeeSuspension => Deed::Look(Query::Suspension),
+            Wanted::SeePlace(call) => Deed::Look(Query::Place(world.call(world.named(*call)?).request)),
+            Wanted::SeeHeld => Deed::Look(Query::Held(None)),
+            Wanted::SeeWaiting(name) => Deed::Look(Query::Waiting(lock(name)?, None)),
             Wanted::AskBack(name) => {
-                Deed::Revoke(Revoke::Ask { name: Some(lock(name)?), metadata: Metadata::default() })
+                Deed::Revoke(RevokeCommand::Ask { name: Some(lock(name)?), metadata: Metadata::default() })
             }
             Wanted::TakeBack(call) => match world.outcome(world.named(*call)?)? {
                 Outcome::RevocationRequested { told: holders, .. }
-                | Outcome::QueryReply(Seen::Lock { holders, .. }) => {
-                    Deed::Revoke(Revoke::Take(holders.first()?.clone()))
+                | Outcome::QueryReply(QueryReply::Lock { holders, .. }) => {
+                    Deed::Revoke(RevokeCommand::Take(holders.first()?.clone()))
                 }
                 _ => return None,
             },
@@ -418,7 +419,7 @@ impl World {
                 let ask = Ask(self.history.calls.len());
                 self.named.calls.insert(*call, ask);
                 self.named.names.insert(ask, *call);
-                self.want_as(*place, service, deed, (Owner(*owner), metadata), *wait, *lease);
+                self.want_as(*place, service, deed, (OwnerId(*owner), metadata), *wait, *lease);
                 true
             }
             Step::Release(call) => self.with(*call, |world, ask| world.release(ask)),

@@ -8,8 +8,8 @@ use crate::rare::State;
 use crate::rule::{Fate, Flight, Rule, RuleId};
 use crate::world::{Due, World};
 use elderlock::protocol::{
-    self, Batch, Command, Edit, GrantorState, Hint, Input, LockName, Look, LostReason, Metadata, Node, Outcome, Owner,
-    Permits, ProcessId, RequestId, ServiceName, Sizes, Status, StoredVote, Time, Token, Value, View, Wait, Want,
+    self, Batch, Command, Edit, GrantorState, Hint, Input, LockName, LostReason, Metadata, Node, Outcome, OwnerId,
+    Permits, ProcessId, Query, RequestId, ServiceName, Sizes, Status, StoredVote, Time, Token, Value, View, Wait, Want,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -38,40 +38,40 @@ impl World {
 
     /// Asks for a lock.
     pub fn ask(&mut self, member: usize, service: &str, name: &str, wait: Wait, lease: Option<Duration>) -> Ask {
-        self.want(member, service, Deed::Hold(Want::Lock(lock(name))), Owner::default(), wait, lease)
+        self.want(member, service, Deed::Hold(Want::Lock(lock(name))), OwnerId::default(), wait, lease)
     }
 
     /// Asks for several locks, all or nothing, and waits for ever.
     pub fn lock_all(&mut self, member: usize, service: &str, names: &[&str]) -> Ask {
         let batch = Batch::new(names.iter().copied().map(lock).collect()).expect("a scenario's batch is good");
-        self.want(member, service, Deed::Hold(Want::Batch(batch)), Owner::default(), Wait::Forever, None)
+        self.want(member, service, Deed::Hold(Want::Batch(batch)), OwnerId::default(), Wait::Forever, None)
     }
 
     /// Asks for the suspension of a service and waits for ever.
     pub fn suspend(&mut self, member: usize, service: &str) -> Ask {
-        self.want(member, service, Deed::Hold(Want::Suspension), Owner::default(), Wait::Forever, None)
+        self.want(member, service, Deed::Hold(Want::Suspension), OwnerId::default(), Wait::Forever, None)
     }
 
     /// Asks that the member becomes the grantor, and waits for ever.
     pub fn become_grantor(&mut self, member: usize, service: &str) -> Ask {
-        self.want(member, service, Deed::Become, Owner::default(), Wait::Forever, None)
+        self.want(member, service, Deed::Become, OwnerId::default(), Wait::Forever, None)
     }
 
     /// Asks that the member's part in the service ends.
     pub fn destroy(&mut self, member: usize, service: &str) -> Ask {
-        self.want(member, service, Deed::Destroy, Owner::default(), Wait::Forever, None)
+        self.want(member, service, Deed::Destroy, OwnerId::default(), Wait::Forever, None)
     }
 
     /// Asks the grantor something.
-    pub fn look(&mut self, member: usize, service: &str, at: Look) -> Ask {
-        self.want(member, service, Deed::Look(at), Owner::default(), Wait::Try, None)
+    pub fn look(&mut self, member: usize, service: &str, at: Query) -> Ask {
+        self.want(member, service, Deed::Look(at), OwnerId::default(), Wait::Try, None)
     }
 
     /// Asks for a lock, says something of itself, and waits for ever.
     pub fn lock_saying(&mut self, member: usize, service: &str, name: &str, says: &str) -> Ask {
         let metadata = Metadata::new(says.as_bytes()).expect("a scenario says little");
         let deed = Deed::Hold(Want::Lock(lock(name)));
-        self.want_as(member, service, deed, (Owner::default(), metadata), Wait::Forever, None)
+        self.want_as(member, service, deed, (OwnerId::default(), metadata), Wait::Forever, None)
     }
 
     /// Asks for something.
@@ -80,7 +80,7 @@ impl World {
         member: usize,
         service: &str,
         deed: Deed,
-        owner: Owner,
+        owner: OwnerId,
         wait: Wait,
         lease: Option<Duration>,
     ) -> Ask {
@@ -93,7 +93,7 @@ impl World {
         member: usize,
         service: &str,
         deed: Deed,
-        (owner, metadata): (Owner, Metadata),
+        (owner, metadata): (OwnerId, Metadata),
         wait: Wait,
         lease: Option<Duration>,
     ) -> Ask {
@@ -170,7 +170,7 @@ impl World {
                 }
                 Deed::Add(open, by) => {
                     let tail = Value::new(b"").expect("it is not too long");
-                    let edit = Edit::Step { step: protocol::Step::Add(by), tail };
+                    let edit = Edit::Step { step: protocol::NumberEdit::Add(by), tail };
                     Command::Write { request, open: request_of(open), edit }
                 }
                 Deed::Upgrade(of) => Command::Upgrade { request, hold: request_of(of) },

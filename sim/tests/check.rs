@@ -59,8 +59,8 @@ fn what_is_independent_commutes() {
 #[cfg(elderlock_mutants)]
 #[test]
 fn a_grantor_that_believes_gossip_is_found() {
-    use elderlock::protocol::mutant::Mutant;
-    let hunt = Hunt::new(scopes::RUMOUR, |world| world.mutant(Mutant::FreeOnHint));
+    use elderlock::protocol::mutant::ProtocolMutant;
+    let hunt = Hunt::new(scopes::RUMOUR, |world| world.mutant(ProtocolMutant::FreeOnHint));
     let trail = hunt.run(LIMITS, |_, _| {}).broken.expect("it breaks");
     assert_eq!(trail.broken.invariant, "exclusive_by_lease");
     let story = hunt.tell(&trail);

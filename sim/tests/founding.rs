@@ -374,9 +374,9 @@ fn lineages_that_live_at_once_share_numbers_and_no_write() {
 #[cfg(elderlock_mutants)]
 #[test]
 fn planted_foundings_at_the_clock_deal_tokens_that_were_dealt() {
-    use elderlock::protocol::mutant::Mutant;
+    use elderlock::protocol::mutant::ProtocolMutant;
     let limits = Limits { first_range: 4, max_range: 8, view_tokens: 8, ..Limits::DEFAULT };
-    let world = World::new(6).members(1).found_alone(0).limits(limits).mutant(Mutant::FoundAtTheClock);
+    let world = World::new(6).members(1).found_alone(0).limits(limits).mutant(ProtocolMutant::FoundAtTheClock);
     let (tokens, broken) = found_again_and_again(world.lenient(), 0, 64);
     assert!(broken.is_some() || !tokens.is_sorted_by(|one, next| one < next));
 }

@@ -43,13 +43,13 @@ fn every_regression_holds() {
 #[cfg(elderlock_mutants)]
 #[test]
 fn every_script_of_a_mutant_breaks_with_it() {
-    use elderlock::protocol::mutant::Mutant;
+    use elderlock::protocol::mutant::ProtocolMutant;
     let mut told = 0;
     for file in files("regressions").into_iter().chain(files("scripts")) {
         let script = std::fs::read_to_string(&file).unwrap();
         let Some(line) = script.lines().find_map(|line| line.strip_prefix("# Mutant ")) else { continue };
         let (name, broken) = line.trim_end_matches('.').split_once(" breaks ").unwrap();
-        let mutant: Mutant = name.parse().unwrap();
+        let mutant: ProtocolMutant = name.parse().unwrap();
         let mut teller = Teller::new(move |world| world.mutant(mutant));
         teller.tell(&script).unwrap();
         let found = teller.world().broken().unwrap_or_else(|| panic!("{} holds", file.display()));
@@ -64,11 +64,11 @@ fn every_script_of_a_mutant_breaks_with_it() {
 #[cfg(elderlock_mutants)]
 #[test]
 fn a_break_of_a_mutant_is_shrunk_and_saved() {
-    use elderlock::protocol::mutant::Mutant;
+    use elderlock::protocol::mutant::ProtocolMutant;
     use elderlock_sim::World;
     use elderlock_sim::chaos::{Plan, run_seed};
     use elderlock_sim::shrink::{save, shrink, shrink_log};
-    let prepare = |world: World| world.mutant(Mutant::ReuseTokens);
+    let prepare = |world: World| world.mutant(ProtocolMutant::ReuseTokens);
     let plans = (1..100).map(|seed| Plan::draw(seed, (3, 5)));
     let broken = plans.filter_map(|plan| run_seed(&plan, prepare).world.broken().cloned().map(|found| (plan, found)));
     let (plan, found) = { broken }.find(|(_, found)| found.lock.is_some()).unwrap();

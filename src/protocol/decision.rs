@@ -61,7 +61,7 @@ impl Acceptor {
 
 /// How far a proposal has come.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub(crate) enum Step {
+pub(crate) enum ProposalPhase {
     /// Asked who would be willing.
     Canvassing {
         /// Those who are.
@@ -89,7 +89,7 @@ pub(crate) struct Proposal {
     /// Its ballot.
     pub(crate) ballot: Ballot,
     /// How far it has come.
-    pub(crate) step: Step,
+    pub(crate) step: ProposalPhase,
     /// When its question is asked again.
     pub(crate) again_at: Time,
     /// Those who promised in the place of a voter, by that voter.
@@ -97,7 +97,7 @@ pub(crate) struct Proposal {
 }
 
 impl Proposal {
-    pub(crate) fn new(ballot: Ballot, step: Step, again_at: Time) -> Proposal {
+    pub(crate) fn new(ballot: Ballot, step: ProposalPhase, again_at: Time) -> Proposal {
         Proposal { ballot, step, again_at, heirs: BTreeMap::new() }
     }
 
@@ -105,18 +105,18 @@ impl Proposal {
     pub(crate) fn question(&self, instance: ViewNumber, dead: &BTreeSet<ProcessId>) -> Notice {
         let ballot = self.ballot;
         match &self.step {
-            Step::Canvassing { .. } => Notice::PreVote { instance, ballot, dead: dead.clone() },
-            Step::Preparing { .. } => Notice::Prepare { instance, ballot, dead: dead.clone() },
-            Step::Accepting { change, .. } => Notice::Accept { instance, ballot, change: change.clone() },
+            ProposalPhase::Canvassing { .. } => Notice::PreVote { instance, ballot, dead: dead.clone() },
+            ProposalPhase::Preparing { .. } => Notice::Prepare { instance, ballot, dead: dead.clone() },
+            ProposalPhase::Accepting { change, .. } => Notice::Accept { instance, ballot, change: change.clone() },
         }
     }
 
     /// The members of the council that have not answered yet.
     pub(crate) fn silent(&self, view: &View) -> Vec<ProcessId> {
         let answered = |process: &ProcessId| match &self.step {
-            Step::Canvassing { willing } => willing.contains(process),
-            Step::Preparing { promises, .. } => promises.contains_key(process),
-            Step::Accepting { accepted, .. } => accepted.contains(process),
+            ProposalPhase::Canvassing { willing } => willing.contains(process),
+            ProposalPhase::Preparing { promises, .. } => promises.contains_key(process),
+            ProposalPhase::Accepting { accepted, .. } => accepted.contains(process),
         };
         view.council().map(|info| info.process).filter(|process| !answered(process)).collect()
     }

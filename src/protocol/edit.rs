@@ -18,7 +18,7 @@ pub enum Edit {
     /// A step of the number that the object's value begins with: 32 bits, little endian.
     Step {
         /// Which.
-        step: Step,
+        step: NumberEdit,
         /// What stands behind the number, or behind which more stands. Of another kind of object nothing is changed.
         tail: Value,
     },
@@ -26,7 +26,7 @@ pub enum Edit {
 
 /// A step of a number.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
-pub enum Step {
+pub enum NumberEdit {
     /// Adds to it, with a sign; not if the sum has no 32 bits.
     Add(i32),
     /// Takes one from it, without a sign; not from zero.
@@ -65,7 +65,7 @@ impl Edit {
                 // What may be stale is made sure by writing it again.
                 let next = step.from(number).or_else(|| (step.may_stay() && content.maybe_stale).then_some(number))?;
                 let mut rest = rest.to_vec();
-                if let Step::Reset(_) = step {
+                if let NumberEdit::Reset(_) = step {
                     let round = rest.get_mut(tail.as_bytes().len()..)?.first_chunk_mut()?;
                     *round = u32::from_le_bytes(*round).wrapping_add(1).to_le_bytes();
                 }
@@ -76,20 +76,20 @@ impl Edit {
     }
 }
 
-impl Step {
+impl NumberEdit {
     /// The next number, if there is one.
     pub(crate) fn from(self, number: i32) -> Option<i32> {
         match self {
-            Step::Add(by) => number.checked_add(by),
-            Step::CountDown => (number as u32).checked_sub(1).map(|left| left as i32),
-            Step::Reset(count) => (number == 0).then_some(count as i32),
-            Step::SetParity { odd } => ((number & 1 == 1) != odd).then(|| number.wrapping_add(1)),
+            NumberEdit::Add(by) => number.checked_add(by),
+            NumberEdit::CountDown => (number as u32).checked_sub(1).map(|left| left as i32),
+            NumberEdit::Reset(count) => (number == 0).then_some(count as i32),
+            NumberEdit::SetParity { odd } => ((number & 1 == 1) != odd).then(|| number.wrapping_add(1)),
         }
     }
 
     /// Whether a number that it does not change is as wanted.
     fn may_stay(self) -> bool {
-        !matches!(self, Step::Add(_) | Step::Reset(_))
+        !matches!(self, NumberEdit::Add(_) | NumberEdit::Reset(_))
     }
 }
 
@@ -104,7 +104,7 @@ mod tests {
         Content { value, version: Token::new(Slot(1), 7), maybe_stale, writes: BTreeMap::new() }
     }
 
-    fn step(step: Step, tail: &str) -> Edit {
+    fn step(step: NumberEdit, tail: &str) -> Edit {
         Edit::Step { step, tail: Value::new(tail.as_bytes()).unwrap() }
     }
 
@@ -112,25 +112,29 @@ mod tests {
     fn an_addition_does_not_leave_its_32_bits() {
         let max = i32::MAX as u32;
         for (before, by, after) in [(3, 4, Some(7)), (3, -4, Some(-1)), (max, 1, None), (max, 0, Some(i32::MAX))] {
-            let made = step(Step::Add(by), "").apply(&content(before, "", false));
+            let made = step(NumberEdit::Add(by), "").apply(&content(before, "", false));
             assert_eq!(made.and_then(|made| made.number), after, "{before} {by}");
         }
-        assert_eq!(step(Step::Add(1), "").apply(&content(max, "", true)), None, "it is not made sure by an addition");
+        assert_eq!(
+            step(NumberEdit::Add(1), "").apply(&content(max, "", true)),
+            None,
+            "it is not made sure by an addition"
+        );
     }
 
     #[test]
     fn a_count_is_counted_down_to_zero_and_no_further() {
         for (before, after) in [(u32::MAX, Some(-2)), (1, Some(0)), (0, None)] {
-            let made = step(Step::CountDown, "L").apply(&content(before, "L", false));
+            let made = step(NumberEdit::CountDown, "L").apply(&content(before, "L", false));
             assert_eq!(made.and_then(|made| made.number), after, "{before}");
         }
-        assert_eq!(step(Step::CountDown, "L").apply(&content(0, "L", true)).unwrap().number, Some(0));
+        assert_eq!(step(NumberEdit::CountDown, "L").apply(&content(0, "L", true)).unwrap().number, Some(0));
     }
 
     #[test]
     fn a_count_begins_anew_from_zero_only_and_in_another_round() {
         let tail = |round: u8| format!("L{}\0\0\0", char::from(round));
-        let reset = step(Step::Reset(3), "L");
+        let reset = step(NumberEdit::Reset(3), "L");
         let made = reset.apply(&content(0, &tail(7), false)).unwrap();
         assert_eq!((made.value.as_bytes(), made.number), (&b"\x03\0\0\0L\x08\0\0\0"[..], Some(3)));
         assert_eq!(reset.apply(&content(1, &tail(7), true)), None);
@@ -140,7 +144,7 @@ mod tests {
     #[test]
     fn a_number_is_turned_once() {
         for (before, odd, after) in [(0, true, Some(1)), (1, true, None), (1, false, Some(2)), (2, false, None)] {
-            let made = step(Step::SetParity { odd }, "B").apply(&content(before, "B", false));
+            let made = step(NumberEdit::SetParity { odd }, "B").apply(&content(before, "B", false));
             assert_eq!(made.and_then(|made| made.number), after, "{before} {odd}");
         }
     }
@@ -148,12 +152,12 @@ mod tests {
     #[test]
     fn another_kind_of_object_is_not_changed() {
         for (is, wanted) in [("", "L"), ("L", ""), ("B", "L")] {
-            assert_eq!(step(Step::Add(1), wanted).apply(&content(1, is, false)), None, "{is:?} {wanted:?}");
+            assert_eq!(step(NumberEdit::Add(1), wanted).apply(&content(1, is, false)), None, "{is:?} {wanted:?}");
         }
         let short = Content { value: Value::new(b"abc").unwrap(), ..content(1, "", false) };
-        assert_eq!(step(Step::Add(1), "").apply(&short), None);
+        assert_eq!(step(NumberEdit::Add(1), "").apply(&short), None);
         // What stands behind stays.
-        let made = step(Step::Add(1), "L").apply(&content(1, "Lmore", false)).unwrap();
+        let made = step(NumberEdit::Add(1), "L").apply(&content(1, "Lmore", false)).unwrap();
         assert_eq!(made.value.as_bytes(), b"\x02\0\0\0Lmore");
     }
 

@@ -5,7 +5,7 @@
 //! - It removes a member only when that said goodbye, its lease is surely over, or its death is vouched for.
 
 use super::id::{MemberInfo, ProcessId, ViewNumber};
-use super::lease::{Pulses, Seat};
+use super::lease::{MemberRecord, Pulses};
 use super::message::Notice;
 use super::registry::Registry;
 use super::time::Time;
@@ -19,7 +19,7 @@ use std::time::Duration;
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Elder {
     /// All other members, ghosts included.
-    seats: BTreeMap<ProcessId, Seat>,
+    seats: BTreeMap<ProcessId, MemberRecord>,
     /// When each other member's lease is surely over.
     lease_ends: BTreeSet<(Time, ProcessId)>,
     /// Members that do not have the present view yet, and when they are told again.
@@ -53,7 +53,7 @@ pub(crate) struct Elder {
     pub(crate) registry: Registry,
     /// A deliberate break.
     #[cfg(elderlock_mutants)]
-    pub(crate) mutant: Option<super::mutant::Mutant>,
+    pub(crate) mutant: Option<super::mutant::ProtocolMutant>,
 }
 
 impl Elder {
@@ -319,7 +319,7 @@ impl Elder {
             let gone = gone();
             // Nor does it wait for those of the council that are silent: they are left as ghosts, as at a takeover.
             let is_silent = |process: &ProcessId| {
-                let is_old = |seat: &Seat| seat.heard_at + view.timing.slow_beat() * 2 <= now;
+                let is_old = |seat: &MemberRecord| seat.heard_at + view.timing.slow_beat() * 2 <= now;
                 gone.contains(process) || self.seats.get(process).is_some_and(is_old)
             };
             // The only voter has nobody in the council to ask. Those who vote after it have shown themselves since it said
@@ -399,7 +399,7 @@ impl Elder {
         for member in view.members.iter().filter(|member| member.info.process != me) {
             let process = member.info.process;
             let seat = self.seats.entry(process).or_insert_with(|| {
-                let seat = Seat::new(now);
+                let seat = MemberRecord::new(now);
                 self.lease_ends.insert((lease_end(&seat, &view.timing), process));
                 seat
             });
@@ -410,6 +410,6 @@ impl Elder {
     }
 }
 
-fn lease_end(seat: &Seat, timing: &Timing) -> Time {
+fn lease_end(seat: &MemberRecord, timing: &Timing) -> Time {
     seat.renewed_at + timing.surely(timing.member_lease)
 }

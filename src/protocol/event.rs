@@ -1,15 +1,15 @@
 //! The core's one way in and its ways out, as data.
 
 use super::edit::Edit;
-use super::heir::StoredVote;
 use super::id::{
-    Epoch, LockName, MemberInfo, Metadata, Owner, ProcessId, RequestId, ServiceName, Slot, Token, ViewNumber, Want,
+    Epoch, LockName, MemberInfo, Metadata, OwnerId, ProcessId, RequestId, ServiceName, Slot, Token, ViewNumber, Want,
 };
 use super::limits::Limits;
-use super::message::{Content, HolderInfo, Look, Packet, Seen, WaiterInfo};
+use super::message::{Content, HolderInfo, Packet, Query, QueryReply, WaiterInfo};
 use super::time::Time;
 use super::timing::Timing;
 use super::view::View;
+use super::vote_successor::StoredVote;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -48,7 +48,7 @@ pub struct Config {
     pub limits: Limits,
     /// A deliberate break, to prove that the checks can fail.
     #[cfg(elderlock_mutants)]
-    pub mutant: Option<super::mutant::Mutant>,
+    pub mutant: Option<super::mutant::ProtocolMutant>,
 }
 
 impl Config {
@@ -128,7 +128,7 @@ pub enum Command {
         /// What is wanted.
         want: Want,
         /// On whose behalf.
-        owner: Owner,
+        owner: OwnerId,
         /// How to wait.
         wait: Wait,
         /// How long the hold lasts unless extended, from receipt of the grant; `None`: until released or lost.
@@ -204,14 +204,14 @@ pub enum Command {
         /// The request that is over.
         over: RequestId,
     },
-    /// Ask the service's grantor. Answered `Seen`, or `Undecided` if it cannot say in time.
+    /// Ask the service's grantor. Answered `QueryReply`, or `Undecided` if it cannot say in time.
     Query {
         /// A number never used before in this process.
         request: RequestId,
         /// The service.
         service: ServiceName,
         /// At what.
-        at: Look,
+        at: Query,
     },
     /// Have a hold back. Answered `RevocationRequested`, `Revoked` or `HolderNotTold`, or at the limit `Undecided`, unless `Release` comes
     /// first.
@@ -221,7 +221,7 @@ pub enum Command {
         /// The service.
         service: ServiceName,
         /// How.
-        what: Revoke,
+        what: RevokeCommand,
         /// How long to wait at most; `Try` is taken for `AtMost` one member lease.
         wait: Wait,
     },
@@ -268,7 +268,7 @@ pub enum Wait {
 
 /// How to have a hold back.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub enum Revoke {
+pub enum RevokeCommand {
     /// Have everybody told who holds it.
     Ask {
         /// The lock; `None`: the suspension.
@@ -412,7 +412,7 @@ pub enum Outcome {
     /// The grantor knows that the request is over.
     Confirmed,
     /// What the grantor sees.
-    QueryReply(Seen),
+    QueryReply(QueryReply),
     /// Who held what is wanted back has been told, or holds it for good; those who gave it back meanwhile are left out.
     RevocationRequested {
         /// Those who have been told.
@@ -594,7 +594,7 @@ pub struct Sizes {
 
 /// What a grantor that acts has to do, counted, and how it came to it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Load {
+pub struct GrantorLoad {
     /// Its term.
     pub epoch: Epoch,
     /// Requests in its table that hold: a batch is one of them, and so is a suspension.

@@ -18,22 +18,22 @@
 //! - `nothing_lost_in_transfer`: a table is handed over whole, once, by a grantor that grants nothing after it.
 
 use super::edit::{Edit, Edited};
-use super::event::{Event, GrantorState, Load, LockStatus, Output};
-use super::id::{Epoch, LockName, Metadata, Owner, ProcessId, RequestId, ServiceName, Ticket, Token, Want};
+use super::event::{Event, GrantorLoad, GrantorState, LockStatus, Output};
+use super::id::{Epoch, LockName, Metadata, OwnerId, ProcessId, RequestId, ServiceName, Ticket, Token, Want};
 use super::message::{
-    Content, HoldReport, LastWrite, Look, Message, Origin, Refusal, Seen, TokenRange, Told, WaitReport,
+    Content, HoldReport, LastWrite, Message, ObjectReply, Origin, Query, QueryReply, Refusal, TokenRange, WaitReport,
 };
-use super::table::{Contents, Entry, Place, Table};
+use super::step_context::StepContext;
+use super::table::{Contents, EntryStatus, RequestSpec, Table};
 use super::time::Time;
-use super::turn::Turn;
 use super::view::View;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::hash::{Hash, Hasher};
-use supply::Supply;
+use token_pool::TokenPool;
 
 #[cfg(elderlock_mutants)]
 mod bent;
-mod supply;
+mod token_pool;
 mod transfer;
 
 /// A request as it was asked.
@@ -42,7 +42,7 @@ pub(crate) struct Asked {
     pub(crate) from: ProcessId,
     pub(crate) request: RequestId,
     pub(crate) want: Want,
-    pub(crate) owner: Owner,
+    pub(crate) owner: OwnerId,
     pub(crate) only_if_free: bool,
     pub(crate) revocable: bool,
     pub(crate) metadata: Metadata,
@@ -70,17 +70,17 @@ struct Setup {
 /// For those who measure, and no part of what a grantor is: two that differ in nothing else go on alike, so they are
 /// equal, and a search of all states sees one.
 #[derive(Clone, Copy, Debug)]
-struct Way(Option<(GrantorState, Time)>);
+struct ActivationPath(Option<(GrantorState, Time)>);
 
-impl PartialEq for Way {
-    fn eq(&self, _: &Way) -> bool {
+impl PartialEq for ActivationPath {
+    fn eq(&self, _: &ActivationPath) -> bool {
         true
     }
 }
 
-impl Eq for Way {}
+impl Eq for ActivationPath {}
 
-impl Hash for Way {
+impl Hash for ActivationPath {
     fn hash<H: Hasher>(&self, _: &mut H) {}
 }
 
@@ -89,8 +89,8 @@ impl Hash for Way {
 pub(crate) struct Grantor {
     service: ServiceName,
     epoch: Epoch,
-    way: Way,
-    supply: Supply,
+    way: ActivationPath,
+    supply: TokenPool,
     table: Table,
     /// While it does not act.
     setup: Option<Setup>,
@@ -108,11 +108,11 @@ impl Grantor {
         range: TokenRange,
         origin: Origin,
         view: &View,
-        turn: &mut Turn,
+        turn: &mut StepContext,
     ) -> Grantor {
         let epoch = Epoch(range.first);
         #[cfg_attr(not(elderlock_mutants), allow(unused_mut))]
-        let mut supply = Supply::new(range, turn.now);
+        let mut supply = TokenPool::new(range, turn.now);
         #[cfg(elderlock_mutants)]
         if origin != Origin::Free
             && planted!(turn.mutant, ReuseTokens)
@@ -123,7 +123,7 @@ impl Grantor {
         let mut grantor = Grantor {
             service,
             epoch,
-            way: Way(None),
+            way: ActivationPath(None),
             supply,
             table: Table::new(epoch).within(turn),
             setup: None,
@@ -152,7 +152,7 @@ impl Grantor {
     }
 
     /// Tells of the end of this term.
-    pub(crate) fn tell_end(&self, turn: &mut Turn) {
+    pub(crate) fn tell_end(&self, turn: &mut StepContext) {
         let (service, epoch) = (self.service.clone(), self.epoch);
         let event = match self.setup {
             None => Event::LostGrantor { service, epoch },
@@ -162,14 +162,14 @@ impl Grantor {
     }
 
     /// Asks everyone, unless somebody younger waits for the table, who then does that.
-    fn recover(&mut self, view: &View, turn: &mut Turn) {
+    fn recover(&mut self, view: &View, turn: &mut StepContext) {
         let Some(setup) = &mut self.setup else { return };
         self.table = Table::new(self.epoch).within(turn);
         setup.source = None;
         if setup.heir.is_some() {
             return;
         }
-        self.way = Way(Some((GrantorState::Recovering, turn.now)));
+        self.way = ActivationPath(Some((GrantorState::Recovering, turn.now)));
         setup.waits.clear();
         setup.awaiting = view.members.iter().map(|member| member.info.process).collect();
         if planted!(turn.mutant, SkipOneInRecovery) {
@@ -199,13 +199,13 @@ impl Grantor {
 
     /// Whether the request waits, at that place.
     pub(crate) fn waits_at(&self, key: (ProcessId, RequestId), ticket: Ticket) -> bool {
-        self.table.place(key) == Some(Place::Waits(ticket))
+        self.table.place(key) == Some(EntryStatus::Waits(ticket))
     }
 
     /// What it has to do, if it acts.
-    pub(crate) fn load(&self) -> Option<Load> {
+    pub(crate) fn load(&self) -> Option<GrantorLoad> {
         let (holds, waits) = self.table.load();
-        self.is_acting().then_some(Load { epoch: self.epoch, holds, waits, way: self.way.0 })
+        self.is_acting().then_some(GrantorLoad { epoch: self.epoch, holds, waits, way: self.way.0 })
     }
 
     pub(crate) fn requests(&self) -> impl Iterator<Item = (ProcessId, RequestId, Option<Token>)> {
@@ -254,7 +254,7 @@ impl Grantor {
     }
 
     /// Somebody asks for a lock.
-    pub(crate) fn on_ask(&mut self, asked: Asked, turn: &mut Turn) {
+    pub(crate) fn on_ask(&mut self, asked: Asked, turn: &mut StepContext) {
         let key = (asked.from, asked.request);
         if let Some(setup) = &mut self.setup
             && !planted!(turn.mutant, ServeWhileRecovering)
@@ -281,12 +281,12 @@ impl Grantor {
         }
         match self.table.place(key) {
             // Asked twice: the first answer may have been for an epoch that the asker no longer trusts.
-            Some(Place::Holds(token)) => return self.tell_grant(key, token, turn),
-            Some(Place::Waits(ticket)) => return self.tell_queued(key, ticket, turn),
+            Some(EntryStatus::Holds(token)) => return self.tell_grant(key, token, turn),
+            Some(EntryStatus::Waits(ticket)) => return self.tell_queued(key, ticket, turn),
             None => {}
         }
         let Asked { from, request, want, owner, only_if_free, revocable, metadata } = asked;
-        let mut entry = Entry { want, owner, revocable, metadata };
+        let mut entry = RequestSpec { want, owner, revocable, metadata };
         let mut free = self.table.is_free(from, &entry, turn.now);
         if planted!(turn.mutant, SuspendBesideHolds) && entry.want == Want::Suspension {
             free = if self.table.is_suspended() { free } else { Ok(()) };
@@ -344,7 +344,7 @@ impl Grantor {
     pub(crate) fn grant_at_once(
         &mut self,
         (process, request): (ProcessId, RequestId),
-        entry: impl FnOnce() -> Entry,
+        entry: impl FnOnce() -> RequestSpec,
         now: Time,
     ) -> Option<Token> {
         if !self.is_at_rest() || self.supply.spare() == 0 {
@@ -375,7 +375,7 @@ impl Grantor {
     }
 
     /// This very member has a lock that was offered to it.
-    pub(crate) fn hold(&mut self, key: (ProcessId, RequestId), entry: Entry, token: Token, since: Time) {
+    pub(crate) fn hold(&mut self, key: (ProcessId, RequestId), entry: RequestSpec, token: Token, since: Time) {
         debug_assert!(self.is_at_rest() && entry.want.names().iter().all(|name| self.table.is_clear(name)));
         self.table.hold(key, entry, token, since);
     }
@@ -395,7 +395,7 @@ impl Grantor {
     }
 
     /// A request is over.
-    pub(crate) fn on_done(&mut self, from: ProcessId, request: RequestId, turn: &mut Turn) {
+    pub(crate) fn on_done(&mut self, from: ProcessId, request: RequestId, turn: &mut StepContext) {
         let key = (from, request);
         if let Some(setup) = &mut self.setup
             && !planted!(turn.mutant, ForgetWhatEnded)
@@ -407,7 +407,7 @@ impl Grantor {
     }
 
     /// A hold goes on with less. If it is not here yet its member reports what it has now.
-    pub(crate) fn on_narrow(&mut self, key: (ProcessId, RequestId), want: &Want, token: Token, turn: &mut Turn) {
+    pub(crate) fn on_narrow(&mut self, key: (ProcessId, RequestId), want: &Want, token: Token, turn: &mut StepContext) {
         #[cfg(elderlock_mutants)]
         let Some(want) = &self.bend_narrow(key, want, turn) else { return };
         self.table.narrow(key, want, token);
@@ -415,14 +415,14 @@ impl Grantor {
     }
 
     /// A share is to become the lock.
-    pub(crate) fn on_upgrade(&mut self, from: ProcessId, request: RequestId, hold: RequestId, turn: &mut Turn) {
+    pub(crate) fn on_upgrade(&mut self, from: ProcessId, request: RequestId, hold: RequestId, turn: &mut StepContext) {
         let key = (from, hold);
         #[cfg(elderlock_mutants)]
         self.bend_upgrade(key, turn);
         let refusal = match (self.table.held_by(key), self.table.place(key), self.table.others_beside(key)) {
             _ if !self.is_acting() => Refusal::Undecided,
             // Asked twice.
-            (Some(Want::Lock(_)), Some(Place::Holds(token)), _) if self.is_own(token) => {
+            (Some(Want::Lock(_)), Some(EntryStatus::Holds(token)), _) if self.is_own(token) => {
                 return self.tell_upgraded((from, request), token, turn);
             }
             (_, _, Some(others @ 1..)) => Refusal::Shared(others as u64),
@@ -431,7 +431,7 @@ impl Grantor {
             (Some(Want::Lock(_) | Want::Share(_)), ..) if turn.leased => match self.supply.take(1) {
                 Some(token) => {
                     let token = match self.table.place(key) {
-                        Some(Place::Holds(before)) if planted!(turn.mutant, UpgradeWithOldToken) => before,
+                        Some(EntryStatus::Holds(before)) if planted!(turn.mutant, UpgradeWithOldToken) => before,
                         _ => token,
                     };
                     self.table.upgrade(key, token);
@@ -445,7 +445,7 @@ impl Grantor {
         self.tell_refusal((from, request), refusal, turn);
     }
 
-    fn tell_upgraded(&self, (process, request): (ProcessId, RequestId), token: Token, turn: &mut Turn) {
+    fn tell_upgraded(&self, (process, request): (ProcessId, RequestId), token: Token, turn: &mut StepContext) {
         turn.say(process, Message::Upgraded { service: self.service.clone(), epoch: self.epoch, request, token });
     }
 
@@ -455,7 +455,13 @@ impl Grantor {
     }
 
     /// Somebody writes into an object.
-    pub(crate) fn on_write(&mut self, key: (ProcessId, RequestId), name: &LockName, edit: &Edit, turn: &mut Turn) {
+    pub(crate) fn on_write(
+        &mut self,
+        key: (ProcessId, RequestId),
+        name: &LockName,
+        edit: &Edit,
+        turn: &mut StepContext,
+    ) {
         if !self.is_acting() {
             return self.tell_refusal(key, Refusal::Undecided, turn);
         }
@@ -468,7 +474,7 @@ impl Grantor {
             && !(number.is_some() && planted!(turn.mutant, StepTwice))
         {
             // Asked twice: the first answer was lost with its grantor.
-            let answers = Some((key.1, Told::Written { version, number }));
+            let answers = Some((key.1, ObjectReply::Written { version, number }));
             return self.tell_value(key.0, name, answers, turn);
         }
         #[cfg(elderlock_mutants)]
@@ -476,19 +482,24 @@ impl Grantor {
         #[cfg(not(elderlock_mutants))]
         let edited = edit.apply(content);
         let Some(Edited { value, number }) = edited else {
-            return self.tell_value(key.0, name, Some((key.1, Told::Unwritten)), turn);
+            return self.tell_value(key.0, name, Some((key.1, ObjectReply::Unwritten)), turn);
         };
         let Some(version) = turn.leased.then(|| self.supply.take(1)).flatten() else {
             return self.tell_refusal(key, Refusal::Undecided, turn);
         };
         let (process, request) = key;
         self.table.write(process, name, value, LastWrite { request, version, number });
-        self.tell_all(name, Some((key, Told::Written { version, number })), turn);
+        self.tell_all(name, Some((key, ObjectReply::Written { version, number })), turn);
         self.grant(turn); // it may be a limit
     }
 
     /// Tells everybody who has an object open what it has to tell.
-    fn tell_all(&self, name: &LockName, answers: Option<((ProcessId, RequestId), Told)>, turn: &mut Turn) {
+    fn tell_all(
+        &self,
+        name: &LockName,
+        answers: Option<((ProcessId, RequestId), ObjectReply)>,
+        turn: &mut StepContext,
+    ) {
         for process in self.table.openers(name) {
             let answers = answers.filter(|((writer, _), _)| *writer == process);
             if answers.is_none() && self.is_acting() && planted!(turn.mutant, TellWriterOnly) {
@@ -498,7 +509,13 @@ impl Grantor {
         }
     }
 
-    fn tell_value(&self, to: ProcessId, name: &LockName, answers: Option<(RequestId, Told)>, turn: &mut Turn) {
+    fn tell_value(
+        &self,
+        to: ProcessId,
+        name: &LockName,
+        answers: Option<(RequestId, ObjectReply)>,
+        turn: &mut StepContext,
+    ) {
         let Some(content) = self.table.content(name).cloned().map(Box::new) else { return };
         let (service, epoch, name) = (self.service.clone(), self.epoch, name.clone());
         turn.say(to, Message::Value { service, epoch, name, content, answers });
@@ -519,20 +536,20 @@ impl Grantor {
     }
 
     /// Somebody wants to know.
-    pub(crate) fn on_look(&self, from: ProcessId, request: RequestId, at: &Look, turn: &mut Turn) {
+    pub(crate) fn on_look(&self, from: ProcessId, request: RequestId, at: &Query, turn: &mut StepContext) {
         // Without a lease others may have been granted what is free here.
         let leased = turn.leased || planted!(turn.mutant, SeeWithoutLease);
         // What a member has ended meanwhile the one before may have heard alone.
-        let is_heard = !matches!(at, Look::Place(_)) || !self.checking.contains_key(&from);
+        let is_heard = !matches!(at, Query::Place(_)) || !self.checking.contains_key(&from);
         let knows = self.is_acting() && leased && is_heard || planted!(turn.mutant, SeeBeforeActing);
-        let mut seen = if knows { self.table.look(from, at, turn.now) } else { Seen::Undecided };
-        if let Seen::Place { before, .. } = &mut seen
+        let mut seen = if knows { self.table.look(from, at, turn.now) } else { QueryReply::Undecided };
+        if let QueryReply::Place { before, .. } = &mut seen
             && planted!(turn.mutant, TellPlaceOneLater)
         {
             *before += 1;
         }
         if planted!(turn.mutant, SeeWaitersBackwards)
-            && let Seen::Lock { waiters, .. } | Seen::Waiting { waiters, .. } = &mut seen
+            && let QueryReply::Lock { waiters, .. } | QueryReply::Waiting { waiters, .. } = &mut seen
         {
             waiters.reverse();
         }
@@ -540,7 +557,7 @@ impl Grantor {
     }
 
     /// Gives what is free to those who wait for it, if the member's lease and the tokens allow.
-    pub(crate) fn grant(&mut self, turn: &mut Turn) {
+    pub(crate) fn grant(&mut self, turn: &mut StepContext) {
         if self.setup.is_some() || (!turn.leased && !planted!(turn.mutant, GrantWhileSuspended)) {
             return;
         }
@@ -554,7 +571,7 @@ impl Grantor {
     }
 
     /// The elder dealt more tokens.
-    pub(crate) fn on_tokens(&mut self, range: TokenRange, turn: &mut Turn) {
+    pub(crate) fn on_tokens(&mut self, range: TokenRange, turn: &mut StepContext) {
         self.supply.asked = false;
         if self.supply.ranges.back().is_none_or(|last| last.last < range.first) && range.first > self.epoch.0 {
             self.supply.add(range, turn.now);
@@ -565,14 +582,20 @@ impl Grantor {
     }
 
     /// A new elder may not know that the last one was asked for tokens.
-    pub(crate) fn on_new_elder(&mut self, turn: &mut Turn) {
+    pub(crate) fn on_new_elder(&mut self, turn: &mut StepContext) {
         self.supply.asked = false;
         self.mind_supply(0, turn);
     }
 
     /// Members left: so do their requests, and nobody waits for their report. Members that came may have been granted
     /// something by a predecessor that still acts: who recovers asks them too.
-    pub(crate) fn on_view(&mut self, view: &View, departed: &[ProcessId], joined: &[ProcessId], turn: &mut Turn) {
+    pub(crate) fn on_view(
+        &mut self,
+        view: &View,
+        departed: &[ProcessId],
+        joined: &[ProcessId],
+        turn: &mut StepContext,
+    ) {
         for &process in departed {
             self.table.end_all(process);
         }
@@ -620,7 +643,7 @@ impl Grantor {
         objects: Vec<(LockName, Content)>,
         (holds, waits): (Vec<HoldReport>, Vec<WaitReport>),
         last: bool,
-        turn: &mut Turn,
+        turn: &mut StepContext,
     ) {
         let Some(setup) = &mut self.setup else {
             return self.on_check(from, objects, (holds, waits), last, turn);
@@ -653,7 +676,7 @@ impl Grantor {
 
     /// Starts to act once everyone has been heard: acknowledged places first, in their old order, then those whose
     /// place was never acknowledged, then those that asked meanwhile.
-    fn finish_recovery(&mut self, turn: &mut Turn) {
+    fn finish_recovery(&mut self, turn: &mut StepContext) {
         let is_heard = |setup: &Setup| setup.awaiting.is_empty() && setup.source.is_none() && setup.heir.is_none();
         if !self.setup.as_ref().is_some_and(is_heard) {
             return;
@@ -678,7 +701,7 @@ impl Grantor {
             if self.table.place(key).is_none() && !setup.over.contains(&key) {
                 let ticket = wait.ticket;
                 self.take_in(key, wait, turn);
-                debug_assert!(ticket.is_none() || self.table.place(key) == ticket.map(Place::Waits));
+                debug_assert!(ticket.is_none() || self.table.place(key) == ticket.map(EntryStatus::Waits));
                 if let Some(ticket) = ticket.filter(|_| placed.contains(&key)) {
                     self.tell_queued(key, ticket, turn);
                 }
@@ -688,7 +711,7 @@ impl Grantor {
     }
 
     /// From here on it acts.
-    fn begin(&mut self, setup: Setup, turn: &mut Turn) {
+    fn begin(&mut self, setup: Setup, turn: &mut StepContext) {
         let (service, epoch) = (self.service.clone(), self.epoch);
         turn.out.push(Output::Event(Event::BecameGrantor { service, epoch }));
         turn.say_elder(Message::Acts { service: self.service.clone(), epoch: self.epoch });
@@ -706,7 +729,7 @@ impl Grantor {
     }
 
     /// Puts a reported wait at its place, or, if none was acknowledged, at the end.
-    fn take_in(&mut self, key: (ProcessId, RequestId), wait: WaitReport, turn: &mut Turn) {
+    fn take_in(&mut self, key: (ProcessId, RequestId), wait: WaitReport, turn: &mut StepContext) {
         let ticket = wait.ticket;
         let entry = entry_of_wait(wait);
         match ticket {
@@ -719,7 +742,7 @@ impl Grantor {
     }
 
     /// Asks the elder for tokens when they run low. `wanted`: how many in a row a request was refused for.
-    fn mind_supply(&mut self, wanted: u32, turn: &mut Turn) {
+    fn mind_supply(&mut self, wanted: u32, turn: &mut StepContext) {
         // The first of those that wait may want more in a row than there are.
         let wanted = self.table.next().unwrap_or(0).max(wanted);
         if let Some(count) = self.supply.ask(wanted, turn) {
@@ -728,16 +751,16 @@ impl Grantor {
     }
 
     /// Not here.
-    fn send_on(&self, asked: &Asked, instead: Option<(ProcessId, Epoch)>, turn: &mut Turn) {
+    fn send_on(&self, asked: &Asked, instead: Option<(ProcessId, Epoch)>, turn: &mut StepContext) {
         let (service, epoch, request) = (self.service.clone(), self.epoch, asked.request);
         turn.say(asked.from, Message::NotGrantor { service, epoch, request, instead });
     }
 
-    fn refuse(&self, asked: &Asked, refusal: Refusal, turn: &mut Turn) {
+    fn refuse(&self, asked: &Asked, refusal: Refusal, turn: &mut StepContext) {
         self.tell_refusal((asked.from, asked.request), refusal, turn);
     }
 
-    fn tell_refusal(&self, (process, request): (ProcessId, RequestId), refusal: Refusal, turn: &mut Turn) {
+    fn tell_refusal(&self, (process, request): (ProcessId, RequestId), refusal: Refusal, turn: &mut StepContext) {
         if refusal == Refusal::Deadlock && planted!(turn.mutant, DeadlockInSilence) {
             return;
         }
@@ -745,24 +768,24 @@ impl Grantor {
         turn.say(process, Message::Refuse { service, epoch, request, refusal });
     }
 
-    fn tell_grant(&self, key @ (process, request): (ProcessId, RequestId), token: Token, turn: &mut Turn) {
+    fn tell_grant(&self, key @ (process, request): (ProcessId, RequestId), token: Token, turn: &mut StepContext) {
         if let Some(Want::Open(opening)) = self.table.held_by(key) {
-            return self.tell_value(process, opening.name(), Some((request, Told::Opened(token))), turn);
+            return self.tell_value(process, opening.name(), Some((request, ObjectReply::Opened(token))), turn);
         }
         turn.say(process, Message::Grant { service: self.service.clone(), epoch: self.epoch, request, token });
     }
 
-    fn tell_queued(&self, (process, request): (ProcessId, RequestId), ticket: Ticket, turn: &mut Turn) {
+    fn tell_queued(&self, (process, request): (ProcessId, RequestId), ticket: Ticket, turn: &mut StepContext) {
         turn.say(process, Message::Queued { service: self.service.clone(), epoch: self.epoch, request, ticket });
     }
 }
 
-fn entry_of_hold(hold: HoldReport) -> Entry {
-    Entry { want: hold.want, owner: hold.owner, revocable: hold.revocable, metadata: hold.metadata }
+fn entry_of_hold(hold: HoldReport) -> RequestSpec {
+    RequestSpec { want: hold.want, owner: hold.owner, revocable: hold.revocable, metadata: hold.metadata }
 }
 
-fn entry_of_wait(wait: WaitReport) -> Entry {
-    Entry { want: wait.want, owner: wait.owner, revocable: wait.revocable, metadata: wait.metadata }
+fn entry_of_wait(wait: WaitReport) -> RequestSpec {
+    RequestSpec { want: wait.want, owner: wait.owner, revocable: wait.revocable, metadata: wait.metadata }
 }
 
 #[cfg(test)]
@@ -772,12 +795,12 @@ mod tests {
 
     #[test]
     fn what_a_grantor_did_before_it_acted_is_no_part_of_what_it_is() {
-        let print = |way: Way| {
+        let print = |way: ActivationPath| {
             let mut hasher = DefaultHasher::new();
             (way, 7).hash(&mut hasher);
             hasher.finish()
         };
-        let ways = [Way(None), Way(Some((GrantorState::Recovering, Time::ZERO)))];
+        let ways = [ActivationPath(None), ActivationPath(Some((GrantorState::Recovering, Time::ZERO)))];
         assert_eq!(ways[0], ways[1]);
         assert_eq!(print(ways[0]), print(ways[1]));
     }

@@ -361,8 +361,8 @@ impl fmt::Display for ServiceName {
 
 impl<'de> Deserialize<'de> for ServiceName {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Text;
-        impl Visitor<'_> for Text {
+        struct TextVisitor;
+        impl Visitor<'_> for TextVisitor {
             type Value = ServiceName;
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("a service name")
@@ -371,21 +371,21 @@ impl<'de> Deserialize<'de> for ServiceName {
                 ServiceName::new(text).map_err(E::custom)
             }
         }
-        deserializer.deserialize_str(Text)
+        deserializer.deserialize_str(TextVisitor)
     }
 }
 
 /// The name of a lock: 1 to [`MAX_LOCK_NAME`] bytes of any value. Up to 23 bytes are kept in place, without memory of their
 /// own: most names are short, and tables have several copies of each.
 #[derive(Clone)]
-pub struct LockName(Text);
+pub struct LockName(NameBytes);
 
 /// 24 bytes.
 #[derive(Clone)]
-enum Text {
+enum NameBytes {
     /// What is behind the end is zero.
     Short {
-        end: End,
+        end: ShortLength,
         bytes: [u8; SHORT],
     },
     Long(Arc<[u8]>),
@@ -397,15 +397,15 @@ const SHORT: usize = 23;
 /// The length of a short name. Its unused values tell the compiler where to keep which kind of name it is.
 #[rustfmt::skip]
 #[derive(Clone, Copy)]
-enum End {
+enum ShortLength {
     L1, L2, L3, L4, L5, L6, L7, L8, L9, L10, L11, L12, L13, L14, L15, L16, L17, L18, L19, L20, L21, L22, L23,
 }
 
-impl End {
+impl ShortLength {
     #[rustfmt::skip]
-    const ALL: [End; SHORT] = [
-        End::L1, End::L2, End::L3, End::L4, End::L5, End::L6, End::L7, End::L8, End::L9, End::L10, End::L11, End::L12,
-        End::L13, End::L14, End::L15, End::L16, End::L17, End::L18, End::L19, End::L20, End::L21, End::L22, End::L23,
+    const ALL: [ShortLength; SHORT] = [
+        ShortLength::L1, ShortLength::L2, ShortLength::L3, ShortLength::L4, ShortLength::L5, ShortLength::L6, ShortLength::L7, ShortLength::L8, ShortLength::L9, ShortLength::L10, ShortLength::L11, ShortLength::L12,
+        ShortLength::L13, ShortLength::L14, ShortLength::L15, ShortLength::L16, ShortLength::L17, ShortLength::L18, ShortLength::L19, ShortLength::L20, ShortLength::L21, ShortLength::L22, ShortLength::L23,
     ];
 
     fn length(self) -> usize {
@@ -417,21 +417,21 @@ impl LockName {
     /// Checks the length.
     pub fn new(name: &[u8]) -> Result<Self, InvalidName> {
         check("lock name", name.len(), MAX_LOCK_NAME)?;
-        Ok(LockName(match End::ALL.get(name.len() - 1) {
+        Ok(LockName(match ShortLength::ALL.get(name.len() - 1) {
             Some(&end) => {
                 let mut bytes = [0; SHORT];
                 bytes[..name.len()].copy_from_slice(name);
-                Text::Short { end, bytes }
+                NameBytes::Short { end, bytes }
             }
-            None => Text::Long(name.into()),
+            None => NameBytes::Long(name.into()),
         }))
     }
 
     /// The bytes.
     pub fn as_bytes(&self) -> &[u8] {
         match &self.0 {
-            Text::Short { end, bytes } => &bytes[..end.length()],
-            Text::Long(bytes) => bytes,
+            NameBytes::Short { end, bytes } => &bytes[..end.length()],
+            NameBytes::Long(bytes) => bytes,
         }
     }
 }
@@ -442,7 +442,7 @@ impl Ord for LockName {
         match (&self.0, &other.0) {
             // Of two that are the same but for zeros behind the end the shorter one is the lower. No call of a function for
             // bytes of any length: looking for a name in a table is little else than this.
-            (Text::Short { end, bytes }, Text::Short { end: other_end, bytes: other }) => {
+            (NameBytes::Short { end, bytes }, NameBytes::Short { end: other_end, bytes: other }) => {
                 words(bytes).cmp(&words(other)).then(end.length().cmp(&other_end.length()))
             }
             _ => self.as_bytes().cmp(other.as_bytes()),
@@ -646,12 +646,12 @@ pub struct InvalidValue {
 
 /// An object by its name, and its value if nobody has it open yet. One word, for every [`Want`] is as large as the largest.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct Opening(Arc<(LockName, Value)>);
+pub struct OpenRequest(Arc<(LockName, Value)>);
 
-impl Opening {
+impl OpenRequest {
     /// Of the object with this name, with this value if it is new.
     pub fn new(name: LockName, value: Value) -> Self {
-        Opening(Arc::new((name, value)))
+        OpenRequest(Arc::new((name, value)))
     }
 
     /// The object's name.
@@ -665,7 +665,7 @@ impl Opening {
     }
 }
 
-impl fmt::Debug for Opening {
+impl fmt::Debug for OpenRequest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:?}, {:?}", self.name(), self.value())
     }
@@ -685,7 +685,7 @@ pub enum Want {
     /// So many permits of an object at once, all or nothing. Its value says how many there are.
     Permits(LockName, Permits),
     /// To have an object open. No lock: it waits for nobody, and nobody for it.
-    Open(Opening),
+    Open(OpenRequest),
 }
 
 impl Want {
@@ -756,7 +756,7 @@ pub enum Mode {
 /// On whose behalf a request is made, within its member: whoever holds something passes a suspension that waits.
 /// Zero: nobody in particular, the whole member.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Serialize, Deserialize)]
-pub struct Owner(pub u64);
+pub struct OwnerId(pub u64);
 
 /// What a holder says of itself: up to [`MAX_METADATA`] bytes that others can read. Empty costs nothing.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]

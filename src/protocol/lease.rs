@@ -15,7 +15,7 @@ const MAX_BEATS: usize = 256;
 
 /// A member's lease.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
-pub(crate) struct Lease {
+pub(crate) struct OwnLease {
     /// Number of the last beat sent.
     beat: u64,
     /// Beats that may yet be renewed, with the time of sending.
@@ -38,7 +38,7 @@ pub(crate) struct Lease {
     pub(crate) ever: bool,
 }
 
-impl Lease {
+impl OwnLease {
     /// A view was installed: the promise to its elder begins, and the elder hears of us at once.
     pub(crate) fn on_view(&mut self, now: Time, timing: &Timing, same_elder: bool) {
         self.promised_until = now + timing.surely(timing.elder_lease);
@@ -85,7 +85,7 @@ impl Lease {
 
 /// The elder's book on one member.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub(crate) struct Seat {
+pub(crate) struct MemberRecord {
     /// The latest beat renewed.
     pub(crate) renewed: u64,
     /// When that beat arrived, or when this elder began: the member's lease is surely over one lease later.
@@ -102,9 +102,9 @@ pub(crate) struct Seat {
     pub(crate) kept: ViewNumber,
 }
 
-impl Seat {
-    pub(crate) fn new(now: Time) -> Seat {
-        Seat {
+impl MemberRecord {
+    pub(crate) fn new(now: Time) -> MemberRecord {
+        MemberRecord {
             renewed: 0,
             renewed_at: now,
             acked: None,

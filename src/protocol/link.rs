@@ -52,7 +52,7 @@ struct Link {
     asked_at: Option<Time>,
     doubled_at: Option<Time>,
     /// The repetition under way.
-    repeats: Option<Repeat>,
+    repeats: Option<Retransmission>,
     /// Something came that needed a newer view, and was dropped.
     missed: bool,
     /// The time at which the agenda has this link: at its deadline or before.
@@ -63,7 +63,7 @@ struct Link {
 /// each time. A way that is broken still takes a few, and one that is whole again is not flooded by all who waited
 /// for it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-struct Repeat {
+struct Retransmission {
     /// The first message that was not sent again yet.
     next: u64,
     /// The last one that is to be.
@@ -118,7 +118,7 @@ impl Link {
     /// The next messages of a repetition, in packets.
     fn repeat(&mut self, view: ViewNumber, burst: usize) -> Vec<Packet> {
         let first = self.first_kept();
-        let Some(Repeat { next, last, window }) = &mut self.repeats else { return Vec::new() };
+        let Some(Retransmission { next, last, window }) = &mut self.repeats else { return Vec::new() };
         let from = first.max(*next);
         let count = (*last + 1).saturating_sub(from).min(*window as u64) as usize;
         *next = from + count as u64;
@@ -199,34 +199,34 @@ fn is_fresh(heard: Option<(ProcessId, Time)>, now: Time, timing: &Timing) -> boo
 
 /// All links of a member, and the ways to the other members.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
-pub(crate) struct Post {
+pub(crate) struct LinkSet {
     links: BTreeMap<ProcessId, Link>,
     /// Alarms of links, so that a thousand quiet links cost nothing.
     agenda: BTreeSet<(Time, ProcessId)>,
     detours: BTreeMap<ProcessId, Detour>,
-    bounds: Bounds,
+    bounds: LinkLimits,
     /// A deliberate break.
     #[cfg(elderlock_mutants)]
-    mutant: Option<super::mutant::Mutant>,
+    mutant: Option<super::mutant::ProtocolMutant>,
 }
 
 /// How much a link keeps and says at a time, see [`Limits`].
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
-struct Bounds {
+struct LinkLimits {
     early: usize,
     burst: usize,
     ack_every: u32,
 }
 
-impl Post {
-    pub(crate) fn new(config: &Config) -> Post {
+impl LinkSet {
+    pub(crate) fn new(config: &Config) -> LinkSet {
         let Limits { link_early, link_burst, ack_every, .. } = config.limits;
-        let bounds = Bounds { early: link_early as usize, burst: link_burst as usize, ack_every };
-        Post {
+        let bounds = LinkLimits { early: link_early as usize, burst: link_burst as usize, ack_every };
+        LinkSet {
             bounds,
             #[cfg(elderlock_mutants)]
             mutant: config.mutant,
-            ..Post::default()
+            ..LinkSet::default()
         }
     }
 
@@ -441,7 +441,8 @@ impl Post {
         // Nothing came back the last time: a few messages are enough to learn when that changes.
         let window = if link.tries > 1 { FEW } else { MANY };
         let window = if planted!(self.mutant, RepeatAllAtOnce) { self.bounds.burst } else { window };
-        link.repeats = Some(Repeat { next: link.first_kept(), last: link.sent, window: window.min(self.bounds.burst) });
+        link.repeats =
+            Some(Retransmission { next: link.first_kept(), last: link.sent, window: window.min(self.bounds.burst) });
         self.go_on_repeating(now, me, view, to, out);
     }
 
@@ -582,12 +583,12 @@ mod tests {
 
     const RETRY: Duration = Duration::from_millis(200);
 
-    struct End {
+    struct LinkEnd {
         me: MemberInfo,
-        post: Post,
+        post: LinkSet,
     }
 
-    fn ends() -> ([End; 2], View) {
+    fn ends() -> ([LinkEnd; 2], View) {
         let info = |number: u16| MemberInfo {
             process: ProcessId(number.into()),
             addr: ([127, 0, 0, 1], 7400 + number).into(),
@@ -595,14 +596,14 @@ mod tests {
         };
         let ends = [1, 2].map(|number| {
             let config = Config::new(info(number), Timing::lan());
-            End { me: info(number), post: Post::new(&config) }
+            LinkEnd { me: info(number), post: LinkSet::new(&config) }
         });
         let timing = Timing { retry: RETRY, ..Timing::lan() };
         let members = ends.iter().map(|end| end.me.clone()).collect();
         (ends, View::first(Slot(1), members, timing, 7))
     }
 
-    impl End {
+    impl LinkEnd {
         /// Says something, and returns its packet.
         fn say(&mut self, now: Time, view: &View, to: ProcessId) -> Packet {
             let mut out = Vec::new();
@@ -637,7 +638,7 @@ mod tests {
 
     /// How many messages are sent again when two connections to a member open at once, of a hundred that it has not
     /// acknowledged.
-    fn repeated(plant: impl Fn(&mut Post)) -> usize {
+    fn repeated(plant: impl Fn(&mut LinkSet)) -> usize {
         let ([mut a, b], view) = ends();
         plant(&mut a.post);
         let now = Time::from_nanos(1);
@@ -656,7 +657,7 @@ mod tests {
         assert_eq!(repeated(|_| {}), MANY);
         #[cfg(elderlock_mutants)]
         {
-            let mutant = Some(super::super::mutant::Mutant::RepeatAllAtOnce);
+            let mutant = Some(super::super::mutant::ProtocolMutant::RepeatAllAtOnce);
             assert_eq!(repeated(|post| post.mutant = mutant), 200, "the break is not seen");
         }
     }
@@ -682,7 +683,7 @@ mod tests {
                 }
             }
         }
-        let due = |end: &mut End| loop {
+        let due = |end: &mut LinkEnd| loop {
             let (at, packet) = end.wake(&view);
             if packet.is_some() {
                 return (at, packet);
@@ -712,7 +713,7 @@ mod tests {
         let to = b.me.process;
         let start = Time::from_nanos(1);
         (0..100).for_each(|_| _ = a.say(start, &view, to));
-        let again = |a: &mut End| {
+        let again = |a: &mut LinkEnd| {
             let (at, mut out) = (a.post.deadline().expect("an alarm"), Vec::new());
             a.post.on_timer(at, &a.me, &view, &mut out);
             (at, numbers(&out))
@@ -747,9 +748,9 @@ mod tests {
         let timing = Timing { retry: RETRY, ..Timing::lan() };
         let view = View::first(Slot(1), (1..=5).map(info).collect(), timing, 7);
         let me = info(1);
-        let mut post = Post::new(&Config::new(me.clone(), timing));
+        let mut post = LinkSet::new(&Config::new(me.clone(), timing));
         let (to, start) = (ProcessId(5), Time::from_nanos(1));
-        let relays = |post: &mut Post, now: Time| {
+        let relays = |post: &mut LinkSet, now: Time| {
             let mut out = Vec::new();
             post.dispatch(now, &me, &view, to, Packet::from(Notice::Leave), &mut out);
             let relay = |output: &Output| match output {

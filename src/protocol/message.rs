@@ -6,7 +6,7 @@
 
 use super::edit::Edit;
 use super::id::{
-    Epoch, Lineage, LockName, MemberInfo, Metadata, Mode, Owner, ProcessId, RequestId, ServiceName, Slot, Ticket,
+    Epoch, Lineage, LockName, MemberInfo, Metadata, Mode, OwnerId, ProcessId, RequestId, ServiceName, Slot, Ticket,
     Token, Value, ViewNumber, Want,
 };
 use super::view::{Change, View};
@@ -78,7 +78,7 @@ pub struct Ballot {
 
 /// What a process belongs to, as it tells whoever says hello.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
-pub enum Belonging {
+pub enum Affiliation {
     /// In no view yet. `bound`: it has agreed to be founded with others.
     Discovery {
         /// The seed addresses it was configured with.
@@ -120,7 +120,7 @@ pub enum Notice {
         /// The address it dialled.
         asked: SocketAddr,
         /// What it belongs to.
-        belonging: Belonging,
+        belonging: Affiliation,
     },
     /// The answer.
     HelloReply {
@@ -129,7 +129,7 @@ pub enum Notice {
         /// As in the question.
         asked: SocketAddr,
         /// What it belongs to.
-        belonging: Belonging,
+        belonging: Affiliation,
     },
     /// Founding: shall this be the first view?
     ///
@@ -327,7 +327,7 @@ pub struct HoldReport {
     /// What it wanted.
     pub want: Want,
     /// On whose behalf.
-    pub owner: Owner,
+    pub owner: OwnerId,
     /// The token of the grant; of a batch, that of its first lock.
     pub token: Token,
     /// How long it has held.
@@ -346,7 +346,7 @@ pub struct WaitReport {
     /// What it wants.
     pub want: Want,
     /// On whose behalf.
-    pub owner: Owner,
+    pub owner: OwnerId,
     /// Its place, if one was acknowledged.
     pub ticket: Option<Ticket>,
     /// Whether it may be wanted back once it is granted.
@@ -388,7 +388,7 @@ impl Content {
 
 /// What the grantor of an object answers, beside what the object has to tell.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
-pub enum Told {
+pub enum ObjectReply {
     /// It is open, with this token for the request.
     Opened(Token),
     /// It was written.
@@ -456,7 +456,7 @@ pub enum Refusal {
 
 /// A question to a grantor.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
-pub enum Look {
+pub enum Query {
     /// Who holds a lock, and who waits for it?
     Lock(LockName),
     /// Who has suspended the service, and who waits for that?
@@ -466,15 +466,15 @@ pub enum Look {
     /// Which locks are held, in the order of their names, after this one?
     Held(Option<LockName>),
     /// Who waits for a lock, after this one?
-    Waiting(LockName, Option<Stand>),
+    Waiting(LockName, Option<QueuePosition>),
 }
 
 /// Where a request stands among all that wait for the grants of one grantor.
-pub type Stand = (Ticket, ProcessId, RequestId);
+pub type QueuePosition = (Ticket, ProcessId, RequestId);
 
 /// The answer.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
-pub enum Seen {
+pub enum QueryReply {
     /// A lock or the suspension.
     Lock {
         /// The first who have it: many shares, or permits, but one lock or suspension.
@@ -514,7 +514,7 @@ pub enum Seen {
         /// Some of them.
         waiters: Vec<WaiterInfo>,
         /// Where the last of these stands, if more follow.
-        last: Option<Stand>,
+        last: Option<QueuePosition>,
     },
     /// The request is not known, or holds already.
     Unknown,
@@ -535,7 +535,7 @@ pub enum Origin {
 
 /// What a holder's member says to whoever wants its hold back.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
-pub enum Heard {
+pub enum RevocationAnswer {
     /// The holder has been told.
     HolderTold,
     /// It is taken away.
@@ -727,7 +727,7 @@ pub enum Message {
         /// What it wants.
         want: Want,
         /// On whose behalf.
-        owner: Owner,
+        owner: OwnerId,
         /// Do not queue: refuse unless free.
         only_if_free: bool,
         /// Whether it may be wanted back once it is granted.
@@ -855,7 +855,7 @@ pub enum Message {
         /// What it has to tell.
         content: Box<Content>,
         /// Which request of the receiver this answers, and how. Both are taken, or neither is.
-        answers: Option<(RequestId, Told)>,
+        answers: Option<(RequestId, ObjectReply)>,
     },
     /// A new grantor asks everyone for holds and waits. Answering ends every older epoch at the answerer.
     ///
@@ -924,7 +924,7 @@ pub enum Message {
         /// The asker's number for it.
         request: RequestId,
         /// At what.
-        at: Box<Look>,
+        at: Box<Query>,
     },
     /// This.
     QueryReply {
@@ -933,7 +933,7 @@ pub enum Message {
         /// As asked.
         request: RequestId,
         /// The answer.
-        seen: Box<Seen>,
+        seen: Box<QueryReply>,
     },
     /// Somebody wants your hold back.
     ///
@@ -961,7 +961,7 @@ pub enum Message {
         /// As asked.
         token: Token,
         /// The answer.
-        heard: Heard,
+        heard: RevocationAnswer,
     },
 }
 

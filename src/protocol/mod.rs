@@ -19,11 +19,11 @@
 //!
 //! | role | file | what it decides |
 //! |---|---|---|
-//! | member | `node/belonging.rs`, `node/leasing.rs` | whether its own lease runs |
-//! | voter | `decision.rs`, `node/voting.rs`, `heir.rs` | the next view, with a quorum of the council |
+//! | member | `node/affiliation.rs`, `node/leasing.rs` | whether its own lease runs |
+//! | voter | `decision.rs`, `node/voting.rs`, `vote_successor.rs` | the next view, with a quorum of the council |
 //! | elder | `elder.rs`, `registry.rs` | which leases it renews, which member grants which service |
 //! | grantor | `grantor.rs`, `table.rs` | which request has which lock of one service |
-//! | holder | `holder.rs` | nothing for others: it asks, waits, holds and gives back |
+//! | holder | `client.rs` | nothing for others: it asks, waits, holds and gives back |
 //!
 //! The elder is the oldest living member of the view. Any member can be the grantor of any
 //! service.
@@ -132,7 +132,7 @@
 macro_rules! planted {
     ($mutant:expr, $name:ident) => {{
         #[cfg(elderlock_mutants)]
-        let planted = $crate::protocol::mutant::Mutant::$name.is_planted($mutant);
+        let planted = $crate::protocol::mutant::ProtocolMutant::$name.is_planted($mutant);
         #[cfg(not(elderlock_mutants))]
         let planted = false;
         planted
@@ -141,53 +141,53 @@ macro_rules! planted {
 
 #[cfg(test)]
 mod chance;
+mod client;
 mod dealer;
 mod decision;
+mod discovery;
+mod durability;
 pub mod edit;
 mod elder;
 pub mod event;
-mod founding;
 mod grantor;
-mod heir;
-mod holder;
 pub mod id;
-mod keep;
 mod lease;
-pub(crate) mod ledger;
 mod limits;
 mod link;
 pub mod message;
 #[cfg(elderlock_mutants)]
 pub mod mutant;
 pub mod node;
+pub(crate) mod paged_map;
 mod registry;
+mod step_context;
 mod table;
 pub mod time;
 pub mod timing;
-mod touch;
-mod turn;
 pub mod view;
+mod visit_count;
+mod vote_successor;
 
-pub use edit::{Edit, Step};
+pub use edit::{Edit, NumberEdit};
 pub use event::{
-    Command, Config, Event, GrantorState, Hint, Input, Load, LockStatus, LostReason, Outcome, Output,
-    RevocationRequest, Revoke, ServiceStatus, Sizes, Status, Wait,
+    Command, Config, Event, GrantorLoad, GrantorState, Hint, Input, LockStatus, LostReason, Outcome, Output,
+    RevocationRequest, RevokeCommand, ServiceStatus, Sizes, Status, Wait,
 };
-pub use heir::StoredVote;
 pub use id::{
     Batch, Epoch, Host, InvalidBatch, InvalidName, InvalidPermits, InvalidValue, Lineage, LineageId, LockName,
-    MemberInfo, Metadata, Mode, Opening, Owner, Permits, ProcessId, RequestId, ServiceName, Slot, Ticket, Token, Value,
-    ViewNumber, Want,
+    MemberInfo, Metadata, Mode, OpenRequest, OwnerId, Permits, ProcessId, RequestId, ServiceName, Slot, Ticket, Token,
+    Value, ViewNumber, Want,
 };
 pub use limits::Limits;
 pub use message::{
-    Belonging, Content, Heard, HoldReport, HolderInfo, LastWrite, Look, Message, Notice, Packet, Refusal, Seen,
-    WaitReport, WaiterInfo,
+    Affiliation, Content, HoldReport, HolderInfo, LastWrite, Message, Notice, Packet, Query, QueryReply, Refusal,
+    RevocationAnswer, WaitReport, WaiterInfo,
 };
 #[cfg(feature = "tokio")]
-pub(crate) use node::AtOnce;
-pub use node::{Node, Taken};
+pub(crate) use node::FastOutcome;
+pub use node::{LocalGrant, Node};
 pub use table::Contents;
 pub use time::Time;
 pub use timing::{InvalidTiming, Timing};
-pub use view::{Change, Member, View};
+pub use view::{Change, View, ViewMember};
+pub use vote_successor::StoredVote;

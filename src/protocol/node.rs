@@ -1,37 +1,37 @@
 //! `Node`: one member's whole protocol. It routes; the roles decide.
 
-mod belonging;
-mod doubting;
-mod granting;
-mod hearing;
+mod affiliation;
+mod death_check;
+mod dispatch;
 mod keeping;
 mod leasing;
+mod routing;
 mod voting;
 
-use super::decision::{Acceptor, Proposal, Step, choose};
+use super::client::{LockClient, LockRequest};
+use super::decision::{Acceptor, Proposal, ProposalPhase, choose};
+use super::discovery::{Discovery, FoundingOutcome};
+use super::durability::{AfterStore, VoteDurability, founding_vote};
 use super::elder::Elder;
 use super::event::{
-    Command, Config, Event, GrantorState, Hint, Input, Load, LostReason, Outcome, Output, ServiceStatus, Sizes, Status,
-    StatusMark, Wait,
+    Command, Config, Event, GrantorLoad, GrantorState, Hint, Input, LostReason, Outcome, Output, ServiceStatus, Sizes,
+    Status, StatusMark, Wait,
 };
-use super::founding::{Found, Seeking};
 use super::grantor::{Asked, Grantor};
-use super::heir::{Heir, Heirs, Speaker, StoredVote};
-use super::holder::{Holder, Wish};
 use super::id::{
-    Epoch, Lineage, LockName, MemberInfo, Metadata, Owner, ProcessId, RequestId, ServiceName, Slot, Ticket, Token,
+    Epoch, Lineage, LockName, MemberInfo, Metadata, OwnerId, ProcessId, RequestId, ServiceName, Slot, Ticket, Token,
     ViewNumber, Want,
 };
-use super::keep::{Keeping, Telling, founding_vote};
-use super::lease::{Lease, rank};
-use super::link::Post;
-use super::message::{Ballot, Belonging, Content, Look, Message, Notice, Origin, Packet, Seen, TokenRange};
+use super::lease::{OwnLease, rank};
+use super::link::LinkSet;
+use super::message::{Affiliation, Ballot, Content, Message, Notice, Origin, Packet, Query, QueryReply, TokenRange};
 use super::registry::Registry;
-use super::table::{Contents, Entry};
+use super::step_context::StepContext;
+use super::table::{Contents, RequestSpec};
 use super::time::{Time, WallClock, WrongClock};
 use super::timing::Timing;
-use super::turn::Turn;
 use super::view::{Change, View};
+use super::vote_successor::{StoredVote, VoteSender, VoteSuccessor, VoteSuccessors};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::hash::{Hash, Hasher};
 use std::net::SocketAddr;
@@ -47,9 +47,9 @@ const STORE_AGAIN: u32 = 4;
 
 /// Where a process stands in the life of a member.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-enum Stage {
+enum MemberPhase {
     /// In no view yet.
-    Seeking(Box<Seeking>),
+    Seeking(Box<Discovery>),
     /// In a view.
     Member,
     /// Is about to say goodbye, or has said it: holds nothing, and grants until what it grants is in other hands; goodbye is said
@@ -61,7 +61,7 @@ enum Stage {
         until: Time,
     },
     /// Decided a view without itself, and stays until that view's members know of it.
-    Parting {
+    Retiring {
         /// When they are told again.
         again_at: Time,
         /// When nobody is waited for any longer.
@@ -81,7 +81,7 @@ enum Stage {
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Node {
     config: Config,
-    stage: Stage,
+    stage: MemberPhase,
     /// Stays after the end, for the record.
     view: Option<Arc<View>>,
     /// This member is the elder of the view and a quorum of its council by itself.
@@ -92,17 +92,17 @@ pub struct Node {
     clock: WallClock,
     /// At the pace of time from the first slot of its first view.
     pace: Option<WallClock>,
-    post: Post,
-    lease: Lease,
+    post: LinkSet,
+    lease: OwnLease,
     acceptor: Acceptor,
     /// This process is in no view, and has the vote of one that was.
-    heir: Option<Heir>,
+    heir: Option<VoteSuccessor>,
     /// What this process has written, and what waits for that.
-    keeping: Keeping,
+    keeping: VoteDurability,
     /// An heir that has not been written down as one yet.
     untold: bool,
     /// Those who vote in the place of others on the next view.
-    heirs: Heirs,
+    heirs: VoteSuccessors,
     proposal: Option<Proposal>,
     /// No takeover is tried before: somebody else's higher ballot goes first.
     yield_until: Time,
@@ -111,16 +111,16 @@ pub struct Node {
     elder: Option<Elder>,
     /// Number of the last pulse sent in earlier terms as elder: a number never means two pulses.
     last_pulse: u64,
-    holder: Holder,
+    holder: LockClient,
     grantors: BTreeMap<ServiceName, Grantor>,
     /// Services that this member is to grant no longer, and when it asks for a successor again.
     departing: BTreeMap<ServiceName, Time>,
     /// Those who took them over, until they have acknowledged all they were told.
-    handing: BTreeMap<ServiceName, Handing>,
+    handing: BTreeMap<ServiceName, PendingHandover>,
     /// Requests for epochs that this member has not heard of yet.
     early: BTreeMap<ServiceName, Vec<(Epoch, Asked)>>,
     /// Places of others in line that are to be told, in the order in which they were given.
-    places: VecDeque<LatePlace>,
+    places: VecDeque<PendingPosition>,
     /// Processes known to be dead for sure.
     dead: BTreeSet<ProcessId>,
     /// When this member learned that the elder of the view is dead.
@@ -130,7 +130,7 @@ pub struct Node {
     /// While it goes: since when each process has refused connections without a word from it.
     refused: BTreeMap<ProcessId, Time>,
     /// Members that refuse connections, or of which others say so.
-    doubts: BTreeMap<ProcessId, doubting::Doubt>,
+    doubts: BTreeMap<ProcessId, death_check::DeathSuspicion>,
     /// When the council is told of the dead again.
     vouch_at: Time,
     /// When a newer view was last asked for.
@@ -151,12 +151,12 @@ pub struct Node {
     own_mail: VecDeque<Message>,
     /// It hears that, one after the other.
     is_hearing: bool,
-    calm: Calm,
+    calm: QuietUntil,
 }
 
 /// A table was given away by one that goes, or destroyed the service: it stays until the last part has arrived.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-struct Handing {
+struct PendingHandover {
     to: ProcessId,
     /// The number of that part on the link, or of a message after it; `None`: it was said in this step.
     last: Option<u64>,
@@ -165,7 +165,7 @@ struct Handing {
 /// A place in line that another member is to be told of, if it waits there still when its time comes: see
 /// [`tell_places`](Node::tell_places).
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-struct LatePlace {
+struct PendingPosition {
     at: Time,
     to: ProcessId,
     service: ServiceName,
@@ -178,23 +178,23 @@ struct LatePlace {
 ///
 /// It follows from the rest, and is no part of what a node is: two that differ in nothing else are equal.
 #[derive(Clone, Copy, Debug)]
-struct Calm(Option<Time>);
+struct QuietUntil(Option<Time>);
 
-impl PartialEq for Calm {
-    fn eq(&self, _: &Calm) -> bool {
+impl PartialEq for QuietUntil {
+    fn eq(&self, _: &QuietUntil) -> bool {
         true
     }
 }
 
-impl Eq for Calm {}
+impl Eq for QuietUntil {}
 
-impl Hash for Calm {
+impl Hash for QuietUntil {
     fn hash<H: Hasher>(&self, _: &mut H) {}
 }
 
 /// What became of a command that was done at once.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum AtOnce {
+pub(crate) enum FastOutcome {
     /// The request holds, with this token, until then.
     Granted(Token, Time),
     /// The request is over.
@@ -203,11 +203,11 @@ pub(crate) enum AtOnce {
 
 /// A lock that was taken as [`Node::offer`] says.
 #[derive(Debug)]
-pub struct Taken {
+pub struct LocalGrant {
     /// Its name.
     pub name: LockName,
     /// On whose behalf.
-    pub owner: Owner,
+    pub owner: OwnerId,
     /// Of those that were offered.
     pub token: Token,
     /// When it was taken.
@@ -217,7 +217,7 @@ pub struct Taken {
 impl Node {
     /// A node that seeks its cluster from `now` on. Call [`step`](Node::step) with [`Input::Timer`] to set it going.
     pub fn new(mut config: Config, now: Time) -> Node {
-        let heir = config.stored.as_ref().and_then(|stored| Heir::of(stored, config.me.process, now));
+        let heir = config.stored.as_ref().and_then(|stored| VoteSuccessor::of(stored, config.me.process, now));
         if config.last_view().is_some() {
             // A cluster is known that may live on: it is joined, or gone on with, and never founded again.
             config.found_alone = false;
@@ -226,34 +226,34 @@ impl Node {
         #[cfg(elderlock_mutants)]
         let heir = heir.map(|heir| {
             let free_at = if planted!(config.mutant, HeirVotesAtOnce) { now } else { heir.free_at };
-            Heir { free_at, ..heir }
+            VoteSuccessor { free_at, ..heir }
         });
-        let mut seeking = Seeking::new(&config, now);
-        seeking.set_voters(heir.iter().flat_map(Heir::addrs).collect());
+        let mut seeking = Discovery::new(&config, now);
+        seeking.set_voters(heir.iter().flat_map(VoteSuccessor::addrs).collect());
         let config_acceptor = match (&heir, &config.stored) {
             (Some(_), Some(stored)) => stored.acceptor.clone(),
             _ => Acceptor::default(),
         };
         Node {
-            stage: Stage::Seeking(Box::new(seeking)),
+            stage: MemberPhase::Seeking(Box::new(seeking)),
             view: None,
             sole_quorum: false,
             last_change: None,
             clock: WallClock::new(now, config.clock),
             pace: None,
-            post: Post::new(&config),
-            lease: Lease::default(),
+            post: LinkSet::new(&config),
+            lease: OwnLease::default(),
             acceptor: config_acceptor,
-            keeping: Keeping::default(),
+            keeping: VoteDurability::default(),
             untold: heir.is_some(),
             heir,
-            heirs: Heirs::default(),
+            heirs: VoteSuccessors::default(),
             proposal: None,
             yield_until: Time::ZERO,
             rounds: 0,
             elder: None,
             last_pulse: 0,
-            holder: Holder::new(&config.limits),
+            holder: LockClient::new(&config.limits),
             grantors: BTreeMap::new(),
             departing: BTreeMap::new(),
             handing: BTreeMap::new(),
@@ -274,14 +274,14 @@ impl Node {
             mail: VecDeque::new(),
             own_mail: VecDeque::new(),
             is_hearing: false,
-            calm: Calm(None),
+            calm: QuietUntil(None),
             config,
         }
     }
 
     /// Whether it belongs to the view that it has: neither seeking, nor on its way out.
     pub fn belongs(&self) -> bool {
-        self.stage == Stage::Member
+        self.stage == MemberPhase::Member
     }
 
     /// What to start the next life of this process with, after [`Event::Expelled`] or [`Event::Abandoned`]. `clock`: what the
@@ -318,7 +318,7 @@ impl Node {
         if let Input::Command(command) = &input
             && let Some(done) = self.at_once(now, command)
         {
-            if let (AtOnce::Granted(token, until), Command::Lock { request, .. }) = (done, command) {
+            if let (FastOutcome::Granted(token, until), Command::Lock { request, .. }) = (done, command) {
                 out.push(Output::Answer { request: *request, outcome: Outcome::Granted { token, until } });
             }
             return;
@@ -327,11 +327,11 @@ impl Node {
         if is_short {
             self.look(now);
         } else {
-            self.calm = Calm(None);
+            self.calm = QuietUntil(None);
             if std::mem::take(&mut self.untold) {
                 self.store(out); // that this heir is there, before anybody can take it in
             }
-            if self.stage == Stage::Gone {
+            if self.stage == MemberPhase::Gone {
                 return self.answer_gone(input, out);
             }
             self.look_at_lease(now, out);
@@ -356,7 +356,7 @@ impl Node {
         if is_short && self.stays_calm(now) {
             return;
         }
-        self.calm = Calm(None);
+        self.calm = QuietUntil(None);
         self.on_timer(now, out);
         self.look_at_lease(now, out);
         self.end_services(now, out);
@@ -396,17 +396,17 @@ impl Node {
     /// After a short step: whether it was what it was taken for. What became due by it is on a link, in the book of requests or
     /// a place.
     fn stays_calm(&mut self, now: Time) -> bool {
-        let Calm(Some(calm)) = self.calm else { return false };
+        let QuietUntil(Some(calm)) = self.calm else { return false };
         let due = [self.post.deadline(), self.holder.deadline(), self.places_due()];
         let due = due.into_iter().flatten().fold(calm, Time::min);
-        self.calm = Calm(Some(due));
+        self.calm = QuietUntil(Some(due));
         now < due && self.is_idle()
     }
 
     /// The short way: a free lock, or a share of one, of a service that this member grants itself, and its end, if nobody is
     /// concerned but whoever holds it. Nothing is said, and nothing but the hold is changed, so neither the clocks nor anything
     /// else has to be looked at. What comes of it is what would come of the long way; `None`: that has to be gone.
-    pub(crate) fn at_once(&mut self, now: Time, command: &Command) -> Option<AtOnce> {
+    pub(crate) fn at_once(&mut self, now: Time, command: &Command) -> Option<FastOutcome> {
         if !matches!(command, Command::Lock { want: Want::Lock(_) | Want::Share(_), .. } | Command::Release { .. })
             || now >= self.calm_until()
         {
@@ -418,17 +418,17 @@ impl Node {
                 let (request, owner, lease, revocable) = (*request, *owner, *lease, *revocable);
                 let grantor = self.grantors.get_mut(service)?;
                 let (service, want, metadata) = (service.clone(), want.clone(), metadata.clone());
-                let wish = Wish { request, service, want, owner, wait: *wait, lease, revocable, metadata };
+                let wish = LockRequest { request, service, want, owner, wait: *wait, lease, revocable, metadata };
                 let home = (me, grantor.epoch());
                 let (token, until) = self.holder.hold_at_once(wish, home, now, |wish| {
                     let (want, metadata) = (&wish.want, &wish.metadata);
-                    let entry = || Entry { want: want.clone(), owner, revocable, metadata: metadata.clone() };
+                    let entry = || RequestSpec { want: want.clone(), owner, revocable, metadata: metadata.clone() };
                     grantor.grant_at_once((me, request), entry, now)
                 })?;
-                if let Calm(Some(calm)) = &mut self.calm {
+                if let QuietUntil(Some(calm)) = &mut self.calm {
                     *calm = until.min(*calm);
                 }
-                AtOnce::Granted(token, until)
+                FastOutcome::Granted(token, until)
             }
             Command::Release { request } => {
                 let (service, name) = self.holder.held_lock(*request)?;
@@ -437,7 +437,7 @@ impl Node {
                     return None;
                 }
                 self.holder.end_at_once(*request);
-                AtOnce::Released
+                FastOutcome::Released
             }
             _ => return None,
         };
@@ -450,7 +450,7 @@ impl Node {
     /// each other, each with a token of its own, of one name one after the other; but [`take_in`](Node::take_in) comes before
     /// anything else happens to the node. What comes of it is what would come of commands.
     pub fn offer(&self, now: Time, service: &ServiceName, name: &LockName) -> Option<TokenRange> {
-        if !matches!(self.calm, Calm(Some(calm)) if now < calm) {
+        if !matches!(self.calm, QuietUntil(Some(calm)) if now < calm) {
             return None;
         }
         let grantor = self.grantors.get(service)?;
@@ -460,14 +460,20 @@ impl Node {
 
     /// So many tokens of those [offered](Node::offer) were used, and these locks are held still, the others over again. In
     /// the order of the tokens.
-    pub fn take_in(&mut self, service: &ServiceName, spent: u64, held: impl IntoIterator<Item = (RequestId, Taken)>) {
+    pub fn take_in(
+        &mut self,
+        service: &ServiceName,
+        spent: u64,
+        held: impl IntoIterator<Item = (RequestId, LocalGrant)>,
+    ) {
         let Some(grantor) = self.grantors.get_mut(service) else { return };
-        for (request, Taken { name, owner, token, since }) in held {
+        for (request, LocalGrant { name, owner, token, since }) in held {
             let want = Want::Lock(name);
-            let entry = Entry { want: want.clone(), owner, revocable: false, metadata: Metadata::default() };
+            let entry = RequestSpec { want: want.clone(), owner, revocable: false, metadata: Metadata::default() };
             grantor.hold((self.config.me.process, request), entry, token, since);
             let (service, metadata) = (service.clone(), Metadata::default());
-            let wish = Wish { request, service, want, owner, wait: Wait::Try, lease: None, revocable: false, metadata };
+            let wish =
+                LockRequest { request, service, want, owner, wait: Wait::Try, lease: None, revocable: false, metadata };
             self.holder.hold(wish, token, since);
         }
         grantor.spend(spent);
@@ -485,18 +491,18 @@ impl Node {
 
     /// Until when [`at_once`](Node::at_once) may be tried, and other steps may be short.
     fn calm_until(&mut self) -> Time {
-        if let Calm(Some(calm)) = self.calm {
+        if let QuietUntil(Some(calm)) = self.calm {
             return calm;
         }
-        let is_calm = self.is_idle() && self.stage == Stage::Member && self.lease.running;
+        let is_calm = self.is_idle() && self.stage == MemberPhase::Member && self.lease.running;
         let calm = if is_calm { self.deadline().unwrap_or(Time::MAX) } else { Time::ZERO };
         #[cfg(elderlock_mutants)]
         let calm = match self.config.mutant {
             None => calm,
-            Some(super::mutant::Mutant::AtOnceThoughLate) if is_calm => Time::MAX,
+            Some(super::mutant::ProtocolMutant::AtOnceThoughLate) if is_calm => Time::MAX,
             Some(_) => Time::ZERO, // breaks are planted on the long way
         };
-        self.calm = Calm(Some(calm));
+        self.calm = QuietUntil(Some(calm));
         calm
     }
 
@@ -504,7 +510,7 @@ impl Node {
     /// since: not later than that, and cheaper to say.
     pub fn wake_by(&self) -> Option<Time> {
         match self.calm {
-            Calm(Some(calm)) if calm > Time::ZERO => (calm != Time::MAX).then_some(calm),
+            QuietUntil(Some(calm)) if calm > Time::ZERO => (calm != Time::MAX).then_some(calm),
             _ => self.deadline(),
         }
     }
@@ -513,15 +519,15 @@ impl Node {
     pub fn deadline(&self) -> Option<Time> {
         let mut due = Time::MAX;
         match &self.stage {
-            Stage::Gone => return None,
-            Stage::Seeking(_) if self.is_unwritten() => {}
-            Stage::Seeking(seeking) => due = due.min(seeking.deadline()),
+            MemberPhase::Gone => return None,
+            MemberPhase::Seeking(_) if self.is_unwritten() => {}
+            MemberPhase::Seeking(seeking) => due = due.min(seeking.deadline()),
             // Goodbye is said when nothing is granted here any more, and that is no matter of time.
-            Stage::Leaving { until, .. } if !self.has_handed_over() => due = due.min(*until),
-            Stage::Leaving { again_at, until } | Stage::Parting { again_at, until, .. } => {
+            MemberPhase::Leaving { until, .. } if !self.has_handed_over() => due = due.min(*until),
+            MemberPhase::Leaving { again_at, until } | MemberPhase::Retiring { again_at, until, .. } => {
                 due = due.min(*again_at).min(*until);
             }
-            Stage::Member => {}
+            MemberPhase::Member => {}
         }
         due = due.min(self.holder.deadline().unwrap_or(Time::MAX));
         due = due.min(self.departing.values().min().copied().unwrap_or(Time::MAX));
@@ -535,10 +541,10 @@ impl Node {
                 None => self.takeover_at(&view),
             });
         }
-        if let Some(view) = self.view.as_ref().filter(|_| !matches!(self.stage, Stage::Parting { .. })) {
+        if let Some(view) = self.view.as_ref().filter(|_| !matches!(self.stage, MemberPhase::Retiring { .. })) {
             due = due.min(self.post.deadline().unwrap_or(Time::MAX)).min(self.vouch_at);
             due = due.min(self.places_due().unwrap_or(Time::MAX)).min(self.doubts_due().unwrap_or(Time::MAX));
-            if self.stage == Stage::Member {
+            if self.stage == MemberPhase::Member {
                 let end = if self.lease.running { self.lease_end() } else { self.give_up_at(view) };
                 due = due.min(end).min(self.greet_at).min(self.orphaned_at);
             }
@@ -568,9 +574,11 @@ impl Node {
     /// [`Time::MAX`] while no one else could take over. [`Time::ZERO`] before the first renewal.
     pub fn lease_end(&self) -> Time {
         match (&self.stage, &self.view) {
-            (Stage::Member, Some(_)) if self.is_alone() => Time::MAX,
-            (Stage::Member, Some(_)) if self.lease.ever && planted!(self.config.mutant, LeaseWithoutEnd) => Time::MAX,
-            (Stage::Member, Some(_)) => self.lease.until,
+            (MemberPhase::Member, Some(_)) if self.is_alone() => Time::MAX,
+            (MemberPhase::Member, Some(_)) if self.lease.ever && planted!(self.config.mutant, LeaseWithoutEnd) => {
+                Time::MAX
+            }
+            (MemberPhase::Member, Some(_)) => self.lease.until,
             _ => Time::ZERO,
         }
     }
@@ -578,8 +586,8 @@ impl Node {
     /// Before it, and only before it, this member may grant: also while it waits for others to take over what it grants.
     fn granting_end(&self) -> Time {
         match (&self.stage, &self.view) {
-            (Stage::Leaving { .. }, Some(_)) if self.is_alone() => Time::MAX,
-            (Stage::Leaving { .. }, Some(_)) => self.lease.until,
+            (MemberPhase::Leaving { .. }, Some(_)) if self.is_alone() => Time::MAX,
+            (MemberPhase::Leaving { .. }, Some(_)) => self.lease.until,
             _ => self.lease_end(),
         }
     }
@@ -600,13 +608,13 @@ impl Node {
     }
 
     /// The load of the service's grantor, if it acts here.
-    pub fn load(&self, service: &ServiceName) -> Option<Load> {
+    pub fn load(&self, service: &ServiceName) -> Option<GrantorLoad> {
         self.grantors.get(service).and_then(Grantor::load)
     }
 
     /// The load of each grantor that acts here. Costs as much as there are grantors and members in their tables, however
     /// long these are.
-    pub fn loads(&self) -> impl Iterator<Item = (&ServiceName, Load)> {
+    pub fn loads(&self) -> impl Iterator<Item = (&ServiceName, GrantorLoad)> {
         self.grantors.iter().filter_map(|(service, grantor)| Some((service, grantor.load()?)))
     }
 
@@ -653,7 +661,7 @@ impl Node {
     /// While seeking: each seed address, with what answered there, for the error of a join that took too long.
     pub fn seeking(&self) -> Vec<(SocketAddr, Option<String>)> {
         match &self.stage {
-            Stage::Seeking(seeking) => seeking.report(&self.config.me),
+            MemberPhase::Seeking(seeking) => seeking.report(&self.config.me),
             _ => Vec::new(),
         }
     }
@@ -802,16 +810,16 @@ impl Node {
             | Command::Confirm { request, .. }
             | Command::Query { request, .. }
             | Command::Revoke { request, .. }
-                if matches!(self.stage, Stage::Leaving { .. } | Stage::Parting { .. }) =>
+                if matches!(self.stage, MemberPhase::Leaving { .. } | MemberPhase::Retiring { .. }) =>
             {
                 // Who is expelled and stays for the others' sake is about to come back as another process.
-                let stays = matches!(self.stage, Stage::Parting { left: false, .. });
+                let stays = matches!(self.stage, MemberPhase::Retiring { left: false, .. });
                 let reason = if stays { LostReason::Expelled } else { LostReason::Left };
                 out.push(Output::Answer { request, outcome: Outcome::Closed(reason) });
             }
             Command::Lock { request, service, want, owner, wait, lease, revocable, metadata } => {
                 let answer = self.timing().answer;
-                let wish = Wish { request, service, want, owner, wait, lease, revocable, metadata };
+                let wish = LockRequest { request, service, want, owner, wait, lease, revocable, metadata };
                 self.ask(now, out, |holder, crowded, turn| holder.lock(wish, answer, crowded, turn));
             }
             Command::Confirm { request, service, over } => {
@@ -861,7 +869,7 @@ impl Node {
                     seeds.remove(&self.config.me.addr);
                 }
                 self.config.seeds = seeds.clone();
-                if let Stage::Seeking(seeking) = &mut self.stage {
+                if let MemberPhase::Seeking(seeking) = &mut self.stage {
                     seeking.set_seeds(seeds);
                 }
             }
@@ -880,7 +888,7 @@ impl Node {
         &mut self,
         now: Time,
         out: &mut Vec<Output>,
-        asking: impl FnOnce(&mut Holder, &dyn Fn(ProcessId) -> bool, &mut Turn),
+        asking: impl FnOnce(&mut LockClient, &dyn Fn(ProcessId) -> bool, &mut StepContext),
     ) {
         let post = std::mem::take(&mut self.post);
         let most = self.config.limits.backlog as usize;
@@ -902,8 +910,8 @@ impl Node {
     fn on_timer(&mut self, now: Time, out: &mut Vec<Output>) {
         self.keeping.on_timer(now, out);
         let is_silent = self.is_unwritten();
-        let belonging = (matches!(self.stage, Stage::Seeking(_)) && !is_silent).then(|| self.belonging(now));
-        if let (Stage::Seeking(seeking), Some(belonging)) = (&mut self.stage, belonging) {
+        let belonging = (matches!(self.stage, MemberPhase::Seeking(_)) && !is_silent).then(|| self.belonging(now));
+        if let (MemberPhase::Seeking(seeking), Some(belonging)) = (&mut self.stage, belonging) {
             let found = seeking.on_timer(&self.config, now, belonging, out);
             self.on_found(now, found, out);
         }
@@ -914,17 +922,17 @@ impl Node {
             self.act(now, out, |node, turn| node.holder.on_timer(turn));
         }
         let Some(view) = self.view.clone() else { return };
-        if self.stage == Stage::Gone {
+        if self.stage == MemberPhase::Gone {
             return;
         }
-        if self.stage == Stage::Member && now >= self.give_up_at(&view) {
+        if self.stage == MemberPhase::Member && now >= self.give_up_at(&view) {
             self.end(now, Event::Abandoned, out);
             return;
         }
         self.keep_departing(now, out);
         self.keep_leaving(now, out);
         self.keep_parting(now, out);
-        if matches!(self.stage, Stage::Parting { .. } | Stage::Gone) {
+        if matches!(self.stage, MemberPhase::Retiring { .. } | MemberPhase::Gone) {
             return;
         }
         self.beat(now, out);
@@ -966,7 +974,12 @@ impl Node {
     }
 
     /// Lets the elder's registry act, if this member is the elder.
-    fn with_registry(&mut self, now: Time, out: &mut Vec<Output>, act: impl FnOnce(&mut Registry, bool, &mut Turn)) {
+    fn with_registry(
+        &mut self,
+        now: Time,
+        out: &mut Vec<Output>,
+        act: impl FnOnce(&mut Registry, bool, &mut StepContext),
+    ) {
         self.act(now, out, |node, turn| {
             let may_name = node.has_authority(turn.now);
             if let Some(elder) = &mut node.elder {
@@ -976,7 +989,7 @@ impl Node {
     }
 
     /// Lets a role act, then delivers what it said.
-    fn act(&mut self, now: Time, out: &mut Vec<Output>, role: impl FnOnce(&mut Node, &mut Turn)) {
+    fn act(&mut self, now: Time, out: &mut Vec<Output>, role: impl FnOnce(&mut Node, &mut StepContext)) {
         let mail = self.turn(now, out, role);
         self.deliver(now, mail, out);
     }
@@ -985,13 +998,16 @@ impl Node {
         &mut self,
         now: Time,
         out: &mut Vec<Output>,
-        role: impl FnOnce(&mut Node, &mut Turn),
+        role: impl FnOnce(&mut Node, &mut StepContext),
     ) -> VecDeque<(ProcessId, Message)> {
         let me = self.config.me.process;
-        let elder =
-            self.view.as_ref().filter(|_| !matches!(self.stage, Stage::Seeking(_))).map(|view| view.elder().process);
+        let elder = self
+            .view
+            .as_ref()
+            .filter(|_| !matches!(self.stage, MemberPhase::Seeking(_)))
+            .map(|view| view.elder().process);
         let leased = now < self.granting_end();
-        let mut turn = Turn {
+        let mut turn = StepContext {
             now,
             me,
             elder,
@@ -1020,7 +1036,7 @@ impl Node {
             {
                 if let Message::Queued { service, epoch, request, ticket } = message {
                     let at = now + view.timing.place();
-                    self.places.push_back(LatePlace { at, to, service, epoch, request, ticket });
+                    self.places.push_back(PendingPosition { at, to, service, epoch, request, ticket });
                     continue;
                 }
                 // Mostly who is granted has waited longest. Then no timer goes off for its place.

@@ -7,14 +7,14 @@
 use super::dealer::Dealer;
 use super::id::{Epoch, ProcessId, RequestId, ServiceName, Token, ViewNumber};
 use super::message::{Message, Origin};
+use super::step_context::StepContext;
 use super::time::{Time, WallClock};
-use super::turn::Turn;
 use super::view::View;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
-struct Entry {
+struct RegistryEntry {
     /// The youngest that was named, and has not declined or left.
     grantor: Option<(ProcessId, Epoch)>,
     /// Since when that one acts; `None`: its table is still on its way.
@@ -36,7 +36,7 @@ struct Entry {
 /// The elder's map.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Registry {
-    entries: BTreeMap<ServiceName, Entry>,
+    entries: BTreeMap<ServiceName, RegistryEntry>,
     /// The view in which everyone was asked; answers to an earlier question count for nothing.
     asked_in: ViewNumber,
     /// Members that have not told yet what they know.
@@ -56,7 +56,7 @@ pub(crate) struct Registry {
     barred_until: Option<Time>,
 }
 
-impl Entry {
+impl RegistryEntry {
     /// Who was named last, or, if that one declined or left, who grants until another is named.
     fn last(&self) -> Option<(ProcessId, Epoch)> {
         self.grantor.or(self.source).or(self.acted)
@@ -82,7 +82,7 @@ impl Entry {
 
 impl Registry {
     /// The map of a new elder. `ask`: there were elders before, so everyone is asked.
-    pub(crate) fn new(view: &View, ask: bool, clocks: (WallClock, WallClock), turn: &mut Turn) -> Registry {
+    pub(crate) fn new(view: &View, ask: bool, clocks: (WallClock, WallClock), turn: &mut StepContext) -> Registry {
         let mut awaiting = BTreeSet::new();
         if ask {
             awaiting = view.members.iter().map(|member| member.info.process).collect();
@@ -169,7 +169,13 @@ impl Registry {
     }
 
     /// A member asks who grants a service.
-    pub(crate) fn on_who_grants(&mut self, from: ProcessId, service: ServiceName, may_name: bool, turn: &mut Turn) {
+    pub(crate) fn on_who_grants(
+        &mut self,
+        from: ProcessId,
+        service: ServiceName,
+        may_name: bool,
+        turn: &mut StepContext,
+    ) {
         self.parked.entry(service.clone()).or_default().insert(from);
         self.answer_for(service, may_name, turn);
     }
@@ -179,7 +185,7 @@ impl Registry {
         if !self.awaiting.is_empty() {
             return Err(None);
         }
-        match self.entries.get(service).filter(|entry| !entry.vacant).and_then(Entry::last) {
+        match self.entries.get(service).filter(|entry| !entry.vacant).and_then(RegistryEntry::last) {
             Some((process, _)) => Err(Some(process)),
             None => Ok(()),
         }
@@ -192,7 +198,7 @@ impl Registry {
         asked_in: ViewNumber,
         known: Vec<(ServiceName, ProcessId, Epoch)>,
         last: bool,
-        turn: &mut Turn,
+        turn: &mut StepContext,
     ) {
         if asked_in != self.asked_in || !self.awaiting.contains(&from) {
             return;
@@ -234,9 +240,9 @@ impl Registry {
         from: ProcessId,
         (service, epoch, count): (ServiceName, Epoch, u32),
         may_name: bool,
-        turn: &mut Turn,
+        turn: &mut StepContext,
     ) {
-        let is_known = self.entries.get(&service).and_then(Entry::last) == Some((from, epoch));
+        let is_known = self.entries.get(&service).and_then(RegistryEntry::last) == Some((from, epoch));
         let key = (service, from, epoch);
         self.hungry.insert(key.clone(), count);
         if is_known && may_name && self.may_deal(turn.now) {
@@ -245,11 +251,11 @@ impl Registry {
     }
 
     /// Answers all who can be answered. `may_name`: the elder has its quorum, so it may name grantors.
-    pub(crate) fn answer(&mut self, may_name: bool, turn: &mut Turn) {
+    pub(crate) fn answer(&mut self, may_name: bool, turn: &mut StepContext) {
         self.forget_ended_terms();
         if may_name && !self.hungry.is_empty() {
             let known = |(service, process, epoch): &(ServiceName, ProcessId, Epoch)| {
-                self.entries.get(service).and_then(Entry::last) == Some((*process, *epoch))
+                self.entries.get(service).and_then(RegistryEntry::last) == Some((*process, *epoch))
             };
             let hungry: Vec<_> = self.hungry.keys().filter(|hungry| known(hungry)).cloned().collect();
             for key in hungry {
@@ -270,15 +276,16 @@ impl Registry {
         if self.awaiting.is_empty() {
             let entries = &self.entries;
             self.hungry.retain(|(service, process, epoch), _| {
-                let goes_on =
-                    |entry: &Entry| [entry.grantor, entry.source, entry.acted].contains(&Some((*process, *epoch)));
+                let goes_on = |entry: &RegistryEntry| {
+                    [entry.grantor, entry.source, entry.acted].contains(&Some((*process, *epoch)))
+                };
                 entries.get(service).is_some_and(goes_on)
             });
         }
     }
 
     /// Answers those who asked for one service, if that can be.
-    fn answer_for(&mut self, service: ServiceName, may_name: bool, turn: &mut Turn) {
+    fn answer_for(&mut self, service: ServiceName, may_name: bool, turn: &mut StepContext) {
         let Some(askers) = self.parked.remove(&service) else { return };
         let entry = self.entries.get(&service);
         let mut grantor = entry.and_then(|entry| entry.grantor);
@@ -286,7 +293,8 @@ impl Registry {
         if !is_believed && self.may_name_one(may_name, turn) {
             let entry = self.entries.get(&service);
             let turk = self.turks.remove(&service).map(|(turk, request)| (turk, Some(request)));
-            let known = entry.and_then(Entry::last).map(|(process, _)| process).filter(|known| askers.contains(known));
+            let known =
+                entry.and_then(RegistryEntry::last).map(|(process, _)| process).filter(|known| askers.contains(known));
             let first = grantor.map(|(process, _)| process).or(known).or(askers.first().copied());
             let next = turk.or(first.map(|process| (process, None)));
             grantor = next.map(|(process, asked)| (process, self.name(&service, (process, asked), turn)));
@@ -309,7 +317,7 @@ impl Registry {
         !self.parked.is_empty() || !self.hungry.is_empty() || !self.turks.is_empty()
     }
 
-    fn may_name_one(&mut self, may_name: bool, turn: &Turn) -> bool {
+    fn may_name_one(&mut self, may_name: bool, turn: &StepContext) -> bool {
         let all_heard = self.awaiting.is_empty() || planted!(turn.mutant, CallUnheardFree);
         all_heard && may_name && self.may_deal(turn.now)
     }
@@ -319,7 +327,7 @@ impl Registry {
         &mut self,
         service: &ServiceName,
         (process, asked): (ProcessId, Option<RequestId>),
-        turn: &mut Turn,
+        turn: &mut StepContext,
     ) -> Epoch {
         let range = self.dealer.deal(turn.now, 0);
         #[cfg(elderlock_mutants)]
@@ -345,7 +353,7 @@ impl Registry {
             turn.say(before, Message::Outbid { service: service.clone(), request, by: process });
         }
         entry.line.insert(process);
-        *entry = Entry {
+        *entry = RegistryEntry {
             grantor: Some((process, epoch)),
             since: None,
             source,
@@ -365,7 +373,7 @@ impl Registry {
         (from, request): (ProcessId, RequestId),
         service: ServiceName,
         may_name: bool,
-        turn: &mut Turn,
+        turn: &mut StepContext,
     ) {
         // It says so once more in each new view, and that may cross the word that another came after it.
         if self.outbid.get(&(service.clone(), from)).is_some_and(|outbid| request <= *outbid) {
@@ -389,12 +397,14 @@ impl Registry {
     }
 
     /// Names the young turk of the service, if its time has come.
-    fn advance(&mut self, service: &ServiceName, may_name: bool, turn: &mut Turn) {
+    fn advance(&mut self, service: &ServiceName, may_name: bool, turn: &mut StepContext) {
         let Some(&(turk, request)) = self.turks.get(service) else { return };
         let (is_known, is_due) = match self.entries.get(service) {
-            Some(Entry { grantor: Some(_), since: Some(since), .. }) => (true, *since + min_service(turn) <= turn.now),
+            Some(RegistryEntry { grantor: Some(_), since: Some(since), .. }) => {
+                (true, *since + min_service(turn) <= turn.now)
+            }
             // While a table is on its way the line grows, but nobody joins it twice.
-            Some(Entry { grantor: Some(_), since: None, line, .. }) => (true, !line.contains(&turk)),
+            Some(RegistryEntry { grantor: Some(_), since: None, line, .. }) => (true, !line.contains(&turk)),
             _ => (false, true),
         };
         // Where the grantor is known nobody else's word is missing.
@@ -409,7 +419,7 @@ impl Registry {
     }
 
     /// Names all young turks whose time has come.
-    pub(crate) fn advance_turks(&mut self, may_name: bool, turn: &mut Turn) {
+    pub(crate) fn advance_turks(&mut self, may_name: bool, turn: &mut StepContext) {
         for service in self.turks.keys().cloned().collect::<Vec<_>>() {
             self.advance(&service, may_name, turn);
         }
@@ -417,7 +427,8 @@ impl Registry {
 
     /// When the next young turk may be named.
     pub(crate) fn deadline(&self, retry: Duration) -> Option<Time> {
-        let due = |service| self.entries.get(service).and_then(|entry: &Entry| entry.since).map(|at| at + retry * 2);
+        let due =
+            |service| self.entries.get(service).and_then(|entry: &RegistryEntry| entry.since).map(|at| at + retry * 2);
         self.turks.keys().filter_map(due).min()
     }
 
@@ -427,7 +438,7 @@ impl Registry {
     }
 
     /// A grantor acts.
-    pub(crate) fn on_acts(&mut self, from: ProcessId, service: &ServiceName, epoch: Epoch, turn: &mut Turn) {
+    pub(crate) fn on_acts(&mut self, from: ProcessId, service: &ServiceName, epoch: Epoch, turn: &mut StepContext) {
         let Some(entry) = self.entries.get_mut(service) else { return };
         entry.acts((from, epoch));
         if entry.grantor == Some((from, epoch)) && entry.since.is_none() {
@@ -445,7 +456,7 @@ impl Registry {
         service: ServiceName,
         to: Option<ProcessId>,
         may_name: bool,
-        turn: &mut Turn,
+        turn: &mut StepContext,
     ) {
         let Some(entry) = self.entries.get(&service) else { return };
         let is_last = entry.last() == Some((from, epoch));
@@ -459,18 +470,18 @@ impl Registry {
 
     /// A grantor is over, and nobody holds anything. That counts if this elder named it and nobody since: another may have
     /// granted after it, and be gone.
-    pub(crate) fn on_vacant(&mut self, from: ProcessId, service: &ServiceName, epoch: Epoch, _turn: &Turn) {
+    pub(crate) fn on_vacant(&mut self, from: ProcessId, service: &ServiceName, epoch: Epoch, _turn: &StepContext) {
         let is_any = planted!(_turn.mutant, BelieveAnyVacant);
         if let Some(entry) = self.entries.get_mut(service)
             && (entry.grantor == Some((from, epoch)) || is_any)
             && (epoch.0 >= self.began || is_any)
         {
-            *entry = Entry { vacant: true, ..Entry::default() };
+            *entry = RegistryEntry { vacant: true, ..RegistryEntry::default() };
         }
     }
 
     /// Who was named will not, or not any more.
-    pub(crate) fn on_decline(&mut self, from: ProcessId, service: &ServiceName, epoch: Epoch, turn: &mut Turn) {
+    pub(crate) fn on_decline(&mut self, from: ProcessId, service: &ServiceName, epoch: Epoch, turn: &mut StepContext) {
         let Some(entry) = self.entries.get_mut(service) else { return };
         let is_other = |known: &(ProcessId, Epoch)| *known != (from, epoch);
         entry.source = entry.source.filter(is_other);
@@ -485,7 +496,7 @@ impl Registry {
     }
 
     /// Deals more tokens to a grantor that wants some. Only if it may.
-    fn feed(&mut self, key: (ServiceName, ProcessId, Epoch), turn: &mut Turn) {
+    fn feed(&mut self, key: (ServiceName, ProcessId, Epoch), turn: &mut StepContext) {
         let Some(count) = self.hungry.remove(&key) else { return };
         let (service, grantor, epoch) = key;
         let range = self.dealer.deal(turn.now, u64::from(count));
@@ -503,6 +514,6 @@ impl Registry {
 }
 
 /// How long a grantor acts at least before a young turk follows it.
-fn min_service(turn: &Turn) -> Duration {
+fn min_service(turn: &StepContext) -> Duration {
     turn.retry * 2
 }

@@ -26,48 +26,48 @@
 //! - Nothing scans a queue, but for questions: an operation costs the logarithm of the table for each of its names.
 //! - It has no clock, no tokens of its own and no messages: the grantor has.
 
-use super::id::{Epoch, LockName, Metadata, Owner, ProcessId, RequestId, Ticket, Token, Value, Want};
-use super::ledger::Ledger;
+use super::id::{Epoch, LockName, Metadata, OwnerId, ProcessId, RequestId, Ticket, Token, Value, Want};
 use super::limits::Limits;
 use super::message::{Content, HoldReport, Refusal, WaitReport};
+use super::paged_map::PagedMap;
+use super::step_context::StepContext;
 use super::time::Time;
-use super::touch::touch;
-use super::turn::Turn;
+use super::visit_count::touch;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
+mod bloom_filter;
 mod names;
 mod objects;
 mod questions;
-mod sieve;
 
-use names::Names;
-use objects::Object;
+use names::NameMap;
+use objects::TableObject;
 
 /// The part of a ticket's number that is the place in its block.
 const PLACE: u64 = u32::MAX as u64;
 
 /// A request, wherever it comes from.
-pub(crate) type Key = (ProcessId, RequestId);
+pub(crate) type RequestKey = (ProcessId, RequestId);
 
 /// Holds and waits, with their members, as one grantor hands them to another.
 pub type Contents = (Vec<(ProcessId, HoldReport)>, Vec<(ProcessId, WaitReport)>);
 
 /// A place in the line. With the key it is one request's own, whatever members report.
-type Rank = (Ticket, Key);
+type QueueRank = (Ticket, RequestKey);
 
 /// What a request says of itself.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub(crate) struct Entry {
+pub(crate) struct RequestSpec {
     pub(crate) want: Want,
-    pub(crate) owner: Owner,
+    pub(crate) owner: OwnerId,
     pub(crate) revocable: bool,
     pub(crate) metadata: Metadata,
 }
 
 /// Where a request stands.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub(crate) enum Place {
+pub(crate) enum EntryStatus {
     /// It holds.
     Holds(Token),
     /// It waits.
@@ -75,7 +75,7 @@ pub(crate) enum Place {
 }
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-enum State {
+enum TableRequestState {
     Holds {
         token: Token,
         since: Time,
@@ -88,63 +88,63 @@ enum State {
 }
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-struct Request {
-    entry: Entry,
-    state: State,
+struct TableRequest {
+    entry: RequestSpec,
+    state: TableRequestState,
 }
 
-impl Request {
+impl TableRequest {
     /// Whether it holds the lock of this name, by itself or in a batch.
     fn has_lock(&self, name: &LockName) -> bool {
         let is_lock = matches!(self.entry.want, Want::Lock(_) | Want::Batch(_));
-        let holds = matches!(self.state, State::Holds { .. });
+        let holds = matches!(self.state, TableRequestState::Holds { .. });
         is_lock && holds && self.entry.want.names().binary_search(name).is_ok()
     }
 }
 
 /// Who has a name. One lock, or any number of shares, or any number of permits. Small, for there are as many as held locks.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-enum Use {
+enum Occupancy {
     /// By which request, and how the number of its process [begins](beginning). Of which process it is follows from the rest
     /// of the [table](Table::holder).
     Lock(RequestId, u32),
     #[allow(clippy::box_collection)] // one word
-    Shares(Box<BTreeSet<Key>>),
-    Permits(Box<Permitted>),
+    Shares(Box<BTreeSet<RequestKey>>),
+    Permits(Box<PermitHolders>),
 }
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-struct Permitted {
-    keys: BTreeSet<Key>,
+struct PermitHolders {
+    keys: BTreeSet<RequestKey>,
     /// How many permits they have together.
     sum: u64,
 }
 
-impl Use {
+impl Occupancy {
     fn len(&self) -> usize {
         match self {
-            Use::Lock(..) => 1,
-            Use::Shares(keys) => keys.len(),
-            Use::Permits(permitted) => permitted.keys.len(),
+            Occupancy::Lock(..) => 1,
+            Occupancy::Shares(keys) => keys.len(),
+            Occupancy::Permits(permitted) => permitted.keys.len(),
         }
     }
 
     /// Whether a hold of what is wanted may be beside these, whatever the limit.
     fn is_beside(&self, want: &Want) -> bool {
-        matches!((self, want), (Use::Shares(_), Want::Share(_)) | (Use::Permits(..), Want::Permits(..)))
+        matches!((self, want), (Occupancy::Shares(_), Want::Share(_)) | (Occupancy::Permits(..), Want::Permits(..)))
     }
 }
 
 /// What one member has in the table.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
-struct Part {
-    requests: Ledger<Request>,
+struct MemberRequests {
+    requests: PagedMap<TableRequest>,
     /// How many of them hold.
     holds: usize,
     /// How many of them have an object open.
     opens: usize,
     /// How many of them hold for each owner, but for nobody in particular.
-    owners: BTreeMap<Owner, usize>,
+    owners: BTreeMap<OwnerId, usize>,
 }
 
 /// All requests of one service.
@@ -155,30 +155,30 @@ pub(crate) struct Table {
     arrivals: u64,
     /// How many have passed. It only rises, so that of those who passed one suspension the first goes first.
     passes: u64,
-    parts: BTreeMap<ProcessId, Part>,
+    parts: BTreeMap<ProcessId, MemberRequests>,
     /// How many hold.
     holds: usize,
-    held: Names<Use>,
-    objects: BTreeMap<LockName, Object>,
-    suspended: Option<(Token, Key)>,
-    queues: BTreeMap<LockName, BTreeSet<Rank>>,
-    suspensions: BTreeSet<Rank>,
+    held: NameMap<Occupancy>,
+    objects: BTreeMap<LockName, TableObject>,
+    suspended: Option<(Token, RequestKey)>,
+    queues: BTreeMap<LockName, BTreeSet<QueueRank>>,
+    suspensions: BTreeSet<QueueRank>,
     /// Waiting locks and batches that miss nothing: to be granted if they are before the gate.
-    ready: BTreeSet<Rank>,
+    ready: BTreeSet<QueueRank>,
     /// Those that wait to have an object open, for nothing but a token.
-    opening: BTreeSet<Rank>,
+    opening: BTreeSet<QueueRank>,
     /// Always empty: the memory of a part that is gone, for the next one. Or who takes one lock after the other would ask for
     /// some each time.
-    spare: Ledger<Request>,
-    bounds: Bounds,
+    spare: PagedMap<TableRequest>,
+    bounds: TableLimits,
     /// A deliberate break.
     #[cfg(elderlock_mutants)]
-    mutant: Option<super::mutant::Mutant>,
+    mutant: Option<super::mutant::ProtocolMutant>,
 }
 
 /// How much room tickets have, and how much is told at once, see [`Limits`].
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-struct Bounds {
+struct TableLimits {
     /// How many places of a block there are for those who arrive, and how many for those who pass.
     room: u64,
     /// From this block on there is no room in blocks any more.
@@ -187,10 +187,10 @@ struct Bounds {
     listed: usize,
 }
 
-impl Bounds {
-    fn of(limits: &Limits) -> Bounds {
+impl TableLimits {
+    fn of(limits: &Limits) -> TableLimits {
         let Limits { ticket_room, ticket_blocks, listed, .. } = *limits;
-        Bounds { room: ticket_room.into(), blocks: ticket_blocks.into(), listed: listed as usize }
+        TableLimits { room: ticket_room.into(), blocks: ticket_blocks.into(), listed: listed as usize }
     }
 }
 
@@ -203,24 +203,24 @@ impl Table {
             passes: 0,
             parts: BTreeMap::new(),
             holds: 0,
-            held: Names::new(),
+            held: NameMap::new(),
             objects: BTreeMap::new(),
             suspended: None,
             queues: BTreeMap::new(),
             suspensions: BTreeSet::new(),
             ready: BTreeSet::new(),
             opening: BTreeSet::new(),
-            spare: Ledger::default(),
-            bounds: Bounds::of(&Limits::default()),
+            spare: PagedMap::default(),
+            bounds: TableLimits::of(&Limits::default()),
             #[cfg(elderlock_mutants)]
             mutant: None,
         }
     }
 
     /// The same table with the bounds of a member.
-    pub(crate) fn within(self, turn: &Turn) -> Table {
+    pub(crate) fn within(self, turn: &StepContext) -> Table {
         Table {
-            bounds: Bounds::of(&turn.limits),
+            bounds: TableLimits::of(&turn.limits),
             #[cfg(elderlock_mutants)]
             mutant: turn.mutant,
             ..self
@@ -233,15 +233,15 @@ impl Table {
     }
 
     /// Where the request stands, if it is known.
-    pub(crate) fn place(&self, key: Key) -> Option<Place> {
+    pub(crate) fn place(&self, key: RequestKey) -> Option<EntryStatus> {
         Some(match self.get(key)?.state {
-            State::Holds { token, .. } => Place::Holds(token),
-            State::Waits { ticket, .. } => Place::Waits(ticket),
+            TableRequestState::Holds { token, .. } => EntryStatus::Holds(token),
+            TableRequestState::Waits { ticket, .. } => EntryStatus::Waits(ticket),
         })
     }
 
     /// Whether a request that is not in the table could be granted at once, or what stands in its way.
-    pub(crate) fn is_free(&self, process: ProcessId, entry: &Entry, now: Time) -> Result<(), Refusal> {
+    pub(crate) fn is_free(&self, process: ProcessId, entry: &RequestSpec, now: Time) -> Result<(), Refusal> {
         let held = |name, key| self.info(name, key, now).map_or(Refusal::Waited(name.cloned()), Refusal::Held);
         let suspends = entry.want == Want::Suspension;
         if suspends && self.deadlocks(process, entry.owner) {
@@ -277,7 +277,7 @@ impl Table {
             }
             return if self.first().is_some() { Err(Refusal::Waited(None)) } else { Ok(()) };
         }
-        let is_before = |rank: &Rank| passes.is_none_or(|ticket| rank.0 < ticket);
+        let is_before = |rank: &QueueRank| passes.is_none_or(|ticket| rank.0 < ticket);
         if self.suspensions.first().is_some_and(is_before) {
             return Err(Refusal::Waited(None));
         }
@@ -303,10 +303,10 @@ impl Table {
     }
 
     /// Records a hold of what [is free](Table::is_free).
-    pub(crate) fn hold(&mut self, key: Key, entry: Entry, token: Token, since: Time) {
+    pub(crate) fn hold(&mut self, key: RequestKey, entry: RequestSpec, token: Token, since: Time) {
         debug_assert!(self.get(key).is_none(), "a request is granted once");
         self.take(key, &entry.want, token);
-        self.insert_hold(key, Request { entry, state: State::Holds { token, since } });
+        self.insert_hold(key, TableRequest { entry, state: TableRequestState::Holds { token, since } });
     }
 
     /// Whether nobody else is concerned by the end of a hold of this name: nobody waits for it, or for all of them.
@@ -315,7 +315,7 @@ impl Table {
     }
 
     /// What a request wants is its own from now on.
-    fn take(&mut self, key: Key, want: &Want, token: Token) {
+    fn take(&mut self, key: RequestKey, want: &Want, token: Token) {
         match want {
             Want::Suspension => self.suspended = Some((token, key)),
             Want::Open(opening) => self.open(key.0, opening.name(), opening.value(), token),
@@ -329,7 +329,7 @@ impl Table {
     }
 
     /// Gives a request a new place in the line.
-    pub(crate) fn queue(&mut self, key: Key, entry: Entry) -> Result<Ticket, Refusal> {
+    pub(crate) fn queue(&mut self, key: RequestKey, entry: RequestSpec) -> Result<Ticket, Refusal> {
         debug_assert!(self.get(key).is_none(), "a request has one place");
         let suspends = entry.want == Want::Suspension;
         if suspends && self.deadlocks(key.0, entry.owner) {
@@ -343,7 +343,7 @@ impl Table {
     }
 
     /// Puts a request at the place that it had in another table. Those that are known keep theirs.
-    pub(crate) fn wait(&mut self, key: Key, entry: Entry, ticket: Ticket) {
+    pub(crate) fn wait(&mut self, key: RequestKey, entry: RequestSpec, ticket: Ticket) {
         if self.get(key).is_none() {
             self.keep_clear_of(ticket);
             self.stand(key, entry, ticket);
@@ -353,7 +353,7 @@ impl Table {
     /// Gives waits that members reported without a place that of the next one behind them of the same member. What was
     /// asked of a grantor later has a place, so that grantor had these as well: it granted them, and its term was over for
     /// their member by then. Who may pass a suspension is left out, and so are places of those who passed one. Says which.
-    pub(crate) fn keep_own_order(&self, waits: &mut [(ProcessId, WaitReport)]) -> BTreeSet<Key> {
+    pub(crate) fn keep_own_order(&self, waits: &mut [(ProcessId, WaitReport)]) -> BTreeSet<RequestKey> {
         if planted!(self.mutant, ForgetOwnOrder) {
             return BTreeSet::new();
         }
@@ -384,16 +384,16 @@ impl Table {
 
     /// Records a hold that a member reported. Of two that exclude each other the higher token wins, and who has lost is not
     /// brought back when the winner loses against a third; permits are kept whatever the limit. Returns those that lost.
-    pub(crate) fn claim(&mut self, key: Key, entry: Entry, token: Token, since: Time) -> Vec<Key> {
+    pub(crate) fn claim(&mut self, key: RequestKey, entry: RequestSpec, token: Token, since: Time) -> Vec<RequestKey> {
         let place = self.place(key);
-        if let Some(Place::Holds(_)) = place {
+        if let Some(EntryStatus::Holds(_)) = place {
             return Vec::new();
         }
         // Nearly always the request is new and nobody has the lock.
         if let (None, Want::Lock(name) | Want::Share(name) | Want::Permits(name, _)) = (place, &entry.want)
             && self.occupy(name, key, &entry.want)
         {
-            self.insert_hold(key, Request { entry, state: State::Holds { token, since } });
+            self.insert_hold(key, TableRequest { entry, state: TableRequestState::Holds { token, since } });
             return Vec::new();
         }
         let mut losers = BTreeSet::new();
@@ -424,16 +424,16 @@ impl Table {
     }
 
     /// Forgets a request, whether it holds or waits. Unknown ones are ignored.
-    pub(crate) fn end(&mut self, key: Key) {
-        let Some(Request { entry, state }) = self.remove(key) else { return };
+    pub(crate) fn end(&mut self, key: RequestKey) {
+        let Some(TableRequest { entry, state }) = self.remove(key) else { return };
         let names = entry.want.names();
         match state {
-            State::Holds { .. } => match &entry.want {
+            TableRequestState::Holds { .. } => match &entry.want {
                 Want::Suspension => self.suspended = None,
                 Want::Open(opening) => self.shut(key.0, opening.name()),
                 want => names.iter().for_each(|name| self.vacate(name, key, want)),
             },
-            State::Waits { ticket, .. } => {
+            TableRequestState::Waits { ticket, .. } => {
                 self.suspensions.remove(&(ticket, key));
                 self.ready.remove(&(ticket, key));
                 self.opening.remove(&(ticket, key));
@@ -457,10 +457,10 @@ impl Table {
     }
 
     /// Grants the next request that can be granted.
-    pub(crate) fn grant_next(&mut self, token: Token, since: Time) -> Option<Key> {
+    pub(crate) fn grant_next(&mut self, token: Token, since: Time) -> Option<RequestKey> {
         let rank @ (_, key) = self.first()?;
         let request = self.get_mut(key)?;
-        request.state = State::Holds { token, since };
+        request.state = TableRequestState::Holds { token, since };
         let entry = request.entry.clone();
         self.suspensions.remove(&rank);
         self.ready.remove(&rank);
@@ -473,8 +473,10 @@ impl Table {
 
     /// A hold goes on with less: a share in place of its lock, or fewer permits, with the token that its holder has. Anything
     /// else is ignored.
-    pub(crate) fn narrow(&mut self, key: Key, to: &Want, has: Token) {
-        let Some(Request { entry, state: State::Holds { token, .. } }) = self.get_mut(key) else { return };
+    pub(crate) fn narrow(&mut self, key: RequestKey, to: &Want, has: Token) {
+        let Some(TableRequest { entry, state: TableRequestState::Holds { token, .. } }) = self.get_mut(key) else {
+            return;
+        };
         if to.is_less_than(&entry.want) {
             *token = has;
             let from = std::mem::replace(&mut entry.want, to.clone());
@@ -483,8 +485,11 @@ impl Table {
     }
 
     /// How many others have a share of the same lock; `None`: this is no share.
-    pub(crate) fn others_beside(&self, key: Key) -> Option<usize> {
-        let Some(Request { entry: Entry { want: Want::Share(name), .. }, state: State::Holds { .. } }) = self.get(key)
+    pub(crate) fn others_beside(&self, key: RequestKey) -> Option<usize> {
+        let Some(TableRequest {
+            entry: RequestSpec { want: Want::Share(name), .. },
+            state: TableRequestState::Holds { .. },
+        }) = self.get(key)
         else {
             return None;
         };
@@ -492,9 +497,11 @@ impl Table {
     }
 
     /// Makes the only share of a lock the lock. What is the lock already has another token then.
-    pub(crate) fn upgrade(&mut self, key: Key, by: Token) {
+    pub(crate) fn upgrade(&mut self, key: RequestKey, by: Token) {
         debug_assert!(self.others_beside(key).is_none_or(|others| others == 0), "nobody shares a lock");
-        let Some(Request { entry, state: State::Holds { token, .. } }) = self.get_mut(key) else { return };
+        let Some(TableRequest { entry, state: TableRequestState::Holds { token, .. } }) = self.get_mut(key) else {
+            return;
+        };
         let [name] = entry.want.names() else { return };
         let to = Want::Lock(name.clone());
         *token = by;
@@ -517,21 +524,21 @@ impl Table {
 
     /// What a request says of itself.
     #[cfg(elderlock_mutants)]
-    pub(crate) fn entry(&self, key: Key) -> Option<&Entry> {
+    pub(crate) fn entry(&self, key: RequestKey) -> Option<&RequestSpec> {
         self.get(key).map(|request| &request.entry)
     }
 
     /// What the request holds, if it holds.
-    pub(crate) fn held_by(&self, key: Key) -> Option<&Want> {
-        let Request { entry, state: State::Holds { .. } } = self.get(key)? else { return None };
+    pub(crate) fn held_by(&self, key: RequestKey) -> Option<&Want> {
+        let TableRequest { entry, state: TableRequestState::Holds { .. } } = self.get(key)? else { return None };
         Some(&entry.want)
     }
 
     /// All requests, with the token of those that hold.
     pub(crate) fn requests(&self) -> impl Iterator<Item = (ProcessId, RequestId, Option<Token>)> {
         self.all().map(|((process, id), request)| match request.state {
-            State::Holds { token, .. } => (process, id, Some(token)),
-            State::Waits { .. } => (process, id, None),
+            TableRequestState::Holds { token, .. } => (process, id, Some(token)),
+            TableRequestState::Waits { .. } => (process, id, None),
         })
     }
 
@@ -543,8 +550,8 @@ impl Table {
     /// All who wait, with their tickets.
     pub(crate) fn waiting(&self) -> impl Iterator<Item = (ProcessId, RequestId, Ticket)> {
         self.all().filter_map(|((process, id), request)| match request.state {
-            State::Waits { ticket, .. } => Some((process, id, ticket)),
-            State::Holds { .. } => None,
+            TableRequestState::Waits { ticket, .. } => Some((process, id, ticket)),
+            TableRequestState::Holds { .. } => None,
         })
     }
 
@@ -556,16 +563,16 @@ impl Table {
     /// Everything, for another grantor: holds, and waits in the order of the line.
     pub(crate) fn export(&self, now: Time) -> Contents {
         let (mut holds, mut waits) = (Vec::new(), Vec::new());
-        for ((process, id), Request { entry, state }) in self.all() {
-            let Entry { want, owner, revocable, metadata } = entry.clone();
+        for ((process, id), TableRequest { entry, state }) in self.all() {
+            let RequestSpec { want, owner, revocable, metadata } = entry.clone();
             match *state {
-                State::Holds { token, since } => {
+                TableRequestState::Holds { token, since } => {
                     let held_for = now.since(since);
                     let request = id;
                     let hold = HoldReport { request, want, owner, token, held_for, revocable, metadata };
                     holds.push((process, hold));
                 }
-                State::Waits { ticket, .. } => {
+                TableRequestState::Waits { ticket, .. } => {
                     let (request, ticket) = (id, Some(ticket));
                     waits.push((process, WaitReport { request, want, owner, ticket, revocable, metadata }));
                 }
@@ -582,7 +589,7 @@ impl Table {
 
     /// How many hold and how many wait. Costs the number of members that do.
     pub(crate) fn load(&self) -> (usize, usize) {
-        (self.holds, self.parts.values().map(Part::waits).sum())
+        (self.holds, self.parts.values().map(MemberRequests::waits).sum())
     }
 
     /// How many entries it has.
@@ -602,7 +609,7 @@ impl Table {
 /// The line.
 impl Table {
     /// Who is next, if it can be granted.
-    fn first(&self) -> Option<Rank> {
+    fn first(&self) -> Option<QueueRank> {
         if let Some(rank) = self.opening.first() {
             return Some(*rank);
         }
@@ -621,7 +628,7 @@ impl Table {
     }
 
     /// The ticket of somebody who passes the first suspension; `None`: there is none to pass, or no right or room to.
-    fn pass(&self, process: ProcessId, owner: Owner, suspends: bool) -> Option<Ticket> {
+    fn pass(&self, process: ProcessId, owner: OwnerId, suspends: bool) -> Option<Ticket> {
         let pass = self.passes + 1;
         let is_none = self.suspended.is_none() && self.suspensions.is_empty();
         if is_none || pass >= self.bounds.room || self.holds_of(process, owner) == 0 {
@@ -632,7 +639,7 @@ impl Table {
         {
             // What is for the whole member is not for the one of its owners that has suspended the service.
             let by = self.get(key).map(|request| request.entry.owner);
-            let may = owner != Owner(0) || by == Some(owner);
+            let may = owner != OwnerId(0) || by == Some(owner);
             return may.then(|| Ticket::in_front(token, pass));
         }
         let (Ticket { epoch, number }, _) = *self.suspensions.first()?;
@@ -675,7 +682,7 @@ impl Table {
     }
 
     /// Whether a suspension would wait for the first one that waits, and that one for it.
-    fn deadlocks(&self, process: ProcessId, owner: Owner) -> bool {
+    fn deadlocks(&self, process: ProcessId, owner: OwnerId) -> bool {
         if planted!(self.mutant, QueueDeadlock) {
             return false;
         }
@@ -683,9 +690,9 @@ impl Table {
         let Some(other) = self.get(key).map(|request| request.entry.owner) else { return false };
         let awaited = if process != key.0 {
             self.holds_of(process, owner)
-        } else if other == Owner(0) || other == owner {
+        } else if other == OwnerId(0) || other == owner {
             0
-        } else if owner == Owner(0) {
+        } else if owner == OwnerId(0) {
             self.holds_of(process, owner) - self.holds_of(process, other)
         } else {
             self.holds_of(process, owner)
@@ -693,10 +700,10 @@ impl Table {
         awaited > 0 && self.holds_of(key.0, other) > 0
     }
 
-    fn stand(&mut self, key: Key, entry: Entry, ticket: Ticket) {
+    fn stand(&mut self, key: RequestKey, entry: RequestSpec, ticket: Ticket) {
         let (rank, want) = ((ticket, key), entry.want.clone());
         let missing = want.names().len() as u32;
-        self.insert(key, Request { entry, state: State::Waits { ticket, missing } });
+        self.insert(key, TableRequest { entry, state: TableRequestState::Waits { ticket, missing } });
         match &want {
             Want::Suspension => drop(self.suspensions.insert(rank)),
             Want::Open(_) => drop(self.opening.insert(rank)),
@@ -705,19 +712,19 @@ impl Table {
     }
 }
 
-impl Part {
+impl MemberRequests {
     fn waits(&self) -> usize {
         self.requests.len() - self.holds - self.opens
     }
 
     /// One more of them holds, or has an object open. Returns whether it is a hold.
-    fn count(&mut self, want: &Want, owner: Owner) -> bool {
+    fn count(&mut self, want: &Want, owner: OwnerId) -> bool {
         if want.opens() {
             self.opens += 1;
             return false;
         }
         self.holds += 1;
-        if owner != Owner(0) {
+        if owner != OwnerId(0) {
             *self.owners.entry(owner).or_default() += 1;
         }
         true
@@ -727,36 +734,36 @@ impl Part {
 /// Names. A waiting request misses a name unless it is the first in its queue and fits beside those who have it.
 impl Table {
     /// All names that are held, and by whom.
-    fn all_held(&self) -> impl Iterator<Item = (&LockName, Key)> {
+    fn all_held(&self) -> impl Iterator<Item = (&LockName, RequestKey)> {
         let all = self.held.iter().flat_map(|(name, used)| self.holders(name, used).map(move |key| (name, key)));
         all.inspect(|_| touch())
     }
 
     /// Who has a name.
-    pub(crate) fn holders_of(&self, name: &LockName) -> impl Iterator<Item = Key> {
+    pub(crate) fn holders_of(&self, name: &LockName) -> impl Iterator<Item = RequestKey> {
         self.held.get(name).into_iter().flat_map(move |used| self.holders(name, used))
     }
 
     /// Who has a name that is used so, in the order of their keys.
-    fn holders(&self, name: &LockName, used: &Use) -> impl Iterator<Item = Key> {
+    fn holders(&self, name: &LockName, used: &Occupancy) -> impl Iterator<Item = RequestKey> {
         let (one, many) = match used {
-            Use::Lock(request, begins) => (self.holder(name, *request, *begins), None),
-            Use::Shares(keys) => (None, Some(&**keys)),
-            Use::Permits(permitted) => (None, Some(&permitted.keys)),
+            Occupancy::Lock(request, begins) => (self.holder(name, *request, *begins), None),
+            Occupancy::Shares(keys) => (None, Some(&**keys)),
+            Occupancy::Permits(permitted) => (None, Some(&permitted.keys)),
         };
         one.into_iter().chain(many.into_iter().flatten().copied())
     }
 
     /// Who has the lock of this name, by a request with this number, of a process whose number begins so: hardly ever there
     /// is a second one that does.
-    fn holder(&self, name: &LockName, request: RequestId, begins: u32) -> Option<Key> {
+    fn holder(&self, name: &LockName, request: RequestId, begins: u32) -> Option<RequestKey> {
         let first = u128::from(begins) << 96;
         let mut alike = self.parts.range(ProcessId(first)..=ProcessId(first | u128::MAX >> 32));
-        let has = |part: &Part| part.requests.get(&request).is_some_and(|request| request.has_lock(name));
+        let has = |part: &MemberRequests| part.requests.get(&request).is_some_and(|request| request.has_lock(name));
         alike.find(|(_, part)| has(part)).map(|(process, _)| (*process, request))
     }
 
-    fn head(&self, name: &LockName) -> Option<Rank> {
+    fn head(&self, name: &LockName) -> Option<QueueRank> {
         self.queues.get(name).and_then(|queue| queue.first().copied())
     }
 
@@ -765,7 +772,7 @@ impl Table {
         let used = self.held.get(name);
         let is_beside = used.is_none_or(|used| used.is_beside(want));
         match (want, used) {
-            (Want::Permits(_, permits), Some(Use::Permits(permitted))) => {
+            (Want::Permits(_, permits), Some(Occupancy::Permits(permitted))) => {
                 is_beside && permitted.sum + u64::from(permits.get()) <= self.limit(name).into()
             }
             (Want::Permits(_, permits), None) => permits.get() <= self.limit(name),
@@ -774,7 +781,7 @@ impl Table {
     }
 
     /// Whether the first in a queue fits; `None`: nobody waits there.
-    fn head_fits(&self, name: &LockName) -> Option<(Rank, bool)> {
+    fn head_fits(&self, name: &LockName) -> Option<(QueueRank, bool)> {
         let rank = self.head(name)?;
         Some((rank, self.get(rank.1).is_some_and(|request| self.fits(name, &request.entry.want))))
     }
@@ -797,16 +804,16 @@ impl Table {
     }
 
     /// Returns whether nothing that is held of it excludes this; otherwise nothing is changed. The limit is not asked.
-    fn occupy(&mut self, name: &LockName, key: Key, want: &Want) -> bool {
+    fn occupy(&mut self, name: &LockName, key: RequestKey, want: &Want) -> bool {
         self.reconsider(name, |table| table.put(name, key, want))
     }
 
-    fn vacate(&mut self, name: &LockName, key: Key, want: &Want) {
+    fn vacate(&mut self, name: &LockName, key: RequestKey, want: &Want) {
         self.reconsider(name, |table| table.remove_use(name, key, want));
     }
 
     /// What is held of one name becomes something else.
-    fn exchange(&mut self, key: Key, from: &Want, to: &Want) {
+    fn exchange(&mut self, key: RequestKey, from: &Want, to: &Want) {
         for name in from.names() {
             self.reconsider(name, |table| {
                 table.remove_use(name, key, from);
@@ -816,17 +823,17 @@ impl Table {
     }
 
     /// Nearly always nobody has it.
-    fn put(&mut self, name: &LockName, key: Key, want: &Want) -> bool {
+    fn put(&mut self, name: &LockName, key: RequestKey, want: &Want) -> bool {
         let first = || match want {
-            Want::Share(_) => Use::Shares(Box::new(BTreeSet::from([key]))),
+            Want::Share(_) => Occupancy::Shares(Box::new(BTreeSet::from([key]))),
             Want::Permits(_, permits) => {
-                Use::Permits(Box::new(Permitted { keys: BTreeSet::from([key]), sum: permits.get().into() }))
+                Occupancy::Permits(Box::new(PermitHolders { keys: BTreeSet::from([key]), sum: permits.get().into() }))
             }
-            _ => Use::Lock(key.1, beginning(key.0)),
+            _ => Occupancy::Lock(key.1, beginning(key.0)),
         };
         self.held.put(name, first, |used| match (used, want) {
-            (Use::Shares(keys), Want::Share(_)) => keys.insert(key),
-            (Use::Permits(permitted), Want::Permits(_, permits)) => {
+            (Occupancy::Shares(keys), Want::Share(_)) => keys.insert(key),
+            (Occupancy::Permits(permitted), Want::Permits(_, permits)) => {
                 permitted.sum += u64::from(permits.get());
                 permitted.keys.insert(key)
             }
@@ -834,18 +841,18 @@ impl Table {
         })
     }
 
-    fn remove_use(&mut self, name: &LockName, key: Key, want: &Want) {
+    fn remove_use(&mut self, name: &LockName, key: RequestKey, want: &Want) {
         self.held.take(name, |used| match used {
-            Use::Shares(keys) => keys.remove(&key) && keys.is_empty(),
-            Use::Permits(permitted) => {
+            Occupancy::Shares(keys) => keys.remove(&key) && keys.is_empty(),
+            Occupancy::Permits(permitted) => {
                 permitted.sum -= u64::from(want.tokens());
                 permitted.keys.remove(&key) && permitted.keys.is_empty()
             }
-            Use::Lock(..) => true,
+            Occupancy::Lock(..) => true,
         });
     }
 
-    fn enter(&mut self, name: &LockName, rank: Rank, want: &Want) {
+    fn enter(&mut self, name: &LockName, rank: QueueRank, want: &Want) {
         let before = self.head_fits(name);
         self.queues.entry(name.clone()).or_default().insert(rank);
         if before.is_some_and(|(head, _)| head < rank) {
@@ -859,7 +866,7 @@ impl Table {
         }
     }
 
-    fn leave(&mut self, name: &LockName, rank: Rank) {
+    fn leave(&mut self, name: &LockName, rank: QueueRank) {
         let Some(queue) = self.queues.get_mut(name) else { return };
         let was_head = queue.first() == Some(&rank);
         queue.remove(&rank);
@@ -870,15 +877,15 @@ impl Table {
         }
     }
 
-    fn misses_one(&mut self, rank: Rank) {
-        if let Some(Request { state: State::Waits { missing, .. }, .. }) = self.get_mut(rank.1) {
+    fn misses_one(&mut self, rank: QueueRank) {
+        if let Some(TableRequest { state: TableRequestState::Waits { missing, .. }, .. }) = self.get_mut(rank.1) {
             *missing += 1;
             self.ready.remove(&rank);
         }
     }
 
-    fn misses_one_less(&mut self, rank: Rank) {
-        if let Some(Request { state: State::Waits { missing, .. }, .. }) = self.get_mut(rank.1) {
+    fn misses_one_less(&mut self, rank: QueueRank) {
+        if let Some(TableRequest { state: TableRequestState::Waits { missing, .. }, .. }) = self.get_mut(rank.1) {
             *missing -= 1;
             if *missing == 0 {
                 self.ready.insert(rank);
@@ -889,51 +896,52 @@ impl Table {
 
 /// Requests and owners.
 impl Table {
-    fn get(&self, (process, id): Key) -> Option<&Request> {
+    fn get(&self, (process, id): RequestKey) -> Option<&TableRequest> {
         touch();
         self.parts.get(&process)?.requests.get(&id)
     }
 
-    fn get_mut(&mut self, (process, id): Key) -> Option<&mut Request> {
+    fn get_mut(&mut self, (process, id): RequestKey) -> Option<&mut TableRequest> {
         self.parts.get_mut(&process)?.requests.get_mut(&id)
     }
 
-    fn all(&self) -> impl Iterator<Item = (Key, &Request)> {
+    fn all(&self) -> impl Iterator<Item = (RequestKey, &TableRequest)> {
         self.parts
             .iter()
             .flat_map(|(&process, part)| part.requests.iter().map(move |(id, request)| ((process, id), request)))
     }
 
-    fn part(&mut self, process: ProcessId) -> &mut Part {
-        self.parts
-            .entry(process)
-            .or_insert_with(|| Part { requests: std::mem::take(&mut self.spare), ..Part::default() })
+    fn part(&mut self, process: ProcessId) -> &mut MemberRequests {
+        self.parts.entry(process).or_insert_with(|| MemberRequests {
+            requests: std::mem::take(&mut self.spare),
+            ..MemberRequests::default()
+        })
     }
 
-    fn insert(&mut self, (process, id): Key, request: Request) {
+    fn insert(&mut self, (process, id): RequestKey, request: TableRequest) {
         self.part(process).requests.insert(id, request);
     }
 
-    fn insert_hold(&mut self, (process, id): Key, request: Request) {
+    fn insert_hold(&mut self, (process, id): RequestKey, request: TableRequest) {
         let part = self.part(process);
         let is_hold = part.count(&request.entry.want, request.entry.owner);
         part.requests.insert(id, request);
         self.holds += usize::from(is_hold);
     }
 
-    fn count(&mut self, process: ProcessId, want: &Want, owner: Owner) {
+    fn count(&mut self, process: ProcessId, want: &Want, owner: OwnerId) {
         let is_hold = self.part(process).count(want, owner);
         self.holds += usize::from(is_hold);
     }
 
-    fn remove(&mut self, (process, id): Key) -> Option<Request> {
+    fn remove(&mut self, (process, id): RequestKey) -> Option<TableRequest> {
         let part = self.parts.get_mut(&process)?;
         let request = part.requests.remove(&id)?;
-        if let State::Holds { .. } = request.state
+        if let TableRequestState::Holds { .. } = request.state
             && request.entry.want.opens()
         {
             part.opens -= 1;
-        } else if let State::Holds { .. } = request.state {
+        } else if let TableRequestState::Holds { .. } = request.state {
             part.holds -= 1;
             self.holds -= 1;
             if let Some(count) = part.owners.get_mut(&request.entry.owner) {
@@ -952,23 +960,23 @@ impl Table {
     }
 
     /// How many holds an owner has. Owner 0 is the whole member.
-    pub(crate) fn holds_of(&self, process: ProcessId, owner: Owner) -> usize {
+    pub(crate) fn holds_of(&self, process: ProcessId, owner: OwnerId) -> usize {
         let Some(part) = self.parts.get(&process) else { return 0 };
-        if owner == Owner(0) { part.holds } else { part.owners.get(&owner).copied().unwrap_or_default() }
+        if owner == OwnerId(0) { part.holds } else { part.owners.get(&owner).copied().unwrap_or_default() }
     }
 
     /// Whether nobody else holds anything.
-    fn is_alone(&self, process: ProcessId, owner: Owner) -> bool {
+    fn is_alone(&self, process: ProcessId, owner: OwnerId) -> bool {
         self.holds == self.holds_of(process, owner)
     }
 
-    fn is_of(&self, key: Key, process: ProcessId, owner: Owner) -> bool {
-        key.0 == process && (owner == Owner(0) || self.get(key).is_some_and(|request| request.entry.owner == owner))
+    fn is_of(&self, key: RequestKey, process: ProcessId, owner: OwnerId) -> bool {
+        key.0 == process && (owner == OwnerId(0) || self.get(key).is_some_and(|request| request.entry.owner == owner))
     }
 
     /// The token with which a request holds a lock, or the suspension.
-    fn token_of(&self, key: Key, name: Option<&LockName>) -> Option<Token> {
-        let Request { entry, state: State::Holds { token, .. } } = self.get(key)? else { return None };
+    fn token_of(&self, key: RequestKey, name: Option<&LockName>) -> Option<Token> {
+        let TableRequest { entry, state: TableRequestState::Holds { token, .. } } = self.get(key)? else { return None };
         let index = name.and_then(|name| entry.want.names().binary_search(name).ok());
         Some(nth(*token, index.unwrap_or_default()))
     }

@@ -9,7 +9,7 @@ use std::time::Duration;
 /// A member as a view knows it.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 #[non_exhaustive]
-pub struct Member {
+pub struct ViewMember {
     /// Who and where it is.
     pub info: MemberInfo,
     /// The view in which it joined: its age.
@@ -39,7 +39,7 @@ pub struct View {
     /// proposed each view itself. A grantor that it named before is none.
     pub tenure: Slot,
     /// Oldest first.
-    pub members: Vec<Member>,
+    pub members: Vec<ViewMember>,
     /// The times that all members keep.
     pub timing: Timing,
     /// At most so many of the oldest members decide the next view.
@@ -88,7 +88,7 @@ impl View {
         let lineage = Lineage { founded: first_slot, founder: founders[0].process };
         // Above the numbers of all lineages founded before, so that what two of them say of a number is not mixed up.
         let number = ViewNumber(first_slot.0);
-        let members = founders.into_iter().map(|info| Member { info, joined: number, ghost: false }).collect();
+        let members = founders.into_iter().map(|info| ViewMember { info, joined: number, ghost: false }).collect();
         View {
             lineage,
             number,
@@ -121,7 +121,7 @@ impl View {
             false => self.slots.div_ceil(2),
         };
         let first_slot = self.end_slot();
-        let mut members: Vec<Member> = self.members.clone();
+        let mut members: Vec<ViewMember> = self.members.clone();
         members.retain(|member| !change.remove.contains(&member.info.process));
         for member in &mut members {
             let process = member.info.process;
@@ -129,21 +129,22 @@ impl View {
         }
         for info in &change.join {
             if !members.iter().any(|member| member.info.process == info.process) {
-                members.push(Member { info: info.clone(), joined: number, ghost: false });
+                members.push(ViewMember { info: info.clone(), joined: number, ghost: false });
             }
         }
         let mut departed = self.departed.clone();
         departed.retain(|(_, left)| left.0.saturating_add(ENTRY_WINDOW) > number.0);
         let gone = self.members.iter().filter(|member| change.remove.contains(&member.info.process));
         departed.extend(gone.map(|member| (member.info.process, number)));
-        let elder = |members: &[Member]| members.iter().find(|member| !member.ghost).map(|member| member.info.process);
+        let elder =
+            |members: &[ViewMember]| members.iter().find(|member| !member.ghost).map(|member| member.info.process);
         let goes_on = !change.takeover && elder(&members) == elder(&self.members);
         let tenure = if goes_on { self.tenure } else { first_slot };
         View { number, first_slot, slots, tenure, members, departed, ..self.clone() }
     }
 
     /// The entry of `process`.
-    pub fn member(&self, process: ProcessId) -> Option<&Member> {
+    pub fn member(&self, process: ProcessId) -> Option<&ViewMember> {
         self.members.iter().find(|member| member.info.process == process)
     }
 
@@ -160,7 +161,7 @@ impl View {
     }
 
     /// The members that are no ghosts, oldest first.
-    pub fn living(&self) -> impl Iterator<Item = &Member> {
+    pub fn living(&self) -> impl Iterator<Item = &ViewMember> {
         self.members.iter().filter(|member| !member.ghost)
     }
 
@@ -182,7 +183,7 @@ impl View {
     }
 
     /// Whether this one is a ghost at whose address another member lives. Of two that live there one may have come last.
-    pub(crate) fn is_replaced(&self, member: &Member) -> bool {
+    pub(crate) fn is_replaced(&self, member: &ViewMember) -> bool {
         member.ghost && self.others_at(&member.info).next().is_some()
     }
 

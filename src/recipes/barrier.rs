@@ -1,7 +1,7 @@
 //! `Barrier`: keeps everybody waiting until it is removed.
 
 use super::shared_count::{CountError, Kind, SharedCount};
-use crate::protocol::Step;
+use crate::protocol::NumberEdit;
 use crate::runtime::planted;
 use crate::service::{LockError, LockService, ReleaseError};
 use std::time::Duration;
@@ -88,7 +88,7 @@ impl Barrier {
 
     /// The grantor does it, in the order of asking; one round trip.
     async fn turn(&self, odd: bool) -> Result<(), CountError> {
-        match self.count.step(Step::SetParity { odd }).await {
+        match self.count.step(NumberEdit::SetParity { odd }).await {
             Ok(_) | Err(CountError::Changed(_)) => Ok(()),
             Err(error) => Err(error),
         }

@@ -2,7 +2,7 @@
 
 use super::barrier::{BarrierError, within};
 use super::shared_count::{CountError, Kind, SharedCount};
-use crate::protocol::Step;
+use crate::protocol::NumberEdit;
 use crate::runtime::planted;
 use crate::service::{LockError, LockService, ReleaseError};
 use std::time::Duration;
@@ -75,7 +75,7 @@ impl CountDownLatch {
             let left = self.count()?.saturating_sub(1);
             return self.count.set(left as i32).await.map(|_| left);
         }
-        match self.count.step(Step::CountDown).await {
+        match self.count.step(NumberEdit::CountDown).await {
             Ok(seen) | Err(CountError::Changed(seen)) => Ok(seen.count as u32),
             Err(error) => Err(error),
         }
@@ -106,7 +106,7 @@ impl CountDownLatch {
     /// # Ok(()) }
     /// ```
     pub async fn reset(&self, count: u32) -> Result<(), CountError> {
-        self.count.step(Step::Reset(count)).await.map(drop)
+        self.count.step(NumberEdit::Reset(count)).await.map(drop)
     }
 
     /// Waits until it is zero, or was since the wait began. If this member knows it as zero the

@@ -1,6 +1,6 @@
 //! `SharedCount`: a number that all members see.
 
-use crate::protocol::{LostReason, Step, Token};
+use crate::protocol::{LostReason, NumberEdit, Token};
 use crate::runtime::planted;
 use crate::service::{LockError, LockService, Lost, ReleaseError, SetError, SharedValue, ValueChanges, Versioned};
 
@@ -200,7 +200,7 @@ impl SharedCount {
     /// # Ok(()) }
     /// ```
     pub async fn add(&self, by: i32) -> Result<Count, CountError> {
-        match self.step(Step::Add(by)).await {
+        match self.step(NumberEdit::Add(by)).await {
             Err(CountError::Changed(_)) => Err(CountError::Overflow),
             added => added,
         }
@@ -208,7 +208,7 @@ impl SharedCount {
 
     /// Lets the grantor take a step from the number that it is, in the order of asking.
     /// [`CountError::Changed`] with what it is: there is no such step from there.
-    pub(super) async fn step(&self, step: Step) -> Result<Count, CountError> {
+    pub(super) async fn step(&self, step: NumberEdit) -> Result<Count, CountError> {
         match self.value.step(step, &self.kind.tag()).await {
             Ok((version, count)) => Ok(Count { count, version, maybe_stale: false }),
             Err(error) => Err(self.error(error)),

@@ -29,7 +29,7 @@ use super::writer::{Keep, VoteWriter};
 use super::{Inbox, Network, clock};
 use crate::protocol::event::StatusMark;
 use crate::protocol::{
-    Command, Config, Input, LockName, LostReason, MemberInfo, Outcome, Owner, ProcessId, RequestId, ServiceName,
+    Command, Config, Input, LockName, LostReason, MemberInfo, Outcome, OwnerId, ProcessId, RequestId, ServiceName,
     Status, Time, Want,
 };
 use alarms::Alarms;
@@ -366,7 +366,7 @@ impl Engine {
         &self,
         lane: &Arc<Lane>,
         name: &LockName,
-        owner: Owner,
+        owner: OwnerId,
         destroyed: &AtomicBool,
     ) -> Option<Arc<HoldCell>> {
         if self.home.is_left() {

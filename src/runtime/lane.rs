@@ -15,7 +15,7 @@
 use super::hold::HoldCell;
 use super::sync::{AtomicU64, Mutex, MutexGuard, Planted, Spread, is_planted};
 use crate::protocol::message::TokenRange;
-use crate::protocol::{LockName, Owner, ServiceName, Taken, Time, Token};
+use crate::protocol::{LocalGrant, LockName, OwnerId, ServiceName, Time, Token};
 use crossbeam_utils::CachePadded;
 #[cfg(elderlock_shuttle)]
 use foldhash::fast::FixedState as Seeds;
@@ -80,7 +80,7 @@ impl Hash for Spot {
 
 struct Hold {
     cell: Arc<HoldCell>,
-    owner: Owner,
+    owner: OwnerId,
     since: Time,
 }
 
@@ -89,7 +89,7 @@ pub(super) struct Doings {
     /// Tokens that were used.
     pub(super) spent: u64,
     /// What is held still, in the order of the tokens.
-    pub(super) held: Vec<(Taken, Arc<HoldCell>)>,
+    pub(super) held: Vec<(LocalGrant, Arc<HoldCell>)>,
 }
 
 impl Lane {
@@ -107,7 +107,7 @@ impl Lane {
     /// makes it of one that was used before, and whether the lane was not in use until now.
     pub(super) fn take(
         &self,
-        (name, owner, since): (&LockName, Owner, Time),
+        (name, owner, since): (&LockName, OwnerId, Time),
         offer: TokenRange,
         cell: impl FnOnce(Option<Arc<HoldCell>>, Token) -> Arc<HoldCell>,
     ) -> Option<(Arc<HoldCell>, bool)> {
@@ -150,7 +150,7 @@ impl Lane {
             used &= used - 1;
             let mut shard = self.shard(index);
             all.extend(shard.held.drain().map(|(Spot { name, .. }, Hold { cell, owner, since })| {
-                (Taken { name, owner, token: cell.token(), since }, cell)
+                (LocalGrant { name, owner, token: cell.token(), since }, cell)
             }));
             if shard.held.capacity() > KEPT {
                 shard.held.shrink_to(KEPT);
@@ -187,7 +187,7 @@ mod tests {
         let name = LockName::new(&name.to_le_bytes()).unwrap();
         let lease = Arc::new(MemberLease::new(Time::MAX));
         let cell = |spare, token| HoldCell::in_place_of(spare, None, token, Time::MAX, &lease);
-        lane.take((&name, Owner::default(), Time::ZERO), offer, cell)
+        lane.take((&name, OwnerId::default(), Time::ZERO), offer, cell)
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Asking a running member what it sees, without joining.
 
 use crate::protocol::Status;
-use crate::wire::{self, Decoder, Frame, FrameError, MAX_CLUSTER, Question, Refusal};
+use crate::wire::{self, Decoder, Frame, FrameError, HandshakeRefusal, MAX_CLUSTER, StatusQuery};
 use std::io;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -32,7 +32,7 @@ async fn ask(addr: &str, cluster: &str) -> Result<Status, QueryError> {
     let garbled = |reason: String| QueryError::Garbled { reason };
     let mut stream = TcpStream::connect(addr).await.map_err(unreachable)?;
     let mut question = Vec::new();
-    let frame = Frame::Question(Question { cluster: cluster.to_owned(), reserved: Vec::new() });
+    let frame = Frame::Question(StatusQuery { cluster: cluster.to_owned(), reserved: Vec::new() });
     wire::encode(&frame, &mut question).map_err(|error| garbled(error.to_string()))?;
     stream.write_all(&question).await.map_err(unreachable)?;
     let mut decoder = Decoder::for_answer();
@@ -42,7 +42,7 @@ async fn ask(addr: &str, cluster: &str) -> Result<Status, QueryError> {
             Ok(Some(Frame::Refused(refusal))) => return Err(refused(addr, refusal)),
             Ok(Some(_)) => return Err(garbled("it answered something else".into())),
             Ok(None) => {}
-            Err(FrameError::Version(version)) => return Err(refused(addr, Refusal::Version(version))),
+            Err(FrameError::Version(version)) => return Err(refused(addr, HandshakeRefusal::Version(version))),
             Err(error) => return Err(garbled(error.to_string())),
         }
         if stream.read_buf(decoder.back()).await.map_err(unreachable)? == 0 {
@@ -51,7 +51,7 @@ async fn ask(addr: &str, cluster: &str) -> Result<Status, QueryError> {
     }
 }
 
-fn refused(addr: &str, refusal: Refusal) -> QueryError {
+fn refused(addr: &str, refusal: HandshakeRefusal) -> QueryError {
     QueryError::Refused { addr: addr.to_owned(), reason: refusal.to_string() }
 }
 

@@ -10,7 +10,7 @@ use super::seldom::seldom;
 use super::shared::{Life, Shared};
 use super::transport::Limits;
 use crate::protocol::{Hint, Input, MemberInfo};
-use crate::wire::{self, Decoder, Frame, FrameError, Handshake, PROTOCOL_VERSION, Refusal};
+use crate::wire::{self, Decoder, Frame, FrameError, Handshake, HandshakeRefusal, PROTOCOL_VERSION};
 use socket2::{SockRef, TcpKeepalive};
 use std::io;
 use std::net::SocketAddr;
@@ -91,7 +91,7 @@ pub(super) async fn accept(shared: Arc<Shared>, listener: TcpListener) {
         let (Ok(stranger), Ok(place)) = permits else {
             add(&shared.tally.busy, 1);
             // It fits in the empty buffer of a new connection.
-            let _ = stream.try_write(&bytes_of(&Frame::Refused(Refusal::Busy)));
+            let _ = stream.try_write(&bytes_of(&Frame::Refused(HandshakeRefusal::Busy)));
             continue;
         };
         let listen = listen(shared.clone(), life.clone(), stream, stranger, place);
@@ -137,19 +137,19 @@ async fn answer(shared: &Shared, life: &Life, stream: &mut TcpStream, decoder: &
         }
         Ok(Some(Frame::Hello(_) | Frame::Question(_))) => {
             add(&shared.tally.foreign_cluster, 1);
-            Refusal::ForeignCluster(shared.cluster.clone())
+            HandshakeRefusal::ForeignCluster(shared.cluster.clone())
         }
         Ok(Some(_)) => {
             add(&shared.tally.garbage, 1);
-            Refusal::Garbage
+            HandshakeRefusal::Garbage
         }
         Err(HelloError::Frame(error)) => {
             shared.tally.refuse_frame(&error);
             match error {
-                FrameError::Version(_) => Refusal::Version(PROTOCOL_VERSION),
+                FrameError::Version(_) => HandshakeRefusal::Version(PROTOCOL_VERSION),
                 // Whoever said it did nothing wrong, and dials again.
                 FrameError::Damaged => return None,
-                _ => Refusal::Garbage,
+                _ => HandshakeRefusal::Garbage,
             }
         }
         Ok(None) | Err(HelloError::Io(_)) => {
@@ -195,16 +195,18 @@ async fn open(shared: &Shared, life: &Life, addr: SocketAddr) -> Result<Opened, 
         match read_hello(&mut stream, &mut decoder).await {
             Ok(Some(Frame::Welcome(welcome))) if welcome.cluster == shared.cluster => Ok(welcome.me),
             Ok(Some(Frame::Welcome(welcome))) => {
-                Err(DialError::Stranger(Refusal::ForeignCluster(welcome.cluster).to_string()))
+                Err(DialError::Stranger(HandshakeRefusal::ForeignCluster(welcome.cluster).to_string()))
             }
-            Ok(Some(Frame::Refused(Refusal::Busy))) => Err(DialError::Unreachable(Refusal::Busy.to_string())),
+            Ok(Some(Frame::Refused(HandshakeRefusal::Busy))) => {
+                Err(DialError::Unreachable(HandshakeRefusal::Busy.to_string()))
+            }
             Ok(Some(Frame::Refused(refusal))) => Err(DialError::Stranger(refusal.to_string())),
             Ok(Some(_)) | Err(HelloError::Frame(FrameError::Garbage | FrameError::Oversized(_))) => {
                 Err(DialError::Stranger("what answers there is no member".into()))
             }
             Err(HelloError::Frame(error @ FrameError::Damaged)) => Err(DialError::Unreachable(error.to_string())),
             Err(HelloError::Frame(FrameError::Version(version))) => {
-                Err(DialError::Stranger(Refusal::Version(version).to_string()))
+                Err(DialError::Stranger(HandshakeRefusal::Version(version).to_string()))
             }
             Ok(None) => Err(DialError::Unreachable("it closed the connection".into())),
             Err(HelloError::Io(error)) => Err(DialError::Unreachable(error.to_string())),

@@ -2,7 +2,7 @@
 
 use super::lock_service::Inner;
 use super::shared_value::Versioned;
-use crate::protocol::message::{Look, Seen, WaiterInfo};
+use crate::protocol::message::{Query, QueryReply, WaiterInfo};
 use crate::protocol::{HolderInfo, InvalidName, LockName, LostReason, Outcome};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -54,7 +54,7 @@ pub struct HeldLocks(Pages<HolderInfo>);
 
 impl HeldLocks {
     pub(super) fn new(service: Arc<Inner>) -> Self {
-        HeldLocks(Pages::new(service, Look::Held(None)))
+        HeldLocks(Pages::new(service, Query::Held(None)))
     }
 
     /// The next one; `None` when there are no more.
@@ -78,9 +78,9 @@ impl HeldLocks {
     /// ```
     pub async fn next(&mut self) -> Result<Option<HolderInfo>, InspectError> {
         let read = |_, seen| match seen {
-            Seen::Held { holders, last } => {
+            QueryReply::Held { holders, last } => {
                 let after = holders.last().filter(|_| !last).and_then(|holder| holder.name.clone());
-                Some((holders, after.map(|after| Look::Held(Some(after)))))
+                Some((holders, after.map(|after| Query::Held(Some(after)))))
             }
             _ => None,
         };
@@ -98,7 +98,7 @@ pub struct Waiters(Pages<WaiterInfo>);
 
 impl Waiters {
     pub(super) fn new(service: Arc<Inner>, name: LockName) -> Self {
-        Waiters(Pages::new(service, Look::Waiting(name, None)))
+        Waiters(Pages::new(service, Query::Waiting(name, None)))
     }
 
     /// The next one; `None` when there are no more.
@@ -110,8 +110,8 @@ impl Waiters {
     /// Dropping the future loses nothing.
     pub async fn next(&mut self) -> Result<Option<WaiterInfo>, InspectError> {
         let read = |at, seen| match (at, seen) {
-            (Look::Waiting(name, _), Seen::Waiting { waiters, last }) => {
-                Some((waiters, last.map(|last| Look::Waiting(name, Some(last)))))
+            (Query::Waiting(name, _), QueryReply::Waiting { waiters, last }) => {
+                Some((waiters, last.map(|last| Query::Waiting(name, Some(last)))))
             }
             _ => None,
         };
@@ -124,18 +124,18 @@ struct Pages<T> {
     service: Arc<Inner>,
     fetched: VecDeque<T>,
     /// The next question; `None`: there are no more.
-    next: Option<Look>,
+    next: Option<Query>,
 }
 
 impl<T> Pages<T> {
-    fn new(service: Arc<Inner>, first: Look) -> Self {
+    fn new(service: Arc<Inner>, first: Query) -> Self {
         Pages { service, fetched: VecDeque::new(), next: Some(first) }
     }
 
     /// `read` takes a question and what was seen: what is in it, and the next question.
     async fn next(
         &mut self,
-        read: impl Fn(Look, Seen) -> Option<(Vec<T>, Option<Look>)>,
+        read: impl Fn(Query, QueryReply) -> Option<(Vec<T>, Option<Query>)>,
     ) -> Result<Option<T>, InspectError> {
         while self.fetched.is_empty()
             && let Some(at) = self.next.clone()

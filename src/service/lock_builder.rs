@@ -7,7 +7,7 @@ use super::request::{Grant, Locking, Request, TryLocking, Wish};
 use super::shared_value::SharedValue;
 use super::suspend_guard::SuspendGuard;
 use crate::protocol::id::InvalidBatch;
-use crate::protocol::{InvalidName, InvalidPermits, InvalidValue, Metadata, Owner, Wait, Want};
+use crate::protocol::{InvalidName, InvalidPermits, InvalidValue, Metadata, OwnerId, Wait, Want};
 use std::future::IntoFuture;
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ pub(super) enum Unwanted {
 struct Parts {
     service: Arc<Inner>,
     want: Result<Want, Unwanted>,
-    owner: Owner,
+    owner: OwnerId,
     lease: Option<Duration>,
     revocable: bool,
     metadata: Result<Metadata, InvalidName>,
@@ -34,7 +34,7 @@ struct Parts {
 
 impl Parts {
     fn new(service: Arc<Inner>, want: Result<Want, Unwanted>) -> Self {
-        let (owner, metadata) = (Owner::default(), Ok(Metadata::default()));
+        let (owner, metadata) = (OwnerId::default(), Ok(Metadata::default()));
         Parts { service, want, owner, lease: None, revocable: false, metadata }
     }
 
@@ -98,7 +98,7 @@ impl<G: Grant> LockBuilder<G> {
     ///
     /// Geode: the thread.
     pub fn owner(mut self, owner: u64) -> Self {
-        self.parts.owner = Owner(owner);
+        self.parts.owner = OwnerId(owner);
         self
     }
 
@@ -177,7 +177,7 @@ impl<G: Grant> TryLockBuilder<G> {
 
     /// On whose behalf it is asked: see [`LockBuilder::owner`].
     pub fn owner(mut self, owner: u64) -> Self {
-        self.parts.owner = Owner(owner);
+        self.parts.owner = OwnerId(owner);
         self
     }
 }

@@ -11,9 +11,9 @@ use super::revocation::{self, RevokeBuilder, RevokeError};
 use super::shared_value::Versioned;
 use super::suspend_guard::SuspendGuard;
 use crate::protocol::id::Batch;
-use crate::protocol::message::{Look, Seen};
+use crate::protocol::message::{Query, QueryReply};
 use crate::protocol::{
-    Command, HolderInfo, InvalidName, LockName, LostReason, Opening, Outcome, Permits, ServiceName, Value, Want,
+    Command, HolderInfo, InvalidName, LockName, LostReason, OpenRequest, Outcome, Permits, ServiceName, Value, Want,
 };
 use crate::runtime::engine::{Engine, Sleep, Woken};
 use crate::runtime::lane::Lane;
@@ -59,7 +59,7 @@ pub(super) struct Inner {
 
 impl Inner {
     /// Asks the grantor.
-    pub(super) async fn look(service: &Arc<Inner>, at: Look) -> Result<Seen, InspectError> {
+    pub(super) async fn look(service: &Arc<Inner>, at: Query) -> Result<QueryReply, InspectError> {
         let name = service.name.clone();
         match Asking::new(service.clone(), move |request| Command::Query { request, service: name, at }).await {
             Err(Outcome::QueryReply(seen)) => Ok(seen),
@@ -325,7 +325,7 @@ impl LockService {
     /// ```
     pub fn open(&self, name: impl AsRef<[u8]>, initial: impl AsRef<[u8]>) -> OpenBuilder {
         let value = Value::new(initial.as_ref()).map_err(Unwanted::Value);
-        let want = value.and_then(|value| named(name, |name| Want::Open(Opening::new(name, value))));
+        let want = value.and_then(|value| named(name, |name| Want::Open(OpenRequest::new(name, value))));
         OpenBuilder::new(self.inner.clone(), want)
     }
 
@@ -481,7 +481,7 @@ impl LockService {
     /// ```
     pub async fn inspect(&self, name: impl AsRef<[u8]>) -> Result<Inspection, InspectError> {
         // Not held over the await: it need not be fit for other threads.
-        let at = Look::Lock(LockName::new(name.as_ref())?);
+        let at = Query::Lock(LockName::new(name.as_ref())?);
         self.inspect_at(at).await
     }
 
@@ -503,12 +503,12 @@ impl LockService {
     /// # Ok(()) }
     /// ```
     pub async fn inspect_suspension(&self) -> Result<Inspection, InspectError> {
-        self.inspect_at(Look::Suspension).await
+        self.inspect_at(Query::Suspension).await
     }
 
-    async fn inspect_at(&self, at: Look) -> Result<Inspection, InspectError> {
+    async fn inspect_at(&self, at: Query) -> Result<Inspection, InspectError> {
         match Inner::look(&self.inner, at).await? {
-            Seen::Lock { holders, more_holders, permits, content, openers, waiters, more } => Ok(Inspection {
+            QueryReply::Lock { holders, more_holders, permits, content, openers, waiters, more } => Ok(Inspection {
                 holder: holders.first().cloned(),
                 holders,
                 more_holders,

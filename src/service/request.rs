@@ -8,8 +8,8 @@ use super::lock_service::Inner;
 use super::permit_guard::PermitGuard;
 use super::shared_value::SharedValue;
 use super::suspend_guard::SuspendGuard;
-use crate::protocol::message::{Look, Seen};
-use crate::protocol::{Command, LostReason, Metadata, Outcome, Owner, RequestId, Wait, Want};
+use crate::protocol::message::{Query, QueryReply};
+use crate::protocol::{Command, LostReason, Metadata, Outcome, OwnerId, RequestId, Wait, Want};
 use crate::runtime::clock;
 use crate::runtime::engine::Answer;
 use crate::runtime::hold::HoldCell;
@@ -76,7 +76,7 @@ impl sealed::Grant for SharedValue {
 /// What to ask for.
 pub(super) struct Wish {
     pub(super) want: Want,
-    pub(super) owner: Owner,
+    pub(super) owner: OwnerId,
     pub(super) wait: Wait,
     pub(super) lease: Option<Duration>,
     pub(super) revocable: bool,
@@ -377,8 +377,8 @@ impl<G: Grant> Locking<G> {
     pub async fn position(&self) -> Result<Option<Position>, InspectError> {
         let Ok(Request { way: Way::Asked(asked), .. }) = &self.0 else { return Ok(None) };
         let Some((service, request)) = asked.waiting() else { return Ok(None) };
-        match Inner::look(service, Look::Place(request)).await? {
-            Seen::Place { before, holds, suspension } => Ok(Some(Position { before, holds, suspension })),
+        match Inner::look(service, Query::Place(request)).await? {
+            QueryReply::Place { before, holds, suspension } => Ok(Some(Position { before, holds, suspension })),
             _ => Ok(None),
         }
     }

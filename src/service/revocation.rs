@@ -4,7 +4,7 @@ use super::lock_error::LONGEST;
 use super::lock_service::Inner;
 use super::request::Asking;
 use crate::protocol::{
-    Command, HolderInfo, InvalidName, LockName, LostReason, Metadata, Outcome, RevocationRequest, Revoke, Wait,
+    Command, HolderInfo, InvalidName, LockName, LostReason, Metadata, Outcome, RevocationRequest, RevokeCommand, Wait,
 };
 use crate::runtime::hold::HoldCell;
 use crate::runtime::planted;
@@ -124,13 +124,13 @@ impl IntoFuture for RevokeBuilder {
 
     fn into_future(self) -> Revoking {
         let RevokeBuilder { service, name, metadata, wait } = self;
-        let what = name.and_then(|name| Ok(Revoke::Ask { name, metadata: metadata? }));
+        let what = name.and_then(|name| Ok(RevokeCommand::Ask { name, metadata: metadata? }));
         Revoking(what.map(|what| asking(service, what, wait)).map_err(Some))
     }
 }
 
 /// Asks what a hold's member is asked.
-fn asking(service: Arc<Inner>, what: Revoke, wait: Wait) -> Asking {
+fn asking(service: Arc<Inner>, what: RevokeCommand, wait: Wait) -> Asking {
     let name = service.name.clone();
     Asking::new(service, move |request| Command::Revoke { request, service: name, what, wait })
 }
@@ -162,7 +162,7 @@ impl Future for Revoking {
 
 /// Takes a hold away.
 pub(super) async fn take(service: Arc<Inner>, holder: HolderInfo) -> Result<(), RevokeError> {
-    match asking(service, Revoke::Take(holder), Wait::Try).await {
+    match asking(service, RevokeCommand::Take(holder), Wait::Try).await {
         Err(Outcome::Revoked) => Ok(()),
         Err(Outcome::HolderNotTold) if planted!(CallItTaken) => Ok(()),
         Err(outcome) => Err(outcome.into()),

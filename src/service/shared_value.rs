@@ -2,7 +2,7 @@
 
 use super::guard::{Hold, Lost, ReleaseError};
 use super::request::Asking;
-use crate::protocol::{Command, Content, Edit, InvalidValue, LostReason, Outcome, Step, Token, Value};
+use crate::protocol::{Command, Content, Edit, InvalidValue, LostReason, NumberEdit, Outcome, Token, Value};
 use std::sync::Arc;
 
 /// A small value that all members of a service see who have it open, from [`open`](crate::LockService::open). It lives
@@ -136,7 +136,7 @@ impl SharedValue {
 
     /// Lets the grantor take a step from the number that the value begins with, if `tail` stands behind it. The version that it
     /// made, and the number. [`SetError::Changed`]: there is no such step.
-    pub(crate) async fn step(&self, step: Step, tail: &[u8]) -> Result<(Token, i32), SetError> {
+    pub(crate) async fn step(&self, step: NumberEdit, tail: &[u8]) -> Result<(Token, i32), SetError> {
         let (version, number) = self.edit(Edit::Step { step, tail: Value::new(tail)? }).await?;
         Ok((version, number.unwrap_or_default()))
     }

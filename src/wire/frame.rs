@@ -9,7 +9,7 @@
 //! is looked at before: the magic and version of a handshake, for another version may have another checksum, or none.
 
 use super::buffer::ByteQueue;
-use super::handshake::{Handshake, HandshakeError, Question, Refusal};
+use super::handshake::{Handshake, HandshakeError, HandshakeRefusal, StatusQuery};
 use super::{codec, handshake, packet};
 use crate::protocol::{Packet, Status};
 
@@ -31,9 +31,9 @@ pub enum Frame {
     /// The listener accepts, and says who it is.
     Welcome(Box<Handshake>),
     /// The listener does not accept.
-    Refused(Refusal),
+    Refused(HandshakeRefusal),
     /// Instead of a hello: somebody who does not join asks what the listener sees.
-    Question(Question),
+    Question(StatusQuery),
     /// The answer to a question; the connection ends with it.
     StatusIs(Box<Status>),
     /// The protocol's.
@@ -144,12 +144,12 @@ pub fn frame_length(bytes: &[u8]) -> Option<usize> {
 #[derive(Debug, Default)]
 pub struct Decoder {
     buffer: ByteQueue,
-    stage: Stage,
+    stage: ConnectionStage,
 }
 
 /// What a connection may carry next.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-enum Stage {
+enum ConnectionStage {
     /// A short frame of a handshake, or a question.
     #[default]
     Closed,
@@ -159,23 +159,23 @@ enum Stage {
     Asked,
 }
 
-impl Stage {
+impl ConnectionStage {
     fn allows(self, frame: &Frame) -> bool {
         let opening = matches!(frame, Frame::Hello(_) | Frame::Welcome(_) | Frame::Refused(_) | Frame::Question(_));
         match self {
-            Stage::Closed => opening,
-            Stage::Open => !opening && !matches!(frame, Frame::StatusIs(_)),
-            Stage::Asked => matches!(frame, Frame::StatusIs(_) | Frame::Refused(_)),
+            ConnectionStage::Closed => opening,
+            ConnectionStage::Open => !opening && !matches!(frame, Frame::StatusIs(_)),
+            ConnectionStage::Asked => matches!(frame, Frame::StatusIs(_) | Frame::Refused(_)),
         }
     }
 
     /// A handshake of another version is named as such, whatever follows, and who begins otherwise is no member.
     fn check_version(self, body: &[u8]) -> Result<(), FrameError> {
         match (self, body.split_first()) {
-            (Stage::Open, _) => Ok(()),
+            (ConnectionStage::Open, _) => Ok(()),
             (_, Some((&(HELLO | WELCOME | REFUSED | QUESTION), body))) => Ok(handshake::check_version(body)?),
-            (Stage::Closed, _) => Err(FrameError::Garbage),
-            (Stage::Asked, _) => Ok(()),
+            (ConnectionStage::Closed, _) => Err(FrameError::Garbage),
+            (ConnectionStage::Asked, _) => Ok(()),
         }
     }
 }
@@ -188,12 +188,12 @@ impl Decoder {
 
     /// A decoder of the answer to a question.
     pub fn for_answer() -> Self {
-        Decoder { stage: Stage::Asked, ..Decoder::default() }
+        Decoder { stage: ConnectionStage::Asked, ..Decoder::default() }
     }
 
     /// The handshake is done: from now on frames may be as long as [`MAX_FRAME`], and must not be handshakes.
     pub fn open(&mut self) {
-        self.stage = Stage::Open;
+        self.stage = ConnectionStage::Open;
     }
 
     /// Where to append what was read.
@@ -221,7 +221,7 @@ impl Decoder {
     #[allow(clippy::should_implement_trait)]
     pub fn next(&mut self) -> Result<Option<Frame>, FrameError> {
         let Some(whole) = frame_length(self.buffer.as_slice()) else { return Ok(None) };
-        let limit = if self.stage == Stage::Closed { MAX_HELLO } else { MAX_FRAME };
+        let limit = if self.stage == ConnectionStage::Closed { MAX_HELLO } else { MAX_FRAME };
         if whole > LENGTH + limit {
             return Err(FrameError::Oversized(whole - LENGTH));
         }
@@ -246,10 +246,10 @@ fn read_body(body: &[u8]) -> Result<Frame, FrameError> {
     Ok(match *kind {
         HELLO => Frame::Hello(Handshake::read(body)?.into()),
         WELCOME => Frame::Welcome(Handshake::read(body)?.into()),
-        REFUSED => Frame::Refused(Refusal::read(body)?),
+        REFUSED => Frame::Refused(HandshakeRefusal::read(body)?),
         FLAT => Frame::Packet(packet::read_flat(body).ok_or(FrameError::Garbage)?),
         RELAY => Frame::Packet(packet::read_relay(body).ok_or(FrameError::Garbage)?),
-        QUESTION => Frame::Question(Question::read(body)?),
+        QUESTION => Frame::Question(StatusQuery::read(body)?),
         STATUS_IS => {
             Frame::StatusIs(Box::new(codec::read::<Status, MAX_FRAME>(body).map_err(|_| FrameError::Garbage)?))
         }

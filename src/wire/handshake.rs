@@ -34,7 +34,7 @@ pub struct Handshake {
 
 /// What somebody says who does not join, but asks what a member sees.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Question {
+pub struct StatusQuery {
     /// The cluster that is meant.
     pub cluster: String,
     /// Room for authentication. Empty in this version, and ignored.
@@ -43,7 +43,7 @@ pub struct Question {
 
 /// Why a connection is not accepted.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, thiserror::Error)]
-pub enum Refusal {
+pub enum HandshakeRefusal {
     /// The listener speaks another version of the protocol.
     #[error("it speaks protocol version {0}; this member speaks {PROTOCOL_VERSION}")]
     Version(u16),
@@ -108,19 +108,19 @@ impl Handshake {
     }
 }
 
-impl Question {
+impl StatusQuery {
     pub(super) fn write(&self, out: &mut Vec<u8>) -> Result<(), codec::CodecError> {
         write(self, out)
     }
 
     pub(super) fn read(bytes: &[u8]) -> Result<Self, HandshakeError> {
-        let question: Question = read(bytes)?;
+        let question: StatusQuery = read(bytes)?;
         let fits = (1..=MAX_CLUSTER).contains(&question.cluster.len()) && question.reserved.len() <= MAX_RESERVED;
         if fits { Ok(question) } else { Err(HandshakeError::Garbage) }
     }
 }
 
-impl Refusal {
+impl HandshakeRefusal {
     pub(super) fn write(&self, out: &mut Vec<u8>) -> Result<(), codec::CodecError> {
         write(self, out)
     }
@@ -128,7 +128,7 @@ impl Refusal {
     pub(super) fn read(bytes: &[u8]) -> Result<Self, HandshakeError> {
         let refusal = read(bytes)?;
         match &refusal {
-            Refusal::ForeignCluster(name) if name.len() > MAX_CLUSTER => Err(HandshakeError::Garbage),
+            HandshakeRefusal::ForeignCluster(name) if name.len() > MAX_CLUSTER => Err(HandshakeError::Garbage),
             _ => Ok(refusal),
         }
     }

@@ -21,7 +21,7 @@ pub use buffer::ByteQueue;
 pub use codec::{CodecError, GossipCodec};
 pub use datagram::{DatagramError, MAX_DATAGRAM, MAX_PAYLOAD, open, seal};
 pub use frame::{Decoder, Frame, FrameError, MAX_FRAME, MAX_HELLO, encode, frame_length};
-pub use handshake::{Handshake, MAX_CLUSTER, MAX_RESERVED, Question, Refusal};
+pub use handshake::{Handshake, HandshakeRefusal, MAX_CLUSTER, MAX_RESERVED, StatusQuery};
 pub use vote::{VoteError, read_vote, write_vote};
 
 /// The version of everything in this room. Members of different versions do not speak to each other.

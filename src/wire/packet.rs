@@ -79,7 +79,7 @@ pub(super) fn read_flat(bytes: &[u8]) -> Option<Packet> {
 }
 
 pub(super) fn read_relay(bytes: &[u8]) -> Option<Packet> {
-    type Parts = (MemberInfo, ProcessId, bool, Option<ProcessId>, Flat);
-    let (from, to, troubled, heard, flat) = codec::read::<Parts, MAX_FRAME>(bytes).ok()?;
+    type RelayFields = (MemberInfo, ProcessId, bool, Option<ProcessId>, Flat);
+    let (from, to, troubled, heard, flat) = codec::read::<RelayFields, MAX_FRAME>(bytes).ok()?;
     Some(Packet::Relay { from: Box::new(from), to, troubled, heard, packet: Box::new(flat.into_packet()?) })
 }

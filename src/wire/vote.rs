@@ -33,13 +33,13 @@ pub enum VoteError {
 }
 
 #[derive(Serialize)]
-struct BodyRef<'a> {
+struct VoteBodyRef<'a> {
     cluster: &'a str,
     vote: &'a StoredVote,
 }
 
 #[derive(Deserialize)]
-struct Body {
+struct VoteBody {
     cluster: String,
     vote: StoredVote,
 }
@@ -47,7 +47,7 @@ struct Body {
 /// The bytes of a vote in a cluster.
 pub fn write_vote(cluster: &str, vote: &StoredVote) -> Result<Vec<u8>, codec::CodecError> {
     let mut body = Vec::new();
-    codec::write(&BodyRef { cluster, vote }, &mut body)?;
+    codec::write(&VoteBodyRef { cluster, vote }, &mut body)?;
     let mut bytes = Vec::with_capacity(HEAD + body.len());
     bytes.extend_from_slice(MAGIC);
     bytes.push(FORMAT);
@@ -67,7 +67,7 @@ pub fn read_vote(cluster: &str, bytes: &[u8]) -> Result<StoredVote, VoteError> {
     if crc32fast::hash(body) != u32::from_le_bytes(*sum) {
         return Err(VoteError::Damaged);
     }
-    let body: Body = codec::read::<_, MAX_FRAME>(body).map_err(|_| VoteError::Damaged)?;
+    let body: VoteBody = codec::read::<_, MAX_FRAME>(body).map_err(|_| VoteError::Damaged)?;
     if body.cluster != cluster {
         return Err(VoteError::Cluster(body.cluster));
     }

@@ -33,7 +33,7 @@ pub(crate) struct Options {
     /// Of the breaks only these, by their names; every one of them has to be found then.
     #[cfg(elderlock_mutants)]
     #[arg(long, value_delimiter = ',', requires = "mutants")]
-    only: Vec<elderlock::protocol::mutant::Mutant>,
+    only: Vec<elderlock::protocol::mutant::ProtocolMutant>,
 }
 
 impl Options {
@@ -150,7 +150,7 @@ mod mutants {
 
 #[cfg(elderlock_mutants)]
 mod mutants {
-    use elderlock::protocol::mutant::Mutant;
+    use elderlock::protocol::mutant::ProtocolMutant;
     use elderlock_sim::World;
     use elderlock_sim::check::{Found, Hunt, Limits, Scope};
     use std::process::ExitCode;
@@ -172,7 +172,7 @@ mod mutants {
         name: String,
         states: usize,
         /// Whose lines the cores come to. Every other mutant would change nothing within the limits.
-        reached: Vec<Mutant>,
+        reached: Vec<ProtocolMutant>,
     }
 
     /// What became of a mutant.
@@ -188,8 +188,8 @@ mod mutants {
     /// Every mutant against the scopes that come to its lines, the smallest first, until one finds it: the quick form of
     /// each, and those that lose packets with one packet lost or doubled.
     pub(super) fn run(options: &super::Options) -> ExitCode {
-        let only = |mutant: &&Mutant| options.only.is_empty() || options.only.contains(mutant);
-        let chosen: Vec<&Mutant> = Mutant::ALL.iter().filter(only).collect();
+        let only = |mutant: &&ProtocolMutant| options.only.is_empty() || options.only.contains(mutant);
+        let chosen: Vec<&ProtocolMutant> = ProtocolMutant::ALL.iter().filter(only).collect();
         let states = if options.only.is_empty() { STATES } else { options.states };
         let workers = options.threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
 
@@ -232,11 +232,11 @@ mod mutants {
         let faulty = scopes.iter().filter(|scope| scope.faults > 0).map(Scope::with_one_fault);
         let mut grounds = Vec::new();
         for scope in scopes.iter().map(Scope::quick).chain(faulty) {
-            Mutant::asked_for();
+            ProtocolMutant::asked_for();
             let found = search(&scope, states, |world| world);
-            let reached = Mutant::asked_for();
+            let reached = ProtocolMutant::asked_for();
             let name = format!("{}{}", scope.name, if scope.faults > 0 { " with a fault" } else { "" });
-            println!("{name}: {} states, comes to {} of {}", found.states, reached.len(), Mutant::ALL.len());
+            println!("{name}: {} states, comes to {} of {}", found.states, reached.len(), ProtocolMutant::ALL.len());
             if let Some(trail) = found.broken {
                 println!("{name} is broken without any mutant: {}", trail.broken.what);
                 return None;
@@ -247,7 +247,7 @@ mod mutants {
         Some(grounds)
     }
 
-    fn hunt(grounds: &[Ground], mutant: Mutant, limit: u64) -> Fate {
+    fn hunt(grounds: &[Ground], mutant: ProtocolMutant, limit: u64) -> Fate {
         let (mut states, mut in_vain, mut stillborn) = (0, Vec::new(), None);
         for ground in grounds.iter().filter(|ground| ground.reached.contains(&mutant)) {
             let found = search(&ground.scope, limit, move |world| world.mutant(mutant));

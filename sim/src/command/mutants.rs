@@ -8,7 +8,7 @@ use std::process::ExitCode;
 pub(crate) struct Options {
     /// Only these, by their names.
     #[cfg(elderlock_mutants)]
-    names: Vec<elderlock::protocol::mutant::Mutant>,
+    names: Vec<elderlock::protocol::mutant::ProtocolMutant>,
     /// Only these, by their names.
     #[cfg(not(elderlock_mutants))]
     names: Vec<String>,
@@ -47,7 +47,7 @@ pub(crate) fn run(options: &Options) -> ExitCode {
 #[cfg(elderlock_mutants)]
 mod hunt {
     use crate::command::lock;
-    use elderlock::protocol::mutant::Mutant;
+    use elderlock::protocol::mutant::ProtocolMutant;
     use elderlock_sim::World;
     use elderlock_sim::chaos::{Plan, run_seed};
     use elderlock_sim::invariants::Break;
@@ -79,142 +79,169 @@ mod hunt {
     const TWO_VIEWS: &[&str] = &["views_agree"];
 
     /// What each must be found by.
-    fn by(mutant: Mutant) -> &'static [&'static str] {
+    fn by(mutant: ProtocolMutant) -> &'static [&'static str] {
         match mutant {
-            Mutant::SkipOneInRecovery | Mutant::AwaitNoGhosts | Mutant::ServeWhileRecovering => BAD_TABLE,
-            Mutant::CallUnheardFree | Mutant::IgnoreHearsay => BAD_TABLE,
-            Mutant::ForgetWhatEnded | Mutant::LoseWaiters | Mutant::ReportNoWaits => &["recovered_table_is_the_union"],
-            Mutant::ReportNoWonHold => &["recovered_table_is_the_union", "no_resurrected_grant"],
-            Mutant::LosePlaces | Mutant::NewcomersFirst => &["fifo_across_failover"],
-            Mutant::ReuseTokens => &["tokens_rise", "token_belongs_to_one_hold"],
-            Mutant::DealTwice => &["one_grantor_per_epoch"],
-            Mutant::DealMoreTwice => {
+            ProtocolMutant::SkipOneInRecovery
+            | ProtocolMutant::AwaitNoGhosts
+            | ProtocolMutant::ServeWhileRecovering => BAD_TABLE,
+            ProtocolMutant::CallUnheardFree | ProtocolMutant::IgnoreHearsay => BAD_TABLE,
+            ProtocolMutant::ForgetWhatEnded | ProtocolMutant::LoseWaiters | ProtocolMutant::ReportNoWaits => {
+                &["recovered_table_is_the_union"]
+            }
+            ProtocolMutant::ReportNoWonHold => &["recovered_table_is_the_union", "no_resurrected_grant"],
+            ProtocolMutant::LosePlaces | ProtocolMutant::NewcomersFirst => &["fifo_across_failover"],
+            ProtocolMutant::ReuseTokens => &["tokens_rise", "token_belongs_to_one_hold"],
+            ProtocolMutant::DealTwice => &["one_grantor_per_epoch"],
+            ProtocolMutant::DealMoreTwice => {
                 &["epochs_rise", "tokens_rise", "token_belongs_to_one_hold", "one_grantor_per_epoch"]
             }
-            Mutant::FoundAtTheClock => &["tokens_rise", "epochs_rise"],
-            Mutant::FreeOnHint => &["exclusive_by_lease", "fifo_across_failover"],
-            Mutant::FreeGhosts => &["holds_survive", "fifo_across_failover"],
-            Mutant::TellNobodyOfLeaseEnd | Mutant::KeepUnwantedGrant => &["no_lost_wakeup", "no_leaked_hold"],
-            Mutant::ForgetEarlyDone => &["recovered_table_is_the_union", "no_leaked_hold"],
-            Mutant::HearTwice => &["recovered_table_is_the_union", "cost_is_bounded"],
-            Mutant::LoseInFlight => &["no_lost_wakeup", "no_leaked_hold"],
-            Mutant::RepeatAllAtOnce => &["cost_is_bounded"],
-            Mutant::DetoursInTurn => &["way_round_keeps_leases"],
-            Mutant::AnswerTwice => &["one_outcome_per_request"],
-            Mutant::HoldWhileSuspended => &["told_before_regrant", "tokens_rise"],
-            Mutant::GrantWhileSuspended => &["minority_is_silent", "tokens_rise"],
-            Mutant::LeaseFromReceipt | Mutant::LeaseWithoutEnd | Mutant::RenewWithoutQuorum => TWO_HOLDERS,
-            Mutant::HeedFormerElder | Mutant::ForgetPromiseOverView | Mutant::HeirVotesAtOnce => TWO_HOLDERS,
-            Mutant::RenewCondemned => TWO_HOLDERS,
+            ProtocolMutant::FoundAtTheClock => &["tokens_rise", "epochs_rise"],
+            ProtocolMutant::FreeOnHint => &["exclusive_by_lease", "fifo_across_failover"],
+            ProtocolMutant::FreeGhosts => &["holds_survive", "fifo_across_failover"],
+            ProtocolMutant::TellNobodyOfLeaseEnd | ProtocolMutant::KeepUnwantedGrant => {
+                &["no_lost_wakeup", "no_leaked_hold"]
+            }
+            ProtocolMutant::ForgetEarlyDone => &["recovered_table_is_the_union", "no_leaked_hold"],
+            ProtocolMutant::HearTwice => &["recovered_table_is_the_union", "cost_is_bounded"],
+            ProtocolMutant::LoseInFlight => &["no_lost_wakeup", "no_leaked_hold"],
+            ProtocolMutant::RepeatAllAtOnce => &["cost_is_bounded"],
+            ProtocolMutant::DetoursInTurn => &["way_round_keeps_leases"],
+            ProtocolMutant::AnswerTwice => &["one_outcome_per_request"],
+            ProtocolMutant::HoldWhileSuspended => &["told_before_regrant", "tokens_rise"],
+            ProtocolMutant::GrantWhileSuspended => &["minority_is_silent", "tokens_rise"],
+            ProtocolMutant::LeaseFromReceipt | ProtocolMutant::LeaseWithoutEnd | ProtocolMutant::RenewWithoutQuorum => {
+                TWO_HOLDERS
+            }
+            ProtocolMutant::HeedFormerElder
+            | ProtocolMutant::ForgetPromiseOverView
+            | ProtocolMutant::HeirVotesAtOnce => TWO_HOLDERS,
+            ProtocolMutant::RenewCondemned => TWO_HOLDERS,
             // Those whom it does not know may have a lock, wait for one, or wait to become the grantor.
-            Mutant::ActInOldView => &["exclusive_by_lease", "fifo_across_failover", "last_young_turk_wins"],
-            Mutant::BeginForFormerElder => {
+            ProtocolMutant::ActInOldView => &["exclusive_by_lease", "fifo_across_failover", "last_young_turk_wins"],
+            ProtocolMutant::BeginForFormerElder => {
                 &["epochs_rise", "exclusive_by_lease", "tokens_rise", "no_resurrected_grant"]
             }
-            Mutant::AcceptOlderEpoch => &["no_resurrected_grant"],
-            Mutant::ForgetThoseWhoAsked => &["no_lost_wakeup"],
-            Mutant::DealInHeardView => &["epochs_rise"],
-            Mutant::VoteThoughExpelled => TWO_VIEWS,
-            Mutant::RemoveEarly | Mutant::ForgetEarlierLeases | Mutant::ForgetGhosts => TWO_HOLDERS,
-            Mutant::TrustRefused | Mutant::DoubtAlone | Mutant::VoteEarly => TWO_HOLDERS,
-            Mutant::GrantAfterHand | Mutant::TakeNoTableForEmpty | Mutant::CallItVacant => TWO_HOLDERS,
-            Mutant::HandOverNoWaits | Mutant::HandOverOneHoldLess | Mutant::HandOverNoPlaces => LOST_IN_TRANSFER,
-            Mutant::HandOverWhatIsThere | Mutant::ActOnFirstPart | Mutant::HandOverNoMetadata => LOST_IN_TRANSFER,
-            Mutant::TakeOverAsNew => LOST_IN_TRANSFER,
-            Mutant::ReportNoOwners => &["recovered_table_is_the_union"],
-            Mutant::ActBeforeHeir | Mutant::WinWhenNamed => &["last_young_turk_wins"],
-            Mutant::NameTheOutbid | Mutant::HeedOldOutbids | Mutant::CallTheElderWinner => &["last_young_turk_wins"],
-            Mutant::TakeOverTheDead | Mutant::CheckNobody => &["no_lost_wakeup", "no_leaked_hold"],
-            Mutant::WaitForTheGone => &["no_lost_wakeup", "no_leaked_hold"],
-            Mutant::SuspendBesideHolds | Mutant::LockThoughSuspended | Mutant::WaitForItself => {
-                &["suspension_is_exclusive"]
+            ProtocolMutant::AcceptOlderEpoch => &["no_resurrected_grant"],
+            ProtocolMutant::ForgetThoseWhoAsked => &["no_lost_wakeup"],
+            ProtocolMutant::DealInHeardView => &["epochs_rise"],
+            ProtocolMutant::VoteThoughExpelled => TWO_VIEWS,
+            ProtocolMutant::RemoveEarly | ProtocolMutant::ForgetEarlierLeases | ProtocolMutant::ForgetGhosts => {
+                TWO_HOLDERS
             }
-            Mutant::KeepSuspensionToItself => &["recovered_table_is_the_union", "suspension_is_exclusive"],
-            Mutant::TearBatch => &["batch_is_atomic"],
-            Mutant::DestroyedAtOnce | Mutant::SettleElsewhere => &["destroyed_is_over"],
-            Mutant::SeeBeforeActing | Mutant::SeeWaitersBackwards => &["what_is_seen_is_so"],
-            Mutant::LockBesideShares | Mutant::DowngradeLetsIn | Mutant::UpgradeBesideOthers => {
-                &["no_writer_with_reader", "holds_survive"]
+            ProtocolMutant::TrustRefused | ProtocolMutant::DoubtAlone | ProtocolMutant::VoteEarly => TWO_HOLDERS,
+            ProtocolMutant::GrantAfterHand | ProtocolMutant::TakeNoTableForEmpty | ProtocolMutant::CallItVacant => {
+                TWO_HOLDERS
             }
-            Mutant::ShareOvertakesLock => &["fifo_across_failover"],
-            Mutant::PermitsAboveLimit | Mutant::GiveBackTwice => &["permits_never_exceed_limit"],
-            Mutant::UpgradeWithOldToken => &["tokens_rise", "token_belongs_to_one_hold"],
-            Mutant::WriteTwice | Mutant::StepTwice | Mutant::StepWraps => &["values_are_seen_in_order"],
-            Mutant::TellWriterOnly | Mutant::AnswerWithoutValue => &["values_are_seen_in_order"],
-            Mutant::CallItSure | Mutant::StaleByTransfer => &["values_are_seen_in_order"],
-            Mutant::FirstValueWins => &["recovered_table_is_the_union", "values_are_seen_in_order"],
-            Mutant::HandOverNoOpens | Mutant::HandOverNoValues => LOST_IN_TRANSFER,
-            Mutant::CallItHeard => &["who_leaves_has_left"],
-            Mutant::TakeUntold => &["told_before_taken"],
-            Mutant::TakeUnheard => &["exclusive_by_lease", "holds_survive", "tokens_rise"],
-            Mutant::RenewTheDeaf | Mutant::ReviveTheDeaf | Mutant::KeepTheDeaf => &["converges_after_heal"],
-            Mutant::StayThoughExpelled | Mutant::YieldForEver => &["converges_after_heal"],
-            Mutant::FoundWithoutAll => &["one_lineage"],
-            Mutant::GrantPastSuspension => &["fifo_across_failover"],
-            Mutant::TellPlaceOneLater => &["what_is_seen_is_so"],
-            Mutant::YieldToOldest => &["who_has_most_follows"],
-            Mutant::QueueDeadlock => &["deadlock_is_told"],
-            Mutant::DeadlockInSilence => &["no_lost_wakeup"],
-            Mutant::KeepWritesOfTheGone => &["objects_forget_the_gone"],
-            Mutant::InventoryEndsEarly => BAD_TABLE,
-            Mutant::StandByElderThoughBound => TWO_HOLDERS,
-            Mutant::RenewThoughDeposed => TWO_HOLDERS,
-            Mutant::BelieveAnyVacant => TWO_HOLDERS,
-            Mutant::EndInSilence => &["no_lost_wakeup"],
-            Mutant::ForgetOwnOrder => &["fifo_across_failover", "recovered_table_is_the_union"],
-            Mutant::ForgetAtOnce => &["converges_after_heal", "views_agree"],
-            Mutant::SeeWithoutLease => &["what_is_seen_is_so"],
-            Mutant::ViewRenewsLease => TWO_HOLDERS,
-            Mutant::AtOnceThoughLate => TWO_HOLDERS,
-            Mutant::AskNoJoiners => BAD_TABLE,
-            Mutant::AcceptPromisesNothing => TWO_VIEWS,
-            Mutant::ForgetAccepted | Mutant::BreakPromise => TWO_VIEWS,
-            Mutant::ForgetOnDisk | Mutant::TellUnstored | Mutant::CountUnstored | Mutant::CallItKept => {
-                &["told_after_kept"]
+            ProtocolMutant::HandOverNoWaits
+            | ProtocolMutant::HandOverOneHoldLess
+            | ProtocolMutant::HandOverNoPlaces => LOST_IN_TRANSFER,
+            ProtocolMutant::HandOverWhatIsThere
+            | ProtocolMutant::ActOnFirstPart
+            | ProtocolMutant::HandOverNoMetadata => LOST_IN_TRANSFER,
+            ProtocolMutant::TakeOverAsNew => LOST_IN_TRANSFER,
+            ProtocolMutant::ReportNoOwners => &["recovered_table_is_the_union"],
+            ProtocolMutant::ActBeforeHeir | ProtocolMutant::WinWhenNamed => &["last_young_turk_wins"],
+            ProtocolMutant::NameTheOutbid | ProtocolMutant::HeedOldOutbids | ProtocolMutant::CallTheElderWinner => {
+                &["last_young_turk_wins"]
             }
+            ProtocolMutant::TakeOverTheDead | ProtocolMutant::CheckNobody => &["no_lost_wakeup", "no_leaked_hold"],
+            ProtocolMutant::WaitForTheGone => &["no_lost_wakeup", "no_leaked_hold"],
+            ProtocolMutant::SuspendBesideHolds
+            | ProtocolMutant::LockThoughSuspended
+            | ProtocolMutant::WaitForItself => &["suspension_is_exclusive"],
+            ProtocolMutant::KeepSuspensionToItself => &["recovered_table_is_the_union", "suspension_is_exclusive"],
+            ProtocolMutant::TearBatch => &["batch_is_atomic"],
+            ProtocolMutant::DestroyedAtOnce | ProtocolMutant::SettleElsewhere => &["destroyed_is_over"],
+            ProtocolMutant::SeeBeforeActing | ProtocolMutant::SeeWaitersBackwards => &["what_is_seen_is_so"],
+            ProtocolMutant::LockBesideShares
+            | ProtocolMutant::DowngradeLetsIn
+            | ProtocolMutant::UpgradeBesideOthers => &["no_writer_with_reader", "holds_survive"],
+            ProtocolMutant::ShareOvertakesLock => &["fifo_across_failover"],
+            ProtocolMutant::PermitsAboveLimit | ProtocolMutant::GiveBackTwice => &["permits_never_exceed_limit"],
+            ProtocolMutant::UpgradeWithOldToken => &["tokens_rise", "token_belongs_to_one_hold"],
+            ProtocolMutant::WriteTwice | ProtocolMutant::StepTwice | ProtocolMutant::StepWraps => {
+                &["values_are_seen_in_order"]
+            }
+            ProtocolMutant::TellWriterOnly | ProtocolMutant::AnswerWithoutValue => &["values_are_seen_in_order"],
+            ProtocolMutant::CallItSure | ProtocolMutant::StaleByTransfer => &["values_are_seen_in_order"],
+            ProtocolMutant::FirstValueWins => &["recovered_table_is_the_union", "values_are_seen_in_order"],
+            ProtocolMutant::HandOverNoOpens | ProtocolMutant::HandOverNoValues => LOST_IN_TRANSFER,
+            ProtocolMutant::CallItHeard => &["who_leaves_has_left"],
+            ProtocolMutant::TakeUntold => &["told_before_taken"],
+            ProtocolMutant::TakeUnheard => &["exclusive_by_lease", "holds_survive", "tokens_rise"],
+            ProtocolMutant::RenewTheDeaf | ProtocolMutant::ReviveTheDeaf | ProtocolMutant::KeepTheDeaf => {
+                &["converges_after_heal"]
+            }
+            ProtocolMutant::StayThoughExpelled | ProtocolMutant::YieldForEver => &["converges_after_heal"],
+            ProtocolMutant::FoundWithoutAll => &["one_lineage"],
+            ProtocolMutant::GrantPastSuspension => &["fifo_across_failover"],
+            ProtocolMutant::TellPlaceOneLater => &["what_is_seen_is_so"],
+            ProtocolMutant::YieldToOldest => &["who_has_most_follows"],
+            ProtocolMutant::QueueDeadlock => &["deadlock_is_told"],
+            ProtocolMutant::DeadlockInSilence => &["no_lost_wakeup"],
+            ProtocolMutant::KeepWritesOfTheGone => &["objects_forget_the_gone"],
+            ProtocolMutant::InventoryEndsEarly => BAD_TABLE,
+            ProtocolMutant::StandByElderThoughBound => TWO_HOLDERS,
+            ProtocolMutant::RenewThoughDeposed => TWO_HOLDERS,
+            ProtocolMutant::BelieveAnyVacant => TWO_HOLDERS,
+            ProtocolMutant::EndInSilence => &["no_lost_wakeup"],
+            ProtocolMutant::ForgetOwnOrder => &["fifo_across_failover", "recovered_table_is_the_union"],
+            ProtocolMutant::ForgetAtOnce => &["converges_after_heal", "views_agree"],
+            ProtocolMutant::SeeWithoutLease => &["what_is_seen_is_so"],
+            ProtocolMutant::ViewRenewsLease => TWO_HOLDERS,
+            ProtocolMutant::AtOnceThoughLate => TWO_HOLDERS,
+            ProtocolMutant::AskNoJoiners => BAD_TABLE,
+            ProtocolMutant::AcceptPromisesNothing => TWO_VIEWS,
+            ProtocolMutant::ForgetAccepted | ProtocolMutant::BreakPromise => TWO_VIEWS,
+            ProtocolMutant::ForgetOnDisk
+            | ProtocolMutant::TellUnstored
+            | ProtocolMutant::CountUnstored
+            | ProtocolMutant::CallItKept => &["told_after_kept"],
         }
     }
 
     /// The script, log or test of one that chaos does not find for sure. `tests/scripts.rs` sees the first two break.
-    fn told_in(mutant: Mutant) -> Option<&'static str> {
+    fn told_in(mutant: ProtocolMutant) -> Option<&'static str> {
         match mutant {
-            Mutant::DealInHeardView => Some("scripts/former_elder_names_beside_the_next"),
-            Mutant::FoundAtTheClock => Some("tests/founding.rs"),
-            Mutant::BeginForFormerElder => Some("regressions/an_old_term_begins_after_one_that_nobody_remembers"),
-            Mutant::ReviveTheDeaf => Some("regressions/an_elder_that_hears_nobody_comes_back_again_and_again"),
-            Mutant::KeepTheDeaf => Some("regressions/a_ghost_that_hears_nobody_stays"),
-            Mutant::YieldForEver => Some("regressions/a_candidate_that_hears_nobody_is_waited_for"),
-            Mutant::HeirVotesAtOnce => Some("scripts/heirs_do_not_vote_at_once"),
-            Mutant::TakeUntold => Some("scripts/who_was_not_told_keeps_its_lock"),
-            Mutant::WriteTwice => Some("scripts/write_is_asked_twice"),
-            Mutant::StepTwice => Some("scripts/addition_is_asked_twice"),
-            Mutant::StepWraps => Some("scripts/sum_has_32_bits"),
-            Mutant::DoubtAlone => Some("scripts/one_member_is_refused"),
+            ProtocolMutant::DealInHeardView => Some("scripts/former_elder_names_beside_the_next"),
+            ProtocolMutant::FoundAtTheClock => Some("tests/founding.rs"),
+            ProtocolMutant::BeginForFormerElder => {
+                Some("regressions/an_old_term_begins_after_one_that_nobody_remembers")
+            }
+            ProtocolMutant::ReviveTheDeaf => Some("regressions/an_elder_that_hears_nobody_comes_back_again_and_again"),
+            ProtocolMutant::KeepTheDeaf => Some("regressions/a_ghost_that_hears_nobody_stays"),
+            ProtocolMutant::YieldForEver => Some("regressions/a_candidate_that_hears_nobody_is_waited_for"),
+            ProtocolMutant::HeirVotesAtOnce => Some("scripts/heirs_do_not_vote_at_once"),
+            ProtocolMutant::TakeUntold => Some("scripts/who_was_not_told_keeps_its_lock"),
+            ProtocolMutant::WriteTwice => Some("scripts/write_is_asked_twice"),
+            ProtocolMutant::StepTwice => Some("scripts/addition_is_asked_twice"),
+            ProtocolMutant::StepWraps => Some("scripts/sum_has_32_bits"),
+            ProtocolMutant::DoubtAlone => Some("scripts/one_member_is_refused"),
             _ => None,
         }
     }
 
     /// Whether a unit test of the core finds it and chaos does not (`sim/survivors.md`). It is hunted only by its
     /// name.
-    fn has_unit_test(mutant: Mutant) -> bool {
+    fn has_unit_test(mutant: ProtocolMutant) -> bool {
         matches!(
             mutant,
-            Mutant::RepeatAllAtOnce
-                | Mutant::StandByElderThoughBound
-                | Mutant::RenewThoughDeposed
-                | Mutant::BelieveAnyVacant
-                | Mutant::EndInSilence
-                | Mutant::ForgetOwnOrder
-                | Mutant::ForgetAtOnce
-                | Mutant::SeeWithoutLease
-                | Mutant::AtOnceThoughLate
-                | Mutant::AskNoJoiners
-                | Mutant::AcceptPromisesNothing
+            ProtocolMutant::RepeatAllAtOnce
+                | ProtocolMutant::StandByElderThoughBound
+                | ProtocolMutant::RenewThoughDeposed
+                | ProtocolMutant::BelieveAnyVacant
+                | ProtocolMutant::EndInSilence
+                | ProtocolMutant::ForgetOwnOrder
+                | ProtocolMutant::ForgetAtOnce
+                | ProtocolMutant::SeeWithoutLease
+                | ProtocolMutant::AtOnceThoughLate
+                | ProtocolMutant::AskNoJoiners
+                | ProtocolMutant::AcceptPromisesNothing
         )
     }
 
     /// The seed by which the table says that it was found, counted from the first one as 1.
-    fn known(mutant: Mutant) -> Option<u64> {
+    fn known(mutant: ProtocolMutant) -> Option<u64> {
         let row = TABLE.lines().find(|row| row.starts_with(&format!("| {mutant:?} |")))?;
         let seed = row.split('|').nth(3)?.trim();
         let digits = seed.chars().take_while(|char| char.is_ascii_digit() || *char == ',').filter(char::is_ascii_digit);
@@ -224,10 +251,10 @@ mod hunt {
     pub(super) fn run(options: &super::Options) -> ExitCode {
         std::panic::set_hook(Box::new(|_| {}));
         let started = Instant::now();
-        let is_wanted = |mutant: &Mutant| options.names.is_empty() || options.names.contains(mutant);
+        let is_wanted = |mutant: &ProtocolMutant| options.names.is_empty() || options.names.contains(mutant);
         let (mut found, mut missed) = (0, Vec::new());
         println!("{:<22} {:>5} {:>6}  found by", "mutant", "seeds", "s");
-        for mutant in Mutant::ALL.into_iter().filter(is_wanted) {
+        for mutant in ProtocolMutant::ALL.into_iter().filter(is_wanted) {
             let name = format!("{mutant:?}");
             if let Some(script) = told_in(mutant) {
                 println!("{name:<22} {:>5} {:>6}  told in {script}", "-", "-");
@@ -278,7 +305,7 @@ mod hunt {
         }
     }
 
-    fn write(mutant: Mutant, seed: u64, found: &Break, folder: &Path) {
+    fn write(mutant: ProtocolMutant, seed: u64, found: &Break, folder: &Path) {
         let prepare = |world: World| world.mutant(mutant);
         let small = shrink(&Plan::draw(seed, (3, 7)), found, prepare);
         let log = shrink_log(&run_seed(&small, prepare).log, found, prepare);
@@ -300,7 +327,7 @@ mod hunt {
 
     /// Tries one seed after the other on all cores, until one of these invariants breaks, or any. Which one is the first
     /// does not depend on who is faster: whoever has begun an earlier one ends it.
-    fn hunt(mutant: Mutant, seeds: Range<u64>, names: Option<&[&str]>, jobs: Option<usize>) -> Hunt {
+    fn hunt(mutant: ProtocolMutant, seeds: Range<u64>, names: Option<&[&str]>, jobs: Option<usize>) -> Hunt {
         let next = AtomicU64::new(seeds.start);
         let breaks: Mutex<BTreeMap<u64, Break>> = Mutex::default();
         let counts = |one: &Break| names.is_none_or(|names| names.contains(&one.invariant));

@@ -17,7 +17,7 @@ pub(crate) struct Options {
     /// Plant this break in every core.
     #[cfg(elderlock_mutants)]
     #[arg(long)]
-    mutant: Option<elderlock::protocol::mutant::Mutant>,
+    mutant: Option<elderlock::protocol::mutant::ProtocolMutant>,
 }
 
 impl Options {

@@ -279,8 +279,8 @@ fn planted(mutant: Option<&str>) -> Result<impl Fn(World) -> World + use<>, Stri
 
 #[cfg(elderlock_mutants)]
 fn planted(mutant: Option<&str>) -> Result<impl Fn(World) -> World + use<>, String> {
-    use elderlock::protocol::mutant::Mutant;
-    let mutant = mutant.map(str::parse::<Mutant>).transpose()?;
+    use elderlock::protocol::mutant::ProtocolMutant;
+    let mutant = mutant.map(str::parse::<ProtocolMutant>).transpose()?;
     Ok(move |world: World| match mutant {
         Some(mutant) => world.mutant(mutant),
         None => world,

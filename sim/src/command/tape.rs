@@ -2,7 +2,7 @@
 
 use elderlock::gossip::{Swim, SwimInput, SwimOutput};
 use elderlock::protocol::{Host, MemberInfo, Packet, ProcessId, Time};
-use elderlock::wire::{Frame, GossipCodec, Handshake, Question, Refusal, encode, seal, write_vote};
+use elderlock::wire::{Frame, GossipCodec, Handshake, HandshakeRefusal, StatusQuery, encode, seal, write_vote};
 use elderlock_sim::World;
 use elderlock_sim::chance::Dice;
 use elderlock_sim::kind::kind;
@@ -95,8 +95,8 @@ fn write_seeds(folder: &Path) -> io::Result<()> {
     let mut frames = vec![
         (0, "Hello".to_string(), Frame::Hello(handshake.clone().into())),
         (0, "Welcome".to_string(), Frame::Welcome(handshake.into())),
-        (0, "Refused".to_string(), Frame::Refused(Refusal::ForeignCluster("shed".into()))),
-        (0, "Question".to_string(), Frame::Question(Question { cluster: "shop".into(), reserved: Vec::new() })),
+        (0, "Refused".to_string(), Frame::Refused(HandshakeRefusal::ForeignCluster("shed".into()))),
+        (0, "Question".to_string(), Frame::Question(StatusQuery { cluster: "shop".into(), reserved: Vec::new() })),
         (2, "GossipWanted".to_string(), Frame::GossipWanted),
         (2, "Gossip".to_string(), Frame::Gossip(vec![7; 20])),
     ];

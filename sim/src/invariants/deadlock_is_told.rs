@@ -8,7 +8,7 @@
 use super::{Count, Fact, Invariant, Kept, Verdict};
 use crate::history::{Ask, Call};
 use crate::world::World;
-use elderlock::protocol::{Epoch, Message, Outcome, Owner, Packet};
+use elderlock::protocol::{Epoch, Message, Outcome, OwnerId, Packet};
 use std::collections::BTreeMap;
 
 /// See the module.
@@ -25,7 +25,7 @@ impl DeadlockIsTold {
         let kept = Kept::at(world, place, &call.service);
         let held = |by: &Call| {
             kept.holds.iter().any(|((process, request), hold)| {
-                let is_its = *process == by.process && (hold.owner == by.owner || by.owner == Owner::default());
+                let is_its = *process == by.process && (hold.owner == by.owner || by.owner == OwnerId::default());
                 let asked = world.history().find(*process, *request).map(|ask| world.call(ask));
                 let is_old = asked.is_some_and(|asked| asked.is_claim() && asked.answered < call.asked);
                 is_its && is_old && !hold.want.opens()

@@ -7,7 +7,7 @@
 use super::{Count, Fact, Invariant, Latest, Verdict};
 use crate::history::{Ask, Deed};
 use crate::world::World;
-use elderlock::protocol::{Epoch, Event, GrantorState, LostReason, Revoke, ServiceName, Time, Token};
+use elderlock::protocol::{Epoch, Event, GrantorState, LostReason, RevokeCommand, ServiceName, Time, Token};
 
 /// See the module.
 #[derive(Clone, Hash, Debug, Default)]
@@ -43,7 +43,7 @@ impl HoldsSurvive {
             LostReason::Superseded => !world.bounded,
             // `told_before_taken` looks closer.
             LostReason::Revoked => {
-                let takes = |deed: &Deed| matches!(deed, Deed::Revoke(Revoke::Take(_)));
+                let takes = |deed: &Deed| matches!(deed, Deed::Revoke(RevokeCommand::Take(_)));
                 world.history().calls.iter().any(|takes_it| takes(&takes_it.deed) && takes_it.service == call.service)
             }
             _ => false,

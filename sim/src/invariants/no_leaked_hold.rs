@@ -4,7 +4,7 @@
 use crate::history::{Ask, Deed, lock_name};
 use crate::liveness::Demand;
 use crate::world::World;
-use elderlock::protocol::{Opening, Outcome, Owner, Value, Wait, Want};
+use elderlock::protocol::{OpenRequest, Outcome, OwnerId, Value, Wait, Want};
 
 /// The name.
 pub const NAME: &str = "no_leaked_hold";
@@ -34,7 +34,7 @@ pub fn demand(world: &mut World, demand: &Demand) -> bool {
     for (service, name) in world.history().objects() {
         let Some(name) = name else { continue };
         for place in world.demanded().filter(|place| world.is_up(*place)).collect::<Vec<_>>() {
-            let want = Want::Open(Opening::new(name.clone(), Value::default()));
+            let want = Want::Open(OpenRequest::new(name.clone(), Value::default()));
             let ask = ask_for(world, place, service.as_str(), want, demand);
             if !world.is_granted(ask) {
                 let what = format!("m{place} cannot open {name:?} of {}: {:?}", service.as_str(), world.outcome(ask));
@@ -68,7 +68,7 @@ fn ask_for(world: &mut World, place: usize, service: &str, want: Want, demand: &
     let until = world.now + demand.answer.as_nanos() as u64;
     loop {
         let (deed, limit) = (Deed::Hold(want.clone()), Wait::AtMost(demand.answer));
-        let ask = world.want(place, service, deed, Owner::default(), limit, None);
+        let ask = world.want(place, service, deed, OwnerId::default(), limit, None);
         world.run_until(|world| world.is_answered(ask), demand.answer * 2);
         if world.outcome(ask) != Some(&Outcome::Busy) || world.now > until {
             return ask;

@@ -4,7 +4,7 @@ use crate::history::{Ask, Deed, Key, Mode};
 use crate::liveness::Demand;
 use crate::network::MS;
 use crate::world::World;
-use elderlock::protocol::{LockName, Opening, Outcome, Owner, ServiceName, Value, Wait, Want};
+use elderlock::protocol::{LockName, OpenRequest, Outcome, OwnerId, ServiceName, Value, Wait, Want};
 use std::collections::BTreeSet;
 use std::time::Duration;
 
@@ -64,13 +64,13 @@ impl Pool {
         self.raised = self.raised.filter(|ask| !is_busy(ask));
         let Ok(many) = Value::new(&MANY.to_le_bytes()) else { return };
         let (deed, asked) = match self.opened {
-            None => (Deed::Hold(Want::Open(Opening::new(self.name.clone(), many))), &mut self.opened),
+            None => (Deed::Hold(Want::Open(OpenRequest::new(self.name.clone(), many))), &mut self.opened),
             Some(open) if world.is_granted(open) && self.raised.is_none() => {
                 (Deed::Put(open, many, None), &mut self.raised)
             }
             Some(_) => return,
         };
-        *asked = Some(world.want(self.place, self.service.as_str(), deed, Owner::default(), Wait::Forever, None));
+        *asked = Some(world.want(self.place, self.service.as_str(), deed, OwnerId::default(), Wait::Forever, None));
     }
 }
 

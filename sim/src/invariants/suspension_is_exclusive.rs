@@ -4,7 +4,7 @@
 use super::{Count, Fact, Invariant, Verdict};
 use crate::history::{Call, Key};
 use crate::world::World;
-use elderlock::protocol::Owner;
+use elderlock::protocol::OwnerId;
 
 /// See the module.
 #[derive(Clone, Hash, Debug, Default)]
@@ -16,7 +16,7 @@ pub struct SuspensionIsExclusive {
 
 /// Whether a hold may stand beside a suspension: it is of the same owner, or the suspension is of the whole member.
 fn may_stand_beside(suspension: &Call, hold: &Call) -> bool {
-    suspension.process == hold.process && (suspension.owner == hold.owner || suspension.owner == Owner::default())
+    suspension.process == hold.process && (suspension.owner == hold.owner || suspension.owner == OwnerId::default())
 }
 
 impl Invariant for SuspensionIsExclusive {

@@ -2,7 +2,7 @@
 
 use super::{Count, Fact, Invariant, Verdict};
 use crate::world::World;
-use elderlock::protocol::{Belonging, Event, Lineage, Notice, Packet, ProcessId, View, ViewNumber};
+use elderlock::protocol::{Affiliation, Event, Lineage, Notice, Packet, ProcessId, View, ViewNumber};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// See the module.
@@ -38,8 +38,8 @@ impl ToldAfterKept {
                 (later(*instance) || has, "an acceptance")
             }
             Notice::Beat { view, kept: true, .. } => (later(*view), "a view"),
-            Notice::Hello { belonging: Belonging::Member { view, kept: true, .. }, .. }
-            | Notice::HelloReply { belonging: Belonging::Member { view, kept: true, .. }, .. } => {
+            Notice::Hello { belonging: Affiliation::Member { view, kept: true, .. }, .. }
+            | Notice::HelloReply { belonging: Affiliation::Member { view, kept: true, .. }, .. } => {
                 (later(*view), "a view")
             }
             _ => return Ok(()),

@@ -15,8 +15,8 @@ use crate::history::{Ask, Call, Deed, Key, Sight, lock_name};
 use crate::liveness::Demand;
 use crate::world::World;
 use elderlock::protocol::{
-    Content, Epoch, Event, GrantorState, LastWrite, Load, Message, Outcome, Packet, ProcessId, RequestId, ServiceName,
-    Token, Value,
+    Content, Epoch, Event, GrantorLoad, GrantorState, LastWrite, Message, Outcome, Packet, ProcessId, RequestId,
+    ServiceName, Token, Value,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -261,7 +261,7 @@ impl Invariant for ValuesAreSeenInOrder {
                 // One that asked itself alone has sent no packet, so it is asked how it came to act.
                 let load = world.peers[*place].node.as_ref().and_then(|node| node.load(service));
                 match load.filter(|load| load.epoch == *epoch) {
-                    Some(Load { way: Some((GrantorState::Recovering, _)), .. }) => {
+                    Some(GrantorLoad { way: Some((GrantorState::Recovering, _)), .. }) => {
                         self.asked.insert((service.clone(), *epoch));
                     }
                     Some(_) => {}

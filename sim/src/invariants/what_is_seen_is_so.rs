@@ -11,7 +11,8 @@ use super::{Count, Fact, Invariant, Kept, Verdict, stretched};
 use crate::history::{Ask, Call, Deed, Key, lock_name};
 use crate::world::World;
 use elderlock::protocol::{
-    Event, HolderInfo, Look, Message, Mode, Outcome, Packet, ProcessId, RequestId, Seen, WaitReport, WaiterInfo, Want,
+    Event, HolderInfo, Message, Mode, Outcome, Packet, ProcessId, Query, QueryReply, RequestId, WaitReport, WaiterInfo,
+    Want,
 };
 use std::collections::BTreeSet;
 
@@ -19,7 +20,7 @@ use std::collections::BTreeSet;
 #[derive(Clone, Hash, Debug, Default)]
 pub struct WhatIsSeenIsSo {
     /// What was told in this step, to whom.
-    told: Vec<(Ask, Seen)>,
+    told: Vec<(Ask, QueryReply)>,
     /// Who has been told, and has not heard it: it may be sent again.
     on_its_way: BTreeSet<(ProcessId, RequestId)>,
     /// Something was granted in this step.
@@ -31,28 +32,28 @@ pub struct WhatIsSeenIsSo {
 }
 
 impl WhatIsSeenIsSo {
-    fn check(&mut self, world: &World, place: usize, ask: Ask, seen: &Seen) -> Verdict {
+    fn check(&mut self, world: &World, place: usize, ask: Ask, seen: &QueryReply) -> Verdict {
         let call = world.call(ask);
         let Deed::Look(at) = &call.deed else { return Ok(()) };
         let service = &call.service;
         match (at, seen) {
-            (Look::Lock(name), Seen::Lock { holders, waiters, .. }) => {
+            (Query::Lock(name), QueryReply::Lock { holders, waiters, .. }) => {
                 let key = (service.clone(), Some(name.clone()));
                 self.check_holders(world, place, std::slice::from_ref(&key), holders)?;
                 self.check_waiters(world, place, &key, waiters)
             }
-            (Look::Suspension, Seen::Lock { holders, waiters, .. }) => {
+            (Query::Suspension, QueryReply::Lock { holders, waiters, .. }) => {
                 let key = (service.clone(), None);
                 self.check_holders(world, place, std::slice::from_ref(&key), holders)?;
                 self.check_waiters(world, place, &key, waiters)
             }
-            (Look::Place(request), Seen::Place { before, .. }) => {
+            (Query::Place(request), QueryReply::Place { before, .. }) => {
                 self.check_place(world, place, (ask, *request), *before)
             }
-            (Look::Waiting(name, None), Seen::Waiting { waiters, .. }) => {
+            (Query::Waiting(name, None), QueryReply::Waiting { waiters, .. }) => {
                 self.check_waiters(world, place, &(service.clone(), Some(name.clone())), waiters)
             }
-            (Look::Held(None), Seen::Held { holders, last }) => {
+            (Query::Held(None), QueryReply::Held { holders, last }) => {
                 let is_told = |(of, name): &Key| *last && of == service && name.is_some();
                 let all: Vec<Key> = world.history().keys().into_iter().filter(is_told).collect();
                 self.check_holders(world, place, &all, holders)
@@ -195,10 +196,10 @@ impl Invariant for WhatIsSeenIsSo {
                 ..
             } => {
                 let ask = world.history().find(*to, *request).filter(|ask| world.call(*ask).outcome.is_none());
-                if let Some(ask) = ask.filter(|_| **seen != Seen::Undecided)
+                if let Some(ask) = ask.filter(|_| **seen != QueryReply::Undecided)
                     && self.on_its_way.insert((*to, *request))
                 {
-                    self.told.push((ask, Seen::clone(seen)));
+                    self.told.push((ask, QueryReply::clone(seen)));
                 }
             }
             // What a grantor tells itself is in no packet.

@@ -165,7 +165,7 @@ fn show(world: &World) -> String {
     let mut text = String::new();
     for place in world.places().filter(|place| world.is_alive(*place)) {
         let view = world.view(place).map(|view| {
-            let there = |member: &elderlock::protocol::Member| {
+            let there = |member: &elderlock::protocol::ViewMember| {
                 let here = world.place_of(member.info.process).filter(|_| !member.ghost);
                 here.map_or_else(|| "(ghost)".to_string(), |place| format!("m{place}"))
             };

@@ -151,7 +151,7 @@ impl World {
 
     /// Every process has this planted defect.
     #[cfg(elderlock_mutants)]
-    pub fn mutant(mut self, mutant: elderlock::protocol::mutant::Mutant) -> World {
+    pub fn mutant(mut self, mutant: elderlock::protocol::mutant::ProtocolMutant) -> World {
         self.common.mutant = Some(mutant);
         self
     }

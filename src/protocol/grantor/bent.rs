@@ -1,11 +1,11 @@
 //! Planted breaks of a grantor that take more than a word, see `mutant.rs`.
 
 use super::*;
-use crate::protocol::edit::Step;
+use crate::protocol::edit::NumberEdit;
 use crate::protocol::id::{Mode, Permits, Value};
 
 impl Grantor {
-    pub(super) fn bend_ask(&mut self, entry: &Entry, free: &mut Result<(), Refusal>, turn: &Turn) {
+    pub(super) fn bend_ask(&mut self, entry: &RequestSpec, free: &mut Result<(), Refusal>, turn: &StepContext) {
         let mode = entry.want.mode();
         let beside = |table: &Table, name: &LockName| match (mode, table.mode_of(name)) {
             (Mode::Share, Some(Mode::Share)) => planted!(turn.mutant, ShareOvertakesLock),
@@ -33,15 +33,20 @@ impl Grantor {
     }
 
     /// What it goes on with; `None`: it is done.
-    pub(super) fn bend_narrow(&mut self, key: (ProcessId, RequestId), want: &Want, turn: &mut Turn) -> Option<Want> {
-        let Some(Place::Holds(token)) = self.table.place(key) else { return Some(want.clone()) };
+    pub(super) fn bend_narrow(
+        &mut self,
+        key: (ProcessId, RequestId),
+        want: &Want,
+        turn: &mut StepContext,
+    ) -> Option<Want> {
+        let Some(EntryStatus::Holds(token)) = self.table.place(key) else { return Some(want.clone()) };
         let entry = self.table.entry(key).cloned()?;
         match (&entry.want, want) {
             (Want::Lock(_), Want::Share(_)) if planted!(turn.mutant, DowngradeLetsIn) => {
                 self.table.end(key);
                 self.grant(turn);
                 // If somebody got in, that one has the higher token.
-                self.table.claim(key, Entry { want: want.clone(), ..entry }, token, turn.now);
+                self.table.claim(key, RequestSpec { want: want.clone(), ..entry }, token, turn.now);
                 None
             }
             (Want::Permits(_, before), Want::Permits(name, left)) if planted!(turn.mutant, GiveBackTwice) => {
@@ -53,15 +58,15 @@ impl Grantor {
     }
 
     /// What a bent grantor makes of an edit, in place of what is right.
-    pub(super) fn bend_edit(&self, edit: &Edit, content: &Content, turn: &Turn) -> Option<Edited> {
-        let Edit::Step { step: Step::Add(by), .. } = edit else { return None };
+    pub(super) fn bend_edit(&self, edit: &Edit, content: &Content, turn: &StepContext) -> Option<Edited> {
+        let Edit::Step { step: NumberEdit::Add(by), .. } = edit else { return None };
         let number = content.value.as_bytes().try_into().map(i32::from_le_bytes).ok()?;
         let next = number.wrapping_add(*by);
         let value = Value::new(&next.to_le_bytes()).ok()?;
         planted!(turn.mutant, StepWraps).then_some(Edited { value, number: Some(next) })
     }
 
-    pub(super) fn bend_upgrade(&mut self, key: (ProcessId, RequestId), turn: &Turn) {
+    pub(super) fn bend_upgrade(&mut self, key: (ProcessId, RequestId), turn: &StepContext) {
         if let Some(Want::Share(name)) = self.table.held_by(key)
             && planted!(turn.mutant, UpgradeBesideOthers)
         {

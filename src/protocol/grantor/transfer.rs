@@ -11,10 +11,10 @@ use super::*;
 
 impl Grantor {
     /// Asks the predecessor for its table.
-    pub(super) fn receive(&mut self, source: ProcessId, turn: &mut Turn) {
+    pub(super) fn receive(&mut self, source: ProcessId, turn: &mut StepContext) {
         if let Some(setup) = &mut self.setup {
             setup.source = Some(source);
-            self.way = Way(Some((GrantorState::Receiving, turn.now)));
+            self.way = ActivationPath(Some((GrantorState::Receiving, turn.now)));
             turn.say(source, Message::RequestTable { service: self.service.clone(), epoch: self.epoch });
         }
     }
@@ -26,7 +26,7 @@ impl Grantor {
         objects: Vec<(LockName, Content)>,
         (holds, waits): Contents,
         (view, last): (&View, bool),
-        turn: &mut Turn,
+        turn: &mut StepContext,
     ) {
         let Some(setup) = &mut self.setup else { return };
         if setup.source != Some(from) {
@@ -78,7 +78,7 @@ impl Grantor {
     }
 
     /// The predecessor has no table: everyone is asked, unless somebody younger waits, who then does that.
-    pub(crate) fn on_no_table(&mut self, from: ProcessId, view: &View, turn: &mut Turn) {
+    pub(crate) fn on_no_table(&mut self, from: ProcessId, view: &View, turn: &mut StepContext) {
         if self.setup.as_ref().is_some_and(|setup| setup.source == Some(from)) {
             if planted!(turn.mutant, TakeNoTableForEmpty)
                 && let Some(setup) = self.setup.take()
@@ -91,7 +91,7 @@ impl Grantor {
 
     /// Another grantor, of a later epoch, wants the table. Returns whether it can be given now, or never; otherwise it is
     /// passed on when it arrives.
-    pub(crate) fn on_hand(&mut self, heir: (ProcessId, Epoch), turn: &mut Turn) -> bool {
+    pub(crate) fn on_hand(&mut self, heir: (ProcessId, Epoch), turn: &mut StepContext) -> bool {
         let (service, own) = (self.service.clone(), self.epoch);
         let Some(Setup { source: Some(_), heir: before, parked, .. }) = &mut self.setup else { return true };
         if let Some((process, epoch)) = before.replace(heir) {
@@ -108,7 +108,7 @@ impl Grantor {
     }
 
     /// Gives the table away, if it is whole, and ends.
-    pub(crate) fn hand_over(self, heir: (ProcessId, Epoch), turn: &mut Turn) {
+    pub(crate) fn hand_over(self, heir: (ProcessId, Epoch), turn: &mut StepContext) {
         let (to, epoch) = heir;
         let service = &self.service;
         if self.setup.as_ref().is_some_and(|setup| !setup.arrived) && !planted!(turn.mutant, HandOverWhatIsThere) {
@@ -173,7 +173,7 @@ impl Grantor {
 
     /// It is over: who waits for it goes elsewhere, or asks the elder. Also those in a table that was given away: if the
     /// next one ends before they have heard of it they would wait here for ever.
-    pub(crate) fn close(self, instead: Option<(ProcessId, Epoch)>, turn: &mut Turn) {
+    pub(crate) fn close(self, instead: Option<(ProcessId, Epoch)>, turn: &mut StepContext) {
         let (service, own) = (self.service, self.epoch);
         let not_here = |request| Message::NotGrantor { service: service.clone(), epoch: own, request, instead };
         let Some(setup) = self.setup else {
@@ -200,11 +200,11 @@ impl Grantor {
     }
 
     /// The same member goes on in a new epoch, with the table that it has.
-    pub(crate) fn renew(mut self, range: TokenRange, turn: &mut Turn) -> Grantor {
+    pub(crate) fn renew(mut self, range: TokenRange, turn: &mut StepContext) -> Grantor {
         self.tell_end(turn);
         self.epoch = Epoch(range.first);
-        self.way = Way(None);
-        self.supply = Supply::new(range, turn.now);
+        self.way = ActivationPath(None);
+        self.supply = TokenPool::new(range, turn.now);
         self.table = self.table.renew(self.epoch);
         self.yielding = None;
         self.checking.clear(); // what they answer now is for the term before
@@ -223,7 +223,7 @@ impl Grantor {
     }
 
     /// Asks those who have something in a table that was handed over what they still hold and wait for.
-    fn check(&mut self, turn: &mut Turn) {
+    fn check(&mut self, turn: &mut StepContext) {
         if planted!(turn.mutant, CheckNobody) {
             return;
         }
@@ -240,7 +240,7 @@ impl Grantor {
         objects: Vec<(LockName, Content)>,
         (holds, waits): (Vec<HoldReport>, Vec<WaitReport>),
         last: bool,
-        turn: &mut Turn,
+        turn: &mut StepContext,
     ) {
         let Some(mut reported) = self.checking.remove(&from) else { return };
         reported.extend(holds.iter().map(|hold| hold.request));
@@ -258,10 +258,10 @@ impl Grantor {
         for hold in holds {
             let key = (from, hold.request);
             // What this term has made of it the member had not heard when it reported, but hears.
-            if matches!(self.table.place(key), Some(Place::Holds(token)) if !self.is_own(token)) {
+            if matches!(self.table.place(key), Some(EntryStatus::Holds(token)) if !self.is_own(token)) {
                 self.table.narrow(key, &hold.want, hold.token);
             }
-            if !matches!(self.table.place(key), Some(Place::Holds(_))) {
+            if !matches!(self.table.place(key), Some(EntryStatus::Holds(_))) {
                 // The one before had it in no table because it had lost against another.
                 self.table.end(key);
                 let (service, epoch, request) = (self.service.clone(), self.epoch, hold.request);
@@ -280,9 +280,9 @@ impl Grantor {
         for wait in waits {
             let key = (from, wait.request);
             match self.table.place(key) {
-                Some(Place::Holds(token)) => self.tell_grant(key, token, turn),
-                Some(Place::Waits(ticket)) if wait.ticket.is_none() => self.tell_queued(key, ticket, turn),
-                Some(Place::Waits(_)) => {}
+                Some(EntryStatus::Holds(token)) => self.tell_grant(key, token, turn),
+                Some(EntryStatus::Waits(ticket)) if wait.ticket.is_none() => self.tell_queued(key, ticket, turn),
+                Some(EntryStatus::Waits(_)) => {}
                 None => self.take_in(key, wait, turn),
             }
         }
@@ -294,7 +294,7 @@ impl Grantor {
 
     /// This member is to grant this service no longer. Returns whether the role is over at once; otherwise it goes on
     /// until the successor asks for the table.
-    pub(crate) fn depart(&mut self, view: &View, suspected: &BTreeSet<ProcessId>, turn: &mut Turn) -> bool {
+    pub(crate) fn depart(&mut self, view: &View, suspected: &BTreeSet<ProcessId>, turn: &mut StepContext) -> bool {
         let (service, epoch) = (self.service.clone(), self.epoch);
         if !self.is_acting() {
             turn.say_elder(Message::Decline { service, epoch });

@@ -1,4 +1,4 @@
-//! What tells of a vote waits until the vote is on disk: see [`Keeping`].
+//! What tells of a vote waits until the vote is on disk: see [`VoteDurability`].
 
 use super::*;
 
@@ -6,7 +6,7 @@ impl Node {
     /// Nothing is said before the first write: an heir that nobody can speak for after it must not be taken in, and a founder
     /// that is a quorum alone must not grant what its heir does not know of.
     pub(super) fn is_unwritten(&self) -> bool {
-        self.keeping.is_first() && matches!(self.stage, Stage::Seeking(_))
+        self.keeping.is_first() && matches!(self.stage, MemberPhase::Seeking(_))
     }
 
     /// Whether the heir of this process would know of its view.
@@ -30,8 +30,8 @@ impl Node {
     }
 
     /// Says or does something as soon as the vote, as it is now, is on disk.
-    pub(super) fn tell_when_kept(&mut self, now: Time, telling: Telling, out: &mut Vec<Output>) {
-        let counts_itself = matches!(telling, Telling::Promised { .. } | Telling::Accepted { .. })
+    pub(super) fn tell_when_kept(&mut self, now: Time, telling: AfterStore, out: &mut Vec<Output>) {
+        let counts_itself = matches!(telling, AfterStore::Promised { .. } | AfterStore::Accepted { .. })
             && planted!(self.config.mutant, CountUnstored);
         match self.store(out).filter(|number| !self.keeping.has(*number) && !counts_itself) {
             Some(number) => self.keeping.wait(number, telling),
@@ -40,9 +40,9 @@ impl Node {
     }
 
     /// Answers the question of another voter. A refusal tells of no vote that anybody could count.
-    pub(super) fn answer_when_kept(&mut self, now: Time, to: &Speaker, answer: Notice, out: &mut Vec<Output>) {
+    pub(super) fn answer_when_kept(&mut self, now: Time, to: &VoteSender, answer: Notice, out: &mut Vec<Output>) {
         let is_refusal = matches!(answer, Notice::Nack { .. });
-        let telling = Telling::Answer { addr: to.addr, to: to.process, notice: answer };
+        let telling = AfterStore::Answer { addr: to.addr, to: to.process, notice: answer };
         if is_refusal || planted!(self.config.mutant, TellUnstored) {
             self.store(out);
             self.tell_kept(now, telling, out);
@@ -64,19 +64,22 @@ impl Node {
         // Others may have promised this candidate their votes, and need not wait for it.
         if self.keeping.is_failing()
             && self.elder.is_none()
-            && matches!(&self.proposal, Some(Proposal { step: Step::Canvassing { .. } | Step::Preparing { .. }, .. }))
+            && matches!(
+                &self.proposal,
+                Some(Proposal { step: ProposalPhase::Canvassing { .. } | ProposalPhase::Preparing { .. }, .. })
+            )
         {
             self.proposal = None;
         }
     }
 
-    fn tell_kept(&mut self, now: Time, telling: Telling, out: &mut Vec<Output>) {
+    fn tell_kept(&mut self, now: Time, telling: AfterStore, out: &mut Vec<Output>) {
         match telling {
-            Telling::Answer { addr, to, notice } => self.say_ballot(now, addr, to, notice, out),
-            Telling::Promised { ballot, accepted } => {
+            AfterStore::Answer { addr, to, notice } => self.say_ballot(now, addr, to, notice, out),
+            AfterStore::Promised { ballot, accepted } => {
                 self.on_vote(now, &self.own_voice(), ballot, Some(accepted), out);
             }
-            Telling::Accepted { ballot } => {
+            AfterStore::Accepted { ballot } => {
                 // Without this vote nobody can have been chosen before.
                 if self.sole_quorum
                     && let Some(elder) = self.elder.as_mut().filter(|elder| !elder.deposed)
@@ -85,9 +88,9 @@ impl Node {
                 }
                 self.on_accepted(now, self.voter(), ballot, out);
             }
-            Telling::Known { addr, teller } => self.confirm(addr, teller, out),
-            Telling::Founded(view) => {
-                if let Stage::Seeking(_) = self.stage {
+            AfterStore::Known { addr, teller } => self.confirm(addr, teller, out),
+            AfterStore::Founded(view) => {
+                if let MemberPhase::Seeking(_) = self.stage {
                     self.begin_with(now, view, out);
                 }
             }

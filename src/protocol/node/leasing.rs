@@ -12,8 +12,8 @@ impl Node {
 
     /// Brings the elder's own lease up to date, and tells when the member's lease began or ended.
     pub(super) fn look_at_lease(&mut self, now: Time, out: &mut Vec<Output>) {
-        let leaves = matches!(self.stage, Stage::Leaving { .. });
-        if self.view.is_none() || !(leaves || self.stage == Stage::Member) {
+        let leaves = matches!(self.stage, MemberPhase::Leaving { .. });
+        if self.view.is_none() || !(leaves || self.stage == MemberPhase::Member) {
             return;
         }
         self.extend_own(now);
@@ -136,7 +136,7 @@ impl Node {
             if let Some(promised) = self.acceptor.promised.filter(|_| !free) {
                 // The elder is back, but our vote is bound: a view decided in a later round sets it free.
                 self.reply(now, addr, from, Notice::Nack { instance: view.number.next(), promised }, out);
-            } else if matches!(self.proposal, Some(Proposal { step: Step::Canvassing { .. }, .. })) {
+            } else if matches!(self.proposal, Some(Proposal { step: ProposalPhase::Canvassing { .. }, .. })) {
                 self.proposal = None;
             }
             let first = self.lease.until == Time::ZERO;

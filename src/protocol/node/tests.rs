@@ -3,9 +3,9 @@
 use super::super::chance;
 use super::super::edit::Edit;
 use super::super::event::{Input, Wait};
-use super::super::id::{Metadata, Opening, Owner, Value, Want};
-use super::super::message::{Content, HoldReport, LastWrite, Told};
-use super::super::view::Member;
+use super::super::id::{Metadata, OpenRequest, OwnerId, Value, Want};
+use super::super::message::{Content, HoldReport, LastWrite, ObjectReply};
+use super::super::view::ViewMember;
 use super::*;
 use std::time::Duration;
 
@@ -59,7 +59,7 @@ fn hold(name: &str, n: u32) -> HoldReport {
     HoldReport {
         request: RequestId(n.into()),
         want: want(name),
-        owner: Owner::default(),
+        owner: OwnerId::default(),
         token: token(n),
         held_for: Duration::ZERO,
         revocable: false,
@@ -73,14 +73,14 @@ fn with_two_more() -> Node {
     let mut view = node.view.as_deref().expect("it has founded").clone();
     for process in [ANN, BOB] {
         let info = MemberInfo { process, ..node.config.me.clone() };
-        view.members.push(Member { info, joined: view.number, ghost: false });
+        view.members.push(ViewMember { info, joined: view.number, ghost: false });
     }
     node.view = Some(Arc::new(view));
     node
 }
 
 /// What a grantor with this origin, whose member's lease runs, says to others.
-fn said(origin: Origin, act: impl FnOnce(&mut Grantor, &View, &mut Turn)) -> Vec<(ProcessId, Message)> {
+fn said(origin: Origin, act: impl FnOnce(&mut Grantor, &View, &mut StepContext)) -> Vec<(ProcessId, Message)> {
     let mut node = with_two_more();
     let view = node.view.clone().expect("it has founded");
     let range = TokenRange { first: token(100), last: token(200) };
@@ -93,7 +93,7 @@ fn said(origin: Origin, act: impl FnOnce(&mut Grantor, &View, &mut Turn)) -> Vec
 }
 
 /// The holds that a grantor with this origin revokes, and who is told.
-fn revoked(origin: Origin, act: impl FnOnce(&mut Grantor, &View, &mut Turn)) -> Vec<(ProcessId, Message)> {
+fn revoked(origin: Origin, act: impl FnOnce(&mut Grantor, &View, &mut StepContext)) -> Vec<(ProcessId, Message)> {
     let mut said = said(origin, act);
     said.retain(|(_, message)| matches!(message, Message::Supersede { .. }));
     said
@@ -101,7 +101,7 @@ fn revoked(origin: Origin, act: impl FnOnce(&mut Grantor, &View, &mut Turn)) -> 
 
 /// Asks for the lock `x`.
 fn lock(node: &mut Node, request: RequestId) -> Vec<Output> {
-    let (owner, metadata) = (Owner::default(), Metadata::default());
+    let (owner, metadata) = (OwnerId::default(), Metadata::default());
     let wait = Wait::Forever;
     let command = Command::Lock {
         request,
@@ -145,7 +145,7 @@ fn a_request_for_tokens_of_a_term_that_is_over_is_forgotten() {
     let mut node = with_two_more();
     let mut elder = node.elder.take().expect("it has founded");
     let registry = &mut elder.registry;
-    let mut act = |act: &mut dyn FnMut(&mut Turn)| node.turn(NOW, &mut Vec::new(), |_, turn| act(turn));
+    let mut act = |act: &mut dyn FnMut(&mut StepContext)| node.turn(NOW, &mut Vec::new(), |_, turn| act(turn));
     let mail = act(&mut |turn| registry.on_who_grants(ANN, service(), true, turn));
     let named = mail.into_iter().find_map(|(_, message)| match message {
         Message::NameGrantor { range, .. } => Some(Epoch(range.first)),
@@ -259,7 +259,7 @@ fn nothing_is_held_by_a_process_that_is_gone() {
 fn what_is_extended_for_ever_does_not_end() {
     let mut node = lone();
     let (request, second) = (RequestId(1), Duration::from_secs(1));
-    let (owner, metadata) = (Owner::default(), Metadata::default());
+    let (owner, metadata) = (OwnerId::default(), Metadata::default());
     let (want, wait, lease) = (want("x"), Wait::Forever, Some(second));
     let command = Command::Lock { request, service: service(), want, owner, wait, lease, revocable: false, metadata };
     let mut out = Vec::new();
@@ -332,8 +332,8 @@ fn set(text: &str, expect: Option<Token>) -> Edit {
     Edit::Set { value: value(text), expect }
 }
 
-fn written(version: Token) -> Told {
-    Told::Written { version, number: None }
+fn written(version: Token) -> ObjectReply {
+    ObjectReply::Written { version, number: None }
 }
 
 /// Written by Ann with the request 9, as version 50.
@@ -344,11 +344,11 @@ fn content() -> Content {
 
 /// Ann has it open.
 fn open() -> HoldReport {
-    HoldReport { want: Want::Open(Opening::new(object(), value("red"))), ..hold("x", 40) }
+    HoldReport { want: Want::Open(OpenRequest::new(object(), value("red"))), ..hold("x", 40) }
 }
 
 /// The last thing that Ann was told of the object: the version, whether it may be stale, and what that answers.
-fn told(turn: &Turn) -> Option<(Token, bool, Option<Told>)> {
+fn told(turn: &StepContext) -> Option<(Token, bool, Option<ObjectReply>)> {
     turn.mail.iter().rev().find_map(|(to, message)| match message {
         Message::Value { content, answers, .. } if *to == ANN => {
             Some((content.version, content.maybe_stale, answers.map(|(_, told)| told)))
@@ -377,7 +377,7 @@ fn a_write_that_was_made_in_an_earlier_term_is_not_made_again() {
                 assert_eq!(told(turn), Some((token(50), is_recovery, Some(written(token(50))))));
             }
             grantor.on_write((ANN, RequestId(10)), &object(), &set("blue", Some(token(49))), turn);
-            assert_eq!(told(turn), Some((token(50), is_recovery, Some(Told::Unwritten))));
+            assert_eq!(told(turn), Some((token(50), is_recovery, Some(ObjectReply::Unwritten))));
             grantor.on_write((ANN, RequestId(11)), &object(), &set("blue", Some(token(50))), turn);
             let (version, stale, answer) = told(turn).expect("it is told");
             assert!(version > token(100) && !stale && answer == Some(written(version)));
@@ -428,8 +428,8 @@ fn a_value_and_what_it_answers_are_taken_together_or_not_at_all() {
     let mut node = lone();
     let me = node.config.me.process;
     let (first, write) = (RequestId(1), RequestId(2));
-    let (owner, metadata, wait) = (Owner::default(), Metadata::default(), Wait::Forever);
-    let want = Want::Open(Opening::new(object(), value("red")));
+    let (owner, metadata, wait) = (OwnerId::default(), Metadata::default(), Wait::Forever);
+    let want = Want::Open(OpenRequest::new(object(), value("red")));
     let command = Command::Lock {
         request: first,
         service: service(),
@@ -473,10 +473,18 @@ fn of_two_upgrades_of_one_hold_only_the_last_that_gives_up_says_so() {
     let (first, epoch) = (RequestId(1), Epoch(token(100)));
     node.turn(NOW, &mut Vec::new(), |node, turn| {
         turn.leased = true;
-        let (owner, metadata) = (Owner::default(), Metadata::default());
+        let (owner, metadata) = (OwnerId::default(), Metadata::default());
         let (want, wait) = (share(1).want, Wait::Forever);
-        let wish =
-            Wish { request: first, service: service(), want, owner, wait, lease: None, revocable: false, metadata };
+        let wish = LockRequest {
+            request: first,
+            service: service(),
+            want,
+            owner,
+            wait,
+            lease: None,
+            revocable: false,
+            metadata,
+        };
         node.holder.on_grantor(&service(), ANN, epoch, turn);
         node.holder.lock(wish, Duration::ZERO, |_| false, turn);
         node.holder.on_grant(ANN, &service(), epoch, first, token(101), turn);
@@ -500,7 +508,7 @@ fn who_is_expelled_and_stays_for_the_others_sake_says_expelled_and_never_left() 
     next.members.remove(0);
     next.number = next.number.next();
     node.part(NOW, next, None, &mut Vec::new());
-    assert!(matches!(node.stage, Stage::Parting { left: false, .. }));
+    assert!(matches!(node.stage, MemberPhase::Retiring { left: false, .. }));
     assert!(!node.belongs(), "though its lease may run still");
     let told = |out: Vec<Output>, request| {
         let answers = out.into_iter().filter_map(|output| match output {
@@ -526,15 +534,24 @@ fn what_found_no_grantor_is_asked_again_in_the_same_term() {
     let mut node = with_two_more();
     let (open, write, epoch) = (RequestId(1), RequestId(2), Epoch(token(100)));
     node.turn(NOW, &mut Vec::new(), |node, turn| {
-        let (owner, metadata) = (Owner::default(), Metadata::default());
-        let (want, wait) = (Want::Open(Opening::new(object(), value("red"))), Wait::Forever);
-        let wish =
-            Wish { request: open, service: service(), want, owner, wait, lease: None, metadata, revocable: false };
-        let of =
-            |turn: &mut Turn| turn.mail.drain(..).filter(|(_, said)| matches!(said, Message::Write { .. })).count();
+        let (owner, metadata) = (OwnerId::default(), Metadata::default());
+        let (want, wait) = (Want::Open(OpenRequest::new(object(), value("red"))), Wait::Forever);
+        let wish = LockRequest {
+            request: open,
+            service: service(),
+            want,
+            owner,
+            wait,
+            lease: None,
+            metadata,
+            revocable: false,
+        };
+        let of = |turn: &mut StepContext| {
+            turn.mail.drain(..).filter(|(_, said)| matches!(said, Message::Write { .. })).count()
+        };
         node.holder.on_grantor(&service(), ANN, epoch, turn);
         node.holder.lock(wish, Duration::ZERO, |_| false, turn);
-        let opened = Some((open, Told::Opened(token(101))));
+        let opened = Some((open, ObjectReply::Opened(token(101))));
         node.holder.on_value(ANN, (&service(), epoch), (&object(), content()), opened, turn);
         node.holder.write((write, open), set("blue", None), |_| false, turn);
         assert_eq!(of(turn), 1);

@@ -1,6 +1,6 @@
 //! Proposing the next view and voting on it.
 
-use super::belonging::gone;
+use super::affiliation::gone;
 use super::*;
 
 impl Node {
@@ -31,7 +31,7 @@ impl Node {
         out: &mut Vec<Output>,
     ) {
         match &self.heir {
-            Some(Heir { voter, view, .. }) => {
+            Some(VoteSuccessor { voter, view, .. }) => {
                 let (me, lineage) = (self.config.me.clone(), view.lineage);
                 let packet =
                     Packet::VoteSuccessor { voter: *voter, me: Box::new(me), lineage, notice: Box::new(notice) };
@@ -103,14 +103,14 @@ impl Node {
                 self.config.stored = None;
                 self.heir = None;
             }
-            if let Stage::Seeking(seeking) = &mut self.stage {
+            if let MemberPhase::Seeking(seeking) = &mut self.stage {
                 seeking.set_voters(addrs);
             }
         }
     }
 
     /// Everything that is said about the choice of the next view.
-    pub(super) fn on_ballot(&mut self, now: Time, speaker: Speaker, notice: Notice, out: &mut Vec<Output>) {
+    pub(super) fn on_ballot(&mut self, now: Time, speaker: VoteSender, notice: Notice, out: &mut Vec<Output>) {
         let from = speaker.process;
         match notice {
             Notice::PreVote { instance, ballot, dead } => {
@@ -186,14 +186,20 @@ impl Node {
     }
 
     /// This process as a voter.
-    pub(super) fn own_voice(&self) -> Speaker {
+    pub(super) fn own_voice(&self) -> VoteSender {
         let me = &self.config.me;
         let heir = self.heir.is_some().then(|| me.clone());
-        Speaker { vote: self.voter(), process: me.process, addr: me.addr, heir }
+        VoteSender { vote: self.voter(), process: me.process, addr: me.addr, heir }
     }
 
     /// Whether the vote in `instance` is ours to give to `from`; whoever is behind is told.
-    pub(super) fn is_voter(&mut self, now: Time, from: &Speaker, instance: ViewNumber, out: &mut Vec<Output>) -> bool {
+    pub(super) fn is_voter(
+        &mut self,
+        now: Time,
+        from: &VoteSender,
+        instance: ViewNumber,
+        out: &mut Vec<Output>,
+    ) -> bool {
         let Some(view) = self.ballot_view() else { return false };
         if instance > view.number.next() {
             match self.heir {
@@ -221,7 +227,7 @@ impl Node {
     pub(super) fn on_canvass(
         &mut self,
         now: Time,
-        from: &Speaker,
+        from: &VoteSender,
         instance: ViewNumber,
         ballot: Ballot,
         out: &mut Vec<Output>,
@@ -250,8 +256,8 @@ impl Node {
         }
         let listens_until = match &self.stage {
             // An heir goes on with a lineage only if nobody else does.
-            Stage::Seeking(seeking) if self.heir.is_none() || seeking.knows_a_cluster() => return Time::MAX,
-            Stage::Seeking(seeking) => seeking.listens_until(),
+            MemberPhase::Seeking(seeking) if self.heir.is_none() || seeking.knows_a_cluster() => return Time::MAX,
+            MemberPhase::Seeking(seeking) => seeking.listens_until(),
             _ => Time::ZERO,
         };
         if let Some(state) = &self.elder {
@@ -267,7 +273,7 @@ impl Node {
 
     pub(super) fn proposal_due(&self, view: &View, proposal: &Proposal) -> Time {
         match &proposal.step {
-            Step::Preparing { quorum_at: Some(at), .. } => proposal.again_at.min(*at + view.timing.stagger),
+            ProposalPhase::Preparing { quorum_at: Some(at), .. } => proposal.again_at.min(*at + view.timing.stagger),
             _ => proposal.again_at,
         }
     }
@@ -281,7 +287,9 @@ impl Node {
                 proposal.again_at = now + view.timing.retry;
                 self.question(now, &view, out);
             }
-            if let Some(Proposal { step: Step::Preparing { promises, quorum_at: Some(at) }, .. }) = &self.proposal {
+            if let Some(Proposal { step: ProposalPhase::Preparing { promises, quorum_at: Some(at) }, .. }) =
+                &self.proposal
+            {
                 let all = view
                     .council()
                     .all(|info| promises.contains_key(&info.process) || self.dead.contains(&info.process));
@@ -294,7 +302,7 @@ impl Node {
         if now >= self.takeover_at(&view) {
             let round = self.next_round();
             let ballot = Ballot { round, process: me };
-            let step = Step::Canvassing { willing: BTreeSet::new() };
+            let step = ProposalPhase::Canvassing { willing: BTreeSet::new() };
             self.proposal = Some(Proposal::new(ballot, step, now + view.timing.retry));
             self.question(now, &view, out);
             self.on_vote(now, &self.own_voice(), ballot, None, out);
@@ -340,11 +348,11 @@ impl Node {
     pub(super) fn prepare(&mut self, now: Time, view: &View, ballot: Ballot, out: &mut Vec<Output>) {
         self.stand_down(now, ballot);
         let own = self.acceptor.on_prepare(view.elder().process, view.number.next(), ballot);
-        let step = Step::Preparing { promises: BTreeMap::new(), quorum_at: None };
+        let step = ProposalPhase::Preparing { promises: BTreeMap::new(), quorum_at: None };
         self.proposal = Some(Proposal::new(ballot, step, now + view.timing.retry));
         self.question(now, view, out);
         if let Notice::Promise { accepted, .. } = own {
-            self.tell_when_kept(now, Telling::Promised { ballot, accepted }, out);
+            self.tell_when_kept(now, AfterStore::Promised { ballot, accepted }, out);
         }
     }
 
@@ -358,12 +366,12 @@ impl Node {
             elder.condemn(&change.remove);
         }
         let own = self.acceptor.on_accept(view.elder().process, view.number.next(), ballot, &change);
-        let step = Step::Accepting { change, accepted: BTreeSet::new() };
+        let step = ProposalPhase::Accepting { change, accepted: BTreeSet::new() };
         let heirs = self.proposal.take().map(|proposal| proposal.heirs).unwrap_or_default();
         self.proposal = Some(Proposal { heirs, ..Proposal::new(ballot, step, now + view.timing.retry) });
         self.question(now, view, out);
         if let Notice::Accepted { .. } = own {
-            self.tell_when_kept(now, Telling::Accepted { ballot }, out);
+            self.tell_when_kept(now, AfterStore::Accepted { ballot }, out);
         }
     }
 
@@ -371,7 +379,7 @@ impl Node {
     pub(super) fn on_vote(
         &mut self,
         now: Time,
-        from: &Speaker,
+        from: &VoteSender,
         ballot: Ballot,
         promise: Option<Option<(Ballot, Change)>>,
         out: &mut Vec<Output>,
@@ -383,14 +391,14 @@ impl Node {
             return;
         }
         match (&mut proposal.step, promise) {
-            (Step::Canvassing { willing }, None) => {
+            (ProposalPhase::Canvassing { willing }, None) => {
                 willing.insert(from.vote);
                 if view.is_quorum(willing.iter()) {
                     let round = self.next_round();
                     self.prepare(now, &view, Ballot { round, process: self.config.me.process }, out);
                 }
             }
-            (Step::Preparing { promises, quorum_at }, Some(accepted)) => {
+            (ProposalPhase::Preparing { promises, quorum_at }, Some(accepted)) => {
                 promises.insert(from.vote, accepted);
                 match &from.heir {
                     Some(info) => proposal.heirs.insert(from.vote, info.clone()),
@@ -409,7 +417,8 @@ impl Node {
     /// A quorum has promised, and the rest had its chance.
     pub(super) fn propose_chosen(&mut self, now: Time, out: &mut Vec<Output>) {
         let Some(view) = self.ballot_view() else { return };
-        let Some(Proposal { ballot, step: Step::Preparing { promises, .. }, heirs, .. }) = &self.proposal else {
+        let Some(Proposal { ballot, step: ProposalPhase::Preparing { promises, .. }, heirs, .. }) = &self.proposal
+        else {
             return;
         };
         let (ballot, mut change) = (*ballot, choose(&view, promises, heirs, &self.dead));
@@ -429,7 +438,7 @@ impl Node {
     pub(super) fn on_accepted(&mut self, now: Time, from: ProcessId, ballot: Ballot, out: &mut Vec<Output>) {
         let Some(view) = self.ballot_view() else { return };
         let Some(proposal) = &mut self.proposal else { return };
-        let Step::Accepting { change, accepted } = &mut proposal.step else { return };
+        let ProposalPhase::Accepting { change, accepted } = &mut proposal.step else { return };
         if proposal.ballot != ballot {
             return;
         }

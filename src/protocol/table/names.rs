@@ -1,4 +1,4 @@
-//! `Names`: a tree of names, and a sieve before it.
+//! `NameMap`: a tree of names, and a sieve before it.
 //!
 //! Of a name that is asked for it is mostly true that it is not there, and in a tree of a million names it takes several
 //! misses of the cache to find that out. The [sieve](Sieve) takes one. It follows the tree, and whoever changes the tree can
@@ -20,10 +20,10 @@
 //! - A change of the tree moves at most [`MOVED`] names, and gives back one page at most. A sieve that begins is a word for
 //!   each page, and its pages come with the first name that is in them.
 //! - Few names have no sieve, and take no memory for it.
-//! - What is kept in sieves is no part of what `Names` are: those with the same tree are equal.
+//! - What is kept in sieves is no part of what `NameMap` are: those with the same tree are equal.
 
 use super::super::id::LockName;
-use super::sieve::{Sieve, Spot};
+use super::bloom_filter::{CountingBloomFilter, FilterSpot};
 use std::collections::{BTreeMap, btree_map};
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -38,29 +38,29 @@ const MOVED: usize = 8;
 
 /// What there is at each name. To be read as the tree is.
 #[derive(Clone)]
-pub(super) struct Names<V> {
+pub(super) struct NameMap<V> {
     tree: BTreeMap<LockName, V>,
-    sieves: Option<Box<Sieves>>,
+    sieves: Option<Box<FilterPair>>,
 }
 
 #[derive(Clone, Default)]
-struct Sieves {
-    current: Sieve,
-    next: Option<Next>,
+struct FilterPair {
+    current: CountingBloomFilter,
+    next: Option<NextFilter>,
     /// The one before, of which some pages are left.
-    spent: Sieve,
+    spent: CountingBloomFilter,
 }
 
 #[derive(Clone)]
-struct Next {
-    sieve: Sieve,
+struct NextFilter {
+    sieve: CountingBloomFilter,
     /// The last name that was moved, whether it is there still.
     mark: Option<LockName>,
 }
 
-impl<V> Names<V> {
-    pub(super) fn new() -> Names<V> {
-        Names { tree: BTreeMap::new(), sieves: None }
+impl<V> NameMap<V> {
+    pub(super) fn new() -> NameMap<V> {
+        NameMap { tree: BTreeMap::new(), sieves: None }
     }
 
     /// Whether there is something at a name. Mostly there is not.
@@ -78,7 +78,7 @@ impl<V> Names<V> {
         match self.tree.entry(name.clone()) {
             btree_map::Entry::Vacant(free) => {
                 free.insert(first());
-                self.note(name, Sieve::add);
+                self.note(name, CountingBloomFilter::add);
                 true
             }
             btree_map::Entry::Occupied(mut used) => beside(used.get_mut()),
@@ -91,16 +91,16 @@ impl<V> Names<V> {
             && is_last(used.get_mut())
         {
             used.remove();
-            self.note(name, Sieve::remove);
+            self.note(name, CountingBloomFilter::remove);
         }
     }
 
     /// A name has come or gone.
-    fn note(&mut self, name: &LockName, change: fn(&mut Sieve, Spot)) {
+    fn note(&mut self, name: &LockName, change: fn(&mut CountingBloomFilter, FilterSpot)) {
         if let Some(sieves) = &mut self.sieves {
-            let spot = Spot::of(name);
+            let spot = FilterSpot::of(name);
             change(&mut sieves.current, spot);
-            if let Some(Next { sieve, mark }) = &mut sieves.next
+            if let Some(NextFilter { sieve, mark }) = &mut sieves.next
                 && mark.as_ref().is_some_and(|mark| name <= mark)
             {
                 change(sieve, spot);
@@ -127,26 +127,26 @@ impl<V> Names<V> {
                 sieves.next = None;
             }
         } else if !is_fit(sieves.current.pages(), len) {
-            sieves.next = Some(Next { sieve: Sieve::new((len / PER_PAGE).max(1)), mark: None });
+            sieves.next = Some(NextFilter { sieve: CountingBloomFilter::new((len / PER_PAGE).max(1)), mark: None });
         }
     }
 }
 
-impl Sieves {
+impl FilterPair {
     /// Never within another function: who has no sieves would save registers for it.
     #[inline(never)]
     fn may_have(&self, name: &LockName) -> bool {
-        self.current.may_have(Spot::of(name))
+        self.current.may_have(FilterSpot::of(name))
     }
 }
 
-impl Next {
+impl NextFilter {
     /// Moves some names. Returns whether they were the last ones.
     fn go_on<V>(&mut self, tree: &BTreeMap<LockName, V>) -> bool {
         let behind = self.mark.as_ref().map_or(Bound::Unbounded, Bound::Excluded);
         let (mut moved, mut last) = (0, None);
         for (name, _) in tree.range::<LockName, _>((behind, Bound::Unbounded)).take(MOVED) {
-            self.sieve.add(Spot::of(name));
+            self.sieve.add(FilterSpot::of(name));
             (moved, last) = (moved + 1, Some(name));
         }
         self.mark = last.or(self.mark.as_ref()).cloned();
@@ -160,7 +160,7 @@ fn is_fit(pages: usize, names: usize) -> bool {
     (made_for / 2..=made_for * 2).contains(&names)
 }
 
-impl<V> Deref for Names<V> {
+impl<V> Deref for NameMap<V> {
     type Target = BTreeMap<LockName, V>;
 
     fn deref(&self) -> &BTreeMap<LockName, V> {
@@ -168,21 +168,21 @@ impl<V> Deref for Names<V> {
     }
 }
 
-impl<V: PartialEq> PartialEq for Names<V> {
-    fn eq(&self, other: &Names<V>) -> bool {
+impl<V: PartialEq> PartialEq for NameMap<V> {
+    fn eq(&self, other: &NameMap<V>) -> bool {
         self.tree == other.tree
     }
 }
 
-impl<V: Eq> Eq for Names<V> {}
+impl<V: Eq> Eq for NameMap<V> {}
 
-impl<V: Hash> Hash for Names<V> {
+impl<V: Hash> Hash for NameMap<V> {
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.tree.hash(state);
     }
 }
 
-impl<V: fmt::Debug> fmt::Debug for Names<V> {
+impl<V: fmt::Debug> fmt::Debug for NameMap<V> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.tree.fmt(f)
     }

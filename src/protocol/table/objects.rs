@@ -5,7 +5,7 @@ use super::*;
 
 /// An object that somebody has open.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub(super) struct Object {
+pub(super) struct TableObject {
     pub(super) content: Content,
     /// The members that have it open, and how often.
     pub(super) openers: BTreeMap<ProcessId, usize>,
@@ -22,7 +22,7 @@ impl Table {
         let content = Content { value: value.clone(), version, maybe_stale: false, writes: BTreeMap::new() };
         let openers = BTreeMap::from([(process, 1)]);
         self.reconsider(name, |table| {
-            drop(table.objects.insert(name.clone(), Object { content, openers, adopted: false }))
+            drop(table.objects.insert(name.clone(), TableObject { content, openers, adopted: false }))
         });
     }
 
@@ -74,7 +74,7 @@ impl Table {
         self.reconsider(&name, |table| match table.objects.get_mut(&name) {
             Some(object) => object.content = content,
             None => {
-                let object = Object { content, openers: BTreeMap::new(), adopted: true };
+                let object = TableObject { content, openers: BTreeMap::new(), adopted: true };
                 table.objects.insert(name.clone(), object);
             }
         });
@@ -87,7 +87,7 @@ impl Table {
         for name in unopened {
             self.reconsider(&name, |table| drop(table.objects.remove(&name)));
         }
-        for Object { content, openers, adopted } in self.objects.values_mut() {
+        for TableObject { content, openers, adopted } in self.objects.values_mut() {
             if !planted!(self.mutant, KeepWritesOfTheGone) {
                 content.writes.retain(|process, _| openers.contains_key(process));
             }
@@ -98,7 +98,7 @@ impl Table {
     /// Writes into an object that its member has open.
     pub(crate) fn write(&mut self, process: ProcessId, name: &LockName, value: Value, write: LastWrite) {
         self.reconsider(name, |table| {
-            if let Some(Object { content, openers, .. }) = table.objects.get_mut(name)
+            if let Some(TableObject { content, openers, .. }) = table.objects.get_mut(name)
                 && openers.contains_key(&process)
             {
                 content.writes.insert(process, write);

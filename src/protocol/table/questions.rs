@@ -2,7 +2,7 @@
 //! walked.
 
 use super::super::event::LockStatus;
-use super::super::message::{HolderInfo, Look, Seen, WaiterInfo};
+use super::super::message::{HolderInfo, Query, QueryReply, WaiterInfo};
 use super::*;
 
 /// The most that is counted of those who wait before somebody, or hold.
@@ -14,29 +14,29 @@ const SIFTED: usize = 1 << 10;
 
 impl Table {
     /// Answers a question.
-    pub(crate) fn look(&self, from: ProcessId, at: &Look, now: Time) -> Seen {
+    pub(crate) fn look(&self, from: ProcessId, at: &Query, now: Time) -> QueryReply {
         match at {
-            Look::Lock(name) => {
+            Query::Lock(name) => {
                 let used = self.held.get(name);
                 let holders = self.holders_of(name).take(self.bounds.listed);
                 let holders: Vec<_> = holders.filter_map(|key| self.info(Some(name), key, now)).collect();
-                let more_holders = (used.map_or(0, Use::len) - holders.len()) as u64;
+                let more_holders = (used.map_or(0, Occupancy::len) - holders.len()) as u64;
                 let object = self.objects.get(name);
                 let ranks = self.in_line(name, Bound::Unbounded);
                 let all = self.suspensions.len() + self.queues.get(name).map_or(0, BTreeSet::len);
                 let (waiters, more) = self.seen_waiters(ranks.iter(), all);
                 let content = object.map(|object| object.content.clone());
                 let openers = object.map_or(0, |object| object.openers.len()) as u64;
-                let permits = if let Some(Use::Permits(permitted)) = used { permitted.sum } else { 0 };
-                Seen::Lock { holders, more_holders, permits, content, openers, waiters, more }
+                let permits = if let Some(Occupancy::Permits(permitted)) = used { permitted.sum } else { 0 };
+                QueryReply::Lock { holders, more_holders, permits, content, openers, waiters, more }
             }
-            Look::Suspension => {
+            Query::Suspension => {
                 let holders = self.suspended.and_then(|(_, key)| self.info(None, key, now)).into_iter().collect();
                 let (waiters, more) = self.seen_waiters(self.suspensions.iter(), self.suspensions.len());
-                Seen::Lock { holders, more_holders: 0, permits: 0, content: None, openers: 0, waiters, more }
+                QueryReply::Lock { holders, more_holders: 0, permits: 0, content: None, openers: 0, waiters, more }
             }
-            Look::Place(request) => self.seen_place((from, *request)),
-            Look::Held(after) => {
+            Query::Place(request) => self.seen_place((from, *request)),
+            Query::Held(after) => {
                 let after = after.as_ref().map_or(Bound::Unbounded, Bound::Excluded);
                 let mut rest = self.held.range::<LockName, _>((after, Bound::Unbounded)).peekable();
                 let mut holders = Vec::new();
@@ -48,16 +48,17 @@ impl Table {
                     let listed = self.holders(name, used).take(self.bounds.listed);
                     holders.extend(listed.filter_map(|key| self.info(Some(name), key, now)));
                 }
-                Seen::Held { holders, last: rest.next().is_none() }
+                QueryReply::Held { holders, last: rest.next().is_none() }
             }
-            Look::Waiting(name, after) => {
+            Query::Waiting(name, after) => {
                 let after = after.map_or(Bound::Unbounded, |(ticket, process, request)| {
                     Bound::Excluded((ticket, (process, request)))
                 });
-                let ranks: Vec<Rank> = self.in_line(name, after).into_iter().take(self.bounds.listed + 1).collect();
+                let ranks: Vec<QueueRank> =
+                    self.in_line(name, after).into_iter().take(self.bounds.listed + 1).collect();
                 let listed = &ranks[..ranks.len().min(self.bounds.listed)];
                 let last = listed.last().filter(|_| ranks.len() > self.bounds.listed);
-                Seen::Waiting {
+                QueryReply::Waiting {
                     waiters: listed.iter().filter_map(|rank| self.waiter(rank)).collect(),
                     last: last.map(|(ticket, (process, request))| (*ticket, *process, *request)),
                 }
@@ -91,7 +92,7 @@ impl Table {
         let locks = names.into_iter().take(left).map(|name| LockStatus {
             name: Some(name.clone()),
             holder: first(name).and_then(|key| self.info(Some(name), key, now)),
-            holders: self.held.get(name).map_or(0, Use::len),
+            holders: self.held.get(name).map_or(0, Occupancy::len),
             openers: self.objects.get(name).map_or(0, |object| object.openers.len()),
             waiters: self.queues.get(name).map_or(0, BTreeSet::len),
             next: self.head(name).and_then(|rank| self.waiter(&rank)),
@@ -112,8 +113,8 @@ impl Table {
         suspension + self.held.len() + self.queues.len() + self.objects.len() - twice
     }
 
-    pub(super) fn info(&self, name: Option<&LockName>, key: Key, now: Time) -> Option<HolderInfo> {
-        let Request { entry, state: State::Holds { since, .. } } = self.get(key)? else { return None };
+    pub(super) fn info(&self, name: Option<&LockName>, key: RequestKey, now: Time) -> Option<HolderInfo> {
+        let TableRequest { entry, state: TableRequestState::Holds { since, .. } } = self.get(key)? else { return None };
         Some(HolderInfo {
             name: name.cloned(),
             process: key.0,
@@ -125,27 +126,29 @@ impl Table {
         })
     }
 
-    fn waiter(&self, &(_, key): &Rank) -> Option<WaiterInfo> {
-        let Entry { want, metadata, .. } = &self.get(key)?.entry;
+    fn waiter(&self, &(_, key): &QueueRank) -> Option<WaiterInfo> {
+        let RequestSpec { want, metadata, .. } = &self.get(key)?.entry;
         Some(WaiterInfo { process: key.0, mode: want.mode(), metadata: metadata.clone() })
     }
 
     /// The first who stand there in the way of whoever comes last: more than are listed at once, if there are.
     /// Suspensions are in nobody's queue, and in everybody's way.
-    fn in_line(&self, name: &LockName, after: Bound<Rank>) -> BTreeSet<Rank> {
+    fn in_line(&self, name: &LockName, after: Bound<QueueRank>) -> BTreeSet<QueueRank> {
         let queue = self.queues.get(name).into_iter().flat_map(|queue| queue.range((after, Bound::Unbounded)));
         let suspensions = self.suspensions.range((after, Bound::Unbounded));
         suspensions.take(self.bounds.listed + 1).chain(queue.take(self.bounds.listed + 1)).copied().collect()
     }
 
-    fn seen_waiters<'a>(&self, ranks: impl Iterator<Item = &'a Rank>, all: usize) -> (Vec<WaiterInfo>, u64) {
+    fn seen_waiters<'a>(&self, ranks: impl Iterator<Item = &'a QueueRank>, all: usize) -> (Vec<WaiterInfo>, u64) {
         let waiters: Vec<WaiterInfo> = ranks.take(self.bounds.listed).filter_map(|rank| self.waiter(rank)).collect();
         let more = (all - waiters.len()) as u64;
         (waiters, more)
     }
 
-    fn seen_place(&self, key: Key) -> Seen {
-        let Some(Request { entry, state: State::Waits { ticket, .. } }) = self.get(key) else { return Seen::Unknown };
+    fn seen_place(&self, key: RequestKey) -> QueryReply {
+        let Some(TableRequest { entry, state: TableRequestState::Waits { ticket, .. } }) = self.get(key) else {
+            return QueryReply::Unknown;
+        };
         let (rank, names) = ((*ticket, key), entry.want.names());
         let mut budget = COUNTED;
         let suspensions = count(self.suspensions.range(..rank), &mut budget);
@@ -177,17 +180,17 @@ impl Table {
             let queues = names.iter().filter_map(|name| self.queues.get(name));
             let missed = names.iter().filter(|name| !self.fits(name, &entry.want));
             let all = missed.flat_map(|name| self.holders_of(name)).inspect(|_| touch());
-            let mut holders: BTreeSet<Key> = all.take(COUNTED).collect();
+            let mut holders: BTreeSet<RequestKey> = all.take(COUNTED).collect();
             holders.extend(suspended);
             let before = queues.map(|queue| count(queue.range(..rank), &mut budget)).max();
             (before.unwrap_or_default(), holders.len())
         };
-        Seen::Place { before: (suspensions + others) as u64, holds: holds as u64, suspension }
+        QueryReply::Place { before: (suspensions + others) as u64, holds: holds as u64, suspension }
     }
 }
 
 /// How many there are, as far as the budget goes.
-fn count<'a>(ranks: impl Iterator<Item = &'a Rank>, budget: &mut usize) -> usize {
+fn count<'a>(ranks: impl Iterator<Item = &'a QueueRank>, budget: &mut usize) -> usize {
     let count = ranks.take(*budget).inspect(|_| touch()).count();
     *budget -= count;
     count

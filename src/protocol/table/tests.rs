@@ -1,7 +1,7 @@
 //! The rules one by one, then all of them against a model that knows no shortcuts.
 
-use super::super::id::{Batch, Mode, Opening, Permits, Slot};
-use super::super::message::{HolderInfo, LastWrite, Look, Seen, WaiterInfo};
+use super::super::id::{Batch, Mode, OpenRequest, Permits, Slot};
+use super::super::message::{HolderInfo, LastWrite, Query, QueryReply, WaiterInfo};
 use super::*;
 use crate::protocol::chance::draws;
 use std::time::Duration;
@@ -40,7 +40,7 @@ fn permits(text: &str, count: u32) -> Want {
 
 /// To have an object open that says how many permits there are.
 fn limit(text: &str, permits: u32) -> Want {
-    Want::Open(Opening::new(name(text), limited(permits)))
+    Want::Open(OpenRequest::new(name(text), limited(permits)))
 }
 
 fn written(request: u64, version: u32) -> LastWrite {
@@ -52,22 +52,22 @@ fn limited(permits: u32) -> Value {
 }
 
 /// A table, and names for what is done to it.
-struct Story {
+struct TableScript {
     table: Table,
     requests: u64,
     tokens: u32,
 }
 
-impl Story {
-    fn new() -> Story {
-        Story { table: Table::new(Epoch(token(0))), requests: 0, tokens: 0 }
+impl TableScript {
+    fn new() -> TableScript {
+        TableScript { table: Table::new(Epoch(token(0))), requests: 0, tokens: 0 }
     }
 
     /// Asks as a grantor would: granted if free, queued otherwise. Grants to others are not looked for.
-    fn ask_as(&mut self, process: u128, owner: u64, want: Want) -> Result<Key, Refusal> {
+    fn ask_as(&mut self, process: u128, owner: u64, want: Want) -> Result<RequestKey, Refusal> {
         self.requests += 1;
         let key = (ProcessId(process), RequestId(self.requests));
-        let entry = Entry { want, owner: Owner(owner), revocable: false, metadata: Metadata::default() };
+        let entry = RequestSpec { want, owner: OwnerId(owner), revocable: false, metadata: Metadata::default() };
         match self.table.is_free(key.0, &entry, NOW) {
             Ok(()) => {
                 self.tokens += entry.want.tokens();
@@ -81,26 +81,26 @@ impl Story {
         Ok(key)
     }
 
-    fn ask(&mut self, process: u128, want: Want) -> Key {
+    fn ask(&mut self, process: u128, want: Want) -> RequestKey {
         self.ask_as(process, process as u64, want).expect("no deadlock")
     }
 
-    fn locks(&mut self, process: u128, text: &str) -> Key {
+    fn locks(&mut self, process: u128, text: &str) -> RequestKey {
         self.ask(process, lock(text))
     }
 
-    fn suspends(&mut self, process: u128) -> Key {
+    fn suspends(&mut self, process: u128) -> RequestKey {
         self.ask(process, Want::Suspension)
     }
 
     /// Ends a request, and grants all that can be granted then.
-    fn end(&mut self, key: Key) -> Vec<Key> {
+    fn end(&mut self, key: RequestKey) -> Vec<RequestKey> {
         self.table.end(key);
         self.table.check();
         self.grants()
     }
 
-    fn grants(&mut self) -> Vec<Key> {
+    fn grants(&mut self) -> Vec<RequestKey> {
         let mut granted = Vec::new();
         while let Some(count) = self.table.next() {
             self.tokens += count;
@@ -111,16 +111,17 @@ impl Story {
     }
 
     fn try_as(&self, process: u128, want: Want) -> Result<(), Refusal> {
-        let entry = Entry { want, owner: Owner(process as u64), revocable: false, metadata: Metadata::default() };
+        let entry =
+            RequestSpec { want, owner: OwnerId(process as u64), revocable: false, metadata: Metadata::default() };
         self.table.is_free(ProcessId(process), &entry, NOW)
     }
 
-    fn holds(&self, key: Key) -> bool {
-        matches!(self.table.place(key), Some(Place::Holds(_)))
+    fn holds(&self, key: RequestKey) -> bool {
+        matches!(self.table.place(key), Some(EntryStatus::Holds(_)))
     }
 
-    fn waits(&self, key: Key) -> bool {
-        matches!(self.table.place(key), Some(Place::Waits(_)))
+    fn waits(&self, key: RequestKey) -> bool {
+        matches!(self.table.place(key), Some(EntryStatus::Waits(_)))
     }
 
     /// Another grantor's table, made of what the members report, or of this one's own parts.
@@ -132,12 +133,15 @@ impl Story {
         }
         for (process, hold) in holds {
             let HoldReport { request, want, owner, token, revocable, metadata, .. } = hold;
-            assert_eq!(table.claim((process, request), Entry { want, owner, revocable, metadata }, token, NOW), []);
+            assert_eq!(
+                table.claim((process, request), RequestSpec { want, owner, revocable, metadata }, token, NOW),
+                []
+            );
         }
         for (process, wait) in waits.into_iter().rev() {
             let WaitReport { request, want, owner, ticket, revocable, metadata } = wait;
             let ticket = ticket.expect("exported waits have tickets");
-            table.wait((process, request), Entry { want, owner, revocable, metadata }, ticket);
+            table.wait((process, request), RequestSpec { want, owner, revocable, metadata }, ticket);
             table.check();
         }
         assert_eq!(table.export(NOW), self.table.export(NOW));
@@ -146,14 +150,14 @@ impl Story {
     }
 
     /// How many go first, how many hold what it wants, and who suspends the service before it.
-    fn place(&self, key: Key) -> Option<(u64, u64, Option<ProcessId>)> {
-        match self.table.look(key.0, &Look::Place(key.1), NOW) {
-            Seen::Place { before, holds, suspension } => {
+    fn place(&self, key: RequestKey) -> Option<(u64, u64, Option<ProcessId>)> {
+        match self.table.look(key.0, &Query::Place(key.1), NOW) {
+            QueryReply::Place { before, holds, suspension } => {
                 assert!(suspension.iter().all(|suspender| suspender.mode == Mode::Suspension));
                 Some((before, holds, suspension.map(|suspender| suspender.process)))
             }
             seen => {
-                assert_eq!(seen, Seen::Unknown);
+                assert_eq!(seen, QueryReply::Unknown);
                 None
             }
         }
@@ -165,21 +169,21 @@ impl Table {
     fn check(&self) {
         let mut bare = Table::new(self.epoch);
         (bare.arrivals, bare.passes) = (self.arrivals, self.passes);
-        for (name, Object { content, .. }) in &self.objects {
+        for (name, TableObject { content, .. }) in &self.objects {
             bare.adopt(name.clone(), content.clone());
         }
         for (object, own) in bare.objects.values_mut().zip(self.objects.values()) {
             object.adopted = own.adopted;
         }
-        for (key, Request { entry, state }) in self.all() {
+        for (key, TableRequest { entry, state }) in self.all() {
             match state {
-                State::Holds { token, since } => bare.hold(key, entry.clone(), *token, *since),
-                State::Waits { .. } => {}
+                TableRequestState::Holds { token, since } => bare.hold(key, entry.clone(), *token, *since),
+                TableRequestState::Waits { .. } => {}
             }
         }
-        let mut waits: Vec<(Rank, &Entry)> = Vec::new();
-        for (key, Request { entry, state }) in self.all() {
-            if let State::Waits { ticket, missing } = state {
+        let mut waits: Vec<(QueueRank, &RequestSpec)> = Vec::new();
+        for (key, TableRequest { entry, state }) in self.all() {
+            if let TableRequestState::Waits { ticket, missing } = state {
                 waits.push(((*ticket, key), entry));
                 let misses = |name: &&LockName| {
                     let is_first = self.head(name) == Some((*ticket, key));
@@ -210,9 +214,9 @@ impl Table {
 
 #[test]
 fn waiters_are_served_by_ticket_and_an_idle_name_leaves_nothing() {
-    let mut story = Story::new();
+    let mut story = TableScript::new();
     let holder = story.locks(ANN, "x");
-    let waiters: Vec<Key> = [BOB, CYD, DAN].map(|process| story.locks(process, "x")).into();
+    let waiters: Vec<RequestKey> = [BOB, CYD, DAN].map(|process| story.locks(process, "x")).into();
     assert_eq!(story.grants(), []);
     assert_eq!(story.end(waiters[1]), []);
     assert_eq!(story.end(holder), [waiters[0]]);
@@ -225,7 +229,7 @@ fn waiters_are_served_by_ticket_and_an_idle_name_leaves_nothing() {
 fn a_name_is_clear_while_nobody_has_it_however_many_are_held() {
     let mut table = Table::new(Epoch(token(0)));
     let key = |request: u32| (ProcessId(ANN), RequestId(request.into()));
-    let entry = |want| Entry { want, owner: Owner(0), revocable: false, metadata: Metadata::default() };
+    let entry = |want| RequestSpec { want, owner: OwnerId(0), revocable: false, metadata: Metadata::default() };
     let text = |number: u32| number.to_string();
     for number in 0..3000 {
         assert!(table.is_clear(&name(&text(number))));
@@ -251,12 +255,13 @@ fn of_two_claims_the_higher_token_wins_in_either_order() {
     for want in [lock("x"), Want::Suspension, batch(&["w", "x"])] {
         for (first, second) in [(10, 20), (20, 10)] {
             let mut table = Table::new(Epoch(token(0)));
-            let entry = Entry { want: want.clone(), owner: Owner(0), revocable: false, metadata: Metadata::default() };
+            let entry =
+                RequestSpec { want: want.clone(), owner: OwnerId(0), revocable: false, metadata: Metadata::default() };
             let key = |n: u32| (ProcessId(n.into()), RequestId(n.into()));
             assert_eq!(table.claim(key(first), entry.clone(), token(first), NOW), []);
             assert_eq!(table.claim(key(first), entry.clone(), token(first), NOW), [], "said twice");
             assert_eq!(table.claim(key(second), entry, token(second), NOW), [key(10)]);
-            assert_eq!(table.place(key(20)), Some(Place::Holds(token(20))));
+            assert_eq!(table.place(key(20)), Some(EntryStatus::Holds(token(20))));
             assert_eq!(table.place(key(10)), None);
             table.check();
         }
@@ -265,10 +270,10 @@ fn of_two_claims_the_higher_token_wins_in_either_order() {
 
 #[test]
 fn a_batch_that_loses_one_of_its_names_loses_all_of_them() {
-    let mut story = Story::new();
+    let mut story = TableScript::new();
     let whole = story.ask(ANN, batch(&["x", "y", "z"]));
     let waiter = story.locks(BOB, "x");
-    let entry = Entry { want: lock("z"), owner: Owner(0), revocable: false, metadata: Metadata::default() };
+    let entry = RequestSpec { want: lock("z"), owner: OwnerId(0), revocable: false, metadata: Metadata::default() };
     let (late, early) = ((ProcessId(CYD), RequestId(90)), (ProcessId(DAN), RequestId(91)));
     assert_eq!(story.table.claim(early, entry.clone(), token(0), NOW), [early], "z itself was granted with token 3");
     assert_eq!(story.table.claim(late, entry, token(9), NOW), [whole]);
@@ -277,7 +282,7 @@ fn a_batch_that_loses_one_of_its_names_loses_all_of_them() {
 
 #[test]
 fn a_departed_process_leaves_neither_holds_nor_waits() {
-    let mut story = Story::new();
+    let mut story = TableScript::new();
     for process in [ANN, BOB, CYD] {
         for want in [lock("x"), batch(&["x", "y"]), lock(&process.to_string()), Want::Suspension] {
             let _ = story.ask_as(process, 0, want);
@@ -292,7 +297,7 @@ fn a_departed_process_leaves_neither_holds_nor_waits() {
 
 #[test]
 fn a_crashed_holder_that_also_waits_is_followed_by_the_next_living_one() {
-    let mut story = Story::new();
+    let mut story = TableScript::new();
     story.locks(BOB, "x");
     story.locks(BOB, "x");
     let living = story.locks(CYD, "x");
@@ -302,13 +307,13 @@ fn a_crashed_holder_that_also_waits_is_followed_by_the_next_living_one() {
 
 #[test]
 fn a_batch_holds_all_its_names_or_none() {
-    let mut story = Story::new();
+    let mut story = TableScript::new();
     let y = story.locks(ANN, "y");
     let pair = story.ask(BOB, batch(&["x", "y"]));
     assert!(story.waits(pair));
-    assert!(story.table.look(ProcessId(BOB), &Look::Held(None), NOW) == held(&[("y", ANN, 1)]));
+    assert!(story.table.look(ProcessId(BOB), &Query::Held(None), NOW) == held(&[("y", ANN, 1)]));
     assert_eq!(story.end(y), [pair]);
-    assert!(story.table.look(ProcessId(BOB), &Look::Held(None), NOW) == held(&[("x", BOB, 2), ("y", BOB, 3)]));
+    assert!(story.table.look(ProcessId(BOB), &Query::Held(None), NOW) == held(&[("x", BOB, 2), ("y", BOB, 3)]));
     assert_eq!(story.try_as(CYD, batch(&["w", "y"])), Err(Refusal::Held(info(Some("y"), BOB, 3))));
 }
 
@@ -324,14 +329,14 @@ fn info(text: Option<&str>, process: u128, number: u32) -> HolderInfo {
     }
 }
 
-fn held(holders: &[(&str, u128, u32)]) -> Seen {
+fn held(holders: &[(&str, u128, u32)]) -> QueryReply {
     let holders = holders.iter().map(|&(text, process, number)| info(Some(text), process, number)).collect();
-    Seen::Held { holders, last: true }
+    QueryReply::Held { holders, last: true }
 }
 
 #[test]
 fn a_waiting_batch_keeps_its_place_at_each_name() {
-    let mut story = Story::new();
+    let mut story = TableScript::new();
     let x = story.locks(ANN, "x");
     let pair = story.ask(BOB, batch(&["x", "y"]));
     assert_eq!(story.try_as(CYD, lock("y")), Err(Refusal::Waited(Some(name("y")))));
@@ -348,7 +353,7 @@ fn a_waiting_batch_keeps_its_place_at_each_name() {
 
 #[test]
 fn batches_that_cross_are_served_one_after_the_other() {
-    let mut story = Story::new();
+    let mut story = TableScript::new();
     let [x, y] = [story.locks(ANN, "x"), story.locks(BOB, "y")];
     let first = story.ask(CYD, batch(&["y", "x"]));
     let second = story.ask(DAN, batch(&["x", "y"]));
@@ -359,7 +364,7 @@ fn batches_that_cross_are_served_one_after_the_other() {
 
 #[test]
 fn a_batch_that_gives_up_lets_those_behind_it_go() {
-    let mut story = Story::new();
+    let mut story = TableScript::new();
     story.locks(ANN, "x");
     let pair = story.ask(BOB, batch(&["x", "y"]));
     let behind = story.locks(CYD, "y");
@@ -369,7 +374,7 @@ fn a_batch_that_gives_up_lets_those_behind_it_go() {
 #[test]
 fn a_suspension_waits_for_all_who_were_there_and_all_who_come_wait_for_it() {
     // Geode scenario 20.
-    let mut story = Story::new();
+    let mut story = TableScript::new();
     let x = story.locks(ANN, "x");
     let waiter = story.locks(BOB, "x");
     let suspension = story.suspends(CYD);
@@ -391,7 +396,7 @@ fn a_suspension_waits_for_all_who_were_there_and_all_who_come_wait_for_it() {
 #[test]
 fn a_holder_suspends_as_soon_as_only_its_own_locks_are_left() {
     // Geode scenario 21, defect P1.
-    let mut story = Story::new();
+    let mut story = TableScript::new();
     let x = story.locks(ANN, "x");
     let y = story.locks(BOB, "y");
     let upgrade = story.suspends(ANN);
@@ -402,7 +407,7 @@ fn a_holder_suspends_as_soon_as_only_its_own_locks_are_left() {
 
 #[test]
 fn a_holder_suspends_before_those_who_wait_for_its_own_lock() {
-    let mut story = Story::new();
+    let mut story = TableScript::new();
     let x = story.locks(ANN, "x");
     let y = story.locks(BOB, "y");
     let for_x = story.locks(CYD, "x");
@@ -420,7 +425,7 @@ fn a_holder_suspends_before_those_who_wait_for_its_own_lock() {
 
 #[test]
 fn a_holder_that_suspends_passes_the_suspension_that_waits_for_it() {
-    let mut story = Story::new();
+    let mut story = TableScript::new();
     let x = story.locks(ANN, "x");
     let waiting = story.suspends(BOB);
     let upgrade = story.suspends(ANN);
@@ -431,7 +436,7 @@ fn a_holder_that_suspends_passes_the_suspension_that_waits_for_it() {
 
 #[test]
 fn two_holders_that_both_suspend_do_not_wait_for_each_other() {
-    let mut story = Story::new();
+    let mut story = TableScript::new();
     story.locks(ANN, "x");
     let y = story.locks(BOB, "y");
     let upgrade = story.suspends(ANN);
@@ -444,7 +449,7 @@ fn two_holders_that_both_suspend_do_not_wait_for_each_other() {
 
 #[test]
 fn a_refused_upgrade_leaves_nothing() {
-    let mut story = Story::new();
+    let mut story = TableScript::new();
     story.locks(ANN, "x");
     story.locks(BOB, "y");
     story.suspends(ANN);
@@ -455,7 +460,7 @@ fn a_refused_upgrade_leaves_nothing() {
 
 #[test]
 fn a_holder_passes_a_suspension_but_not_those_who_wait_for_the_name() {
-    let mut story = Story::new();
+    let mut story = TableScript::new();
     let [x, y] = [story.locks(ANN, "x"), story.locks(BOB, "y")];
     let early = story.locks(CYD, "y");
     let suspension = story.suspends(DAN);
@@ -470,11 +475,11 @@ fn a_holder_passes_a_suspension_but_not_those_who_wait_for_the_name() {
 
 #[test]
 fn of_those_who_passed_the_first_goes_first() {
-    let mut story = Story::new();
+    let mut story = TableScript::new();
     story.locks(ANN, "x");
     let y = story.locks(ANN, "y");
     story.suspends(DAN);
-    let passers: Vec<Key> = (0..3).map(|_| story.locks(ANN, "y")).collect();
+    let passers: Vec<RequestKey> = (0..3).map(|_| story.locks(ANN, "y")).collect();
     assert_eq!(story.end(y), [passers[0]]);
     assert_eq!(story.end(passers[0]), [passers[1]]);
     assert_eq!(story.end(passers[1]), [passers[2]]);
@@ -482,7 +487,7 @@ fn of_those_who_passed_the_first_goes_first() {
 
 #[test]
 fn who_gave_no_owner_is_the_whole_member() {
-    let mut story = Story::new();
+    let mut story = TableScript::new();
     let x = story.ask_as(ANN, 5, lock("x")).expect("free");
     let suspension = story.suspends(BOB);
     let anybody = story.ask_as(ANN, 0, lock("y")).expect("passes");
@@ -501,7 +506,7 @@ fn who_gave_no_owner_is_the_whole_member() {
 
 #[test]
 fn a_member_whose_owners_both_suspend_is_told_so() {
-    let mut story = Story::new();
+    let mut story = TableScript::new();
     for (owner, text) in [(5, "x"), (6, "y")] {
         story.ask_as(ANN, owner, lock(text)).expect("free");
     }
@@ -514,7 +519,7 @@ fn a_member_whose_owners_both_suspend_is_told_so() {
 #[test]
 fn a_suspension_that_gives_up_lets_those_behind_it_go_and_the_holder_is_not_concerned() {
     // Geode scenario 22, defect P2.
-    let mut story = Story::new();
+    let mut story = TableScript::new();
     let x = story.locks(ANN, "x");
     let suspension = story.suspends(BOB);
     let behind = story.locks(CYD, "y");
@@ -528,7 +533,7 @@ fn a_suspension_that_gives_up_lets_those_behind_it_go_and_the_holder_is_not_conc
 fn whatever_ends_the_last_hold_the_suspension_comes_next() {
     // Geode scenario 23, defects P3 and P4: a hold that runs out or is given back is one `end`; a departure is all of them.
     for departs in [false, true] {
-        let mut story = Story::new();
+        let mut story = TableScript::new();
         let x = story.locks(ANN, "x");
         story.locks(ANN, "x");
         let suspension = story.suspends(BOB);
@@ -548,7 +553,7 @@ fn whatever_ends_the_last_hold_the_suspension_comes_next() {
 #[test]
 fn a_suspender_that_departs_while_it_waits_lets_those_behind_it_go() {
     // Geode defect P4.
-    let mut story = Story::new();
+    let mut story = TableScript::new();
     story.locks(ANN, "x");
     story.suspends(BOB);
     let behind = story.locks(CYD, "y");
@@ -559,7 +564,7 @@ fn a_suspender_that_departs_while_it_waits_lets_those_behind_it_go() {
 #[test]
 fn a_try_does_not_wait_for_a_suspension() {
     // Geode defect P7.
-    let mut story = Story::new();
+    let mut story = TableScript::new();
     let x = story.locks(ANN, "x");
     let suspension = story.suspends(BOB);
     assert_eq!(story.try_as(CYD, lock("y")), Err(Refusal::Waited(None)));
@@ -576,10 +581,14 @@ fn a_try_does_not_wait_for_a_suspension() {
 #[test]
 fn a_suspension_and_a_lock_of_another_that_are_both_reported_are_both_kept() {
     // Geode defect P20: clocks lied.
-    let mut story = Story::new();
+    let mut story = TableScript::new();
     let suspension = story.suspends(ANN);
-    let entry =
-        |text| Entry { want: lock(text), owner: Owner(BOB as u64), revocable: false, metadata: Metadata::default() };
+    let entry = |text| RequestSpec {
+        want: lock(text),
+        owner: OwnerId(BOB as u64),
+        revocable: false,
+        metadata: Metadata::default(),
+    };
     let x = (ProcessId(BOB), RequestId(90));
     assert_eq!(story.table.claim(x, entry("x"), token(9), NOW), []);
     story.table.check();
@@ -594,7 +603,7 @@ fn a_suspension_and_a_lock_of_another_that_are_both_reported_are_both_kept() {
 
 #[test]
 fn those_left_behind_by_one_suspension_do_not_lock_under_the_next() {
-    let mut story = Story::new();
+    let mut story = TableScript::new();
     let [x, y] = [story.ask_as(ANN, 5, lock("x")), story.ask_as(ANN, 6, lock("y"))].map(|key| key.expect("free"));
     let whole = story.ask_as(ANN, 0, Want::Suspension).expect("all holds are its member's");
     let passer = story.ask_as(ANN, 6, lock("x")).expect("passes");
@@ -612,7 +621,7 @@ fn those_left_behind_by_one_suspension_do_not_lock_under_the_next() {
 
 #[test]
 fn the_line_survives_recovery_also_of_a_held_suspension() {
-    let mut story = Story::new();
+    let mut story = TableScript::new();
     let suspension = story.suspends(ANN);
     let y = story.locks(ANN, "y");
     let next = story.suspends(BOB);
@@ -631,7 +640,7 @@ fn the_line_survives_recovery_also_of_a_held_suspension() {
 
 #[test]
 fn no_ticket_is_dealt_twice_after_recovery() {
-    let mut story = Story::new();
+    let mut story = TableScript::new();
     story.locks(ANN, "x");
     for _ in 0..3 {
         story.suspends(BOB);
@@ -651,12 +660,12 @@ fn no_ticket_is_dealt_twice_after_recovery() {
 
 #[test]
 fn numbers_do_not_run_out() {
-    let mut story = Story::new();
+    let mut story = TableScript::new();
     story.locks(ANN, "x");
     story.table.arrivals = (5 << 32) + (1 << 30) - 2;
     let [last, first] = [story.locks(BOB, "x"), story.locks(BOB, "x")];
-    let ticket = |story: &Story, key| match story.table.place(key) {
-        Some(Place::Waits(ticket)) => ticket.number,
+    let ticket = |story: &TableScript, key| match story.table.place(key) {
+        Some(EntryStatus::Waits(ticket)) => ticket.number,
         place => panic!("it waits, and is not at {place:?}"),
     };
     assert_eq!((ticket(&story, last), ticket(&story, first)), ((5 << 32) + (1 << 30) - 1, 6 << 32));
@@ -671,16 +680,16 @@ fn numbers_do_not_run_out() {
 
 #[test]
 fn who_looks_sees_holders_and_waiters_in_order() {
-    let mut story = Story::new();
+    let mut story = TableScript::new();
     let x = story.locks(ANN, "x");
     let waiters = [story.locks(BOB, "x"), story.suspends(CYD), story.locks(DAN, "x")];
-    let seen = |story: &Story, at: &Look| story.table.look(ProcessId(ANN), at, NOW);
+    let seen = |story: &TableScript, at: &Query| story.table.look(ProcessId(ANN), at, NOW);
     let waiter = |process: u128| WaiterInfo {
         process: ProcessId(process),
         mode: if process == CYD { Mode::Suspension } else { Mode::Lock },
         metadata: Metadata::default(),
     };
-    let seen_lock = |holders, waiters| Seen::Lock {
+    let seen_lock = |holders, waiters| QueryReply::Lock {
         holders,
         more_holders: 0,
         permits: 0,
@@ -690,15 +699,15 @@ fn who_looks_sees_holders_and_waiters_in_order() {
         more: 0,
     };
     let expected = seen_lock(vec![info(Some("x"), ANN, 1)], [BOB, CYD, DAN].map(waiter).into());
-    assert_eq!(seen(&story, &Look::Lock(name("x"))), expected);
+    assert_eq!(seen(&story, &Query::Lock(name("x"))), expected);
     let expected = seen_lock(Vec::new(), [CYD].map(waiter).into());
-    assert_eq!(seen(&story, &Look::Suspension), expected);
+    assert_eq!(seen(&story, &Query::Suspension), expected);
     assert_eq!(story.place(waiters[0]), Some((0, 1, None)));
     assert_eq!(story.place(waiters[1]), Some((1, 1, None)));
     assert_eq!(story.place(waiters[2]), Some((2, 1, Some(ProcessId(CYD)))));
     assert_eq!(story.place(x), None);
-    let later = story.table.look(ProcessId(ANN), &Look::Held(None), NOW + Duration::from_secs(3));
-    let Seen::Held { holders, last: true } = later else { panic!("{later:?}") };
+    let later = story.table.look(ProcessId(ANN), &Query::Held(None), NOW + Duration::from_secs(3));
+    let QueryReply::Held { holders, last: true } = later else { panic!("{later:?}") };
     assert_eq!(holders[0].held_for, Duration::from_secs(3));
     let (status, is_end) = story.table.status(NOW, None, usize::MAX);
     assert!(is_end);
@@ -711,7 +720,7 @@ fn who_looks_sees_holders_and_waiters_in_order() {
 
 #[test]
 fn lists_are_told_in_pages() {
-    let mut story = Story::new();
+    let mut story = TableScript::new();
     for n in 0..300 {
         story.locks(ANN, &format!("{n:03}"));
         story.locks(if n % 2 == 0 { BOB } else { CYD }, "000");
@@ -720,7 +729,9 @@ fn lists_are_told_in_pages() {
     let mut after = None;
     let mut names = Vec::new();
     loop {
-        let Seen::Held { holders, last } = story.table.look(ProcessId(ANN), &Look::Held(after), NOW) else { panic!() };
+        let QueryReply::Held { holders, last } = story.table.look(ProcessId(ANN), &Query::Held(after), NOW) else {
+            panic!()
+        };
         assert!(holders.len() <= story.table.bounds.listed);
         names.extend(holders.into_iter().filter_map(|holder| holder.name));
         after = names.last().cloned();
@@ -729,7 +740,8 @@ fn lists_are_told_in_pages() {
         }
     }
     assert_eq!(names, (0..300).map(|n| name(&format!("{n:03}"))).collect::<Vec<_>>());
-    let Seen::Lock { waiters, more, .. } = story.table.look(ProcessId(ANN), &Look::Lock(name("000")), NOW) else {
+    let QueryReply::Lock { waiters, more, .. } = story.table.look(ProcessId(ANN), &Query::Lock(name("000")), NOW)
+    else {
         panic!()
     };
     assert_eq!((waiters.len(), more), (256, 301 - 256));
@@ -737,8 +749,8 @@ fn lists_are_told_in_pages() {
     let mut after = None;
     let mut waiters = Vec::new();
     loop {
-        let at = Look::Waiting(name("000"), after);
-        let Seen::Waiting { waiters: page, last } = story.table.look(ProcessId(ANN), &at, NOW) else { panic!() };
+        let at = Query::Waiting(name("000"), after);
+        let QueryReply::Waiting { waiters: page, last } = story.table.look(ProcessId(ANN), &at, NOW) else { panic!() };
         assert!(page.len() <= story.table.bounds.listed);
         waiters.extend(page.into_iter().map(|waiter| waiter.process.0));
         after = last;
@@ -752,7 +764,7 @@ fn lists_are_told_in_pages() {
 
 #[test]
 fn shares_are_granted_together_and_none_overtakes_a_lock() {
-    let mut story = Story::new();
+    let mut story = TableScript::new();
     let holder = story.locks(ANN, "x");
     let readers = [story.ask(BOB, share("x")), story.ask(CYD, share("x"))];
     let writer = story.locks(DAN, "x");
@@ -770,7 +782,7 @@ fn shares_are_granted_together_and_none_overtakes_a_lock() {
 
 #[test]
 fn a_share_in_front_of_others_that_gives_up_lets_them_go_on() {
-    let mut story = Story::new();
+    let mut story = TableScript::new();
     let reader = story.ask(ANN, share("x"));
     let writer = story.locks(BOB, "x");
     let behind = story.ask(CYD, share("x"));
@@ -780,7 +792,7 @@ fn a_share_in_front_of_others_that_gives_up_lets_them_go_on() {
 
 #[test]
 fn a_lock_that_becomes_a_share_lets_in_the_shares_that_are_first_in_line() {
-    let mut story = Story::new();
+    let mut story = TableScript::new();
     let (writer, owner) = (story.locks(ANN, "x"), story.ask(BOB, share("x")));
     let next = story.locks(CYD, "x");
     story.table.narrow(writer, &share("y"), token(1));
@@ -790,23 +802,23 @@ fn a_lock_that_becomes_a_share_lets_in_the_shares_that_are_first_in_line() {
     story.table.narrow(writer, &share("x"), token(1));
     story.table.check();
     assert_eq!(story.grants(), [owner]);
-    assert_eq!(story.table.place(writer), Some(Place::Holds(token(1))));
+    assert_eq!(story.table.place(writer), Some(EntryStatus::Holds(token(1))));
     assert_eq!(story.table.others_beside(writer), Some(1));
     story.end(owner);
     story.table.upgrade(writer, token(8));
     story.table.narrow(writer, &share("x"), token(1));
     story.table.check();
-    assert_eq!(story.table.place(writer), Some(Place::Holds(token(1))), "it never heard of the other");
+    assert_eq!(story.table.place(writer), Some(EntryStatus::Holds(token(1))), "it never heard of the other");
     story.table.upgrade(writer, token(9));
     story.table.check();
-    assert_eq!(story.table.place(writer), Some(Place::Holds(token(9))));
+    assert_eq!(story.table.place(writer), Some(EntryStatus::Holds(token(9))));
     assert_eq!(story.try_as(BOB, share("x")), Err(Refusal::Held(info(Some("x"), ANN, 9))));
     assert_eq!(story.end(writer), [next]);
 }
 
 #[test]
 fn permits_are_granted_in_line_up_to_the_limit() {
-    let mut story = Story::new();
+    let mut story = TableScript::new();
     assert_eq!(story.try_as(ANN, permits("x", 1)), Err(Refusal::NotOpen));
     let object = story.ask(ANN, limit("x", 4));
     assert_eq!(story.try_as(BOB, permits("x", 1)), Err(Refusal::NotOpen), "another has it open");
@@ -821,8 +833,8 @@ fn permits_are_granted_in_line_up_to_the_limit() {
     story.table.narrow(three, &permits("x", 1), token(2));
     story.table.check();
     assert_eq!(story.grants(), [two, one]);
-    let in_use = |story: &Story| match story.table.look(ProcessId(ANN), &Look::Lock(name("x")), NOW) {
-        Seen::Lock { permits, .. } => permits,
+    let in_use = |story: &TableScript| match story.table.look(ProcessId(ANN), &Query::Lock(name("x")), NOW) {
+        QueryReply::Lock { permits, .. } => permits,
         other => panic!("{other:?}"),
     };
     assert_eq!(in_use(&story), 4);
@@ -842,7 +854,7 @@ fn permits_are_granted_in_line_up_to_the_limit() {
 
 #[test]
 fn an_object_is_opened_whatever_is_suspended_and_is_no_hold() {
-    let mut story = Story::new();
+    let mut story = TableScript::new();
     let suspended = story.suspends(ANN);
     let first = story.ask(BOB, limit("x", 1));
     let second = story.ask(CYD, limit("x", 2));
@@ -860,12 +872,12 @@ fn an_object_is_opened_whatever_is_suspended_and_is_no_hold() {
 
 #[test]
 fn who_waits_to_open_an_object_goes_before_everybody() {
-    let mut story = Story::new();
+    let mut story = TableScript::new();
     story.locks(ANN, "x");
     let waiter = story.locks(BOB, "x");
     story.suspends(CYD);
     let key = (ProcessId(DAN), RequestId(99));
-    let entry = Entry { want: limit("x", 1), owner: Owner(0), revocable: false, metadata: Metadata::default() };
+    let entry = RequestSpec { want: limit("x", 1), owner: OwnerId(0), revocable: false, metadata: Metadata::default() };
     story.table.queue(key, entry).expect("it waits for nobody");
     story.table.check();
     assert_eq!(story.grants(), [key]);
@@ -876,7 +888,7 @@ fn who_waits_to_open_an_object_goes_before_everybody() {
 fn of_claims_that_exclude_each_other_the_higher_token_wins() {
     let key = |n: u32| (ProcessId(n.into()), RequestId(n.into()));
     let claim = |table: &mut Table, want: Want, n: u32| {
-        let entry = Entry { want, owner: Owner(0), revocable: false, metadata: Metadata::default() };
+        let entry = RequestSpec { want, owner: OwnerId(0), revocable: false, metadata: Metadata::default() };
         let losers = table.claim(key(n), entry, token(n), NOW);
         table.check();
         losers
@@ -905,9 +917,9 @@ fn an_object_outlives_who_had_it_open_first_until_all_have_told() {
         maybe_stale: false,
         writes: BTreeMap::new(),
     };
-    let open = || Entry {
-        want: Want::Open(Opening::new(name("x"), Value::new(b"first").expect("a short value"))),
-        owner: Owner(0),
+    let open = || RequestSpec {
+        want: Want::Open(OpenRequest::new(name("x"), Value::new(b"first").expect("a short value"))),
+        owner: OwnerId(0),
         revocable: true,
         metadata: Metadata::default(),
     };
@@ -940,7 +952,8 @@ fn the_highest_version_of_an_object_stays() {
             table.adopt(name("x"), content(version));
             table.adopt(name("y"), content(version));
         }
-        let entry = Entry { want: limit("x", 1), owner: Owner(0), revocable: false, metadata: Metadata::default() };
+        let entry =
+            RequestSpec { want: limit("x", 1), owner: OwnerId(0), revocable: false, metadata: Metadata::default() };
         table.claim((ProcessId(ANN), RequestId(1)), entry, token(3), NOW);
         table.drop_unopened();
         assert!(table.content(&name("y")).is_none(), "nobody has it open");
@@ -955,8 +968,8 @@ fn the_highest_version_of_an_object_stays() {
 fn whatever_is_asked_for_in_whatever_order_nothing_is_held_beside_what_excludes_it() {
     for seed in 1..=40_u64 {
         let mut below = draws(seed);
-        let mut story = Story::new();
-        let mut keys: Vec<Key> = Vec::new();
+        let mut story = TableScript::new();
+        let mut keys: Vec<RequestKey> = Vec::new();
         for step in 0..300 {
             let process = u128::from(1 + below(4));
             let text = ["x", "y"][below(2) as usize];
@@ -967,7 +980,7 @@ fn whatever_is_asked_for_in_whatever_order_nothing_is_held_beside_what_excludes_
                 }
                 (4, Some(key)) => {
                     let to = if below(2) == 0 { share(text) } else { permits(text, 1) };
-                    if let Some(Place::Holds(token)) = story.table.place(key) {
+                    if let Some(EntryStatus::Holds(token)) = story.table.place(key) {
                         story.table.narrow(key, &to, token);
                     }
                 }
@@ -1023,7 +1036,7 @@ fn in_use(table: &Table, text: &str) -> u64 {
 
 #[test]
 fn the_member_with_most_is_known() {
-    let mut story = Story::new();
+    let mut story = TableScript::new();
     story.ask(ANN, batch(&["x", "y"]));
     story.locks(ANN, "z");
     story.locks(BOB, "z");
@@ -1037,13 +1050,13 @@ fn the_member_with_most_is_known() {
 fn who_holds_something_keeps_its_own_order_unless_a_suspension_is_between() {
     let epoch = Epoch(token(1));
     let mut table = Table::new(epoch);
-    let entry = |want| Entry { want, owner: Owner(0), revocable: false, metadata: Metadata::default() };
+    let entry = |want| RequestSpec { want, owner: OwnerId(0), revocable: false, metadata: Metadata::default() };
     table.claim((ProcessId(ANN), RequestId(1)), entry(lock("held")), token(3), NOW);
     let wait = |process, request, want, number: Option<u64>| {
         let ticket = number.map(|number| Ticket { epoch, number });
         let metadata = Metadata::default();
         let report =
-            WaitReport { request: RequestId(request), want, owner: Owner(0), ticket, revocable: false, metadata };
+            WaitReport { request: RequestId(request), want, owner: OwnerId(0), ticket, revocable: false, metadata };
         (ProcessId(process), report)
     };
     let granted = wait(ANN, 2, share("x"), None);
@@ -1063,11 +1076,11 @@ fn of_members_whose_numbers_begin_alike_each_has_what_it_has() {
     let request = RequestId(1);
     let wants = [limit("x", 1), lock("x"), batch(&["y", "z"]), share("w")];
     for (process, want) in [ANN, BOB, CYD, DAN].into_iter().zip(wants) {
-        let entry = Entry { want, owner: Owner(0), revocable: false, metadata: Metadata::default() };
+        let entry = RequestSpec { want, owner: OwnerId(0), revocable: false, metadata: Metadata::default() };
         table.claim((ProcessId(process), request), entry, token(2 * process as u32), NOW);
     }
     let far = ProcessId(BOB | 1 << 127);
-    let entry = Entry { want: lock("v"), owner: Owner(0), revocable: false, metadata: Metadata::default() };
+    let entry = RequestSpec { want: lock("v"), owner: OwnerId(0), revocable: false, metadata: Metadata::default() };
     table.claim((far, request), entry, token(20), NOW);
     let held: Vec<_> = table.held().map(|(name, process, ..)| (name.to_string(), process)).collect();
     let expected = [("v", far.0), ("w", DAN), ("x", BOB), ("y", CYD), ("z", CYD)];
@@ -1077,5 +1090,5 @@ fn of_members_whose_numbers_begin_alike_each_has_what_it_has() {
 /// There are as many as held locks, and the tree of those who have a name has half as many again.
 #[test]
 fn what_is_kept_for_a_held_lock_is_small() {
-    assert_eq!((size_of::<Request>(), size_of::<Use>()), (80, 16));
+    assert_eq!((size_of::<TableRequest>(), size_of::<Occupancy>()), (80, 16));
 }

@@ -9,10 +9,10 @@ use super::super::writer::{Keep, VoteWriter};
 use super::super::{Network, clock};
 use super::readers::{Announcement, News, Standing};
 use super::{Closed, Phase};
-use crate::protocol::ledger::Ledger;
+use crate::protocol::paged_map::PagedMap;
 use crate::protocol::{
-    AtOnce, Command, Config, Event, Input, LostReason, Node, Outcome, Output, ProcessId, RequestId, ServiceName, Time,
-    Token,
+    Command, Config, Event, FastOutcome, Input, LostReason, Node, Outcome, Output, ProcessId, RequestId, ServiceName,
+    Time, Token,
 };
 use rand::TryRng as _;
 use rand::rngs::{SysError, SysRng};
@@ -60,7 +60,7 @@ pub(super) struct Shell {
     outputs: Vec<Output>,
     pub(super) slots: Map<RequestId, Slot>,
     /// As many as held locks.
-    pub(super) holds: Ledger<Arc<HoldCell>>,
+    pub(super) holds: PagedMap<Arc<HoldCell>>,
     /// One for each service that somebody has a handle of.
     pub(super) lanes: BTreeMap<ServiceName, Weak<Lane>>,
     /// Those in which something was done of which the core has not heard.
@@ -149,7 +149,7 @@ impl Shell {
             fault: "the runtime under it ended",
             outputs: Vec::new(),
             slots: Map::default(),
-            holds: Ledger::default(),
+            holds: PagedMap::default(),
             lanes: BTreeMap::new(),
             used: Mutex::default(),
             spare: VecDeque::new(),
@@ -255,7 +255,7 @@ impl Shell {
 
     /// The short way of a command that is granted at once.
     fn grant_at_once(&mut self, request: RequestId, command: &Command, after: &mut After) -> Option<Arc<HoldCell>> {
-        let Some(AtOnce::Granted(token, until)) = self.node.at_once(clock::now(), command) else { return None };
+        let Some(FastOutcome::Granted(token, until)) = self.node.at_once(clock::now(), command) else { return None };
         after.at_once = true;
         if until < self.armed {
             self.armed = until;

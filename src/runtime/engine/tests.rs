@@ -3,7 +3,7 @@
 use super::super::Outbox;
 use super::*;
 use crate::protocol::Event;
-use crate::protocol::{LockName, Metadata, Owner, Packet, Timing, Wait, Want};
+use crate::protocol::{LockName, Metadata, OwnerId, Packet, Timing, Wait, Want};
 use std::net::Ipv4Addr;
 use std::pin::pin;
 use std::task::{Context, Poll};
@@ -29,7 +29,7 @@ fn engine() -> Arc<Engine> {
 fn ask(engine: &Engine, wait: Wait) -> (RequestId, Option<Answer>) {
     let (request, service) = (RequestId(0), ServiceName::new("inventory").unwrap());
     let name = LockName::new(b"a").unwrap();
-    let (want, owner, metadata) = (Want::Lock(name), Owner::default(), Metadata::default());
+    let (want, owner, metadata) = (Want::Lock(name), OwnerId::default(), Metadata::default());
     let mut command = Command::Lock { request, service, want, owner, wait, lease: None, revocable: false, metadata };
     let (request, answer, _) = engine.ask(&mut command, &AtomicBool::new(false), None);
     (request, answer)
@@ -195,7 +195,7 @@ fn lane(engine: &Engine) -> Arc<Lane> {
 }
 
 fn take(engine: &Engine, lane: &Arc<Lane>) -> Option<Arc<HoldCell>> {
-    engine.take(lane, &LockName::new(b"free").unwrap(), Owner::default(), &AtomicBool::new(false))
+    engine.take(lane, &LockName::new(b"free").unwrap(), OwnerId::default(), &AtomicBool::new(false))
 }
 
 /// So that whatever ends all that was asked before ends this, too.

@@ -2,7 +2,7 @@ use super::*;
 use crate::protocol::{Hint, Input, Message, Notice, ServiceName, Status, ViewNumber};
 use crate::runtime::host;
 use crate::runtime::{QueryError, query_status};
-use crate::wire::{self, Decoder, Frame, Handshake, Refusal};
+use crate::wire::{self, Decoder, Frame, Handshake, HandshakeRefusal};
 use std::io::ErrorKind;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -492,17 +492,17 @@ async fn garbage_on_a_connection_is_counted_and_harmless() {
 
     let refused = |reason| Some(Frame::Refused(reason));
     assert_eq!(
-        answer_to(addr, b"GET / HTTP/1.1\r\n\r\n").await.or(refused(Refusal::Garbage)),
-        refused(Refusal::Garbage)
+        answer_to(addr, b"GET / HTTP/1.1\r\n\r\n").await.or(refused(HandshakeRefusal::Garbage)),
+        refused(HandshakeRefusal::Garbage)
     );
     assert_eq!(b.transport.counters().oversized, 1);
     let mut garbage = greeting.clone();
     garbage[5] ^= 0xff;
-    assert_eq!(answer_to(addr, &garbage).await, refused(Refusal::Garbage));
+    assert_eq!(answer_to(addr, &garbage).await, refused(HandshakeRefusal::Garbage));
     assert_eq!(b.transport.counters().garbage, 1);
     let mut version = greeting.clone();
     version[10] ^= 0xff;
-    assert_eq!(answer_to(addr, &version).await, refused(Refusal::Version(wire::PROTOCOL_VERSION)));
+    assert_eq!(answer_to(addr, &version).await, refused(HandshakeRefusal::Version(wire::PROTOCOL_VERSION)));
     assert_eq!(b.transport.counters().other_version, 1);
 
     // After the handshake as well.

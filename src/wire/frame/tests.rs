@@ -1,11 +1,13 @@
 use super::*;
-use crate::protocol::edit::{Edit, Step};
+use crate::protocol::edit::{Edit, NumberEdit};
 use crate::protocol::id::{MAX_BATCH_NAMES, MAX_PERMITS, MAX_VALUE};
-use crate::protocol::message::{self, Ballot, Heard, HoldReport, LastWrite, Origin, TokenRange, Told, WaitReport};
+use crate::protocol::message::{
+    self, Ballot, HoldReport, LastWrite, ObjectReply, Origin, RevocationAnswer, TokenRange, WaitReport,
+};
 use crate::protocol::{
-    Batch, Belonging, Change, Config, Content, Epoch, HolderInfo, Host, Lineage, LockName, Look, MemberInfo, Message,
-    Metadata, Mode, Notice, Opening, Owner, Permits, ProcessId, RequestId, Seen, ServiceName, Slot, Ticket, Timing,
-    Token, Value, View, ViewNumber, WaiterInfo, Want,
+    Affiliation, Batch, Change, Config, Content, Epoch, HolderInfo, Host, Lineage, LockName, MemberInfo, Message,
+    Metadata, Mode, Notice, OpenRequest, OwnerId, Permits, ProcessId, Query, QueryReply, RequestId, ServiceName, Slot,
+    Ticket, Timing, Token, Value, View, ViewNumber, WaiterInfo, Want,
 };
 use crate::wire::{MAX_CLUSTER, MAX_RESERVED, PROTOCOL_VERSION};
 use std::collections::{BTreeMap, BTreeSet};
@@ -32,7 +34,7 @@ fn notices() -> Vec<Notice> {
     let instance = ViewNumber(901);
     let ballot = Ballot { round: 3, process: ProcessId(2) };
     let dead: BTreeSet<_> = [ProcessId(9)].into();
-    let belonging = Belonging::Member {
+    let belonging = Affiliation::Member {
         lineage: Lineage { founded: Slot(900), founder: ProcessId(1) },
         view: instance,
         elder: info(1),
@@ -44,7 +46,7 @@ fn notices() -> Vec<Notice> {
         Notice::Hello {
             me: me.clone(),
             asked: addr,
-            belonging: Belonging::Discovery { seeds: [addr].into(), bound: true },
+            belonging: Affiliation::Discovery { seeds: [addr].into(), bound: true },
         },
         Notice::HelloReply { me: me.clone(), asked: addr, belonging },
         Notice::Found { attempt: 2, view: view.clone() },
@@ -80,7 +82,7 @@ fn messages() -> Vec<Message> {
     let ticket = Ticket { epoch, number: 3 };
     let range = TokenRange { first: token, last: Token::new(Slot(900), u32::MAX) };
     let held_for = Duration::from_micros(1_500_001);
-    let owner = Owner(u64::MAX);
+    let owner = OwnerId(u64::MAX);
     let (want, wanted) = (Want::Lock(name.clone()), name.clone());
     let batch = Batch::new(vec![name.clone(), LockName::new(b"till").unwrap()]).unwrap();
     let holder = |name| {
@@ -97,10 +99,10 @@ fn messages() -> Vec<Message> {
         Want::Suspension,
         Want::Share(name.clone()),
         Want::Permits(name.clone(), Permits::new(MAX_PERMITS).unwrap()),
-        Want::Open(Opening::new(name.clone(), value.clone())),
+        Want::Open(OpenRequest::new(name.clone(), value.clone())),
     ];
     let hold = |want| {
-        let (owner, metadata) = (Owner::default(), Metadata::default());
+        let (owner, metadata) = (OwnerId::default(), Metadata::default());
         HoldReport { request, want, owner, token, held_for, revocable: true, metadata }
     };
     let wait = |want, ticket| {
@@ -167,8 +169,8 @@ fn messages() -> Vec<Message> {
             asked: (origin != Origin::Free).then_some(request),
         }
     }));
-    let written = [None, Some(-7)].map(|number| Some(Told::Written { version: token, number }));
-    let told = [None, Some(Told::Opened(token)), written[0], written[1], Some(Told::Unwritten)];
+    let written = [None, Some(-7)].map(|number| Some(ObjectReply::Written { version: token, number }));
+    let told = [None, Some(ObjectReply::Opened(token)), written[0], written[1], Some(ObjectReply::Unwritten)];
     messages.extend(told.map(|told| Message::Value {
         service: service.clone(),
         epoch,
@@ -176,7 +178,7 @@ fn messages() -> Vec<Message> {
         content: Box::new(content.clone()),
         answers: told.map(|told| (request, told)),
     }));
-    let steps = [Step::Add(-7), Step::CountDown, Step::SetParity { odd: true }, Step::Reset(7)];
+    let steps = [NumberEdit::Add(-7), NumberEdit::CountDown, NumberEdit::SetParity { odd: true }, NumberEdit::Reset(7)];
     let mut edits = steps.map(|step| Edit::Step { step, tail: value.clone() }).to_vec();
     edits.extend([None, Some(token)].map(|expect| Edit::Set { value: value.clone(), expect }));
     messages.extend(edits.into_iter().map(|edit| Message::Write {
@@ -213,17 +215,17 @@ fn messages() -> Vec<Message> {
         refusal,
     }));
     let looks = [
-        Look::Lock(name.clone()),
-        Look::Suspension,
-        Look::Place(request),
-        Look::Held(None),
-        Look::Held(Some(name.clone())),
-        Look::Waiting(name.clone(), None),
-        Look::Waiting(name.clone(), Some((ticket, ProcessId(1), request))),
+        Query::Lock(name.clone()),
+        Query::Suspension,
+        Query::Place(request),
+        Query::Held(None),
+        Query::Held(Some(name.clone())),
+        Query::Waiting(name.clone(), None),
+        Query::Waiting(name.clone(), Some((ticket, ProcessId(1), request))),
     ];
     messages.extend(looks.map(Box::new).map(|at| Message::Query { service: service.clone(), epoch, request, at }));
     let seen = [
-        Seen::Lock {
+        QueryReply::Lock {
             holders: vec![holder(None)],
             more_holders: 1 << 40,
             permits: 1 << 40,
@@ -232,13 +234,13 @@ fn messages() -> Vec<Message> {
             waiters: vec![waiter.clone()],
             more: 1 << 40,
         },
-        Seen::Place { before: 3, holds: 2, suspension: None },
-        Seen::Place { before: 3, holds: 2, suspension: Some(waiter.clone()) },
-        Seen::Held { holders: vec![holder(Some(name))], last: true },
-        Seen::Waiting { waiters: vec![waiter.clone()], last: None },
-        Seen::Waiting { waiters: Vec::new(), last: Some((ticket, ProcessId(1), request)) },
-        Seen::Unknown,
-        Seen::Undecided,
+        QueryReply::Place { before: 3, holds: 2, suspension: None },
+        QueryReply::Place { before: 3, holds: 2, suspension: Some(waiter.clone()) },
+        QueryReply::Held { holders: vec![holder(Some(name))], last: true },
+        QueryReply::Waiting { waiters: vec![waiter.clone()], last: None },
+        QueryReply::Waiting { waiters: Vec::new(), last: Some((ticket, ProcessId(1), request)) },
+        QueryReply::Unknown,
+        QueryReply::Undecided,
     ];
     messages.extend(seen.map(Box::new).map(|seen| Message::QueryReply { service: service.clone(), request, seen }));
     messages.extend([(None, None), (Some(wanted), Some(metadata))].map(|(name, says)| Message::RequestRevocation {
@@ -248,8 +250,14 @@ fn messages() -> Vec<Message> {
         token,
         says,
     }));
-    let heard =
-        [Heard::HolderTold, Heard::Revoked, Heard::HolderNotTold, Heard::NotRevocable, Heard::TryAgain, Heard::NotHeld];
+    let heard = [
+        RevocationAnswer::HolderTold,
+        RevocationAnswer::Revoked,
+        RevocationAnswer::HolderNotTold,
+        RevocationAnswer::NotRevocable,
+        RevocationAnswer::TryAgain,
+        RevocationAnswer::NotHeld,
+    ];
     messages.extend(heard.map(|heard| Message::RevocationReply { service: service.clone(), request, token, heard }));
     messages
 }
@@ -290,10 +298,10 @@ fn hellos() -> Vec<Frame> {
     vec![
         Frame::Hello(Box::new(handshake())),
         Frame::Welcome(Box::new(handshake())),
-        Frame::Refused(Refusal::Version(3)),
-        Frame::Refused(Refusal::ForeignCluster("shed".into())),
-        Frame::Refused(Refusal::Garbage),
-        Frame::Refused(Refusal::Busy),
+        Frame::Refused(HandshakeRefusal::Version(3)),
+        Frame::Refused(HandshakeRefusal::ForeignCluster("shed".into())),
+        Frame::Refused(HandshakeRefusal::Garbage),
+        Frame::Refused(HandshakeRefusal::Busy),
     ]
 }
 
@@ -466,7 +474,7 @@ fn the_largest_batch_fits_into_a_frame_behind_the_rest_of_its_part() {
     assert!(error.to_string().contains("257 with 1052672"), "{error}");
 
     let token = Token::new(Slot(900), 17);
-    let (metadata, owner) = (Metadata::new(&[7; 4096]).unwrap(), Owner(u64::MAX));
+    let (metadata, owner) = (Metadata::new(&[7; 4096]).unwrap(), OwnerId(u64::MAX));
     let hold = |want| {
         let (request, held_for, metadata) = (RequestId(8), Duration::MAX, metadata.clone());
         (ProcessId(u128::MAX), HoldReport { request, want, owner, token, held_for, revocable: true, metadata })

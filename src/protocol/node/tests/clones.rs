@@ -1,6 +1,6 @@
 //! Two processes with one identity: the copies of a cloned machine.
 
-use super::short::Two;
+use super::short::NodePair;
 use super::*;
 
 /// The events of a node that hears all that is in `inputs`.
@@ -20,7 +20,7 @@ fn events(node: &mut Node, now: Time, inputs: impl IntoIterator<Item = Input>) -
 /// elder to the member, and the member itself hears one, too.
 #[test]
 fn a_copy_that_is_behind_in_its_beats_ends_and_the_other_goes_on() {
-    let mut two = Two::new();
+    let mut two = NodePair::new();
     let mut copy = two.nodes[1].clone();
     for _ in 0..20 {
         two.pass(Duration::from_millis(10));
@@ -56,7 +56,7 @@ fn a_copy_that_is_behind_in_its_beats_ends_and_the_other_goes_on() {
 /// The elder's copy hears a member confirm a pulse that the copy has not sent.
 #[test]
 fn a_copy_of_the_elder_that_is_behind_in_its_pulses_ends() {
-    let mut two = Two::new();
+    let mut two = NodePair::new();
     let mut copy = two.nodes[0].clone();
     for _ in 0..20 {
         two.pass(Duration::from_millis(10));

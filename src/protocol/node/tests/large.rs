@@ -1,7 +1,7 @@
 //! What a step costs where very much is held: no more than where little is.
 
 use super::*;
-use crate::protocol::touch::touched;
+use crate::protocol::visit_count::touched;
 
 /// Held, and as many wait for one more lock and for others.
 const HELD: usize = 50_000;
@@ -15,7 +15,7 @@ fn command(request: u64, want: Want, wait: Wait) -> Command {
         request: RequestId(request),
         service: service(),
         want,
-        owner: Owner::default(),
+        owner: OwnerId::default(),
         wait,
         lease: None,
         revocable: false,
@@ -37,7 +37,7 @@ fn large() -> (Node, u64) {
 }
 
 /// What an answer to a look says.
-fn seen(node: &mut Node, request: u64, at: Look) -> (Seen, usize) {
+fn seen(node: &mut Node, request: u64, at: Query) -> (QueryReply, usize) {
     let mut out = Vec::new();
     let command = Command::Query { request: RequestId(request), service: service(), at };
     let touched = touched(|| node.step(NOW, Input::Command(command), &mut out));
@@ -126,11 +126,11 @@ fn the_place_of_a_suspension_is_told_without_going_through_all_who_wait() {
     let mut command = command(suspension, Want::Suspension, Wait::Forever);
     if let Command::Lock { owner, .. } = &mut command {
         // What is held is not its own.
-        *owner = Owner(5);
+        *owner = OwnerId(5);
     }
     node.step(NOW, Input::Command(command), &mut out);
-    let (seen, touched) = seen(&mut node, suspension + 1, Look::Place(RequestId(suspension)));
-    let Seen::Place { before, holds, .. } = seen else { panic!("it waits: {seen:?}") };
+    let (seen, touched) = seen(&mut node, suspension + 1, Query::Place(RequestId(suspension)));
+    let QueryReply::Place { before, holds, .. } = seen else { panic!("it waits: {seen:?}") };
     assert!(before > 1_000 && before < HELD as u64, "{before} are counted");
     assert_eq!(holds, HELD as u64);
     assert!(touched < FEW, "{touched} looks");
@@ -143,8 +143,8 @@ fn the_place_of_the_last_in_a_long_line_is_told_without_going_through_it() {
     for request in 1..=HELD as u64 {
         node.step(NOW, Input::Command(command(request, want("x"), Wait::Forever)), &mut out);
     }
-    let (seen, touched) = seen(&mut node, HELD as u64 + 1, Look::Place(RequestId(HELD as u64)));
-    assert!(matches!(seen, Seen::Place { before: 1_000.., holds: 1, .. }), "{seen:?}");
+    let (seen, touched) = seen(&mut node, HELD as u64 + 1, Query::Place(RequestId(HELD as u64)));
+    assert!(matches!(seen, QueryReply::Place { before: 1_000.., holds: 1, .. }), "{seen:?}");
     assert!(touched < FEW, "{touched} looks");
 }
 
@@ -164,11 +164,11 @@ fn a_step_of_a_member_that_holds_much_looks_at_little() {
     step(&mut node, Input::Command(Command::Release { request: RequestId(next) }));
     step(
         &mut node,
-        Input::Command(Command::Query { request: RequestId(next + 3), service: service(), at: Look::Held(None) }),
+        Input::Command(Command::Query { request: RequestId(next + 3), service: service(), at: Query::Held(None) }),
     );
     step(
         &mut node,
-        Input::Command(Command::Query { request: RequestId(next + 4), service: service(), at: Look::Suspension }),
+        Input::Command(Command::Query { request: RequestId(next + 4), service: service(), at: Query::Suspension }),
     );
     step(&mut node, Input::Timer);
     // Nobody is known to grant, and one more asks.

@@ -10,13 +10,13 @@ fn what_is_taken_as_offered_comes_to_what_commands_come_to() {
     let (mut commanded, mut offered) = (lone(), lone());
     let mut held: BTreeMap<LockName, RequestId> = BTreeMap::new();
     // What was taken as offered, in the order of the tokens, and whether it is over; what the other node was told of none of it.
-    let mut taken: Vec<(Taken, bool)> = Vec::new();
+    let mut taken: Vec<(LocalGrant, bool)> = Vec::new();
     let (mut spent, mut offers, mut refusals) = (0, 0, 0);
     let (mut next, mut now, mut draw) = (1, NOW, draws());
     for _ in 0..20_000 {
         now = now + Duration::from_micros(1);
         let name = names[draw(names.len())].clone();
-        let owner = Owner(draw(3) as u64);
+        let owner = OwnerId(draw(3) as u64);
         let lies = taken.iter().position(|(taken, is_over)| taken.name == name && !is_over);
         let rarely = draw(40) == 0;
         match (lies, held.contains_key(&name)) {
@@ -28,7 +28,7 @@ fn what_is_taken_as_offered_comes_to_what_commands_come_to() {
                 if let Some(token) = offered.offer(now, &service(), &name).and_then(|range| range.nth(spent)) {
                     spent += 1;
                     offers += 1;
-                    taken.push((Taken { name, owner, token, since: now }, false));
+                    taken.push((LocalGrant { name, owner, token, since: now }, false));
                     continue;
                 }
                 refusals += 1;
@@ -79,22 +79,22 @@ fn nothing_is_offered_where_somebody_else_is_concerned() {
     let mut node = lone();
     let step = |node: &mut Node, command| node.step(NOW, Input::Command(command), &mut Vec::new());
     assert_eq!(node.offer(NOW, &service(), &name), None, "nobody grants it yet");
-    step(&mut node, locking(RequestId(1), &name, Owner(1)));
-    step(&mut node, locking(RequestId(2), &other, Owner(1)));
+    step(&mut node, locking(RequestId(1), &name, OwnerId(1)));
+    step(&mut node, locking(RequestId(2), &other, OwnerId(1)));
     step(&mut node, Command::Release { request: RequestId(2) });
     assert_eq!(node.offer(NOW, &service(), &name), None, "it is held");
     assert!(node.offer(NOW, &service(), &other).is_some());
     assert_eq!(node.offer(node.deadline().unwrap_or(Time::MAX), &service(), &other), None, "something is due");
-    step(&mut node, wanting(RequestId(3), Want::Suspension, Owner(2)));
+    step(&mut node, wanting(RequestId(3), Want::Suspension, OwnerId(2)));
     step(&mut node, Command::Release { request: RequestId(2) });
     assert_eq!(node.offer(NOW, &service(), &other), None, "somebody waits for all of it");
 }
 
-fn locking(request: RequestId, name: &LockName, owner: Owner) -> Command {
+fn locking(request: RequestId, name: &LockName, owner: OwnerId) -> Command {
     wanting(request, Want::Lock(name.clone()), owner)
 }
 
-fn wanting(request: RequestId, want: Want, owner: Owner) -> Command {
+fn wanting(request: RequestId, want: Want, owner: OwnerId) -> Command {
     let (service, wait, metadata) = (service(), Wait::Forever, Metadata::default());
     Command::Lock { request, service, want, owner, wait, lease: None, revocable: false, metadata }
 }

@@ -1,15 +1,15 @@
 //! When those who wait in line hear of it.
 
-use super::super::super::message::Look;
-use super::short::Two;
+use super::super::super::message::Query;
+use super::short::NodePair;
 use super::*;
 
 /// Lets all be heard that was said, and no time goes by.
 const ALL_HEARD: Duration = Duration::ZERO;
 
 /// A grantor, and another member that waits with request 2 for what the grantor holds with request 1.
-fn one_waits() -> Two {
-    let mut two = Two::new();
+fn one_waits() -> NodePair {
+    let mut two = NodePair::new();
     for (at, request) in [(0, 1), (1, 2)] {
         ask(&mut two, at, request);
     }
@@ -17,9 +17,9 @@ fn one_waits() -> Two {
     two
 }
 
-fn ask(two: &mut Two, at: usize, request: u64) {
+fn ask(two: &mut NodePair, at: usize, request: u64) {
     let (want, metadata, wait) = (want("a"), Metadata::default(), Wait::Forever);
-    let (request, service, owner) = (RequestId(request), service(), Owner(request));
+    let (request, service, owner) = (RequestId(request), service(), OwnerId(request));
     two.step(
         at,
         Input::Command(Command::Lock { request, service, want, owner, wait, lease: None, revocable: false, metadata }),
@@ -27,17 +27,17 @@ fn ask(two: &mut Two, at: usize, request: u64) {
     two.pass(ALL_HEARD);
 }
 
-fn release(two: &mut Two, at: usize, request: u64) {
+fn release(two: &mut NodePair, at: usize, request: u64) {
     two.step(at, Input::Command(Command::Release { request: RequestId(request) }));
 }
 
 /// How many wait, as the grantor knows.
-fn queue(two: &Two) -> usize {
+fn queue(two: &NodePair) -> usize {
     two.nodes[0].grantors[&service()].load().expect("it acts").waits
 }
 
 /// The messages that are under way to the second.
-fn said(two: &Two) -> Vec<&'static str> {
+fn said(two: &NodePair) -> Vec<&'static str> {
     let words = two.ways[1].iter().map(|input| match input {
         Input::Received { packet: packet @ Packet::Linked { .. }, .. } => packet.kind(),
         _ => "something else",
@@ -46,7 +46,7 @@ fn said(two: &Two) -> Vec<&'static str> {
 }
 
 /// Goes on to the time at which a place is due, and lets the grantor's timer go off.
-fn come_to_it(two: &mut Two) {
+fn come_to_it(two: &mut NodePair) {
     two.now = two.nodes[0].places_due().expect("somebody is to be told");
     assert!(two.nodes[0].wake_by().is_some_and(|at| at <= two.now));
     two.step(0, Input::Timer);
@@ -89,7 +89,7 @@ fn who_gives_up_before_hears_nothing() {
 fn who_looks_hears_it_before_the_answer() {
     let mut two = one_waits();
     let (request, service) = (RequestId(3), service());
-    let at = Look::Place(RequestId(2));
+    let at = Query::Place(RequestId(2));
     two.step(1, Input::Command(Command::Query { request, service, at }));
     two.hear(0);
     assert_eq!(said(&two), ["Queued", "QueryReply"]);

@@ -1,8 +1,8 @@
 //! Revocation, where a World would need luck: what is on its way while somebody asks.
 
-use super::super::super::event::{RevocationRequest, Revoke};
+use super::super::super::event::{RevocationRequest, RevokeCommand};
 use super::super::super::id::Mode;
-use super::super::super::message::{Heard, HolderInfo};
+use super::super::super::message::{HolderInfo, RevocationAnswer};
 use super::*;
 
 const EPOCH: Epoch = Epoch(token(100));
@@ -26,25 +26,25 @@ fn holder(process: ProcessId, n: u32) -> HolderInfo {
     HolderInfo { name, process, token, mode, revocable: true, metadata, held_for }
 }
 
-fn seen(holder: Option<HolderInfo>) -> Seen {
+fn seen(holder: Option<HolderInfo>) -> QueryReply {
     let (holders, waiters) = (Vec::from_iter(holder), Vec::new());
-    Seen::Lock { holders, more_holders: 0, content: None, openers: 0, permits: 0, waiters, more: 0 }
+    QueryReply::Lock { holders, more_holders: 0, content: None, openers: 0, permits: 0, waiters, more: 0 }
 }
 
 /// What the holder of a node does, and what comes of it.
-struct Said {
+struct SentMessages {
     mail: Vec<(ProcessId, Message)>,
     out: Vec<Output>,
 }
 
-fn act(node: &mut Node, role: impl FnOnce(&mut Holder, &View, &mut Turn)) -> Said {
+fn act(node: &mut Node, role: impl FnOnce(&mut LockClient, &View, &mut StepContext)) -> SentMessages {
     let view = node.view.clone().expect("it is in a view");
     let mut out = Vec::new();
     let mail = node.turn(NOW, &mut out, |node, turn| role(&mut node.holder, &view, turn));
-    Said { mail: mail.into(), out }
+    SentMessages { mail: mail.into(), out }
 }
 
-fn revoke(node: &mut Node, what: Revoke, wait: Wait) -> Said {
+fn revoke(node: &mut Node, what: RevokeCommand, wait: Wait) -> SentMessages {
     let lease = Duration::from_secs(1);
     act(node, |holder, view, turn| {
         let ways = (|_| false, |process| view.contains(process));
@@ -52,20 +52,20 @@ fn revoke(node: &mut Node, what: Revoke, wait: Wait) -> Said {
     })
 }
 
-fn ask() -> Revoke {
-    Revoke::Ask { name: Some(lock_name("x")), metadata: says("me").expect("it says so") }
+fn ask() -> RevokeCommand {
+    RevokeCommand::Ask { name: Some(lock_name("x")), metadata: says("me").expect("it says so") }
 }
 
-fn sees(node: &mut Node, at: Seen) -> Said {
+fn sees(node: &mut Node, at: QueryReply) -> SentMessages {
     act(node, |holder, view, turn| holder.on_seen(ASKS, at, |process| view.contains(process), turn))
 }
 
-fn hears(node: &mut Node, from: ProcessId, n: u32, heard: Heard) -> Said {
+fn hears(node: &mut Node, from: ProcessId, n: u32, heard: RevocationAnswer) -> SentMessages {
     act(node, |holder, _, turn| holder.on_asked_back(from, (ASKS, token(n)), heard, turn))
 }
 
 fn look(to: ProcessId, epoch: Epoch) -> (ProcessId, Message) {
-    (to, Message::Query { service: service(), epoch, request: ASKS, at: Box::new(Look::Lock(lock_name("x"))) })
+    (to, Message::Query { service: service(), epoch, request: ASKS, at: Box::new(Query::Lock(lock_name("x"))) })
 }
 
 fn ask_back(to: ProcessId, n: u32, says: Option<Metadata>) -> (ProcessId, Message) {
@@ -93,16 +93,18 @@ fn asker() -> Node {
 fn the_grantor_says_who_holds_and_the_holder_s_member_says_that_it_is_told() {
     let mut node = asker();
     assert_eq!(sees(&mut node, seen(Some(holder(BOB, 5)))).mail, [ask_back(BOB, 5, says("me"))]);
-    assert_eq!(hears(&mut node, ANN, 5, Heard::HolderTold).out, [], "not from somebody else");
-    assert_eq!(hears(&mut node, BOB, 6, Heard::HolderTold).out, [], "nor of another hold");
-    assert_eq!(hears(&mut node, BOB, 5, Heard::HolderTold).out, told(&[holder(BOB, 5)], &[]));
-    assert_eq!(hears(&mut node, BOB, 5, Heard::HolderTold).out, [], "and only once");
+    assert_eq!(hears(&mut node, ANN, 5, RevocationAnswer::HolderTold).out, [], "not from somebody else");
+    assert_eq!(hears(&mut node, BOB, 6, RevocationAnswer::HolderTold).out, [], "nor of another hold");
+    assert_eq!(hears(&mut node, BOB, 5, RevocationAnswer::HolderTold).out, told(&[holder(BOB, 5)], &[]));
+    assert_eq!(hears(&mut node, BOB, 5, RevocationAnswer::HolderTold).out, [], "and only once");
 }
 
 #[test]
 fn who_asks_hears_that_nobody_holds_or_holds_for_good() {
     assert_eq!(sees(&mut asker(), seen(None)).out, told(&[], &[]));
-    for (heard, outcome) in [(Heard::NotHeld, told(&[], &[])), (Heard::NotRevocable, told(&[], &[holder(BOB, 5)]))] {
+    for (heard, outcome) in
+        [(RevocationAnswer::NotHeld, told(&[], &[])), (RevocationAnswer::NotRevocable, told(&[], &[holder(BOB, 5)]))]
+    {
         let mut node = asker();
         sees(&mut node, seen(Some(holder(BOB, 5))));
         assert_eq!(hears(&mut node, BOB, 5, heard).out, outcome);
@@ -121,7 +123,7 @@ fn a_grantor_that_ends_before_it_has_said_who_holds_leaves_its_successor_to_be_a
         [look(BOB, next)]
     );
     // And one that cannot say yet is asked again, in a while.
-    assert_eq!(sees(&mut node, Seen::Undecided).out, []);
+    assert_eq!(sees(&mut node, QueryReply::Undecided).out, []);
     let due = node.holder.deadline().expect("it asks again");
     let mail = node.turn(due, &mut Vec::new(), |node, turn| node.holder.on_timer(turn));
     assert_eq!(Vec::from(mail), [look(BOB, next)]);
@@ -133,7 +135,7 @@ fn a_grantor_that_ends_after_it_has_said_who_holds_is_needed_no_more() {
     sees(&mut node, seen(Some(holder(BOB, 5))));
     let next = Epoch(token(200));
     assert_eq!(act(&mut node, |holder, _, turn| holder.on_grantor(&service(), BOB, next, turn)).mail, []);
-    assert_eq!(hears(&mut node, BOB, 5, Heard::HolderTold).out, told(&[holder(BOB, 5)], &[]));
+    assert_eq!(hears(&mut node, BOB, 5, RevocationAnswer::HolderTold).out, told(&[holder(BOB, 5)], &[]));
 }
 
 #[test]
@@ -154,25 +156,25 @@ fn of_a_holder_that_leaves_the_view_nothing_is_wanted_any_more() {
     let said = sees(&mut node, seen(Some(holder(BOB, 5))));
     assert_eq!((said.mail, said.out), (vec![], vec![]));
     assert_eq!(sees(&mut node, seen(None)).out, told(&[], &[]));
-    assert_eq!(revoke(&mut node, Revoke::Take(holder(BOB, 5)), Wait::Forever).out, told(&[], &[]));
+    assert_eq!(revoke(&mut node, RevokeCommand::Take(holder(BOB, 5)), Wait::Forever).out, told(&[], &[]));
 }
 
 #[test]
 fn who_has_not_begun_to_hold_yet_is_asked_again() {
     let mut node = asker();
     sees(&mut node, seen(Some(holder(BOB, 5))));
-    assert_eq!(hears(&mut node, BOB, 5, Heard::TryAgain).out, []);
+    assert_eq!(hears(&mut node, BOB, 5, RevocationAnswer::TryAgain).out, []);
     let due = node.holder.deadline().expect("it asks again");
     let mail = node.turn(due, &mut Vec::new(), |node, turn| node.holder.on_timer(turn));
     assert_eq!(Vec::from(mail), [look(ANN, EPOCH)], "another may hold by now");
 
     let mut node = with_two_more();
-    assert_eq!(revoke(&mut node, Revoke::Take(holder(BOB, 5)), Wait::Forever).mail, [ask_back(BOB, 5, None)]);
-    assert_eq!(hears(&mut node, BOB, 5, Heard::TryAgain).out, []);
+    assert_eq!(revoke(&mut node, RevokeCommand::Take(holder(BOB, 5)), Wait::Forever).mail, [ask_back(BOB, 5, None)]);
+    assert_eq!(hears(&mut node, BOB, 5, RevocationAnswer::TryAgain).out, []);
     let due = node.holder.deadline().expect("it asks again");
     let mail = node.turn(due, &mut Vec::new(), |node, turn| node.holder.on_timer(turn));
     assert_eq!(Vec::from(mail), [ask_back(BOB, 5, None)]);
-    assert_eq!(hears(&mut node, BOB, 5, Heard::Revoked).out, answer(Outcome::Revoked));
+    assert_eq!(hears(&mut node, BOB, 5, RevocationAnswer::Revoked).out, answer(Outcome::Revoked));
 }
 
 #[test]
@@ -193,24 +195,24 @@ fn what_is_not_answered_in_time_is_undecided_and_leaves_nothing_behind() {
 fn waiter(revocable: bool) -> Node {
     let mut node = with_two_more();
     act(&mut node, |holder, _, turn| holder.on_grantor(&service(), ANN, EPOCH, turn));
-    let (owner, metadata) = (Owner::default(), Metadata::default());
+    let (owner, metadata) = (OwnerId::default(), Metadata::default());
     let (want, wait, lease) = (want("x"), Wait::Forever, None);
-    let wish = Wish { request: HOLDS, service: service(), want, owner, wait, lease, revocable, metadata };
+    let wish = LockRequest { request: HOLDS, service: service(), want, owner, wait, lease, revocable, metadata };
     act(&mut node, |holder, _, turn| holder.lock(wish, Duration::ZERO, |_| false, turn));
     node
 }
 
-fn granted(node: &mut Node, n: u32) -> Said {
+fn granted(node: &mut Node, n: u32) -> SentMessages {
     act(node, |holder, _, turn| holder.on_grant(ANN, &service(), EPOCH, HOLDS, token(n), turn))
 }
 
 /// Bob asks for what is held with that token.
-fn bob_asks(node: &mut Node, request: u64, n: u32, says: Option<Metadata>) -> Said {
+fn bob_asks(node: &mut Node, request: u64, n: u32, says: Option<Metadata>) -> SentMessages {
     let what = (Some(lock_name("x")), token(n));
     act(node, |holder, _, turn| holder.on_ask_back((BOB, RequestId(request)), &service(), what, says, turn))
 }
 
-fn heard(said: &Said) -> Heard {
+fn heard(said: &SentMessages) -> RevocationAnswer {
     let to_bob = |(to, message): &(ProcessId, Message)| match message {
         Message::RevocationReply { heard, .. } if *to == BOB => Some(*heard),
         _ => None,
@@ -228,25 +230,29 @@ fn a_holder_is_told_once_of_each_request() {
     };
     for (request, text, out) in [(1, "first", wanted("first")), (1, "first", vec![]), (2, "second", wanted("second"))] {
         let said = bob_asks(&mut node, request, 5, says(text));
-        assert_eq!((heard(&said), said.out), (Heard::HolderTold, out));
+        assert_eq!((heard(&said), said.out), (RevocationAnswer::HolderTold, out));
     }
     // Told often enough is told.
     for request in 3..100 {
         let said = bob_asks(&mut node, request, 5, says("again"));
-        assert_eq!((heard(&said), said.out.len()), (Heard::HolderTold, usize::from(request <= 64)));
+        assert_eq!((heard(&said), said.out.len()), (RevocationAnswer::HolderTold, usize::from(request <= 64)));
     }
 }
 
 #[test]
 fn a_hold_that_has_not_begun_cannot_be_told_of_it_yet() {
     let mut node = waiter(true);
-    assert_eq!(heard(&bob_asks(&mut node, 1, 5, says(""))), Heard::TryAgain, "the grant is on its way");
+    assert_eq!(heard(&bob_asks(&mut node, 1, 5, says(""))), RevocationAnswer::TryAgain, "the grant is on its way");
     granted(&mut node, 5);
-    assert_eq!(heard(&bob_asks(&mut node, 2, 5, says(""))), Heard::HolderTold);
+    assert_eq!(heard(&bob_asks(&mut node, 2, 5, says(""))), RevocationAnswer::HolderTold);
     // A share may have become the lock, or be about to.
-    assert_eq!(heard(&bob_asks(&mut node, 3, 4, says(""))), Heard::TryAgain, "it has another token by now");
-    assert_eq!(heard(&bob_asks(&mut node, 4, 4, None)), Heard::NotHeld, "nobody takes what it does not name");
-    assert_eq!(heard(&bob_asks(&mut node, 5, 6, None)), Heard::TryAgain, "another token is on its way");
+    assert_eq!(heard(&bob_asks(&mut node, 3, 4, says(""))), RevocationAnswer::TryAgain, "it has another token by now");
+    assert_eq!(
+        heard(&bob_asks(&mut node, 4, 4, None)),
+        RevocationAnswer::NotHeld,
+        "nobody takes what it does not name"
+    );
+    assert_eq!(heard(&bob_asks(&mut node, 5, 6, None)), RevocationAnswer::TryAgain, "another token is on its way");
 }
 
 #[test]
@@ -254,18 +260,18 @@ fn a_hold_is_taken_away_only_after_its_holder_was_told_and_from_no_firm_one() {
     let mut node = waiter(true);
     granted(&mut node, 5);
     let said = bob_asks(&mut node, 1, 5, None);
-    assert_eq!((heard(&said), said.out), (Heard::HolderNotTold, vec![]));
+    assert_eq!((heard(&said), said.out), (RevocationAnswer::HolderNotTold, vec![]));
     bob_asks(&mut node, 2, 5, says(""));
     let said = bob_asks(&mut node, 3, 5, None);
-    assert_eq!(heard(&said), Heard::Revoked);
+    assert_eq!(heard(&said), RevocationAnswer::Revoked);
     assert_eq!(said.out, [Output::Lost { request: HOLDS, reason: LostReason::Revoked }]);
     assert!(said.mail.contains(&(ANN, Message::Release { service: service(), request: HOLDS })), "{:?}", said.mail);
-    assert_eq!(heard(&bob_asks(&mut node, 4, 5, None)), Heard::NotHeld);
+    assert_eq!(heard(&bob_asks(&mut node, 4, 5, None)), RevocationAnswer::NotHeld);
 
     let mut node = waiter(false);
     granted(&mut node, 5);
     for says in [says(""), None] {
         let said = bob_asks(&mut node, 1, 5, says);
-        assert_eq!((heard(&said), said.out), (Heard::NotRevocable, vec![]));
+        assert_eq!((heard(&said), said.out), (RevocationAnswer::NotRevocable, vec![]));
     }
 }

@@ -2,11 +2,11 @@
 //! rule is for. In builds with deliberate breaks it also tells that the rule's break changes the
 //! answer, so the test can fail.
 
-use super::super::super::decision::{Proposal, Step};
+use super::super::super::decision::{Proposal, ProposalPhase};
 use super::super::super::grantor::Asked;
-use super::super::super::heir::Speaker;
-use super::super::super::message::{Ballot, Look, Seen, WaitReport};
+use super::super::super::message::{Ballot, Query, QueryReply, WaitReport};
 use super::super::super::view::Change;
+use super::super::super::vote_successor::VoteSender;
 use super::*;
 
 const CYD: ProcessId = ProcessId(3);
@@ -19,7 +19,7 @@ macro_rules! rule {
             assert!($kept(Box::new(|_: &mut Node| {})), "the rule is broken");
             #[cfg(elderlock_mutants)]
             {
-                let mutant = Some(super::super::super::mutant::Mutant::$broken_by);
+                let mutant = Some(super::super::super::mutant::ProtocolMutant::$broken_by);
                 let plant = move |node: &mut Node| node.config.mutant = mutant;
                 assert!(!$kept(Box::new(plant)), "the break is not seen");
             }
@@ -43,8 +43,8 @@ fn second(plant: &Plant) -> Node {
     node
 }
 
-fn speaker(process: ProcessId, node: &Node) -> Speaker {
-    Speaker { vote: process, process, addr: node.config.me.addr, heir: None }
+fn speaker(process: ProcessId, node: &Node) -> VoteSender {
+    VoteSender { vote: process, process, addr: node.config.me.addr, heir: None }
 }
 
 /// What the member says to others.
@@ -56,7 +56,7 @@ fn notices(out: &[Output]) -> Vec<Notice> {
     packets.collect()
 }
 
-fn said_in(node: &mut Node, leased: bool, act: impl FnOnce(&View, &mut Turn)) -> Vec<Message> {
+fn said_in(node: &mut Node, leased: bool, act: impl FnOnce(&View, &mut StepContext)) -> Vec<Message> {
     let view = node.view.clone().expect("it has founded");
     let mail = node.turn(NOW, &mut Vec::new(), |_, turn| {
         turn.leased = leased;
@@ -70,7 +70,7 @@ fn asked(from: ProcessId, request: u64) -> Asked {
         from,
         request: RequestId(request),
         want: want("x"),
-        owner: Owner::default(),
+        owner: OwnerId::default(),
         only_if_free: false,
         revocable: false,
         metadata: Metadata::default(),
@@ -157,7 +157,7 @@ rule!(an_unacknowledged_wait_stands_before_later_ones_of_its_member, ForgetOwnOr
     let wait = |request: u64, ticket: Option<u64>| WaitReport {
         request: RequestId(request),
         want: want("x"),
-        owner: Owner::default(),
+        owner: OwnerId::default(),
         ticket: ticket.map(|number| Ticket { epoch, number }),
         revocable: false,
         metadata: Metadata::default(),
@@ -182,10 +182,10 @@ rule!(a_view_without_its_decider_waits_for_those_who_go_on, ForgetAtOnce, |plant
     let ballot = Ballot { round: 0, process: me };
     let change = Change { remove: [me].into(), ..Change::default() };
     // With BOB it is a quorum of the view, and BOB alone is none of the next one.
-    let step = Step::Accepting { change, accepted: [me].into() };
+    let step = ProposalPhase::Accepting { change, accepted: [me].into() };
     node.proposal = Some(Proposal::new(ballot, step, Time::MAX));
     node.on_accepted(NOW, BOB, ballot, &mut Vec::new());
-    node.stage == Stage::Member && node.view.as_ref().is_some_and(|view| view.number == before)
+    node.stage == MemberPhase::Member && node.view.as_ref().is_some_and(|view| view.number == before)
 });
 
 rule!(a_grantor_without_a_lease_answers_no_question, SeeWithoutLease, |plant: Plant| {
@@ -194,10 +194,10 @@ rule!(a_grantor_without_a_lease_answers_no_question, SeeWithoutLease, |plant: Pl
     let said = said_in(&mut node, false, |view, turn| {
         let grantor = Grantor::new(service(), range(), Origin::Free, view, turn);
         turn.leased = false;
-        grantor.on_look(ANN, RequestId(1), &Look::Lock(names(1).remove(0)), turn);
+        grantor.on_look(ANN, RequestId(1), &Query::Lock(names(1).remove(0)), turn);
     });
     let is_unsure =
-        |message: &Message| matches!(message, Message::QueryReply { seen, .. } if **seen == Seen::Undecided);
+        |message: &Message| matches!(message, Message::QueryReply { seen, .. } if **seen == QueryReply::Undecided);
     said.iter().any(is_unsure)
 });
 
@@ -207,12 +207,12 @@ rule!(nothing_is_done_at_once_when_something_is_due, AtOnceThoughLate, |plant: P
     node.step(NOW, Input::Command(Command::Release { request: RequestId(1) }), &mut Vec::new());
     let due = node.deadline().expect("it is the elder");
     plant(&mut node);
-    node.calm = Calm(None);
+    node.calm = QuietUntil(None);
     let command = Command::Lock {
         request: RequestId(2),
         service: service(),
         want: want("y"),
-        owner: Owner::default(),
+        owner: OwnerId::default(),
         wait: Wait::Forever,
         lease: None,
         revocable: false,

@@ -4,7 +4,7 @@ use super::*;
 use std::collections::VecDeque;
 
 /// Two members, and what is on its way between them, in order.
-pub(super) struct Two {
+pub(super) struct NodePair {
     pub(super) nodes: [Node; 2],
     pub(super) ways: [VecDeque<Input>; 2],
     pub(super) now: Time,
@@ -12,8 +12,8 @@ pub(super) struct Two {
     long: usize,
 }
 
-impl Two {
-    pub(super) fn new() -> Two {
+impl NodePair {
+    pub(super) fn new() -> NodePair {
         let info = |number: u16| MemberInfo {
             process: ProcessId(number.into()),
             addr: ([127, 0, 0, 1], 7400 + number).into(),
@@ -22,7 +22,7 @@ impl Two {
         let founds = Config { found_alone: true, ..Config::new(info(0), Timing::fast()) };
         let joins = Config { seeds: [info(0).addr].into(), ..Config::new(info(1), Timing::fast()) };
         let nodes = [founds, joins].map(|config| Node::new(config, Time::from_nanos(1)));
-        let mut two = Two { nodes, ways: Default::default(), now: NOW, short: 0, long: 0 };
+        let mut two = NodePair { nodes, ways: Default::default(), now: NOW, short: 0, long: 0 };
         for _ in 0..300 {
             two.pass(Duration::from_millis(10));
         }
@@ -53,7 +53,7 @@ impl Two {
         let (mut out, node) = (Vec::new(), &mut self.nodes[at]);
         let is_heard = matches!(input, Input::Received { .. });
         let (mut twin, mut other) = (node.clone(), Vec::new());
-        twin.calm = Calm(Some(Time::ZERO)); // it goes the long way
+        twin.calm = QuietUntil(Some(Time::ZERO)); // it goes the long way
         twin.step(self.now, input.clone(), &mut other);
         node.step(self.now, input, &mut out);
         assert_eq!(out, other);
@@ -61,8 +61,8 @@ impl Two {
         let [wake_by, due] = [node.wake_by(), node.deadline()].map(|at| at.unwrap_or(Time::MAX));
         assert!(wake_by <= due, "it would be woken too late");
         match node.calm {
-            Calm(Some(_)) => self.short += usize::from(is_heard),
-            Calm(None) => self.long += 1,
+            QuietUntil(Some(_)) => self.short += usize::from(is_heard),
+            QuietUntil(None) => self.long += 1,
         }
         let me = node.config.me.clone();
         out.retain(|output| {
@@ -76,7 +76,7 @@ impl Two {
 
 #[test]
 fn what_comes_of_a_short_step_is_what_comes_of_the_long_way() {
-    let mut two = Two::new();
+    let mut two = NodePair::new();
     let names = names(4);
     let mut open: [Vec<RequestId>; 2] = Default::default();
     let (mut next, mut granted, mut draw) = (1, 0, draws());
@@ -95,7 +95,7 @@ fn what_comes_of_a_short_step_is_what_comes_of_the_long_way() {
             }
             1 | 2 if open[at].len() < 6 => {
                 let (request, service, metadata) = (RequestId(next), service(), Metadata::default());
-                let (want, owner) = (Want::Lock(names[draw(4)].clone()), Owner(draw(3) as u64));
+                let (want, owner) = (Want::Lock(names[draw(4)].clone()), OwnerId(draw(3) as u64));
                 let wait = [Wait::Forever, Wait::Try, Wait::AtMost(Duration::from_millis(1))][draw(3)];
                 let lease = [None, Some(Duration::from_millis(2))][draw(2)];
                 next += 1;
@@ -114,6 +114,6 @@ fn what_comes_of_a_short_step_is_what_comes_of_the_long_way() {
             .filter(|output| matches!(output, Output::Answer { outcome: Outcome::Granted { .. }, .. }))
             .count();
     }
-    let Two { short, long, .. } = two;
+    let NodePair { short, long, .. } = two;
     assert!(short > 3000 && long > 500 && granted > 500, "{short} short, {long} long, {granted} granted");
 }

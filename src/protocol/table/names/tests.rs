@@ -11,25 +11,25 @@ fn name(number: u64) -> LockName {
     LockName::new(format!("name-{number:011}").as_bytes()).expect("a good name")
 }
 
-fn put(names: &mut Names<u64>, number: u64) -> bool {
+fn put(names: &mut NameMap<u64>, number: u64) -> bool {
     names.put(&name(number), || number, |_| false)
 }
 
-fn take(names: &mut Names<u64>, number: u64) {
+fn take(names: &mut NameMap<u64>, number: u64) {
     names.take(&name(number), |_| true);
 }
 
 /// So many names, the numbers of which are even.
-fn names_of(count: u64) -> Names<u64> {
-    let mut names = Names::new();
+fn names_of(count: u64) -> NameMap<u64> {
+    let mut names = NameMap::new();
     (0..count).for_each(|number| assert!(put(&mut names, 2 * number)));
     names
 }
 
-impl Names<u64> {
+impl NameMap<u64> {
     /// Pages that have memory, of all sieves.
     fn pages(&self) -> usize {
-        let Some(Sieves { current, next, spent }) = self.sieves.as_deref() else { return 0 };
+        let Some(FilterPair { current, next, spent }) = self.sieves.as_deref() else { return 0 };
         current.filled() + next.as_ref().map_or(0, |next| next.sieve.filled()) + spent.filled()
     }
 
@@ -45,19 +45,19 @@ impl Names<u64> {
 
     /// Counts all anew.
     fn check(&self) {
-        let Some(Sieves { current, next, .. }) = self.sieves.as_deref() else {
+        let Some(FilterPair { current, next, .. }) = self.sieves.as_deref() else {
             return assert!(self.tree.len() < PER_PAGE, "so many have a sieve");
         };
         assert!(self.tree.len() >= PER_PAGE / 2, "so few have none");
-        let anew = |sieve: &Sieve, mark: Option<&LockName>| {
-            let mut anew = Sieve::new(sieve.pages());
+        let anew = |sieve: &CountingBloomFilter, mark: Option<&LockName>| {
+            let mut anew = CountingBloomFilter::new(sieve.pages());
             let names = self.tree.keys().filter(|name| mark.is_none_or(|mark| *name <= mark));
-            names.for_each(|name| anew.add(Spot::of(name)));
+            names.for_each(|name| anew.add(FilterSpot::of(name)));
             anew
         };
         assert!(anew(current, None).counts() == current.counts(), "the current sieve has what the tree has");
-        if let Some(Next { sieve, mark }) = next {
-            let anew = mark.as_ref().map_or(Sieve::new(sieve.pages()), |mark| anew(sieve, Some(mark)));
+        if let Some(NextFilter { sieve, mark }) = next {
+            let anew = mark.as_ref().map_or(CountingBloomFilter::new(sieve.pages()), |mark| anew(sieve, Some(mark)));
             assert!(anew.counts() == sieve.counts(), "the next sieve has what the tree has up to the mark");
         } else {
             // One change is between this and the next sieve.
@@ -70,7 +70,7 @@ impl Names<u64> {
 /// Names come and go at random, more of them coming and then more of them going, through all sizes and back to nothing.
 #[test]
 fn it_has_what_a_tree_has_while_sieves_come_and_go() {
-    let (mut names, mut tree, mut below) = (Names::new(), BTreeMap::new(), draws(1));
+    let (mut names, mut tree, mut below) = (NameMap::new(), BTreeMap::new(), draws(1));
     let (mut sizes, mut ups, mut downs) = (Vec::new(), 0, 0);
     for (turns, coming) in [(30_000, 80), (20_000, 50), (15_000, 20), (15_000, 70), (60_000, 10)] {
         for turn in 0..turns {
@@ -141,9 +141,9 @@ fn a_name_may_come_and_go_on_each_side_of_the_mark() {
 /// those of one beginning no more often than others.
 #[test]
 fn few_names_that_are_not_there_are_let_through_to_the_tree() {
-    let share = |names: &Names<u64>, of: &dyn Fn(u64) -> LockName| {
+    let share = |names: &NameMap<u64>, of: &dyn Fn(u64) -> LockName| {
         let sieve = &names.sieves.as_ref().expect("a sieve").current;
-        (0..MANY).filter(|number| sieve.may_have(Spot::of(&of(*number)))).count() as f64 / MANY as f64
+        (0..MANY).filter(|number| sieve.may_have(FilterSpot::of(&of(*number)))).count() as f64 / MANY as f64
     };
     let odd = |number: u64| name(2 * number + 1);
     let other =
@@ -169,8 +169,8 @@ fn few_names_that_are_not_there_are_let_through_to_the_tree() {
 /// Eight bytes by a new sieve, four by an old one, and both while names are moved.
 #[test]
 fn a_name_takes_few_bytes_of_sieves() {
-    let bytes = |names: &Names<u64>| names.pages() as f64 * 4096.0 / names.len().max(1) as f64;
-    let (mut names, mut most, mut least) = (Names::new(), 0.0, f64::MAX);
+    let bytes = |names: &NameMap<u64>| names.pages() as f64 * 4096.0 / names.len().max(1) as f64;
+    let (mut names, mut most, mut least) = (NameMap::new(), 0.0, f64::MAX);
     for number in 0..MANY {
         put(&mut names, number);
         if names.len() > 2 * PER_PAGE {
@@ -191,9 +191,9 @@ fn a_name_takes_few_bytes_of_sieves() {
 /// Nothing that names come to, however many there are, waits for all of them to be moved, or for much memory.
 #[test]
 fn one_change_moves_few_names_and_gives_back_one_page() {
-    let mut names = Names::new();
+    let mut names = NameMap::new();
     let mut sieves = 0;
-    let mut change = |names: &mut Names<u64>, change: &dyn Fn(&mut Names<u64>)| {
+    let mut change = |names: &mut NameMap<u64>, change: &dyn Fn(&mut NameMap<u64>)| {
         let (before, pages) = (names.mark(), names.pages());
         change(names);
         let after = names.mark();
@@ -252,12 +252,12 @@ fn few_names_have_no_sieve_and_none_leave_nothing() {
     (0..PER_PAGE as u64).for_each(|number| take(&mut names, 2 * number));
     assert!(names.sieves.is_none());
     take(&mut names, 1);
-    assert!(names.is_empty() && size_of::<Names<u64>>() == size_of::<BTreeMap<LockName, u64>>() + size_of::<usize>());
+    assert!(names.is_empty() && size_of::<NameMap<u64>>() == size_of::<BTreeMap<LockName, u64>>() + size_of::<usize>());
 }
 
 #[test]
 fn names_that_came_by_other_ways_are_equal() {
-    let (mut one, mut other) = (names_of(MANY), Names::new());
+    let (mut one, mut other) = (names_of(MANY), NameMap::new());
     (10..MANY).rev().for_each(|number| take(&mut one, 2 * number));
     (0..10).rev().for_each(|number| assert!(put(&mut other, 2 * number)));
     (1..PER_PAGE as u64).for_each(|number| assert!(put(&mut one, 2 * number + 1)));
@@ -269,7 +269,7 @@ fn names_that_came_by_other_ways_are_equal() {
     // Both have the same names, and one of them has a sieve.
     (2 * MANY..2 * MANY + 100).for_each(|number| assert!(put(&mut one, number) && put(&mut other, number)));
     assert!(one.sieves.is_some() && other.sieves.is_none());
-    let hash = |names: &Names<u64>| {
+    let hash = |names: &NameMap<u64>| {
         let mut hasher = DefaultHasher::new();
         names.hash(&mut hasher);
         hasher.finish()
@@ -280,14 +280,14 @@ fn names_that_came_by_other_ways_are_equal() {
 /// Names that count at the same counters, as somebody could choose them: more than a counter can tell.
 #[test]
 fn counters_at_their_end_stay_there_and_never_say_no() {
-    let mut sieve = Sieve::new(1);
-    let spot = Spot::of(&name(1));
+    let mut sieve = CountingBloomFilter::new(1);
+    let spot = FilterSpot::of(&name(1));
     (0..40).for_each(|_| sieve.add(spot));
     (0..39).for_each(|_| sieve.remove(spot));
     assert!(sieve.may_have(spot), "one is left");
     // And of others nothing is lost: each counter is by itself.
-    let mut sieve = Sieve::new(1);
-    (0..400).for_each(|number| (0..20).for_each(|_| sieve.add(Spot::of(&name(number)))));
-    (0..300).for_each(|number| (0..20).for_each(|_| sieve.remove(Spot::of(&name(number)))));
-    assert!((300..400).all(|number| sieve.may_have(Spot::of(&name(number)))));
+    let mut sieve = CountingBloomFilter::new(1);
+    (0..400).for_each(|number| (0..20).for_each(|_| sieve.add(FilterSpot::of(&name(number)))));
+    (0..300).for_each(|number| (0..20).for_each(|_| sieve.remove(FilterSpot::of(&name(number)))));
+    assert!((300..400).all(|number| sieve.may_have(FilterSpot::of(&name(number)))));
 }

@@ -1,4 +1,4 @@
-//! `Sieve`: says of nearly every name that is not in a set that it is not, by one place in memory.
+//! `CountingBloomFilter`: says of nearly every name that is not in a set that it is not, by one place in memory.
 //!
 //! A Bloom filter that counts, in split blocks. By its hash a name has one block, and in each of the four rows of it one of
 //! eight counters. It raises them when it comes and lowers them when it goes. One of whose counters is zero is not there.
@@ -17,10 +17,10 @@ use std::hash::BuildHasher;
 /// Four rows of eight counters of 4 bits. It lies in one line of the cache.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[repr(align(16))]
-struct Block([u32; 4]);
+struct FilterBlock([u32; 4]);
 
 /// What is given memory at once, and has it taken: 4 KiB.
-type Page = [Block; BLOCKS];
+type FilterPage = [FilterBlock; BLOCKS];
 
 const BLOCKS: usize = 256;
 
@@ -29,18 +29,18 @@ const FULL: u32 = 15;
 
 /// Counts names that are in a set.
 #[derive(Clone, Default)]
-pub(super) struct Sieve {
+pub(super) struct CountingBloomFilter {
     /// None: all its counters are zero.
-    pages: Vec<Option<Box<Page>>>,
+    pages: Vec<Option<Box<FilterPage>>>,
 }
 
 /// Where a name is counted.
 #[derive(Clone, Copy)]
-pub(super) struct Spot(u64);
+pub(super) struct FilterSpot(u64);
 
-impl Spot {
-    pub(super) fn of(name: &LockName) -> Spot {
-        Spot(FixedState::default().hash_one(name))
+impl FilterSpot {
+    pub(super) fn of(name: &LockName) -> FilterSpot {
+        FilterSpot(FixedState::default().hash_one(name))
     }
 
     /// Which of so many blocks: by the highest bits of the hash.
@@ -54,10 +54,10 @@ impl Spot {
     }
 }
 
-impl Sieve {
+impl CountingBloomFilter {
     /// With nothing in it, and room for so many pages.
-    pub(super) fn new(pages: usize) -> Sieve {
-        Sieve { pages: vec![None; pages] }
+    pub(super) fn new(pages: usize) -> CountingBloomFilter {
+        CountingBloomFilter { pages: vec![None; pages] }
     }
 
     pub(super) fn pages(&self) -> usize {
@@ -65,7 +65,7 @@ impl Sieve {
     }
 
     /// Whether a name may have been put in. Without pages it knows nothing.
-    pub(super) fn may_have(&self, spot: Spot) -> bool {
+    pub(super) fn may_have(&self, spot: FilterSpot) -> bool {
         let at = spot.block(self.pages.len() * BLOCKS);
         let Some(page) = self.pages.get(at / BLOCKS) else { return true };
         let Some(page) = page else { return false };
@@ -75,19 +75,19 @@ impl Sieve {
     }
 
     /// A name that is not in it comes.
-    pub(super) fn add(&mut self, spot: Spot) {
+    pub(super) fn add(&mut self, spot: FilterSpot) {
         self.change(spot, |count| count + 1);
     }
 
     /// A name that is in it goes.
-    pub(super) fn remove(&mut self, spot: Spot) {
+    pub(super) fn remove(&mut self, spot: FilterSpot) {
         self.change(spot, |count| count.saturating_sub(1));
     }
 
-    fn change(&mut self, spot: Spot, change: impl Fn(u32) -> u32) {
+    fn change(&mut self, spot: FilterSpot, change: impl Fn(u32) -> u32) {
         let at = spot.block(self.pages.len() * BLOCKS);
         let Some(page) = self.pages.get_mut(at / BLOCKS) else { return };
-        let page = page.get_or_insert_with(|| Box::new([Block([0; 4]); BLOCKS]));
+        let page = page.get_or_insert_with(|| Box::new([FilterBlock([0; 4]); BLOCKS]));
         for (row, counter) in page[at % BLOCKS].0.iter_mut().zip(spot.counters()) {
             let count = *row >> counter & FULL;
             if count != FULL {
@@ -105,7 +105,7 @@ impl Sieve {
 }
 
 #[cfg(test)]
-impl Sieve {
+impl CountingBloomFilter {
     /// Pages that have memory.
     pub(super) fn filled(&self) -> usize {
         self.pages.iter().flatten().count()
@@ -113,7 +113,7 @@ impl Sieve {
 
     /// All counters.
     pub(super) fn counts(&self) -> Vec<u32> {
-        let empty = [Block([0; 4]); BLOCKS];
+        let empty = [FilterBlock([0; 4]); BLOCKS];
         self.pages.iter().flat_map(|page| *page.as_deref().unwrap_or(&empty)).flat_map(|block| block.0).collect()
     }
 }

@@ -15,12 +15,12 @@ use super::*;
 
 /// An errand: to have those who hold something told that it is wanted back, or to take away the hold of one of them.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub(super) struct Revoking {
+pub(super) struct RevocationCall {
     /// The lock; `None`: the suspension.
     name: Option<LockName>,
     /// What the asker says of itself; `None`: to take it away.
     says: Option<Metadata>,
-    stage: Stage,
+    stage: RevocationPhase,
     told: Vec<HolderInfo>,
     firm: Vec<HolderInfo>,
     /// How many more hold it than a grantor lists.
@@ -28,61 +28,61 @@ pub(super) struct Revoking {
 }
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-enum Stage {
+enum RevocationPhase {
     /// The grantor of that epoch was asked who holds it.
     Looking(Option<Epoch>),
     /// These have not answered.
     Asking(BTreeMap<(ProcessId, Token), HolderInfo>),
 }
 
-impl Revoking {
-    fn new(what: Revoke) -> Revoking {
+impl RevocationCall {
+    fn new(what: RevokeCommand) -> RevocationCall {
         let (name, says, stage) = match what {
-            Revoke::Ask { name, metadata } => (name, Some(metadata), Stage::Looking(None)),
-            Revoke::Take(holder) => {
+            RevokeCommand::Ask { name, metadata } => (name, Some(metadata), RevocationPhase::Looking(None)),
+            RevokeCommand::Take(holder) => {
                 let whom = BTreeMap::from([((holder.process, holder.token), holder.clone())]);
-                (holder.name, None, Stage::Asking(whom))
+                (holder.name, None, RevocationPhase::Asking(whom))
             }
         };
-        Revoking { name, says, stage, told: Vec::new(), firm: Vec::new(), more: 0 }
+        RevocationCall { name, says, stage, told: Vec::new(), firm: Vec::new(), more: 0 }
     }
 
     /// Whether a grantor has to say who holds it.
     pub(super) fn looks(&self) -> bool {
-        matches!(self.stage, Stage::Looking(_))
+        matches!(self.stage, RevocationPhase::Looking(_))
     }
 
     /// In which epoch a grantor was asked who holds it; `None`: that is known.
     pub(super) fn asked(&mut self) -> Option<&mut Option<Epoch>> {
         match &mut self.stage {
-            Stage::Looking(asked) => Some(asked),
-            Stage::Asking(_) => None,
+            RevocationPhase::Looking(asked) => Some(asked),
+            RevocationPhase::Asking(_) => None,
         }
     }
 
     /// At what a grantor is to look.
-    pub(super) fn at(&self) -> Look {
-        self.name.clone().map_or(Look::Suspension, Look::Lock)
+    pub(super) fn at(&self) -> Query {
+        self.name.clone().map_or(Query::Suspension, Query::Lock)
     }
 
     /// Begins to look, once more: who holds may be another by now.
     fn begin(&mut self) {
-        self.stage = Stage::Looking(None);
+        self.stage = RevocationPhase::Looking(None);
         self.told.clear();
         self.firm.clear();
     }
 
-    /// Says it again, or for the first time, but for the look: that is [`pursue`](Holder::pursue)'s.
-    pub(super) fn repeat(&mut self, service: &ServiceName, request: RequestId, turn: &mut Turn) {
+    /// Says it again, or for the first time, but for the look: that is [`pursue`](LockClient::pursue)'s.
+    pub(super) fn repeat(&mut self, service: &ServiceName, request: RequestId, turn: &mut StepContext) {
         match &mut self.stage {
-            Stage::Looking(asked) => *asked = None,
-            Stage::Asking(_) => self.say(service, request, turn),
+            RevocationPhase::Looking(asked) => *asked = None,
+            RevocationPhase::Asking(_) => self.say(service, request, turn),
         }
     }
 
     /// Asks those who have not answered.
-    fn say(&self, service: &ServiceName, request: RequestId, turn: &mut Turn) {
-        let Stage::Asking(whom) = &self.stage else { return };
+    fn say(&self, service: &ServiceName, request: RequestId, turn: &mut StepContext) {
+        let RevocationPhase::Asking(whom) = &self.stage else { return };
         for &(process, token) in whom.keys() {
             let (service, name, says) = (service.clone(), self.name.clone(), self.says.clone());
             turn.say(process, Message::RequestRevocation { service, request, name, token, says });
@@ -91,7 +91,7 @@ impl Revoking {
 
     /// What the asker hears, if everybody has answered.
     fn outcome(&self) -> Option<Outcome> {
-        let Stage::Asking(whom) = &self.stage else { return None };
+        let RevocationPhase::Asking(whom) = &self.stage else { return None };
         whom.is_empty().then(|| Outcome::RevocationRequested {
             told: self.told.clone(),
             firm: self.firm.clone(),
@@ -101,19 +101,19 @@ impl Revoking {
 }
 
 /// Of those who want something back.
-impl Holder {
+impl LockClient {
     /// The application wants a hold back. `lease`: that of a member; `is_there`: whether a process is in the view.
     pub(crate) fn revoke(
         &mut self,
         (request, service): (RequestId, ServiceName),
-        what: Revoke,
+        what: RevokeCommand,
         (wait, lease): (Wait, Duration),
         (crowded, is_there): (impl Fn(ProcessId) -> bool, impl Fn(ProcessId) -> bool),
-        turn: &mut Turn,
+        turn: &mut StepContext,
     ) {
         let whom = match &what {
-            Revoke::Ask { .. } => self.grantor(&service).0,
-            Revoke::Take(holder) => Some(holder.process),
+            RevokeCommand::Ask { .. } => self.grantor(&service).0,
+            RevokeCommand::Take(holder) => Some(holder.process),
         };
         if self.is_full() || whom.is_some_and(crowded) {
             turn.out.push(Output::Answer { request, outcome: Outcome::Busy });
@@ -124,8 +124,8 @@ impl Holder {
             Wait::AtMost(span) => turn.now + span,
             Wait::Forever => Time::MAX,
         };
-        let revoking = Revoking::new(what);
-        self.run_errand((request, service.clone()), Business::Revoke(Box::new(revoking)), Time::MAX, limit);
+        let revoking = RevocationCall::new(what);
+        self.run_errand((request, service.clone()), CallKind::Revoke(Box::new(revoking)), Time::MAX, limit);
         self.leave_out_the_gone(request, is_there, turn);
         self.repeat(request, turn);
     }
@@ -134,15 +134,15 @@ impl Holder {
     pub(super) fn on_holders(
         &mut self,
         request: RequestId,
-        seen: Seen,
+        seen: QueryReply,
         is_there: impl Fn(ProcessId) -> bool,
-        turn: &mut Turn,
+        turn: &mut StepContext,
     ) {
         let Some(service) = self.service_of(request).cloned() else { return };
         let Some(revoking) = self.revoking(request).filter(|revoking| revoking.looks()) else { return };
         let (holders, more) = match seen {
-            Seen::Lock { holders, more_holders, .. } => (holders, more_holders),
-            Seen::Undecided => return self.postpone(request, turn),
+            QueryReply::Lock { holders, more_holders, .. } => (holders, more_holders),
+            QueryReply::Undecided => return self.postpone(request, turn),
             _ => (Vec::new(), 0),
         };
         // The grantor is a view behind, or ahead: one of us will know better in a while.
@@ -151,7 +151,7 @@ impl Holder {
             return self.postpone(request, turn);
         }
         let whom = holders.into_iter().map(|holder| ((holder.process, holder.token), holder));
-        revoking.stage = Stage::Asking(whom.collect());
+        revoking.stage = RevocationPhase::Asking(whom.collect());
         revoking.more = more;
         revoking.say(&service, request, turn);
         self.finish(request, turn);
@@ -162,19 +162,19 @@ impl Holder {
         &mut self,
         from: ProcessId,
         (request, token): (RequestId, Token),
-        heard: Heard,
-        turn: &mut Turn,
+        heard: RevocationAnswer,
+        turn: &mut StepContext,
     ) {
         let Some(revoking) = self.revoking(request) else { return };
-        let Stage::Asking(whom) = &mut revoking.stage else { return };
+        let RevocationPhase::Asking(whom) = &mut revoking.stage else { return };
         let Some(holder) = whom.remove(&(from, token)) else { return };
         match heard {
-            Heard::HolderTold => revoking.told.push(holder),
-            Heard::NotRevocable => revoking.firm.push(holder),
-            Heard::NotHeld => {}
-            Heard::Revoked => return self.answer_errand(request, Outcome::Revoked, turn),
-            Heard::HolderNotTold => return self.answer_errand(request, Outcome::HolderNotTold, turn),
-            Heard::TryAgain => {
+            RevocationAnswer::HolderTold => revoking.told.push(holder),
+            RevocationAnswer::NotRevocable => revoking.firm.push(holder),
+            RevocationAnswer::NotHeld => {}
+            RevocationAnswer::Revoked => return self.answer_errand(request, Outcome::Revoked, turn),
+            RevocationAnswer::HolderNotTold => return self.answer_errand(request, Outcome::HolderNotTold, turn),
+            RevocationAnswer::TryAgain => {
                 if revoking.says.is_some() {
                     revoking.begin();
                 } else {
@@ -187,37 +187,37 @@ impl Holder {
     }
 
     /// A new view: of those who left it nothing is to be wanted any more.
-    pub(super) fn revocations_on_view(&mut self, view: &View, turn: &mut Turn) {
+    pub(super) fn revocations_on_view(&mut self, view: &View, turn: &mut StepContext) {
         let errands = self.sessions.values().flat_map(|session| &session.errands);
-        let revoking = errands.filter(|(_, errand)| matches!(errand.what, Business::Revoke(_)));
+        let revoking = errands.filter(|(_, errand)| matches!(errand.what, CallKind::Revoke(_)));
         for request in revoking.map(|(request, _)| *request).collect::<Vec<_>>() {
             self.leave_out_the_gone(request, |process| view.contains(process), turn);
         }
     }
 
-    fn leave_out_the_gone(&mut self, request: RequestId, is_there: impl Fn(ProcessId) -> bool, turn: &mut Turn) {
-        if let Some(Revoking { stage: Stage::Asking(whom), .. }) = self.revoking(request) {
+    fn leave_out_the_gone(&mut self, request: RequestId, is_there: impl Fn(ProcessId) -> bool, turn: &mut StepContext) {
+        if let Some(RevocationCall { stage: RevocationPhase::Asking(whom), .. }) = self.revoking(request) {
             whom.retain(|(process, _), _| is_there(*process));
             self.finish(request, turn);
         }
     }
 
-    fn finish(&mut self, request: RequestId, turn: &mut Turn) {
+    fn finish(&mut self, request: RequestId, turn: &mut StepContext) {
         if let Some(outcome) = self.revoking(request).and_then(|revoking| revoking.outcome()) {
             self.answer_errand(request, outcome, turn);
         }
     }
 
-    fn revoking(&mut self, request: RequestId) -> Option<&mut Revoking> {
+    fn revoking(&mut self, request: RequestId) -> Option<&mut RevocationCall> {
         match &mut self.errand_mut(request)?.what {
-            Business::Revoke(revoking) => Some(revoking),
+            CallKind::Revoke(revoking) => Some(revoking),
             _ => None,
         }
     }
 }
 
 /// Of holders.
-impl Holder {
+impl LockClient {
     /// Somebody wants a hold of ours back, or, without a word of its own, takes it away.
     pub(crate) fn on_ask_back(
         &mut self,
@@ -225,7 +225,7 @@ impl Holder {
         service: &ServiceName,
         (name, token): (Option<LockName>, Token),
         says: Option<Metadata>,
-        turn: &mut Turn,
+        turn: &mut StepContext,
     ) {
         let heard = self.hear((from, request), service, (name.as_ref(), token), says, turn);
         turn.say(from, Message::RevocationReply { service: service.clone(), request, token, heard });
@@ -237,46 +237,46 @@ impl Holder {
         service: &ServiceName,
         (name, token): (Option<&LockName>, Token),
         says: Option<Metadata>,
-        turn: &mut Turn,
-    ) -> Heard {
-        let Some(session) = self.sessions.get_mut(service) else { return Heard::NotHeld };
+        turn: &mut StepContext,
+    ) -> RevocationAnswer {
+        let Some(session) = self.sessions.get_mut(service) else { return RevocationAnswer::NotHeld };
         let Some((request, entry)) = session.requests.iter_mut().find(|(_, entry)| entry.holds_with(token)) else {
             // A grant, or that a share became the lock, may be on its way. What has a higher token may be what is meant.
-            let may_be_meant = |entry: &Request| match entry.state {
-                State::Held { token: own, .. } if own > token => says.is_some(),
+            let may_be_meant = |entry: &ClientRequest| match entry.state {
+                ClientRequestState::Held { token: own, .. } if own > token => says.is_some(),
                 _ => true,
             };
             let again = session.requests.values().any(|entry| entry.wants(name) && may_be_meant(entry));
-            return if again { Heard::TryAgain } else { Heard::NotHeld };
+            return if again { RevocationAnswer::TryAgain } else { RevocationAnswer::NotHeld };
         };
-        let Some(asked) = entry.revocable_mut() else { return Heard::NotRevocable };
+        let Some(asked) = entry.revocable_mut() else { return RevocationAnswer::NotRevocable };
         match says {
             Some(metadata) => {
                 if asked.len() < turn.limits.wanted as usize && asked.insert(by) {
                     let by = RevocationRequest { process: by.0, metadata };
                     turn.out.push(Output::RevocationRequested { request, by });
                 }
-                Heard::HolderTold
+                RevocationAnswer::HolderTold
             }
-            None if asked.is_empty() && !planted!(turn.mutant, TakeUntold) => Heard::HolderNotTold,
+            None if asked.is_empty() && !planted!(turn.mutant, TakeUntold) => RevocationAnswer::HolderNotTold,
             None => {
                 if planted!(turn.mutant, TakeUnheard) {
                     let grantor = session.grantor.map(|(process, _)| process);
                     let done = Message::Release { service: service.clone(), request };
                     grantor.into_iter().for_each(|grantor| turn.say(grantor, done.clone()));
-                    return Heard::Revoked;
+                    return RevocationAnswer::Revoked;
                 }
                 turn.out.push(Output::Lost { request, reason: LostReason::Revoked });
                 self.end(request, turn);
-                Heard::Revoked
+                RevocationAnswer::Revoked
             }
         }
     }
 }
 
-impl Request {
+impl ClientRequest {
     fn holds_with(&self, token: Token) -> bool {
-        let State::Held { token: first, .. } = self.state else { return false };
+        let ClientRequestState::Held { token: first, .. } = self.state else { return false };
         let tokens = first..first.plus(u64::from(self.want.tokens()));
         !self.want.opens() && tokens.contains(&token)
     }

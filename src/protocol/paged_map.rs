@@ -1,11 +1,11 @@
-//! `Ledger`: what is kept of requests, by their numbers.
+//! `PagedMap`: what is kept of requests, by their numbers.
 //!
 //! Members number their requests as they make them, so most come in order and stand beside each other. A page has those
 //! whose numbers begin the same, in order and without gaps in memory, and a bit for each that is there instead of its
 //! number. A tree would leave its nodes half empty, which many small ones do not matter for and a million held locks do.
 
 use super::id::RequestId;
-use super::touch::touch;
+use super::visit_count::touch;
 use std::collections::BTreeMap;
 use std::fmt;
 
@@ -14,14 +14,14 @@ const PAGE: u64 = u64::BITS as u64;
 
 /// Some entries whose numbers begin the same.
 #[derive(Clone, PartialEq, Eq, Hash)]
-struct Page<T> {
+struct MapPage<T> {
     /// A bit for each number, the lowest for the first.
     present: u64,
     /// In the order of their numbers.
     values: Vec<T>,
 }
 
-impl<T> Page<T> {
+impl<T> MapPage<T> {
     /// How many are there with a lower number.
     fn below(&self, bit: u64) -> usize {
         (self.present & (bit - 1)).count_ones() as usize
@@ -41,23 +41,23 @@ impl<T> Page<T> {
     }
 }
 
-impl<T> Default for Page<T> {
+impl<T> Default for MapPage<T> {
     fn default() -> Self {
-        Page { present: 0, values: Vec::new() }
+        MapPage { present: 0, values: Vec::new() }
     }
 }
 
 /// Entries by the number of their request, in its order.
 #[derive(Clone, PartialEq, Eq, Hash)]
-pub(crate) struct Ledger<T> {
+pub(crate) struct PagedMap<T> {
     /// None of them is empty.
-    pages: BTreeMap<u64, Page<T>>,
+    pages: BTreeMap<u64, MapPage<T>>,
     len: usize,
     /// Always empty: the memory of a page that is gone, for the next one.
-    spare: Page<T>,
+    spare: MapPage<T>,
 }
 
-impl<T> Ledger<T> {
+impl<T> PagedMap<T> {
     pub(crate) fn len(&self) -> usize {
         self.len
     }
@@ -128,13 +128,13 @@ impl<T> Ledger<T> {
     }
 }
 
-impl<T> Default for Ledger<T> {
+impl<T> Default for PagedMap<T> {
     fn default() -> Self {
-        Ledger { pages: BTreeMap::new(), len: 0, spare: Page::default() }
+        PagedMap { pages: BTreeMap::new(), len: 0, spare: MapPage::default() }
     }
 }
 
-impl<T: fmt::Debug> fmt::Debug for Ledger<T> {
+impl<T: fmt::Debug> fmt::Debug for PagedMap<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_map().entries(self.iter()).finish()
     }
@@ -152,7 +152,7 @@ mod tests {
     /// Puts in and takes out in many orders what a tree is given too.
     #[test]
     fn it_has_what_a_tree_has_in_the_same_order() {
-        let (mut ledger, mut tree) = (Ledger::default(), BTreeMap::new());
+        let (mut ledger, mut tree) = (PagedMap::default(), BTreeMap::new());
         let mut number = 1_u64;
         for turn in 0..20_000_u64 {
             // Any sequence will do, if it comes back to what is there.
@@ -176,7 +176,7 @@ mod tests {
 
     #[test]
     fn two_with_the_same_content_are_equal_however_they_came_by_it() {
-        let (mut one, mut other) = (Ledger::default(), Ledger::default());
+        let (mut one, mut other) = (PagedMap::default(), PagedMap::default());
         (0..1000).for_each(|number| one.insert(RequestId(number), number));
         (0..1000).filter(|number| number % 100 != 7).for_each(|number| {
             one.remove(&RequestId(number));

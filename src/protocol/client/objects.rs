@@ -6,7 +6,7 @@ use super::*;
 
 /// What this member knows of an object that it has open, or is about to.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
-pub(super) struct Object {
+pub(super) struct OpenObject {
     /// The requests that have it open, or want to.
     pub(super) opens: BTreeSet<RequestId>,
     pub(super) content: Option<Content>,
@@ -16,18 +16,20 @@ pub(super) struct Object {
     pub(super) writes: BTreeSet<RequestId>,
 }
 
-impl Holder {
+impl LockClient {
     /// The application writes into an object.
     pub(crate) fn write(
         &mut self,
         (request, open): (RequestId, RequestId),
         edit: Edit,
         crowded: impl Fn(ProcessId) -> bool,
-        turn: &mut Turn,
+        turn: &mut StepContext,
     ) {
         let service = self.service_of(open).cloned();
         let name = match self.request_mut(open) {
-            Some(Request { want: Want::Open(opening), state: State::Held { .. }, .. }) => Some(opening.name().clone()),
+            Some(ClientRequest { want: Want::Open(opening), state: ClientRequestState::Held { .. }, .. }) => {
+                Some(opening.name().clone())
+            }
             _ => None,
         };
         let (Some(service), Some(name)) = (service, name) else {
@@ -39,7 +41,7 @@ impl Holder {
             turn.out.push(Output::Answer { request, outcome: Outcome::Busy });
             return;
         }
-        let what = Business::Write(name.clone(), edit, None);
+        let what = CallKind::Write(name.clone(), edit, None);
         self.run_errand((request, service.clone()), what, Time::MAX, Time::MAX);
         if let Some(object) = self.object_mut(&service, &name) {
             object.writes.insert(request);
@@ -48,7 +50,7 @@ impl Holder {
     }
 
     /// Brings the next write into an object on its way, if none is.
-    pub(super) fn write_next(&mut self, service: &ServiceName, name: &LockName, turn: &mut Turn) {
+    pub(super) fn write_next(&mut self, service: &ServiceName, name: &LockName, turn: &mut StepContext) {
         let Some(object) = self.object_mut(service, name).filter(|object| object.writing.is_none()) else { return };
         object.writing = object.writes.pop_first();
         if let Some(request) = object.writing {
@@ -56,7 +58,7 @@ impl Holder {
         }
     }
 
-    pub(super) fn object_mut(&mut self, service: &ServiceName, name: &LockName) -> Option<&mut Object> {
+    pub(super) fn object_mut(&mut self, service: &ServiceName, name: &LockName) -> Option<&mut OpenObject> {
         self.sessions.get_mut(service)?.objects.get_mut(name)
     }
 
@@ -67,45 +69,51 @@ impl Holder {
         from: ProcessId,
         (service, epoch): (&ServiceName, Epoch),
         (name, content): (&LockName, Content),
-        answers: Option<(RequestId, Told)>,
-        turn: &mut Turn,
+        answers: Option<(RequestId, ObjectReply)>,
+        turn: &mut StepContext,
     ) {
         if self.newest(service).is_some_and(|newest| newest > epoch) {
             return; // a newer grantor has heard what we know, and tells us the rest
         }
-        if let Some((request, Told::Opened(token))) = answers {
+        if let Some((request, ObjectReply::Opened(token))) = answers {
             match self.request_mut(request) {
                 None => turn.say(from, Message::Release { service: service.clone(), request }),
-                Some(Request { state: State::Held { .. } | State::Won(..), .. }) => {}
-                Some(entry) => entry.state = State::Won(token, turn.now),
+                Some(ClientRequest {
+                    state: ClientRequestState::Held { .. } | ClientRequestState::Won(..), ..
+                }) => {}
+                Some(entry) => entry.state = ClientRequestState::Won(token, turn.now),
             }
         }
         let Some(session) = self.sessions.get_mut(service) else { return };
         let Some(object) = session.objects.get_mut(name) else { return };
-        let is_answer = matches!(answers, Some((_, Told::Written { .. })));
+        let is_answer = matches!(answers, Some((_, ObjectReply::Written { .. })));
         if object.content.as_ref().is_none_or(|known| known.version <= content.version && *known != content)
             && !(is_answer && planted!(turn.mutant, AnswerWithoutValue))
         {
             for &request in &object.opens {
-                if session.requests.get(&request).is_some_and(|entry| matches!(entry.state, State::Held { .. })) {
+                if session
+                    .requests
+                    .get(&request)
+                    .is_some_and(|entry| matches!(entry.state, ClientRequestState::Held { .. }))
+                {
                     turn.out.push(Output::Value { request, content: content.clone() });
                 }
             }
             object.content = Some(content.clone());
         }
         match answers {
-            Some((request, Told::Opened(_))) => self.accept(request, turn),
-            Some((request, Told::Written { version, number })) => {
+            Some((request, ObjectReply::Opened(_))) => self.accept(request, turn),
+            Some((request, ObjectReply::Written { version, number })) => {
                 self.on_written(request, Outcome::Written { version, number }, turn);
             }
-            Some((request, Told::Unwritten)) => self.on_written(request, Outcome::Unwritten(content), turn),
+            Some((request, ObjectReply::Unwritten)) => self.on_written(request, Outcome::Unwritten(content), turn),
             None => {}
         }
     }
 
-    pub(super) fn on_written(&mut self, request: RequestId, outcome: Outcome, turn: &mut Turn) {
+    pub(super) fn on_written(&mut self, request: RequestId, outcome: Outcome, turn: &mut StepContext) {
         let Some(service) = self.service_of(request).cloned() else { return };
-        if let Some(Errand { what: Business::Write(name, ..), .. }) = self.drop_errand(request) {
+        if let Some(PendingCall { what: CallKind::Write(name, ..), .. }) = self.drop_errand(request) {
             turn.out.push(Output::Answer { request, outcome });
             self.write_next(&service, &name, turn);
         }
@@ -113,7 +121,7 @@ impl Holder {
 
     /// This member has an object open no longer, if that was the last request that had: whoever waits for permits of it
     /// waits in vain.
-    pub(super) fn shut(&mut self, service: &ServiceName, entry: &Request, turn: &mut Turn) {
+    pub(super) fn shut(&mut self, service: &ServiceName, entry: &ClientRequest, turn: &mut StepContext) {
         let Want::Open(opening) = &entry.want else { return };
         let name = opening.name();
         let Some(session) = self.sessions.get_mut(service) else { return };

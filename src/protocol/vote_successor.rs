@@ -66,7 +66,7 @@ impl StoredVote {
 
 /// What makes a process an heir.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub(crate) struct Heir {
+pub(crate) struct VoteSuccessor {
     /// Whose vote it has.
     pub(crate) voter: ProcessId,
     /// The latest view that it knows of the voter's lineage.
@@ -77,17 +77,17 @@ pub(crate) struct Heir {
     pub(crate) free_at: Time,
 }
 
-impl Heir {
+impl VoteSuccessor {
     /// The heir of the process that left `stored`, if that is still in the view: a ghost has no vote, but may have been
     /// given it back by a view of which nobody has told it yet. Or if that had an heir already: a later view may have
     /// taken that one in, and it ended before it knew.
-    pub(crate) fn of(stored: &StoredVote, me: ProcessId, now: Time) -> Option<Heir> {
+    pub(crate) fn of(stored: &StoredVote, me: ProcessId, now: Time) -> Option<VoteSuccessor> {
         let view = &stored.view;
         let promise = view.timing.surely(view.timing.elder_lease);
         let mut heirs = stored.heirs.clone();
         heirs.drain(..heirs.len().saturating_sub(MAX_HEIRS - 1));
         heirs.push(me);
-        (view.contains(stored.voter) || !stored.heirs.is_empty()).then(|| Heir {
+        (view.contains(stored.voter) || !stored.heirs.is_empty()).then(|| VoteSuccessor {
             voter: stored.voter,
             view: Arc::new(view.clone()),
             heirs,
@@ -111,11 +111,11 @@ impl Heir {
 
 /// Who votes in the place of whom, as far as a member or an heir has heard in this view.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
-pub(crate) struct Heirs {
+pub(crate) struct VoteSuccessors {
     known: BTreeMap<ProcessId, (MemberInfo, Time)>,
 }
 
-impl Heirs {
+impl VoteSuccessors {
     /// `info` says that it has the vote of `voter`. False if another process, at another address, says the same: one
     /// of the two has a copy of the other's data directory, and the first stays.
     pub(crate) fn hear(&mut self, now: Time, voter: ProcessId, info: &MemberInfo, patience: Duration) -> bool {
@@ -146,7 +146,7 @@ impl Heirs {
 
 /// Who speaks in the choice of a view: a voter itself, or its heir.
 #[derive(Clone, Debug)]
-pub(crate) struct Speaker {
+pub(crate) struct VoteSender {
     /// Whose vote it is.
     pub(crate) vote: ProcessId,
     /// Who speaks, and where answers reach it.

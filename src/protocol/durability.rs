@@ -17,18 +17,18 @@
 
 use super::decision::Acceptor;
 use super::event::Output;
-use super::heir::StoredVote;
 use super::id::ProcessId;
 use super::message::{Ballot, Notice};
 use super::time::Time;
 use super::view::{Change, View};
+use super::vote_successor::StoredVote;
 use std::collections::VecDeque;
 use std::hash::{Hash, Hasher};
 use std::net::SocketAddr;
 
 /// What is said or done when a vote is kept.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub(crate) enum Telling {
+pub(crate) enum AfterStore {
     /// The answer to a question of another voter.
     Answer {
         /// Where the other one is reached.
@@ -65,7 +65,7 @@ pub(crate) enum Telling {
 ///
 /// Two are equal that differ in the numbers of their writes alone.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Keeping {
+pub(crate) struct VoteDurability {
     /// The vote as last written, or on its way.
     newest: Option<Box<StoredVote>>,
     /// The number of the last write asked for.
@@ -75,36 +75,36 @@ pub(crate) struct Keeping {
     /// The first write that has the present view.
     view_since: u64,
     /// What waits for which write, in order.
-    waiting: VecDeque<(u64, Telling)>,
+    waiting: VecDeque<(u64, AfterStore)>,
     /// The last write that ended failed.
     failing: bool,
     /// When a failed write is tried again.
     again_at: Option<Time>,
 }
 
-impl PartialEq for Keeping {
-    fn eq(&self, other: &Keeping) -> bool {
+impl PartialEq for VoteDurability {
+    fn eq(&self, other: &VoteDurability) -> bool {
         self.parts() == other.parts() && self.waiting().eq(other.waiting())
     }
 }
 
-impl Eq for Keeping {}
+impl Eq for VoteDurability {}
 
-impl Hash for Keeping {
+impl Hash for VoteDurability {
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.parts().hash(state);
         self.waiting().for_each(|waiting| waiting.hash(state));
     }
 }
 
-impl Keeping {
+impl VoteDurability {
     /// What it is, but for what waits; numbers count from the last write that is confirmed.
     fn parts(&self) -> impl PartialEq + Hash {
         let unconfirmed = [self.asked, self.view_since].map(|number| number.saturating_sub(self.confirmed));
         (&self.newest, unconfirmed, [self.is_first(), self.failing], self.again_at)
     }
 
-    fn waiting(&self) -> impl Iterator<Item = (u64, &Telling)> {
+    fn waiting(&self) -> impl Iterator<Item = (u64, &AfterStore)> {
         self.waiting.iter().map(|(number, telling)| (number.saturating_sub(self.confirmed), telling))
     }
 
@@ -131,7 +131,7 @@ impl Keeping {
     }
 
     /// Has something wait for a write. Said again while it waits, it waits once.
-    pub(crate) fn wait(&mut self, number: u64, telling: Telling) {
+    pub(crate) fn wait(&mut self, number: u64, telling: AfterStore) {
         if !self.waiting.iter().any(|(_, waiting)| *waiting == telling) {
             self.waiting.push_back((number, telling));
         }
@@ -167,7 +167,7 @@ impl Keeping {
     }
 
     /// What need not wait any longer.
-    pub(crate) fn next(&mut self) -> Option<Telling> {
+    pub(crate) fn next(&mut self) -> Option<AfterStore> {
         match self.waiting.front() {
             Some((number, _)) if self.has(*number) => self.waiting.pop_front().map(|(_, telling)| telling),
             _ => None,

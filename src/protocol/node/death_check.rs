@@ -13,7 +13,7 @@ use super::*;
 
 /// A member that refuses connections, or of which others say so.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub(super) struct Doubt {
+pub(super) struct DeathSuspicion {
     /// Since when.
     since: Time,
     /// Whether this member is refused.
@@ -33,14 +33,14 @@ impl Node {
     }
 
     /// The doubt about a member of the view.
-    fn doubt(&mut self, now: Time, process: ProcessId) -> Option<&mut Doubt> {
+    fn doubt(&mut self, now: Time, process: ProcessId) -> Option<&mut DeathSuspicion> {
         let view = self.view.as_ref()?;
         if !view.contains(process) || process == self.config.me.process || self.dead.contains(&process) {
             return None;
         }
         let again_at = now + view.timing.retry;
         let witnesses = BTreeSet::new();
-        let new = Doubt { since: now, refused: false, unreached: false, witnesses, again_at };
+        let new = DeathSuspicion { since: now, refused: false, unreached: false, witnesses, again_at };
         Some(self.doubts.entry(process).or_insert(new))
     }
 
@@ -118,7 +118,7 @@ impl Node {
     /// Says doubts again, and forgets those that nobody shares.
     pub(super) fn keep_doubts(&mut self, now: Time, out: &mut Vec<Output>) {
         let timing = self.timing();
-        let due = |doubt: &Doubt| doubt.again_at <= now;
+        let due = |doubt: &DeathSuspicion| doubt.again_at <= now;
         let due: Vec<ProcessId> = self.doubts.iter().filter(|(_, one)| due(one)).map(|(process, _)| *process).collect();
         for process in due {
             let Some(doubt) = self.doubts.get_mut(&process) else { continue };

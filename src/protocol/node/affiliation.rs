@@ -3,20 +3,20 @@
 use super::*;
 
 impl Node {
-    pub(super) fn belonging(&self, now: Time) -> Belonging {
-        if let Some(Heir { voter, view, .. }) = &self.heir {
-            return Belonging::VoteSuccessor { voter: *voter, lineage: view.lineage, view: view.number };
+    pub(super) fn belonging(&self, now: Time) -> Affiliation {
+        if let Some(VoteSuccessor { voter, view, .. }) = &self.heir {
+            return Affiliation::VoteSuccessor { voter: *voter, lineage: view.lineage, view: view.number };
         }
         match (&self.stage, &self.view) {
-            (Stage::Seeking(seeking), _) => seeking.belonging(),
-            (_, Some(view)) => Belonging::Member {
+            (MemberPhase::Seeking(seeking), _) => seeking.belonging(),
+            (_, Some(view)) => Affiliation::Member {
                 lineage: view.lineage,
                 view: view.number,
                 elder: view.elder().clone(),
                 led: self.is_ready(now),
                 kept: self.is_view_kept(),
             },
-            (_, None) => Belonging::Discovery { seeds: BTreeSet::new(), bound: true },
+            (_, None) => Affiliation::Discovery { seeds: BTreeSet::new(), bound: true },
         }
     }
 
@@ -25,13 +25,13 @@ impl Node {
         now: Time,
         me: MemberInfo,
         asked: Option<SocketAddr>,
-        belonging: Belonging,
+        belonging: Affiliation,
         out: &mut Vec<Output>,
     ) {
-        if let Stage::Parting { informed, .. } = &mut self.stage {
+        if let MemberPhase::Retiring { informed, .. } = &mut self.stage {
             let current = self.view.as_ref().map(|view| (view.lineage, view.number));
             // One whose directory does not have the view may end, and its heir would not know of it.
-            if let Belonging::Member { lineage, view, kept: true, .. } = belonging
+            if let Affiliation::Member { lineage, view, kept: true, .. } = belonging
                 && Some((lineage, view)) >= current
                 && current.is_some_and(|current| current.0 == lineage)
             {
@@ -41,16 +41,18 @@ impl Node {
             return;
         }
         match &belonging {
-            Belonging::VoteSuccessor { voter, lineage, view } => self.on_heir(now, &me, (*voter, *lineage, *view), out),
-            Belonging::Discovery { .. } => {
+            Affiliation::VoteSuccessor { voter, lineage, view } => {
+                self.on_heir(now, &me, (*voter, *lineage, *view), out)
+            }
+            Affiliation::Discovery { .. } => {
                 // Taken in, and whoever was to tell it is no more.
                 if let Some(view) = self.ballot_view().filter(|view| view.contains(me.process)) {
                     send(me.addr, me.process, Notice::FullView(View::clone(&view)), out);
                 }
             }
-            Belonging::Member { .. } => {}
+            Affiliation::Member { .. } => {}
         }
-        if let (Some(mine), Stage::Member, Belonging::Member { lineage, led: true, .. }) =
+        if let (Some(mine), MemberPhase::Member, Affiliation::Member { lineage, led: true, .. }) =
             (&self.view, &self.stage, &belonging)
             && mine.lineage < *lineage
             && self.clock.check(now, lineage.founded).is_ok()
@@ -58,48 +60,48 @@ impl Node {
             self.defect(now, me.addr, out);
             return;
         }
-        if let (Some(mine), Belonging::Member { lineage, view, .. }) = (&self.ballot_view(), &belonging)
+        if let (Some(mine), Affiliation::Member { lineage, view, .. }) = (&self.ballot_view(), &belonging)
             && mine.lineage == *lineage
             && mine.number < *view
         {
             send(me.addr, me.process, Notice::Fetch { lineage: *lineage, have: mine.number }, out);
         }
         let of_theirs = match &belonging {
-            Belonging::Member { lineage, view, .. } | Belonging::VoteSuccessor { lineage, view, .. } => {
+            Affiliation::Member { lineage, view, .. } | Affiliation::VoteSuccessor { lineage, view, .. } => {
                 Some((lineage, view))
             }
-            Belonging::Discovery { .. } => None,
+            Affiliation::Discovery { .. } => None,
         };
         if let Some(remembered) = self.config.last_view()
-            && let Stage::Seeking(_) = self.stage
+            && let MemberPhase::Seeking(_) = self.stage
             && let Some((lineage, view)) = of_theirs
             && *lineage == remembered.lineage
             && *view < remembered.number
         {
             send(me.addr, me.process, Notice::FullView(remembered.clone()), out);
         }
-        if let Stage::Seeking(seeking) = &mut self.stage {
+        if let MemberPhase::Seeking(seeking) = &mut self.stage {
             let found = seeking.on_heard(&self.config, now, me, asked, belonging, out);
             self.on_found(now, found, out);
         }
     }
 
-    pub(super) fn on_found(&mut self, now: Time, found: Found, out: &mut Vec<Output>) {
+    pub(super) fn on_found(&mut self, now: Time, found: FoundingOutcome, out: &mut Vec<Output>) {
         match found {
-            Found::Seeking => {}
-            Found::Founded(view) => {
+            FoundingOutcome::Seeking => {}
+            FoundingOutcome::Founded(view) => {
                 let me = self.config.me.process;
                 // Whoever is a quorum alone may grant at once, and its heir must know of it. Others need the word of those
                 // who know the view, too.
                 if self.config.durable && view.is_quorum([&me]) {
                     let number = self.keeping.put(founding_vote(me, &view), out);
-                    self.keeping.wait(number, Telling::Founded(*view));
+                    self.keeping.wait(number, AfterStore::Founded(*view));
                 } else {
                     self.begin_with(now, *view, out);
                 }
             }
-            Found::Abandoned => self.end(now, Event::Abandoned, out),
-            Found::Refused(wrong) => self.refuse_clock(now, wrong, out),
+            FoundingOutcome::Abandoned => self.end(now, Event::Abandoned, out),
+            FoundingOutcome::Refused(wrong) => self.refuse_clock(now, wrong, out),
         }
     }
 
@@ -154,28 +156,28 @@ impl Node {
 
     pub(super) fn leave(&mut self, now: Time, out: &mut Vec<Output>) {
         match &mut self.stage {
-            Stage::Seeking(_) => self.end(now, Event::Left { heard: true }, out),
-            Stage::Parting { left, .. } => *left = true,
-            Stage::Member => {
+            MemberPhase::Seeking(_) => self.end(now, Event::Left { heard: true }, out),
+            MemberPhase::Retiring { left, .. } => *left = true,
+            MemberPhase::Member => {
                 let member_lease = self.view.as_ref().map_or(self.config.timing, |view| view.timing).member_lease;
-                self.stage = Stage::Leaving { again_at: now, until: now + member_lease };
+                self.stage = MemberPhase::Leaving { again_at: now, until: now + member_lease };
                 self.act(now, out, |node, turn| node.holder.close(LostReason::Left, turn));
                 // By now our own requests have ended at our own grantors; they are handed over with what is left.
                 for service in self.grantors.keys().cloned().collect::<Vec<_>>() {
                     self.act(now, out, |node, turn| node.depart_service(&service, turn));
                 }
             }
-            Stage::Leaving { .. } | Stage::Gone => {}
+            MemberPhase::Leaving { .. } | MemberPhase::Gone => {}
         }
     }
 
     /// Says goodbye, again and again, until a view without this process is there. While an elder with a quorum renews
     /// its lease there is somebody to take over, and no reason to go before what it granted is in other hands.
     pub(super) fn keep_leaving(&mut self, now: Time, out: &mut Vec<Output>) {
-        let Stage::Leaving { .. } = self.stage else { return };
+        let MemberPhase::Leaving { .. } = self.stage else { return };
         let has_handed_over = self.has_handed_over();
         let is_led = now < self.lease.until || self.has_authority(now);
-        let (Stage::Leaving { again_at, until }, Some(view)) = (&mut self.stage, &self.view) else { return };
+        let (MemberPhase::Leaving { again_at, until }, Some(view)) = (&mut self.stage, &self.view) else { return };
         let me = self.config.me.process;
         if is_led && !has_handed_over {
             *until = now + view.timing.member_lease;
@@ -204,7 +206,7 @@ impl Node {
     pub(super) fn part(&mut self, now: Time, next: View, teller: Option<ProcessId>, out: &mut Vec<Output>) {
         // Where votes are kept, whoever told of the view may not have it on disk yet, and is asked.
         let teller = teller.filter(|_| !self.config.durable);
-        let left = matches!(self.stage, Stage::Leaving { .. });
+        let left = matches!(self.stage, MemberPhase::Leaving { .. });
         let reason = if left { LostReason::Left } else { LostReason::Expelled };
         self.act(now, out, |node, turn| node.give_everything_up(reason, turn));
         let until = now + next.timing.member_lease * 2;
@@ -216,13 +218,13 @@ impl Node {
         self.proposal = None;
         self.doubts.clear();
         self.sole_quorum = false;
-        self.stage = Stage::Parting { again_at: now, until, informed: teller.into_iter().collect(), left };
+        self.stage = MemberPhase::Retiring { again_at: now, until, informed: teller.into_iter().collect(), left };
         self.keep_parting(now, out);
     }
 
     pub(super) fn keep_parting(&mut self, now: Time, out: &mut Vec<Output>) {
         let belonging = self.belonging(now);
-        let Stage::Parting { again_at, until, informed, .. } = &mut self.stage else { return };
+        let MemberPhase::Retiring { again_at, until, informed, .. } = &mut self.stage else { return };
         let Some(view) = &self.view else { return };
         let heard = view.is_quorum(informed.iter())
             || view.members.iter().all(|member| self.dead.contains(&member.info.process));
@@ -242,7 +244,7 @@ impl Node {
     }
 
     pub(super) fn end_parting(&mut self, now: Time, heard: bool, out: &mut Vec<Output>) {
-        let left = matches!(self.stage, Stage::Parting { left: true, .. });
+        let left = matches!(self.stage, MemberPhase::Retiring { left: true, .. });
         self.end(now, if left { Event::Left { heard } } else { Event::Expelled }, out);
     }
 
@@ -251,7 +253,7 @@ impl Node {
     /// knew there may all be gone.
     pub(super) fn greet(&mut self, now: Time, out: &mut Vec<Output>) {
         let Some(view) = &self.view else { return };
-        if self.stage != Stage::Member || now < self.greet_at {
+        if self.stage != MemberPhase::Member || now < self.greet_at {
             return;
         }
         self.greet_at = now + view.timing.slow_beat();
@@ -278,7 +280,7 @@ impl Node {
 
     /// An operator says that whoever does not answer is dead.
     pub(super) fn force(&mut self, now: Time, out: &mut Vec<Output>) {
-        let is_going = matches!(self.stage, Stage::Leaving { .. } | Stage::Parting { .. });
+        let is_going = matches!(self.stage, MemberPhase::Leaving { .. } | MemberPhase::Retiring { .. });
         if !self.is_ready(now) && !is_going {
             self.forced = true;
             self.end(now, Event::Forced, out);
@@ -286,7 +288,7 @@ impl Node {
     }
 
     /// Ends all holds, waits and grantors of this member.
-    fn give_everything_up(&mut self, reason: LostReason, turn: &mut Turn) {
+    fn give_everything_up(&mut self, reason: LostReason, turn: &mut StepContext) {
         self.holder.close(reason, turn);
         self.end_grantors(turn);
     }
@@ -296,13 +298,13 @@ impl Node {
         let reason = if let Event::Left { .. } = event { LostReason::Left } else { LostReason::Expelled };
         // Nobody is left to tell, so no mail: everything was given up with the membership.
         let _ = self.turn(now, out, |node, turn| node.give_everything_up(reason, turn));
-        self.stage = Stage::Gone;
+        self.stage = MemberPhase::Gone;
         self.elder = None;
         self.proposal = None;
         self.early.clear();
         self.places.clear();
         self.doubts.clear();
-        self.post = Post::new(&self.config);
+        self.post = LinkSet::new(&self.config);
         out.push(Output::Event(event));
     }
 
@@ -311,7 +313,7 @@ impl Node {
     pub(super) fn confirm(&self, addr: SocketAddr, teller: ProcessId, out: &mut Vec<Output>) {
         let Some(view) = &self.view else { return };
         let (lineage, number, elder, kept) = (view.lineage, view.number, view.elder().clone(), self.is_view_kept());
-        let belonging = Belonging::Member { lineage, view: number, elder, led: false, kept };
+        let belonging = Affiliation::Member { lineage, view: number, elder, led: false, kept };
         send(addr, teller, Notice::HelloReply { me: self.config.me.clone(), asked: addr, belonging }, out);
     }
 
@@ -326,7 +328,7 @@ impl Node {
             return;
         }
         let burnt = view.departed.iter().any(|(process, _)| *process == self.config.me.process);
-        if burnt && matches!(self.stage, Stage::Seeking(_)) {
+        if burnt && matches!(self.stage, MemberPhase::Seeking(_)) {
             // Taken in and let go again before it knew: this id is used up.
             self.end(now, Event::Abandoned, out);
             return;
@@ -338,11 +340,11 @@ impl Node {
             return;
         }
         let acceptable = match (&self.stage, &self.view) {
-            (Stage::Seeking(_), _) => view.contains(self.config.me.process),
+            (MemberPhase::Seeking(_), _) => view.contains(self.config.me.process),
             (_, Some(mine)) => view.lineage == mine.lineage && view.number > mine.number,
             (_, None) => false,
         };
-        if acceptable && matches!(self.stage, Stage::Parting { .. }) {
+        if acceptable && matches!(self.stage, MemberPhase::Retiring { .. }) {
             self.end_parting(now, true, out); // they went on: they know
         } else if acceptable {
             self.last_change = None;
@@ -415,7 +417,7 @@ impl Node {
         self.rounds = 0;
         let follows = before.as_ref().is_some_and(|before| before.number.next() == view.number);
         if let Some((teller, addr)) = teller.filter(|(teller, _)| !view.contains(*teller)) {
-            self.tell_when_kept(now, Telling::Known { addr, teller }, out);
+            self.tell_when_kept(now, AfterStore::Known { addr, teller }, out);
         }
         let teller = teller.map(|(teller, _)| teller);
         if !view.contains(me) {
@@ -424,13 +426,13 @@ impl Node {
                 self.part(now, View::clone(&view), teller, out);
                 return;
             }
-            let left = matches!(self.stage, Stage::Leaving { .. });
+            let left = matches!(self.stage, MemberPhase::Leaving { .. });
             out.push(Output::Event(Event::ViewInstalled(View::clone(&view))));
             self.end(now, if left { Event::Left { heard: true } } else { Event::Expelled }, out);
             return;
         }
-        if let Stage::Seeking(_) = self.stage {
-            self.stage = Stage::Member;
+        if let MemberPhase::Seeking(_) = self.stage {
+            self.stage = MemberPhase::Member;
             self.member_since = now;
             self.greet_at = now + view.timing.slow_beat();
         }

@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 /// One step of a node, as its roles see it.
-pub(crate) struct Turn<'a> {
+pub(crate) struct StepContext<'a> {
     /// The member's clock.
     pub(crate) now: Time,
     /// This member.
@@ -26,14 +26,14 @@ pub(crate) struct Turn<'a> {
     pub(crate) leased: bool,
     /// A deliberate break.
     #[cfg(elderlock_mutants)]
-    pub(crate) mutant: Option<super::mutant::Mutant>,
+    pub(crate) mutant: Option<super::mutant::ProtocolMutant>,
     /// What is to be done outside.
     pub(crate) out: &'a mut Vec<Output>,
     /// Messages to members, this one included; the node delivers or sends them after the role is done.
     pub(crate) mail: VecDeque<(ProcessId, Message)>,
 }
 
-impl Turn<'_> {
+impl StepContext<'_> {
     /// Says `message` to `to`, which may be this very member.
     pub(crate) fn say(&mut self, to: ProcessId, message: Message) {
         self.mail.push_back((to, message));

@@ -39,13 +39,13 @@ impl Node {
     }
 
     /// Whether it waits there still.
-    fn counts(&self, place: &LatePlace) -> bool {
+    fn counts(&self, place: &PendingPosition) -> bool {
         let grantor = self.grantors.get(&place.service).filter(|grantor| grantor.epoch() == place.epoch);
         grantor.is_some_and(|grantor| grantor.waits_at((place.to, place.request), place.ticket))
     }
 
-    fn tell_place(&mut self, now: Time, place: LatePlace, out: &mut Vec<Output>) {
-        let LatePlace { at: _, to, service, epoch, request, ticket } = place;
+    fn tell_place(&mut self, now: Time, place: PendingPosition, out: &mut Vec<Output>) {
+        let PendingPosition { at: _, to, service, epoch, request, ticket } = place;
         if let Some(view) = self.view.as_ref().filter(|view| view.contains(to)) {
             let message = Message::Queued { service, epoch, request, ticket };
             self.post.send(now, &self.config.me, view, to, message, out);
@@ -57,7 +57,7 @@ impl Node {
         self.places.front().map(|place| place.at)
     }
 
-    pub(super) fn on_inventory_wanted(&mut self, from: ProcessId, view: ViewNumber, turn: &mut Turn) {
+    pub(super) fn on_inventory_wanted(&mut self, from: ProcessId, view: ViewNumber, turn: &mut StepContext) {
         let mut heard: BTreeMap<ServiceName, (ProcessId, Epoch)> = BTreeMap::new();
         for (service, grantor, epoch) in self.holder.known() {
             // Only the host itself says where its grantor is, so our own word counts for our own grantors only.
@@ -89,7 +89,7 @@ impl Node {
         (service, asked): (ServiceName, Option<RequestId>),
         range: TokenRange,
         origin: Origin,
-        turn: &mut Turn,
+        turn: &mut StepContext,
     ) {
         // Named by this elder in an earlier tenure: in the present one it deals higher tokens already. Requests of that
         // time were made again with the view.
@@ -109,7 +109,7 @@ impl Node {
             turn.say_elder(Message::Decline { service, epoch });
             return;
         }
-        if self.stage != Stage::Member || self.holder.newest(&service).is_some_and(|newest| newest > epoch) {
+        if self.stage != MemberPhase::Member || self.holder.newest(&service).is_some_and(|newest| newest > epoch) {
             // Named, and overtaken by somebody younger before it knew.
             if let Some(by) = self.holder.grantor(&service).0 {
                 self.holder.on_superseded(&service, by, turn);
@@ -143,7 +143,7 @@ impl Node {
     }
 
     /// A newer grantor wants the table of the one here.
-    pub(super) fn on_hand(&mut self, from: ProcessId, service: ServiceName, epoch: Epoch, turn: &mut Turn) {
+    pub(super) fn on_hand(&mut self, from: ProcessId, service: ServiceName, epoch: Epoch, turn: &mut StepContext) {
         if self.grantors.get(&service).is_some_and(|grantor| grantor.epoch() > epoch) {
             // Whoever asks was named before this member was named once more: nobody has won over it.
             turn.say(from, Message::NoTable { service, epoch });
@@ -172,7 +172,7 @@ impl Node {
     }
 
     /// The grantor here ends, and gives what it has to its heir.
-    fn hand_over(&mut self, service: &ServiceName, heir: (ProcessId, Epoch), turn: &mut Turn) {
+    fn hand_over(&mut self, service: &ServiceName, heir: (ProcessId, Epoch), turn: &mut StepContext) {
         if let Some(grantor) = self.grantors.remove(service) {
             if planted!(turn.mutant, GrantAfterHand) {
                 self.grantors.insert(service.clone(), grantor.clone());
@@ -180,14 +180,14 @@ impl Node {
             self.on_grantor_end(service, &grantor, turn);
             grantor.hand_over(heir, turn);
             if self.departing.remove(service).is_some() {
-                self.handing.insert(service.clone(), Handing { to: heir.0, last: None });
+                self.handing.insert(service.clone(), PendingHandover { to: heir.0, last: None });
                 self.holder.bid_again(service, turn);
             }
         }
     }
 
     /// What a grantor that receives its table heard may be due for somebody younger, or let it act.
-    pub(super) fn after_transfer(&mut self, service: &ServiceName, turn: &mut Turn) {
+    pub(super) fn after_transfer(&mut self, service: &ServiceName, turn: &mut StepContext) {
         if let Some(heir) = self.grantors.get(service).and_then(Grantor::heir_due) {
             self.hand_over(service, heir, turn);
         }
@@ -195,7 +195,7 @@ impl Node {
     }
 
     /// Whoever asked for this member to become grantor has won, if it acts, and is not about to give the role away.
-    pub(super) fn settle_bids(&mut self, service: &ServiceName, turn: &mut Turn) {
+    pub(super) fn settle_bids(&mut self, service: &ServiceName, turn: &mut StepContext) {
         if self.departing.contains_key(service) {
             return;
         }
@@ -207,7 +207,13 @@ impl Node {
 
     /// There is a newer grantor than the one here. One that acts will hear from it; one that still waits for the reports of
     /// others would wait for ever.
-    pub(super) fn on_deposed(&mut self, service: &ServiceName, by: Option<ProcessId>, epoch: Epoch, turn: &mut Turn) {
+    pub(super) fn on_deposed(
+        &mut self,
+        service: &ServiceName,
+        by: Option<ProcessId>,
+        epoch: Epoch,
+        turn: &mut StepContext,
+    ) {
         if self
             .grantors
             .get(service)
@@ -222,7 +228,7 @@ impl Node {
     }
 
     /// This member is to grant the service no longer: because it goes, or has destroyed the service.
-    pub(crate) fn depart_service(&mut self, service: &ServiceName, turn: &mut Turn) {
+    pub(crate) fn depart_service(&mut self, service: &ServiceName, turn: &mut StepContext) {
         let (Some(view), Some(grantor)) = (self.view.clone(), self.grantors.get_mut(service)) else {
             self.departing.remove(service);
             return;
@@ -248,7 +254,7 @@ impl Node {
     pub(super) fn keep_departing(&mut self, now: Time, out: &mut Vec<Output>) {
         if !self.handing.is_empty() {
             let (post, view) = (&self.post, &self.view);
-            self.handing.retain(|_, Handing { to, last }| {
+            self.handing.retain(|_, PendingHandover { to, last }| {
                 let last = *last.get_or_insert_with(|| post.sent(*to));
                 view.as_ref().is_some_and(|view| view.contains(*to)) && !post.is_acknowledged(*to, last)
             });
@@ -260,7 +266,7 @@ impl Node {
         }
     }
 
-    pub(super) fn on_ask(&mut self, service: ServiceName, epoch: Epoch, asked: Asked, turn: &mut Turn) {
+    pub(super) fn on_ask(&mut self, service: ServiceName, epoch: Epoch, asked: Asked, turn: &mut StepContext) {
         if let Some(grantor) = self.grantors.get_mut(&service)
             && grantor.epoch() >= epoch
         {
@@ -277,7 +283,7 @@ impl Node {
         // Of an epoch that this member has heard of and does not grant in, it was the grantor before.
         let outdated = self.holder.has_heard_of(&service, epoch);
         let early = self.early.entry(service.clone()).or_default();
-        if outdated || early.len() >= turn.limits.early as usize || self.stage != Stage::Member {
+        if outdated || early.len() >= turn.limits.early as usize || self.stage != MemberPhase::Member {
             if early.is_empty() {
                 self.early.remove(&service);
             }
@@ -305,7 +311,7 @@ impl Node {
         service: &ServiceName,
         epoch: Epoch,
         (holds, waits): (&[HoldReport], &[WaitReport]),
-        turn: &mut Turn,
+        turn: &mut StepContext,
     ) {
         let instead = self.grantor_after(service, epoch, turn.me);
         // What is said of one hold goes for all: objects that are open want a grantor, too.
@@ -318,7 +324,13 @@ impl Node {
     /// Somebody has given up all that it had of a service, and said so before. A table that was handed over meanwhile may
     /// have it still, and so may a grantor of which nobody has heard for a while: if there is none here, and none is known,
     /// the elder can tell.
-    pub(super) fn on_settle(&mut self, from: ProcessId, service: &ServiceName, request: RequestId, turn: &mut Turn) {
+    pub(super) fn on_settle(
+        &mut self,
+        from: ProcessId,
+        service: &ServiceName,
+        request: RequestId,
+        turn: &mut StepContext,
+    ) {
         let known = self.holder.grantor(service).0.filter(|by| *by != turn.me);
         let settled = match (self.grantors.get(service), &self.elder, known) {
             (Some(grantor), ..) => grantor.is_settled(from, request),
@@ -344,14 +356,14 @@ impl Node {
         from: ProcessId,
         (service, epoch): (ServiceName, Epoch),
         request: RequestId,
-        at: &Look,
-        turn: &mut Turn,
+        at: &Query,
+        turn: &mut StepContext,
     ) {
         if let Some(grantor) = self.grantors.get(&service).filter(|grantor| grantor.epoch() >= epoch) {
             grantor.on_look(from, request, at, turn);
-        } else if !self.holder.has_heard_of(&service, epoch) && self.stage == Stage::Member {
+        } else if !self.holder.has_heard_of(&service, epoch) && self.stage == MemberPhase::Member {
             // Named, perhaps, and the word is still on its way.
-            turn.say(from, Message::QueryReply { service, request, seen: Box::new(Seen::Undecided) });
+            turn.say(from, Message::QueryReply { service, request, seen: Box::new(QueryReply::Undecided) });
         } else {
             let instead = self.grantor_after(&service, epoch, turn.me);
             turn.say(from, Message::NotGrantor { service, epoch, request, instead });
@@ -365,14 +377,14 @@ impl Node {
         from: ProcessId,
         (service, epoch): (&ServiceName, Epoch),
         request: RequestId,
-        turn: &mut Turn,
+        turn: &mut StepContext,
     ) -> Option<&mut Grantor> {
         if self.grantors.get(service).is_none_or(|grantor| grantor.epoch() < epoch) {
             let service = service.clone();
             let is_early = !self.holder.has_heard_of(&service, epoch);
             turn.say(
                 from,
-                if is_early && self.stage == Stage::Member {
+                if is_early && self.stage == MemberPhase::Member {
                     // Named, perhaps, and the word is still on its way.
                     Message::Refuse { service, epoch, request, refusal: Box::new(Refusal::Undecided) }
                 } else {
@@ -393,7 +405,13 @@ impl Node {
     }
 
     /// The elder says who grants: those who asked us in vain are told to ask there.
-    pub(super) fn send_on_early(&mut self, service: &ServiceName, grantor: ProcessId, epoch: Epoch, turn: &mut Turn) {
+    pub(super) fn send_on_early(
+        &mut self,
+        service: &ServiceName,
+        grantor: ProcessId,
+        epoch: Epoch,
+        turn: &mut StepContext,
+    ) {
         if grantor == turn.me {
             return; // our own naming is on its way, in order, on the same link
         }
@@ -409,7 +427,13 @@ impl Node {
     }
 
     /// A newer grantor has heard from this member: an older one here is over.
-    pub(super) fn end_grantor_below(&mut self, service: &ServiceName, by: ProcessId, epoch: Epoch, turn: &mut Turn) {
+    pub(super) fn end_grantor_below(
+        &mut self,
+        service: &ServiceName,
+        by: ProcessId,
+        epoch: Epoch,
+        turn: &mut StepContext,
+    ) {
         if self.grantors.get(service).is_some_and(|grantor| grantor.epoch() < epoch) {
             self.end_grantor(service, Some((by, epoch)), turn);
             self.holder.on_superseded(service, by, turn);
@@ -419,7 +443,7 @@ impl Node {
     /// There is another elder, or may have been one meanwhile. It knows of nobody whom a former one named and who has not
     /// begun, and may have named others since: a term that began only now could begin after them. Who wants to be named asks
     /// again. If it is the same elder all the time it is told, or it would wait for this one.
-    pub(super) fn end_unbegun(&mut self, turn: &mut Turn) {
+    pub(super) fn end_unbegun(&mut self, turn: &mut StepContext) {
         if planted!(turn.mutant, BeginForFormerElder) {
             return;
         }
@@ -432,7 +456,7 @@ impl Node {
     }
 
     /// The grantor here ends. Those who wait at it are sent to the one that follows, or to the elder.
-    fn end_grantor(&mut self, service: &ServiceName, next: Option<(ProcessId, Epoch)>, turn: &mut Turn) {
+    fn end_grantor(&mut self, service: &ServiceName, next: Option<(ProcessId, Epoch)>, turn: &mut StepContext) {
         if let Some(grantor) = self.grantors.remove(service) {
             self.on_grantor_end(service, &grantor, turn);
             grantor.close(next, turn);
@@ -444,14 +468,14 @@ impl Node {
 
     /// A grantor here ends, and another may follow. The elder may have come after those who know which: it would send
     /// everybody here for ever.
-    fn on_grantor_end(&mut self, service: &ServiceName, grantor: &Grantor, turn: &mut Turn) {
+    fn on_grantor_end(&mut self, service: &ServiceName, grantor: &Grantor, turn: &mut StepContext) {
         let epoch = grantor.epoch();
         self.holder.on_ended(service, epoch);
         grantor.tell_end(turn);
         turn.say_elder(Message::Decline { service: service.clone(), epoch });
     }
 
-    pub(super) fn end_grantors(&mut self, turn: &mut Turn) {
+    pub(super) fn end_grantors(&mut self, turn: &mut StepContext) {
         self.departing.clear();
         self.handing.clear();
         for grantor in std::mem::take(&mut self.grantors).into_values() {

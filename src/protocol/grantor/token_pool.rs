@@ -6,14 +6,14 @@
 
 use super::super::id::Token;
 use super::super::message::TokenRange;
+use super::super::step_context::StepContext;
 use super::super::time::Time;
-use super::super::turn::Turn;
 use std::collections::VecDeque;
 use std::time::Duration;
 
 /// The tokens left to grant with.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub(super) struct Supply {
+pub(super) struct TokenPool {
     pub(super) ranges: VecDeque<TokenRange>,
     /// It has asked for more and has not got them yet.
     pub(super) asked: bool,
@@ -23,11 +23,11 @@ pub(super) struct Supply {
     filled_at: Option<Time>,
 }
 
-impl Supply {
+impl TokenPool {
     /// That of a new term. The first token of the range names the epoch and is never granted.
-    pub(super) fn new(range: TokenRange, now: Time) -> Supply {
+    pub(super) fn new(range: TokenRange, now: Time) -> TokenPool {
         let size = u32::try_from(range.len()).unwrap_or(u32::MAX);
-        let mut supply = Supply { ranges: VecDeque::from([range]), asked: false, size, filled_at: Some(now) };
+        let mut supply = TokenPool { ranges: VecDeque::from([range]), asked: false, size, filled_at: Some(now) };
         supply.take(1);
         supply
     }
@@ -76,7 +76,7 @@ impl Supply {
     }
 
     /// How many to ask the elder for now, if any. `wanted`: somebody waits for so many in a row.
-    pub(super) fn ask(&mut self, wanted: u32, turn: &Turn) -> Option<u32> {
+    pub(super) fn ask(&mut self, wanted: u32, turn: &StepContext) -> Option<u32> {
         let is_short = wanted > 0 && !self.has(wanted);
         if self.asked || (self.left() >= self.low().max(1) && !is_short) {
             return None;
@@ -117,7 +117,7 @@ mod tests {
     fn saturate(rate: u64) -> (u32, Duration) {
         let mut now = Time::from_nanos(1);
         let mut next = Token::new(Slot(1), 0);
-        let mut supply = Supply::new(range(next, u64::from(LIMITS.first_range)), now);
+        let mut supply = TokenPool::new(range(next, u64::from(LIMITS.first_range)), now);
         let (mut asked, mut shortest) = (0, Duration::MAX);
         let steps = 40 * LEASE.as_millis() as u64;
         for _ in 0..steps {
@@ -160,7 +160,7 @@ mod tests {
     fn quiet_grantors_ask_for_no_more_than_at_first() {
         let first = u64::from(LIMITS.first_range);
         let mut now = Time::from_nanos(1);
-        let mut supply = Supply::new(range(Token::new(Slot(1), 0), first), now);
+        let mut supply = TokenPool::new(range(Token::new(Slot(1), 0), first), now);
         for round in 2..9 {
             supply.take(supply.left() as u32 - 1);
             now = now + LEASE;
@@ -171,7 +171,7 @@ mod tests {
 
     #[test]
     fn tokens_in_a_row_are_of_one_range() {
-        let mut supply = Supply::new(range(Token::new(Slot(1), 0), 4), Time::ZERO);
+        let mut supply = TokenPool::new(range(Token::new(Slot(1), 0), 4), Time::ZERO);
         assert_eq!((supply.left(), supply.has(3), supply.has(4)), (3, true, false));
         supply.add(range(Token::new(Slot(2), 7), 5), Time::ZERO);
         assert_eq!(supply.take(2), Some(Token::new(Slot(1), 1)));

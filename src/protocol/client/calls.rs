@@ -9,23 +9,23 @@ use super::*;
 const PATIENCE: u32 = 16;
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub(super) struct Errand {
-    pub(super) what: Business,
+pub(super) struct PendingCall {
+    pub(super) what: CallKind,
     /// When it is said again, unless answered.
     pub(super) again: Time,
     pub(super) limit: Time,
 }
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub(super) enum Business {
+pub(super) enum CallKind {
     /// To be the grantor.
     Bid,
     /// To have the grantor look; in which epoch it was asked to.
-    Look(Look, Option<Epoch>),
+    Look(Query, Option<Epoch>),
     /// To hear that the grantor knows of the end of a request; in which epoch it was asked.
     Confirm(RequestId, Option<Epoch>),
     /// To have a hold back.
-    Revoke(Box<revocation::Revoking>),
+    Revoke(Box<revocation::RevocationCall>),
     /// To have nothing left of the service. The member that has yet to say that it knows.
     Ending(Option<ProcessId>),
     /// To make the share of a request the lock; in which epoch it was asked.
@@ -34,43 +34,43 @@ pub(super) enum Business {
     Write(LockName, Edit, Option<Epoch>),
 }
 
-impl Business {
+impl CallKind {
     /// In which epoch a grantor was asked to do it, if that is for a grantor to do.
     pub(super) fn asked(&mut self) -> Option<&mut Option<Epoch>> {
         match self {
-            Business::Look(_, asked) | Business::Confirm(_, asked) => Some(asked),
-            Business::Upgrade(_, asked) | Business::Write(_, _, asked) => Some(asked),
-            Business::Revoke(revoking) => revoking.asked(),
-            Business::Bid | Business::Ending(_) => None,
+            CallKind::Look(_, asked) | CallKind::Confirm(_, asked) => Some(asked),
+            CallKind::Upgrade(_, asked) | CallKind::Write(_, _, asked) => Some(asked),
+            CallKind::Revoke(revoking) => revoking.asked(),
+            CallKind::Bid | CallKind::Ending(_) => None,
         }
     }
 }
 
-impl Errand {
+impl PendingCall {
     pub(super) fn due(&self) -> Time {
         self.limit.min(self.again)
     }
 
     pub(super) fn is_ending(&self) -> bool {
-        matches!(self.what, Business::Ending(_))
+        matches!(self.what, CallKind::Ending(_))
     }
 
     /// What the caller hears when the limit is reached.
     pub(super) fn at_limit(&self) -> Outcome {
         match self.what {
-            Business::Bid => Outcome::TimedOut,
-            Business::Look(..) | Business::Upgrade(..) | Business::Write(..) | Business::Revoke(_) => {
+            CallKind::Bid => Outcome::TimedOut,
+            CallKind::Look(..) | CallKind::Upgrade(..) | CallKind::Write(..) | CallKind::Revoke(_) => {
                 Outcome::Undecided
             }
-            Business::Confirm(..) | Business::Ending(_) => Outcome::Unconfirmed,
+            CallKind::Confirm(..) | CallKind::Ending(_) => Outcome::Unconfirmed,
         }
     }
 }
 
-impl Holder {
+impl LockClient {
     /// Whoever was asked to make a share the lock may do so yet, and nobody waits for it any longer, unless another guard
     /// of the hold has asked for the same.
-    pub(super) fn stay_narrow(&self, service: &ServiceName, hold: RequestId, turn: &mut Turn) {
+    pub(super) fn stay_narrow(&self, service: &ServiceName, hold: RequestId, turn: &mut StepContext) {
         if self.upgrades_of(service, hold).is_empty() {
             self.say_narrow(service, hold, turn);
         }
@@ -79,19 +79,19 @@ impl Holder {
     /// What asks for that share to become the lock.
     pub(super) fn upgrades_of(&self, service: &ServiceName, hold: RequestId) -> Vec<RequestId> {
         let errands = self.sessions.get(service).into_iter().flat_map(|session| &session.errands);
-        let asks = |errand: &Errand| matches!(errand.what, Business::Upgrade(other, _) if other == hold);
+        let asks = |errand: &PendingCall| matches!(errand.what, CallKind::Upgrade(other, _) if other == hold);
         errands.filter(|(_, errand)| asks(errand)).map(|(request, _)| *request).collect()
     }
 
     /// The application wants a share to become the lock.
-    pub(crate) fn upgrade(&mut self, request: RequestId, hold: RequestId, answer: Duration, turn: &mut Turn) {
+    pub(crate) fn upgrade(&mut self, request: RequestId, hold: RequestId, answer: Duration, turn: &mut StepContext) {
         let may = turn.leased && turn.now < self.lease_end(hold);
         let service = self.service_of(hold).cloned();
         let outcome = match (self.request_mut(hold), service) {
-            (Some(Request { want, state: State::Held { token, .. }, .. }), Some(service)) if may => {
+            (Some(ClientRequest { want, state: ClientRequestState::Held { token, .. }, .. }), Some(service)) if may => {
                 if let Want::Share(_) = want {
                     let limit = turn.now + answer;
-                    self.run_errand((request, service.clone()), Business::Upgrade(hold, None), Time::MAX, limit);
+                    self.run_errand((request, service.clone()), CallKind::Upgrade(hold, None), Time::MAX, limit);
                     return self.pursue(&service, Some(request), turn);
                 }
                 Outcome::Upgraded { hold, token: *token }
@@ -108,15 +108,15 @@ impl Holder {
         epoch: Epoch,
         request: RequestId,
         token: Token,
-        turn: &mut Turn,
+        turn: &mut StepContext,
     ) {
         if self.newest(service).is_some_and(|newest| newest > epoch) {
             return; // a newer grantor has heard of a share, and is asked again
         }
-        let Some(Errand { what: Business::Upgrade(hold, _), .. }) = self.errand_mut(request) else { return };
+        let Some(PendingCall { what: CallKind::Upgrade(hold, _), .. }) = self.errand_mut(request) else { return };
         let hold = *hold;
         let outcome = match self.request_mut(hold) {
-            Some(Request { want, state: State::Held { token: known, .. }, .. }) => {
+            Some(ClientRequest { want, state: ClientRequestState::Held { token: known, .. }, .. }) => {
                 if let [name] = want.names() {
                     *want = Want::Lock(name.clone());
                 }
@@ -134,7 +134,7 @@ impl Holder {
         (request, service): (RequestId, ServiceName),
         (wait, answer): (Wait, Duration),
         acts: bool,
-        turn: &mut Turn,
+        turn: &mut StepContext,
     ) {
         let limit = match wait {
             Wait::Try => turn.now + answer,
@@ -147,7 +147,7 @@ impl Holder {
             turn.out.push(Output::Answer { request, outcome: Outcome::Busy });
         } else {
             let again = turn.now + turn.retry * PATIENCE;
-            self.run_errand((request, service.clone()), Business::Bid, again, limit);
+            self.run_errand((request, service.clone()), CallKind::Bid, again, limit);
             self.sessions[&service].say_bids(&service, turn);
         }
     }
@@ -156,17 +156,17 @@ impl Holder {
     pub(crate) fn look(
         &mut self,
         (request, service): (RequestId, ServiceName),
-        at: Look,
+        at: Query,
         answer: Duration,
         crowded: impl Fn(ProcessId) -> bool,
-        turn: &mut Turn,
+        turn: &mut StepContext,
     ) {
         let grantor = self.sessions.get(&service).and_then(|session| session.grantor);
         if self.is_full() || grantor.is_some_and(|(process, _)| crowded(process)) {
             turn.out.push(Output::Answer { request, outcome: Outcome::Busy });
             return;
         }
-        self.run_errand((request, service.clone()), Business::Look(at, None), Time::MAX, turn.now + answer);
+        self.run_errand((request, service.clone()), CallKind::Look(at, None), Time::MAX, turn.now + answer);
         self.pursue(&service, Some(request), turn);
     }
 
@@ -177,19 +177,25 @@ impl Holder {
         (request, service): (RequestId, ServiceName),
         over: RequestId,
         limit: Duration,
-        turn: &mut Turn,
+        turn: &mut StepContext,
     ) {
         if self.is_full() {
             turn.out.push(Output::Answer { request, outcome: Outcome::Unconfirmed });
             return;
         }
-        self.run_errand((request, service.clone()), Business::Confirm(over, None), Time::MAX, turn.now + limit);
+        self.run_errand((request, service.clone()), CallKind::Confirm(over, None), Time::MAX, turn.now + limit);
         self.pursue(&service, Some(request), turn);
     }
 
     /// The application wants nothing of the service to be left here: all its waits and holds end. The rest follows
     /// by [`settled`](Self::settled); after `limit` nobody waits for it any longer.
-    pub(crate) fn destroy(&mut self, request: RequestId, service: ServiceName, limit: Duration, turn: &mut Turn) {
+    pub(crate) fn destroy(
+        &mut self,
+        request: RequestId,
+        service: ServiceName,
+        limit: Duration,
+        turn: &mut StepContext,
+    ) {
         let reason = LostReason::Destroyed;
         let session = self.session(&service);
         // Of a grantor that is gone the elder knows the successor.
@@ -204,7 +210,7 @@ impl Holder {
         }
         let limit = turn.now + limit;
         let whom = whom.filter(|_| !planted!(turn.mutant, DestroyedAtOnce));
-        self.run_errand((request, service), Business::Ending(whom), Time::MAX, limit);
+        self.run_errand((request, service), CallKind::Ending(whom), Time::MAX, limit);
         self.endings.insert(request);
     }
 
@@ -213,26 +219,26 @@ impl Holder {
         let service = |request: &RequestId| {
             let service = self.service_of(*request)?;
             let errand = self.sessions.get(service)?.errands.get(request)?;
-            (errand.what == Business::Ending(None)).then(|| (*request, service.clone()))
+            (errand.what == CallKind::Ending(None)).then(|| (*request, service.clone()))
         };
         self.endings.iter().filter_map(service).collect()
     }
 
     /// Answers an errand that is done.
-    pub(crate) fn answer_errand(&mut self, request: RequestId, outcome: Outcome, turn: &mut Turn) {
+    pub(crate) fn answer_errand(&mut self, request: RequestId, outcome: Outcome, turn: &mut StepContext) {
         if self.drop_errand(request).is_some() {
             turn.out.push(Output::Answer { request, outcome });
         }
     }
 
-    pub(super) fn on_errand_refused(&mut self, request: RequestId, refusal: &Refusal, turn: &mut Turn) {
+    pub(super) fn on_errand_refused(&mut self, request: RequestId, refusal: &Refusal, turn: &mut StepContext) {
         let Some(errand) = self.errand_mut(request) else { return };
         match (&errand.what, refusal) {
-            (Business::Upgrade(..), Refusal::Shared(others)) => {
+            (CallKind::Upgrade(..), Refusal::Shared(others)) => {
                 self.answer_errand(request, Outcome::Shared(*others), turn);
             }
-            (Business::Write(..), Refusal::NotOpen) => self.on_written(request, Outcome::NotOpen, turn),
-            (Business::Upgrade(..) | Business::Write(..), _) => self.postpone(request, turn),
+            (CallKind::Write(..), Refusal::NotOpen) => self.on_written(request, Outcome::NotOpen, turn),
+            (CallKind::Upgrade(..) | CallKind::Write(..), _) => self.postpone(request, turn),
             _ => {}
         }
     }
@@ -244,20 +250,20 @@ impl Holder {
     }
 
     /// The elder took what this member asked for as answered by the term that is over now.
-    pub(crate) fn bid_again(&self, service: &ServiceName, turn: &mut Turn) {
+    pub(crate) fn bid_again(&self, service: &ServiceName, turn: &mut StepContext) {
         if let Some(session) = self.sessions.get(service) {
             session.say_bids(service, turn);
         }
     }
 
     /// This member acts as the service's grantor.
-    pub(crate) fn on_won(&mut self, service: &ServiceName, turn: &mut Turn) {
+    pub(crate) fn on_won(&mut self, service: &ServiceName, turn: &mut StepContext) {
         self.answer_bids(service, |_| true, &Outcome::Won, turn);
     }
 
     /// Another is, or is about to be, the service's grantor instead of this member. What was asked after this one was named
     /// the elder answers: perhaps it was asked after that other one, too.
-    pub(crate) fn on_superseded(&mut self, service: &ServiceName, by: ProcessId, turn: &mut Turn) {
+    pub(crate) fn on_superseded(&mut self, service: &ServiceName, by: ProcessId, turn: &mut StepContext) {
         let named_for = self.sessions.get(service).and_then(|session| session.named_for);
         if by != turn.me {
             self.answer_bids(service, |request| Some(request) <= named_for, &Outcome::Superseded(by), turn);
@@ -265,7 +271,7 @@ impl Holder {
     }
 
     /// Another asked after this member had, at the elder, in `last` and before. What was asked later may win yet.
-    pub(crate) fn on_outbid(&mut self, service: &ServiceName, last: RequestId, by: ProcessId, turn: &mut Turn) {
+    pub(crate) fn on_outbid(&mut self, service: &ServiceName, last: RequestId, by: ProcessId, turn: &mut StepContext) {
         if by != turn.me {
             let heeds_old = planted!(turn.mutant, HeedOldOutbids);
             self.answer_bids(service, |request| request <= last || heeds_old, &Outcome::Superseded(by), turn);
@@ -277,7 +283,7 @@ impl Holder {
         service: &ServiceName,
         which: impl Fn(RequestId) -> bool,
         outcome: &Outcome,
-        turn: &mut Turn,
+        turn: &mut StepContext,
     ) {
         let Some(session) = self.sessions.get(service) else { return };
         for request in session.bids().filter(|request| which(*request)).collect::<Vec<_>>() {
@@ -287,7 +293,7 @@ impl Holder {
 
     /// A member has done all that we said to it before.
     pub(crate) fn on_settled(&mut self, from: ProcessId, request: RequestId) {
-        if let Some(Errand { what: Business::Ending(whom), .. }) = self.errand_mut(request)
+        if let Some(PendingCall { what: CallKind::Ending(whom), .. }) = self.errand_mut(request)
             && *whom == Some(from)
         {
             *whom = None;
@@ -301,10 +307,10 @@ impl Holder {
         from: ProcessId,
         request: RequestId,
         instead: Option<ProcessId>,
-        turn: &mut Turn,
+        turn: &mut StepContext,
     ) {
         let elder = turn.elder.filter(|elder| *elder != from);
-        if let Some(Errand { what: Business::Ending(whom), .. }) = self.errand_mut(request)
+        if let Some(PendingCall { what: CallKind::Ending(whom), .. }) = self.errand_mut(request)
             && *whom == Some(from)
         {
             *whom = elder.or(instead).or(*whom);
@@ -317,20 +323,20 @@ impl Holder {
     pub(crate) fn on_seen(
         &mut self,
         request: RequestId,
-        seen: Seen,
+        seen: QueryReply,
         is_there: impl Fn(ProcessId) -> bool,
-        turn: &mut Turn,
+        turn: &mut StepContext,
     ) {
         match self.errand_mut(request).map(|errand| &errand.what) {
-            Some(Business::Look(..)) => {}
-            Some(Business::Confirm(..)) if seen == Seen::Unknown => {
+            Some(CallKind::Look(..)) => {}
+            Some(CallKind::Confirm(..)) if seen == QueryReply::Unknown => {
                 return self.answer_errand(request, Outcome::Confirmed, turn);
             }
-            Some(Business::Confirm(..)) => return self.postpone(request, turn),
-            Some(Business::Revoke(_)) => return self.on_holders(request, seen, is_there, turn),
+            Some(CallKind::Confirm(..)) => return self.postpone(request, turn),
+            Some(CallKind::Revoke(_)) => return self.on_holders(request, seen, is_there, turn),
             _ => return,
         }
-        if seen == Seen::Undecided {
+        if seen == QueryReply::Undecided {
             self.postpone(request, turn);
         } else {
             self.answer_errand(request, Outcome::QueryReply(seen), turn);
@@ -338,26 +344,26 @@ impl Holder {
     }
 
     /// Says an errand again that nobody has answered.
-    pub(super) fn repeat(&mut self, request: RequestId, turn: &mut Turn) {
+    pub(super) fn repeat(&mut self, request: RequestId, turn: &mut StepContext) {
         let Some(service) = self.service_of(request).cloned() else { return };
         let mut is_bid = false;
         let Some(errand) = self.errand_mut(request) else { return };
         errand.again = Time::MAX;
         match &mut errand.what {
-            Business::Bid => {
+            CallKind::Bid => {
                 errand.again = turn.now + turn.retry * PATIENCE;
                 is_bid = true;
             }
-            Business::Look(_, asked) | Business::Confirm(_, asked) => *asked = None,
-            Business::Upgrade(_, asked) | Business::Write(_, _, asked) => *asked = None,
-            Business::Revoke(revoking) => {
+            CallKind::Look(_, asked) | CallKind::Confirm(_, asked) => *asked = None,
+            CallKind::Upgrade(_, asked) | CallKind::Write(_, _, asked) => *asked = None,
+            CallKind::Revoke(revoking) => {
                 revoking.repeat(&service, request, turn);
                 // Who is in no view yet speaks to nobody.
                 if turn.elder.is_none() {
                     errand.again = turn.now + turn.retry;
                 }
             }
-            Business::Ending(whom) => {
+            CallKind::Ending(whom) => {
                 if let Some(whom) = *whom {
                     turn.say(whom, Message::ConfirmDestroy { service: service.clone(), request });
                 }
@@ -374,7 +380,7 @@ impl Holder {
     }
 
     /// An errand is to be done again in a while: the grantor cannot say yet, or has not heard that it is one.
-    pub(super) fn postpone(&mut self, request: RequestId, turn: &Turn) {
+    pub(super) fn postpone(&mut self, request: RequestId, turn: &StepContext) {
         let Some(errand) = self.errand_mut(request) else { return };
         let before = errand.due();
         errand.again = turn.now + turn.retry / 2;
@@ -386,11 +392,11 @@ impl Holder {
     pub(super) fn run_errand(
         &mut self,
         (request, service): (RequestId, ServiceName),
-        what: Business,
+        what: CallKind,
         again: Time,
         limit: Time,
     ) {
-        let errand = Errand { what, again, limit };
+        let errand = PendingCall { what, again, limit };
         if errand.due() != Time::MAX {
             self.agenda.insert((errand.due(), request));
         }
@@ -401,13 +407,13 @@ impl Holder {
         self.services.insert(request, number);
     }
 
-    pub(super) fn drop_errand(&mut self, request: RequestId) -> Option<Errand> {
+    pub(super) fn drop_errand(&mut self, request: RequestId) -> Option<PendingCall> {
         let service = self.service_of(request)?.clone();
         let errand = self.sessions.get_mut(&service)?.errands.remove(&request)?;
         self.services.remove(&request);
         self.endings.remove(&request);
         self.agenda.remove(&(errand.due(), request));
-        if let Business::Write(name, ..) = &errand.what
+        if let CallKind::Write(name, ..) = &errand.what
             && let Some(object) = self.object_mut(&service, name)
         {
             object.writes.remove(&request);
@@ -416,7 +422,7 @@ impl Holder {
         Some(errand)
     }
 
-    pub(super) fn errand_mut(&mut self, request: RequestId) -> Option<&mut Errand> {
+    pub(super) fn errand_mut(&mut self, request: RequestId) -> Option<&mut PendingCall> {
         self.session_of_mut(request)?.errands.get_mut(&request)
     }
 }

@@ -10,22 +10,22 @@
 use super::dealer::AHEAD;
 use super::event::{Config, Output};
 use super::id::{Lineage, MemberInfo, ProcessId};
-use super::message::{Belonging, Notice, Packet};
+use super::message::{Affiliation, Notice, Packet};
 use super::time::{Time, WallClock, WrongClock};
 use super::view::View;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-struct Heard {
+struct SeedReply {
     me: MemberInfo,
-    belonging: Belonging,
+    belonging: Affiliation,
     at: Time,
 }
 
 /// A founding that this process agreed to.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-struct Bound {
+struct AgreedFounding {
     coordinator: MemberInfo,
     attempt: u32,
     since: Time,
@@ -33,7 +33,7 @@ struct Bound {
 
 /// A founding that this process proposes.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-struct Attempt {
+struct FoundingAttempt {
     view: View,
     agreed: BTreeSet<ProcessId>,
     started: Time,
@@ -41,7 +41,7 @@ struct Attempt {
 
 /// A process that is in no view.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub(crate) struct Seeking {
+pub(crate) struct Discovery {
     /// Nothing is founded before.
     listens_until: Time,
     clock: WallClock,
@@ -53,15 +53,15 @@ pub(crate) struct Seeking {
     voters: BTreeSet<SocketAddr>,
     /// The contact that was said hello to last.
     greeted: Option<SocketAddr>,
-    heard: BTreeMap<SocketAddr, Heard>,
+    heard: BTreeMap<SocketAddr, SeedReply>,
     next_hello: Time,
-    bound: Option<Bound>,
-    attempt: Option<Attempt>,
+    bound: Option<AgreedFounding>,
+    attempt: Option<FoundingAttempt>,
     attempts: u32,
 }
 
 /// What came of it.
-pub(crate) enum Found {
+pub(crate) enum FoundingOutcome {
     /// Nothing yet.
     Seeking,
     /// The first view is decided.
@@ -72,9 +72,9 @@ pub(crate) enum Found {
     Refused(WrongClock),
 }
 
-impl Seeking {
-    pub(crate) fn new(config: &Config, now: Time) -> Seeking {
-        Seeking {
+impl Discovery {
+    pub(crate) fn new(config: &Config, now: Time) -> Discovery {
+        Discovery {
             listens_until: now + config.timing.listen(),
             clock: WallClock::new(now, config.clock),
             seeds: config.seeds.clone(),
@@ -108,8 +108,8 @@ impl Seeking {
         }
     }
 
-    pub(crate) fn belonging(&self) -> Belonging {
-        Belonging::Discovery { seeds: self.seeds.clone(), bound: self.bound.is_some() }
+    pub(crate) fn belonging(&self) -> Affiliation {
+        Affiliation::Discovery { seeds: self.seeds.clone(), bound: self.bound.is_some() }
     }
 
     /// Says hello to everybody, asks to be taken in where there is a cluster, and pursues a founding.
@@ -117,25 +117,25 @@ impl Seeking {
         &mut self,
         config: &Config,
         now: Time,
-        belonging: Belonging,
+        belonging: Affiliation,
         out: &mut Vec<Output>,
-    ) -> Found {
+    ) -> FoundingOutcome {
         let alone = self.seeds.iter().eq([&config.me.addr]) && self.may_found(now);
         if config.found_alone || alone {
             let view = self.first_view(config, now, vec![config.me.clone()]);
             return match self.clock.check(now, view.first_slot) {
-                Ok(()) => Found::Founded(Box::new(view)),
-                Err(wrong) => Found::Refused(wrong),
+                Ok(()) => FoundingOutcome::Founded(Box::new(view)),
+                Err(wrong) => FoundingOutcome::Refused(wrong),
             };
         }
         if now < self.next_hello {
-            return Found::Seeking;
+            return FoundingOutcome::Seeking;
         }
         self.next_hello = now + config.timing.retry;
         let stale = config.timing.retry * 4;
         self.heard.retain(|_, heard| heard.at + stale > now);
         if self.bound.as_ref().is_some_and(|bound| bound.since + config.timing.member_lease <= now) {
-            return Found::Abandoned;
+            return FoundingOutcome::Abandoned;
         }
         if self.attempt.as_ref().is_some_and(|attempt| attempt.started + config.timing.member_lease / 2 <= now) {
             self.attempt = None;
@@ -164,30 +164,30 @@ impl Seeking {
         now: Time,
         me: MemberInfo,
         asked: Option<SocketAddr>,
-        belonging: Belonging,
+        belonging: Affiliation,
         out: &mut Vec<Output>,
-    ) -> Found {
+    ) -> FoundingOutcome {
         if let Some(bound) = &self.bound
             && bound.coordinator.addr == me.addr
             && bound.coordinator.process != me.process
         {
-            return Found::Abandoned;
+            return FoundingOutcome::Abandoned;
         }
-        let is_member = matches!(belonging, Belonging::Member { .. });
+        let is_member = matches!(belonging, Affiliation::Member { .. });
         // Who says hello from a seed's own address is that seed; an alias is known only by its answer.
         let addr = asked.unwrap_or(me.addr);
         let known = self.heard.get(&addr).is_some_and(|heard| heard.belonging == belonging && heard.me == me);
         let matters = asked.is_some() || self.seeds.contains(&addr) || is_member;
         let has_room = self.heard.len() < self.most + self.seeds.len() || self.heard.contains_key(&addr);
         if matters && has_room {
-            self.heard.insert(addr, Heard { me, belonging, at: now });
+            self.heard.insert(addr, SeedReply { me, belonging, at: now });
         }
         if known {
-            return Found::Seeking;
+            return FoundingOutcome::Seeking;
         }
         if is_member {
             if let Some(wrong) = self.wrong_clock(now) {
-                return Found::Refused(wrong);
+                return FoundingOutcome::Refused(wrong);
             }
             self.ask_to_join(config, out);
         }
@@ -203,15 +203,15 @@ impl Seeking {
         attempt: u32,
         view: &View,
         out: &mut Vec<Output>,
-    ) -> Found {
-        let Some(first) = view.members.first() else { return Found::Seeking };
+    ) -> FoundingOutcome {
+        let Some(first) = view.members.first() else { return FoundingOutcome::Seeking };
         let in_it = view.contains(config.me.process) && view.is_sound();
         let known = self.knows_a_cluster();
         if first.info.process != from || view.lineage.founder != from || !in_it || known || self.attempt.is_some() {
-            return Found::Seeking;
+            return FoundingOutcome::Seeking;
         }
         if let Err(wrong) = self.clock.check(now, view.first_slot) {
-            return Found::Refused(wrong);
+            return FoundingOutcome::Refused(wrong);
         }
         let agreed = match &self.bound {
             None => true,
@@ -219,35 +219,37 @@ impl Seeking {
         };
         if agreed {
             let since = self.bound.as_ref().map_or(now, |bound| bound.since);
-            self.bound = Some(Bound { coordinator: first.info.clone(), attempt, since });
+            self.bound = Some(AgreedFounding { coordinator: first.info.clone(), attempt, since });
             let packet = Packet::from(Notice::FoundOk { attempt });
             out.push(Output::Send { to: first.info.addr, process: Some(from), packet });
         }
-        Found::Seeking
+        FoundingOutcome::Seeking
     }
 
     /// A seed agreed to ours.
-    pub(crate) fn on_found_ok(&mut self, from: ProcessId, number: u32) -> Found {
-        let Some(attempt) = &mut self.attempt else { return Found::Seeking };
+    pub(crate) fn on_found_ok(&mut self, from: ProcessId, number: u32) -> FoundingOutcome {
+        let Some(attempt) = &mut self.attempt else { return FoundingOutcome::Seeking };
         if number != self.attempts || !attempt.view.contains(from) {
-            return Found::Seeking;
+            return FoundingOutcome::Seeking;
         }
         attempt.agreed.insert(from);
         if attempt.agreed.len() == attempt.view.members.len() {
-            return Found::Founded(Box::new(attempt.view.clone()));
+            return FoundingOutcome::Founded(Box::new(attempt.view.clone()));
         }
-        Found::Seeking
+        FoundingOutcome::Seeking
     }
 
     /// What answered at each seed, for people.
     pub(crate) fn report(&self, me: &MemberInfo) -> Vec<(SocketAddr, Option<String>)> {
-        let describe = |heard: &Heard| match &heard.belonging {
-            Belonging::Discovery { seeds, .. } if *seeds != self.seeds => "seeks too, but with other seeds".to_string(),
-            Belonging::Discovery { bound: true, .. } => "is about to be founded with others".to_string(),
-            Belonging::Discovery { .. } => "seeks too".to_string(),
-            Belonging::Member { view, elder, led: true, .. } => format!("is in view {view} of elder {}", elder.addr),
-            Belonging::Member { view, .. } => format!("is in view {view}, but no elder has a quorum there"),
-            Belonging::VoteSuccessor { voter, view, .. } => {
+        let describe = |heard: &SeedReply| match &heard.belonging {
+            Affiliation::Discovery { seeds, .. } if *seeds != self.seeds => {
+                "seeks too, but with other seeds".to_string()
+            }
+            Affiliation::Discovery { bound: true, .. } => "is about to be founded with others".to_string(),
+            Affiliation::Discovery { .. } => "seeks too".to_string(),
+            Affiliation::Member { view, elder, led: true, .. } => format!("is in view {view} of elder {}", elder.addr),
+            Affiliation::Member { view, .. } => format!("is in view {view}, but no elder has a quorum there"),
+            Affiliation::VoteSuccessor { voter, view, .. } => {
                 format!("has the stored vote of {voter} in view {view}, and seeks a quorum of it")
             }
         };
@@ -260,7 +262,7 @@ impl Seeking {
     /// A cluster with an elder that was founded too far above this machine's clock.
     fn wrong_clock(&self, now: Time) -> Option<WrongClock> {
         self.heard.values().find_map(|heard| match &heard.belonging {
-            Belonging::Member { lineage, led: true, .. } => self.clock.check(now, lineage.founded).err(),
+            Affiliation::Member { lineage, led: true, .. } => self.clock.check(now, lineage.founded).err(),
             _ => None,
         })
     }
@@ -269,7 +271,7 @@ impl Seeking {
         // A lineage that another has overtaken is not joined: its tokens would be lower than some that were given out.
         let is_overtaken = |lineage: Lineage| config.last_view().is_some_and(|last| last.lineage > lineage);
         let best = self.heard.values().filter_map(|heard| match &heard.belonging {
-            Belonging::Member { lineage, view, elder, led, .. } if !is_overtaken(*lineage) => {
+            Affiliation::Member { lineage, view, elder, led, .. } if !is_overtaken(*lineage) => {
                 Some((*led, *view, elder, &heard.me))
             }
             _ => None,
@@ -283,38 +285,38 @@ impl Seeking {
         }
     }
 
-    fn try_to_found(&mut self, config: &Config, now: Time, out: &mut Vec<Output>) -> Found {
+    fn try_to_found(&mut self, config: &Config, now: Time, out: &mut Vec<Output>) -> FoundingOutcome {
         let busy = self.bound.is_some() || self.attempt.is_some();
         if !self.seeds.contains(&config.me.addr) || busy || !self.may_found(now) {
-            return Found::Seeking;
+            return FoundingOutcome::Seeking;
         }
         let mut founders = BTreeMap::from([(config.me.process, config.me.clone())]);
         for addr in self.seeds.iter().filter(|addr| **addr != config.me.addr) {
             match self.heard.get(addr) {
-                Some(Heard { me, belonging: Belonging::Discovery { seeds, .. }, .. }) if *seeds == self.seeds => {
+                Some(SeedReply { me, belonging: Affiliation::Discovery { seeds, .. }, .. }) if *seeds == self.seeds => {
                     founders.insert(me.process, me.clone());
                 }
                 _ if planted!(config.mutant, FoundWithoutAll) => {}
-                _ => return Found::Seeking,
+                _ => return FoundingOutcome::Seeking,
             }
         }
         let mut founders: Vec<MemberInfo> = founders.into_values().collect();
         founders.sort_by_key(|info| (info.addr, info.process));
         if founders[0].process != config.me.process {
-            return Found::Seeking;
+            return FoundingOutcome::Seeking;
         }
         self.attempts += 1;
-        let attempt = Attempt {
+        let attempt = FoundingAttempt {
             view: self.first_view(config, now, founders),
             agreed: BTreeSet::from([config.me.process]),
             started: now,
         };
         if attempt.agreed.len() == attempt.view.members.len() {
-            return Found::Founded(Box::new(attempt.view));
+            return FoundingOutcome::Founded(Box::new(attempt.view));
         }
         self.propose(&attempt, config, out);
         self.attempt = Some(attempt);
-        Found::Seeking
+        FoundingOutcome::Seeking
     }
 
     /// When this process has listened long enough for a cluster that goes on without it.
@@ -328,10 +330,10 @@ impl Seeking {
 
     /// Whether there is a cluster with an elder. One that lost its quorum is over, as soon as its leases are.
     pub(crate) fn knows_a_cluster(&self) -> bool {
-        self.heard.values().any(|heard| matches!(heard.belonging, Belonging::Member { led: true, .. }))
+        self.heard.values().any(|heard| matches!(heard.belonging, Affiliation::Member { led: true, .. }))
     }
 
-    fn propose(&self, attempt: &Attempt, config: &Config, out: &mut Vec<Output>) {
+    fn propose(&self, attempt: &FoundingAttempt, config: &Config, out: &mut Vec<Output>) {
         for member in &attempt.view.members {
             let info = &member.info;
             if info.process != config.me.process && !attempt.agreed.contains(&info.process) {

@@ -6,7 +6,7 @@ impl Node {
     pub(super) fn on_hint(&mut self, now: Time, hint: Hint, out: &mut Vec<Output>) {
         match hint {
             Hint::Contact(addr) => {
-                if let Stage::Seeking(seeking) = &mut self.stage {
+                if let MemberPhase::Seeking(seeking) = &mut self.stage {
                     seeking.add_contact(addr);
                 }
             }
@@ -24,7 +24,7 @@ impl Node {
             }
             Hint::Refused(process) | Hint::Replaced(process) => {
                 self.on_suspected(now, process);
-                if let Stage::Leaving { .. } | Stage::Parting { .. } = self.stage {
+                if let MemberPhase::Leaving { .. } | MemberPhase::Retiring { .. } = self.stage {
                     self.refused.entry(process).or_insert(now);
                 }
                 match hint {
@@ -115,7 +115,7 @@ impl Node {
             }
             Packet::VoteSuccessor { voter, me, lineage, notice } => {
                 if self.hear_heir(now, voter, lineage, &me) {
-                    let speaker = Speaker { vote: voter, process: me.process, addr: me.addr, heir: Some(*me) };
+                    let speaker = VoteSender { vote: voter, process: me.process, addr: me.addr, heir: Some(*me) };
                     self.on_ballot(now, speaker, *notice, out);
                 }
             }
@@ -207,7 +207,7 @@ impl Node {
             }
             Notice::HelloReply { me, asked, belonging } => self.on_heard(now, me, Some(asked), belonging, out),
             Notice::Found { attempt, view } => {
-                if let Stage::Seeking(seeking) = &mut self.stage {
+                if let MemberPhase::Seeking(seeking) = &mut self.stage {
                     let found = seeking.on_found(&self.config, now, from, attempt, &view, out);
                     self.on_found(now, found, out);
                 } else if let Some(view) = &self.view {
@@ -215,7 +215,7 @@ impl Node {
                 }
             }
             Notice::FoundOk { attempt } => {
-                if let Stage::Seeking(seeking) = &mut self.stage {
+                if let MemberPhase::Seeking(seeking) = &mut self.stage {
                     let found = seeking.on_found_ok(from, attempt);
                     self.on_found(now, found, out);
                 }
@@ -235,7 +235,7 @@ impl Node {
                 let Some(view) = self.ballot_view() else { return };
                 if view.lineage == lineage && view.number.next() == instance {
                     let next = view.next(&change);
-                    if matches!(self.stage, Stage::Parting { .. }) {
+                    if matches!(self.stage, MemberPhase::Retiring { .. }) {
                         self.end_parting(now, true, out);
                     } else if next.is_sound() && self.heir.is_some() && !next.contains(self.config.me.process) {
                         self.inherit(next, out);
@@ -257,13 +257,13 @@ impl Node {
                 }
             }
             Notice::StaleVote { voter } => self.on_stale(voter),
-            ballot => self.on_ballot(now, Speaker { vote: from, process: from, addr, heir: None }, ballot, out),
+            ballot => self.on_ballot(now, VoteSender { vote: from, process: from, addr, heir: None }, ballot, out),
         }
     }
 
     pub(super) fn on_message(&mut self, now: Time, from: ProcessId, message: Message, out: &mut Vec<Output>) {
         if !is_plain(&message) {
-            self.calm = Calm(None); // whatever step it is heard in, that is no short one
+            self.calm = QuietUntil(None); // whatever step it is heard in, that is no short one
         }
         match message {
             Message::FindGrantor { service } => self.with_registry(now, out, |registry, may_name, turn| {

@@ -14,28 +14,30 @@
 //! (`objects.rs`); a hold that is wanted back is in `revocation.rs`.
 
 use super::edit::Edit;
-use super::event::{LostReason, Outcome, Output, RevocationRequest, Revoke, Sizes, Wait};
-use super::id::{Epoch, LockName, Metadata, Owner, ProcessId, RequestId, ServiceName, Ticket, Token, Want};
-use super::ledger::Ledger;
+use super::event::{LostReason, Outcome, Output, RevocationRequest, RevokeCommand, Sizes, Wait};
+use super::id::{Epoch, LockName, Metadata, OwnerId, ProcessId, RequestId, ServiceName, Ticket, Token, Want};
 use super::limits::Limits;
-use super::message::{Content, Heard, HoldReport, HolderInfo, Look, Message, Refusal, Seen, Told, WaitReport};
+use super::message::{
+    Content, HoldReport, HolderInfo, Message, ObjectReply, Query, QueryReply, Refusal, RevocationAnswer, WaitReport,
+};
+use super::paged_map::PagedMap;
+use super::step_context::StepContext;
 use super::time::Time;
-use super::touch::touch;
-use super::turn::Turn;
 use super::view::View;
+use super::visit_count::touch;
 use std::collections::{BTreeMap, BTreeSet, btree_map};
 use std::ops::Bound;
 use std::time::Duration;
 
-mod errands;
+mod calls;
 mod objects;
 mod revocation;
 
-use errands::{Business, Errand};
-use objects::Object;
+use calls::{CallKind, PendingCall};
+use objects::OpenObject;
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-enum State {
+enum ClientRequestState {
     Unsent,
     Asked(Epoch),
     Queued(Epoch),
@@ -48,27 +50,27 @@ enum State {
 }
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-struct Request {
+struct ClientRequest {
     want: Want,
-    owner: Owner,
-    state: State,
+    owner: OwnerId,
+    state: ClientRequestState,
     /// `None`: there is nothing of it. Apart, for there are as many requests as held locks, and most of those have none.
-    rare: Option<Box<Rare>>,
+    rare: Option<Box<RequestColdFields>>,
 }
 
 /// What a request has that waits, and few that hold.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
-struct Rare {
+struct RequestColdFields {
     metadata: Metadata,
     /// Who has asked for it back; `None`: it is not revocable.
     revocable: Option<BTreeSet<(ProcessId, RequestId)>>,
     /// `None`: it does not wait any more.
-    waiting: Option<Waiting>,
+    waiting: Option<WaitState>,
 }
 
 /// What matters until a request holds.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-struct Waiting {
+struct WaitState {
     lease: Option<Duration>,
     only_if_free: bool,
     /// A try hears that nobody can say when the limit is reached before an answer, others that it is reached.
@@ -79,46 +81,46 @@ struct Waiting {
     ticket: Option<Ticket>,
 }
 
-impl Wish {
+impl LockRequest {
     /// How it waits. `answer`: how long a try may take.
-    fn waiting(&self, answer: Duration, now: Time) -> Waiting {
+    fn waiting(&self, answer: Duration, now: Time) -> WaitState {
         let (only_if_free, limit) = match self.wait {
             Wait::Try | Wait::AtMost(Duration::ZERO) => (true, now + answer),
             Wait::AtMost(span) => (false, now + span),
             Wait::Forever => (false, Time::MAX),
         };
-        Waiting { lease: self.lease, only_if_free, is_try: self.wait == Wait::Try, limit, ticket: None }
+        WaitState { lease: self.lease, only_if_free, is_try: self.wait == Wait::Try, limit, ticket: None }
     }
 
     /// As it is kept.
-    fn kept(self, waiting: Option<Waiting>, state: State) -> Request {
-        let Wish { want, owner, revocable, metadata, .. } = self;
-        let rare = Rare { metadata, revocable: revocable.then(BTreeSet::new), waiting }.kept();
-        Request { want, owner, state, rare }
+    fn kept(self, waiting: Option<WaitState>, state: ClientRequestState) -> ClientRequest {
+        let LockRequest { want, owner, revocable, metadata, .. } = self;
+        let rare = RequestColdFields { metadata, revocable: revocable.then(BTreeSet::new), waiting }.kept();
+        ClientRequest { want, owner, state, rare }
     }
 }
 
-impl Rare {
+impl RequestColdFields {
     /// As it is kept: not, if it is nothing.
-    fn kept(self) -> Option<Box<Rare>> {
-        (self != Rare::default()).then(|| Box::new(self))
+    fn kept(self) -> Option<Box<RequestColdFields>> {
+        (self != RequestColdFields::default()).then(|| Box::new(self))
     }
 }
 
-impl Request {
-    fn waiting(&self) -> Option<&Waiting> {
+impl ClientRequest {
+    fn waiting(&self) -> Option<&WaitState> {
         self.rare.as_ref()?.waiting.as_ref()
     }
 
-    fn waiting_mut(&mut self) -> Option<&mut Waiting> {
+    fn waiting_mut(&mut self) -> Option<&mut WaitState> {
         self.rare.as_mut()?.waiting.as_mut()
     }
 
     /// It waits no more.
-    fn take_waiting(&mut self) -> Option<Waiting> {
+    fn take_waiting(&mut self) -> Option<WaitState> {
         let mut rare = self.rare.take()?;
         let waiting = rare.waiting.take();
-        self.rare = Some(rare).filter(|rare| **rare != Rare::default());
+        self.rare = Some(rare).filter(|rare| **rare != RequestColdFields::default());
         waiting
     }
 
@@ -161,7 +163,7 @@ impl Request {
 
 /// What this member knows of one service.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
-struct Session {
+struct ServiceState {
     /// Which of [the services](Holder::names) it is of.
     number: u32,
     grantor: Option<(ProcessId, Epoch)>,
@@ -181,38 +183,38 @@ struct Session {
     named_for: Option<RequestId>,
     /// The service was destroyed here, and nobody has asked for anything of it since.
     destroyed: bool,
-    requests: Ledger<Request>,
+    requests: PagedMap<ClientRequest>,
     /// Those of them that do not hold: few beside those that do, and nothing but a report goes through all of these.
     waits: BTreeSet<RequestId>,
     /// How many of them have an object open.
     opens: usize,
-    errands: BTreeMap<RequestId, Errand>,
-    objects: BTreeMap<LockName, Object>,
+    errands: BTreeMap<RequestId, PendingCall>,
+    objects: BTreeMap<LockName, OpenObject>,
     /// Requests for permits that have not been granted, by their objects.
     permits: BTreeSet<(LockName, RequestId)>,
     /// Requests for the suspension of the service that wait or hold, by their owners: at most one of each.
-    suspensions: BTreeMap<Owner, RequestId>,
+    suspensions: BTreeMap<OwnerId, RequestId>,
 }
 
-impl Session {
+impl ServiceState {
     /// Without a known grantor: whether something waits for it. What an object has to tell is worth little without one.
     fn wants_grantor(&self) -> bool {
         !self.objects.is_empty()
-            || self.waiting().any(|entry| entry.state == State::Unsent)
+            || self.waiting().any(|entry| entry.state == ClientRequestState::Unsent)
             || self.errands.values().any(|errand| match &errand.what {
-                Business::Look(..) | Business::Confirm(..) | Business::Upgrade(..) | Business::Write(..) => true,
-                Business::Revoke(revoking) => revoking.looks(),
-                Business::Bid | Business::Ending(_) => false,
+                CallKind::Look(..) | CallKind::Confirm(..) | CallKind::Upgrade(..) | CallKind::Write(..) => true,
+                CallKind::Revoke(revoking) => revoking.looks(),
+                CallKind::Bid | CallKind::Ending(_) => false,
             })
     }
 
     /// The requests that do not hold.
-    fn waiting(&self) -> impl Iterator<Item = &Request> + '_ {
+    fn waiting(&self) -> impl Iterator<Item = &ClientRequest> + '_ {
         self.waits.iter().filter_map(|request| self.requests.get(request)).inspect(|_| touch())
     }
 
     /// Does something with each request that does not hold.
-    fn each_waiting(&mut self, mut act: impl FnMut(RequestId, &mut Request)) {
+    fn each_waiting(&mut self, mut act: impl FnMut(RequestId, &mut ClientRequest)) {
         for request in &self.waits {
             touch();
             if let Some(entry) = self.requests.get_mut(request) {
@@ -223,11 +225,11 @@ impl Session {
 
     /// The requests to be the grantor, in the order in which they were made.
     fn bids(&self) -> impl Iterator<Item = RequestId> + '_ {
-        self.errands.iter().filter(|(_, errand)| errand.what == Business::Bid).map(|(request, _)| *request)
+        self.errands.iter().filter(|(_, errand)| errand.what == CallKind::Bid).map(|(request, _)| *request)
     }
 
     /// Tells the elder that this member wants to be the grantor, if it does.
-    fn say_bids(&self, service: &ServiceName, turn: &mut Turn) {
+    fn say_bids(&self, service: &ServiceName, turn: &mut StepContext) {
         if let Some(request) = self.bids().last() {
             turn.say_elder(Message::Become { service: service.clone(), request });
         }
@@ -236,14 +238,14 @@ impl Session {
 
 /// The member's requests.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
-pub(crate) struct Holder {
-    sessions: BTreeMap<ServiceName, Session>,
+pub(crate) struct LockClient {
+    sessions: BTreeMap<ServiceName, ServiceState>,
     /// Of which there are sessions, in the order in which this member came to them.
     names: Vec<ServiceName>,
     /// By the number of its session the service of each request and errand. Small, for there are as many as held locks.
-    services: Ledger<u32>,
+    services: PagedMap<u32>,
     /// When the leases of held locks end, of those few that have one.
-    leases: Ledger<Time>,
+    leases: PagedMap<Time>,
     /// Wait limits, ends of leases, and errands to be said again.
     agenda: BTreeSet<(Time, RequestId)>,
     /// Services for which the elder is asked again.
@@ -255,20 +257,20 @@ pub(crate) struct Holder {
 }
 
 /// What the application asks for.
-pub(crate) struct Wish {
+pub(crate) struct LockRequest {
     pub(crate) request: RequestId,
     pub(crate) service: ServiceName,
     pub(crate) want: Want,
-    pub(crate) owner: Owner,
+    pub(crate) owner: OwnerId,
     pub(crate) wait: Wait,
     pub(crate) lease: Option<Duration>,
     pub(crate) revocable: bool,
     pub(crate) metadata: Metadata,
 }
 
-impl Holder {
-    pub(crate) fn new(limits: &Limits) -> Holder {
-        Holder { most: limits.requests as usize, ..Holder::default() }
+impl LockClient {
+    pub(crate) fn new(limits: &Limits) -> LockClient {
+        LockClient { most: limits.requests as usize, ..LockClient::default() }
     }
 
     fn is_full(&self) -> bool {
@@ -277,7 +279,13 @@ impl Holder {
 
     /// The application wants a lock. `answer`: how long a try may take; `crowded`: too much is on its way to a
     /// member already.
-    pub(crate) fn lock(&mut self, wish: Wish, answer: Duration, crowded: impl Fn(ProcessId) -> bool, turn: &mut Turn) {
+    pub(crate) fn lock(
+        &mut self,
+        wish: LockRequest,
+        answer: Duration,
+        crowded: impl Fn(ProcessId) -> bool,
+        turn: &mut StepContext,
+    ) {
         let (request, service) = (wish.request, wish.service.clone());
         let is_full = self.is_full();
         let session = self.session(&service);
@@ -309,7 +317,7 @@ impl Holder {
         let waiting = wish.waiting(answer, turn.now);
         let session = self.session(&service);
         let (number, limit) = (session.number, waiting.limit);
-        session.requests.insert(request, wish.kept(Some(waiting), State::Unsent));
+        session.requests.insert(request, wish.kept(Some(waiting), ClientRequestState::Unsent));
         session.waits.insert(request);
         self.services.insert(request, number);
         if limit != Time::MAX {
@@ -320,10 +328,10 @@ impl Holder {
 
     /// Whether the owner waits for the suspension of the service or has it: another one that it asks for would wait for
     /// the end of the first. A hold whose lease is over does not count, though its end was not noticed yet.
-    fn suspends(&self, service: &ServiceName, owner: Owner, turn: &Turn) -> bool {
+    fn suspends(&self, service: &ServiceName, owner: OwnerId, turn: &StepContext) -> bool {
         let first = self.sessions.get(service).and_then(|session| session.suspensions.get(&owner));
         first.is_some_and(|request| match self.request(*request).map(|entry| &entry.state) {
-            Some(State::Held { .. }) => turn.leased && turn.now < self.lease_end(*request),
+            Some(ClientRequestState::Held { .. }) => turn.leased && turn.now < self.lease_end(*request),
             waits => waits.is_some(),
         })
     }
@@ -332,10 +340,10 @@ impl Holder {
     /// at once, if `grant` does. The same as asking and being granted without the words in between. Returns until when.
     pub(crate) fn hold_at_once(
         &mut self,
-        wish: Wish,
+        wish: LockRequest,
         (me, epoch): (ProcessId, Epoch),
         now: Time,
-        grant: impl FnOnce(&Wish) -> Option<Token>,
+        grant: impl FnOnce(&LockRequest) -> Option<Token>,
     ) -> Option<(Token, Time)> {
         if !self.may_hold(&wish.service, (me, epoch)) {
             return None;
@@ -346,18 +354,18 @@ impl Holder {
 
     /// Whether this very member grants the service, in that epoch, and may have one more request.
     pub(crate) fn may_hold(&self, service: &ServiceName, home: (ProcessId, Epoch)) -> bool {
-        let is_home = |session: &Session| session.grantor == Some(home) && session.newest == Some(home.1);
+        let is_home = |session: &ServiceState| session.grantor == Some(home) && session.newest == Some(home.1);
         self.sessions.get(service).is_some_and(is_home) && !self.is_full()
     }
 
     /// This member holds what its own grantor has given it without a word. Returns until when.
-    pub(crate) fn hold(&mut self, wish: Wish, token: Token, since: Time) -> Time {
+    pub(crate) fn hold(&mut self, wish: LockRequest, token: Token, since: Time) -> Time {
         let until = wish.lease.map_or(Time::MAX, |lease| since + lease);
         let request = wish.request;
         if let Some(session) = self.sessions.get_mut(&wish.service) {
             session.destroyed = false;
             self.services.insert(request, session.number);
-            session.requests.insert(request, wish.kept(None, State::Held { token, since }));
+            session.requests.insert(request, wish.kept(None, ClientRequestState::Held { token, since }));
             self.lease_until(request, until);
         }
         until
@@ -367,9 +375,11 @@ impl Holder {
     pub(crate) fn held_lock(&self, request: RequestId) -> Option<(&ServiceName, &LockName)> {
         let service = self.service_of(request)?;
         match self.sessions.get(service)?.requests.get(&request)? {
-            Request { want: Want::Lock(name) | Want::Share(name), state: State::Held { .. }, .. } => {
-                Some((service, name))
-            }
+            ClientRequest {
+                want: Want::Lock(name) | Want::Share(name),
+                state: ClientRequestState::Held { .. },
+                ..
+            } => Some((service, name)),
             _ => None,
         }
     }
@@ -390,19 +400,20 @@ impl Holder {
     }
 
     /// The application is done with a request, or no longer waits for an errand.
-    pub(crate) fn release(&mut self, request: RequestId, turn: &mut Turn) {
+    pub(crate) fn release(&mut self, request: RequestId, turn: &mut StepContext) {
         let Some(service) = self.service_of(request).cloned() else { return };
         match self.drop_errand(request) {
             None => self.end(request, turn),
-            Some(Errand { what: Business::Upgrade(hold, Some(_)), .. }) => self.stay_narrow(&service, hold, turn),
-            Some(Errand { what: Business::Write(name, ..), .. }) => self.write_next(&service, &name, turn),
+            Some(PendingCall { what: CallKind::Upgrade(hold, Some(_)), .. }) => self.stay_narrow(&service, hold, turn),
+            Some(PendingCall { what: CallKind::Write(name, ..), .. }) => self.write_next(&service, &name, turn),
             Some(_) => {}
         }
     }
 
-    fn say_narrow(&self, service: &ServiceName, request: RequestId, turn: &mut Turn) {
+    fn say_narrow(&self, service: &ServiceName, request: RequestId, turn: &mut StepContext) {
         if let Some(session) = self.sessions.get(service)
-            && let Some(Request { want, state: State::Held { token, .. }, .. }) = session.requests.get(&request)
+            && let Some(ClientRequest { want, state: ClientRequestState::Held { token, .. }, .. }) =
+                session.requests.get(&request)
             && let Some(grantor) = session.grantor.map(|(process, _)| process).or(session.last)
             && let Some(epoch) = session.newest
         {
@@ -412,10 +423,12 @@ impl Holder {
     }
 
     /// The application goes on with less.
-    pub(crate) fn narrow(&mut self, request: RequestId, want: Want, turn: &mut Turn) {
+    pub(crate) fn narrow(&mut self, request: RequestId, want: Want, turn: &mut StepContext) {
         let may = turn.leased && turn.now < self.lease_end(request);
         let outcome = match self.request_mut(request) {
-            Some(Request { want: has, state: State::Held { .. }, .. }) if may && want.is_less_than(has) => {
+            Some(ClientRequest { want: has, state: ClientRequestState::Held { .. }, .. })
+                if may && want.is_less_than(has) =>
+            {
                 *has = want;
                 Outcome::Narrowed
             }
@@ -434,18 +447,24 @@ impl Holder {
     }
 
     /// Ends errands and requests, objects last: nobody hears of these what he is told already.
-    fn close_all(&mut self, errands: Vec<RequestId>, requests: Vec<RequestId>, reason: LostReason, turn: &mut Turn) {
+    fn close_all(
+        &mut self,
+        errands: Vec<RequestId>,
+        requests: Vec<RequestId>,
+        reason: LostReason,
+        turn: &mut StepContext,
+    ) {
         for request in errands {
             if self.drop_errand(request).is_some() {
                 turn.out.push(Output::Answer { request, outcome: Outcome::Closed(reason) });
             }
         }
-        let opens = |holder: &Holder, request| holder.request(request).is_some_and(|entry| entry.want.opens());
+        let opens = |holder: &LockClient, request| holder.request(request).is_some_and(|entry| entry.want.opens());
         let (opens, others): (Vec<_>, Vec<_>) = requests.into_iter().partition(|request| opens(self, *request));
         for request in others.into_iter().chain(opens) {
             let Some(entry) = self.request(request) else { continue };
             turn.out.push(match entry.state {
-                State::Held { .. } => Output::Lost { request, reason },
+                ClientRequestState::Held { .. } => Output::Lost { request, reason },
                 _ => Output::Answer { request, outcome: Outcome::Closed(reason) },
             });
             self.end(request, turn);
@@ -453,9 +472,9 @@ impl Holder {
     }
 
     /// The application wants a hold to last.
-    pub(crate) fn extend(&mut self, request: RequestId, lease: Duration, turn: &mut Turn) {
+    pub(crate) fn extend(&mut self, request: RequestId, lease: Duration, turn: &mut StepContext) {
         let before = self.lease_end(request);
-        let is_held = self.request(request).is_some_and(|entry| matches!(entry.state, State::Held { .. }));
+        let is_held = self.request(request).is_some_and(|entry| matches!(entry.state, ClientRequestState::Held { .. }));
         let outcome = if is_held && turn.leased && turn.now < before {
             let until = before.max(turn.now + lease);
             self.leases.remove(&request);
@@ -469,7 +488,7 @@ impl Holder {
     }
 
     /// Wait limits and leases that are over.
-    pub(crate) fn on_timer(&mut self, turn: &mut Turn) {
+    pub(crate) fn on_timer(&mut self, turn: &mut StepContext) {
         while let Some((at, service)) = self.again.pop_first() {
             if at > turn.now {
                 self.again.insert((at, service));
@@ -499,7 +518,7 @@ impl Holder {
             }
             let Some(entry) = self.request_mut(request) else { continue };
             let output = match entry.state {
-                State::Held { .. } => Output::Lost { request, reason: LostReason::LeaseEnded },
+                ClientRequestState::Held { .. } => Output::Lost { request, reason: LostReason::LeaseEnded },
                 _ => Output::Answer { request, outcome: entry.at_limit() },
             };
             turn.out.push(output);
@@ -525,7 +544,9 @@ impl Holder {
     pub(crate) fn holds(&self, request: RequestId, now: Time) -> Option<Token> {
         let entry = self.request(request)?;
         match entry.state {
-            State::Held { token, .. } if now < self.lease_end(request) && !entry.want.opens() => Some(token),
+            ClientRequestState::Held { token, .. } if now < self.lease_end(request) && !entry.want.opens() => {
+                Some(token)
+            }
             _ => None,
         }
     }
@@ -533,7 +554,7 @@ impl Holder {
     /// The token that the request was granted, whether or not it may be believed.
     pub(crate) fn granted(&self, request: RequestId) -> Option<Token> {
         match self.request(request)?.state {
-            State::Held { token, .. } | State::Won(token, _) => Some(token),
+            ClientRequestState::Held { token, .. } | ClientRequestState::Won(token, _) => Some(token),
             _ => None,
         }
     }
@@ -542,13 +563,19 @@ impl Holder {
     pub(crate) fn place_of(&self, request: RequestId) -> Option<Ticket> {
         let entry = self.request(request)?;
         match entry.state {
-            State::Unsent | State::Asked(_) | State::Queued(_) => entry.ticket(),
-            State::Won(..) | State::Held { .. } => None,
+            ClientRequestState::Unsent | ClientRequestState::Asked(_) | ClientRequestState::Queued(_) => entry.ticket(),
+            ClientRequestState::Won(..) | ClientRequestState::Held { .. } => None,
         }
     }
 
     /// The elder, or a recovering grantor, tells who grants the service.
-    pub(crate) fn on_grantor(&mut self, service: &ServiceName, grantor: ProcessId, epoch: Epoch, turn: &mut Turn) {
+    pub(crate) fn on_grantor(
+        &mut self,
+        service: &ServiceName,
+        grantor: ProcessId,
+        epoch: Epoch,
+        turn: &mut StepContext,
+    ) {
         let session = self.session(service);
         let outdated = session.newest.is_some_and(|newest| newest > epoch);
         if outdated && session.grantor.is_some() {
@@ -568,7 +595,7 @@ impl Holder {
 
     /// A grantor shows by its answer that it acts. It may have refused a request of the same term before, because it
     /// did not act yet, and this member then knows of no grantor.
-    fn on_acting(&mut self, from: ProcessId, service: &ServiceName, epoch: Epoch, turn: &mut Turn) {
+    fn on_acting(&mut self, from: ProcessId, service: &ServiceName, epoch: Epoch, turn: &mut StepContext) {
         let Some(session) = self.sessions.get_mut(service) else { return };
         if session.grantor.is_none() && session.newest == Some(epoch) {
             session.refused = None;
@@ -583,7 +610,7 @@ impl Holder {
         service: &ServiceName,
         epoch: Epoch,
         (request, place): (RequestId, Ticket),
-        turn: &mut Turn,
+        turn: &mut StepContext,
     ) {
         self.queue(from, service, epoch, (request, place), turn);
         self.on_acting(from, service, epoch, turn);
@@ -595,7 +622,7 @@ impl Holder {
         service: &ServiceName,
         epoch: Epoch,
         (request, place): (RequestId, Ticket),
-        turn: &mut Turn,
+        turn: &mut StepContext,
     ) {
         let session = self.sessions.get_mut(service);
         let outdated = session.as_ref().is_some_and(|session| session.newest.is_some_and(|newest| newest > epoch));
@@ -609,11 +636,11 @@ impl Holder {
             }
             return;
         };
-        if let State::Unsent | State::Asked(_) | State::Queued(_) = entry.state {
+        if let ClientRequestState::Unsent | ClientRequestState::Asked(_) | ClientRequestState::Queued(_) = entry.state {
             let Some(waiting) = entry.waiting_mut() else { return };
             if !outdated {
                 waiting.ticket = Some(place);
-                entry.state = State::Queued(epoch);
+                entry.state = ClientRequestState::Queued(epoch);
             } else if reported.is_none_or(|reported| reported <= epoch) {
                 // A young turk is named, and this one acts until it is asked for its table: the place is good.
                 waiting.ticket.get_or_insert(place);
@@ -629,7 +656,7 @@ impl Holder {
         epoch: Epoch,
         request: RequestId,
         token: Token,
-        turn: &mut Turn,
+        turn: &mut StepContext,
     ) {
         let outdated = self.newest(service).is_some_and(|newest| newest > epoch);
         if outdated && !planted!(turn.mutant, AcceptOlderEpoch) {
@@ -642,9 +669,9 @@ impl Holder {
             return;
         };
         match entry.state {
-            State::Held { .. } | State::Won(..) if !planted!(turn.mutant, AnswerTwice) => {}
+            ClientRequestState::Held { .. } | ClientRequestState::Won(..) if !planted!(turn.mutant, AnswerTwice) => {}
             _ => {
-                entry.state = State::Won(token, turn.now);
+                entry.state = ClientRequestState::Won(token, turn.now);
                 self.accept(request, turn);
             }
         }
@@ -652,7 +679,7 @@ impl Holder {
     }
 
     /// The grantor neither grants nor queues it.
-    pub(crate) fn on_refuse(&mut self, epoch: Epoch, request: RequestId, refusal: Refusal, turn: &mut Turn) {
+    pub(crate) fn on_refuse(&mut self, epoch: Epoch, request: RequestId, refusal: Refusal, turn: &mut StepContext) {
         if let Some(errand) = self.errand_mut(request) {
             // The next grantor has been asked since, and may have done it.
             if errand.what.asked().is_some_and(|asked| *asked > Some(epoch)) {
@@ -662,7 +689,7 @@ impl Holder {
         }
         let Some(entry) = self.request_mut(request) else { return };
         let is_final = entry.is_only_if_free() || matches!(refusal, Refusal::Deadlock | Refusal::NotOpen);
-        if !matches!(entry.state, State::Asked(_)) || !is_final {
+        if !matches!(entry.state, ClientRequestState::Asked(_)) || !is_final {
             return;
         }
         let outcome = match refusal {
@@ -686,14 +713,14 @@ impl Holder {
         epoch: Epoch,
         request: RequestId,
         instead: Option<(ProcessId, Epoch)>,
-        turn: &mut Turn,
+        turn: &mut StepContext,
     ) {
         let Some(session) = self.sessions.get_mut(service) else { return };
-        let homeless = |_: RequestId, entry: &mut Request| {
-            if let State::Asked(asked) | State::Queued(asked) = entry.state
+        let homeless = |_: RequestId, entry: &mut ClientRequest| {
+            if let ClientRequestState::Asked(asked) | ClientRequestState::Queued(asked) = entry.state
                 && asked == epoch
             {
-                entry.state = State::Unsent;
+                entry.state = ClientRequestState::Unsent;
             }
         };
         if session.grantor.is_some_and(|(_, known)| known == epoch) {
@@ -728,7 +755,7 @@ impl Holder {
         from: ProcessId,
         service: &ServiceName,
         epoch: Epoch,
-        turn: &mut Turn,
+        turn: &mut StepContext,
     ) -> bool {
         if self.newest(service).is_some_and(|newest| newest > epoch) {
             return false;
@@ -745,9 +772,9 @@ impl Holder {
     }
 
     /// Our hold lost against one with a higher token.
-    pub(crate) fn on_revoke(&mut self, request: RequestId, turn: &mut Turn) {
+    pub(crate) fn on_revoke(&mut self, request: RequestId, turn: &mut StepContext) {
         if let Some(entry) = self.request_mut(request) {
-            if matches!(entry.state, State::Held { .. }) {
+            if matches!(entry.state, ClientRequestState::Held { .. }) {
                 turn.out.push(Output::Lost { request, reason: LostReason::Superseded });
             } else {
                 let outcome = Outcome::Closed(LostReason::Superseded);
@@ -761,7 +788,13 @@ impl Holder {
 
     /// A new grantor asks for what we hold and wait for. From here on older epochs are over for this member.
     /// Returns false if this question is itself out of date.
-    pub(crate) fn on_recover(&mut self, from: ProcessId, service: &ServiceName, epoch: Epoch, turn: &mut Turn) -> bool {
+    pub(crate) fn on_recover(
+        &mut self,
+        from: ProcessId,
+        service: &ServiceName,
+        epoch: Epoch,
+        turn: &mut StepContext,
+    ) -> bool {
         let session = self.session(service);
         if session.newest.is_some_and(|newest| newest > epoch) {
             return false;
@@ -787,22 +820,23 @@ impl Holder {
         for (request, entry) in session.requests.iter_mut() {
             let (want, mut owner, metadata) = (entry.want.clone(), entry.owner, entry.metadata());
             if planted!(turn.mutant, ReportNoOwners) {
-                owner = Owner::default();
+                owner = OwnerId::default();
             }
             let revocable = entry.is_revocable();
             bytes += 64 + want.weight() + metadata.as_bytes().len();
             match entry.state {
-                State::Won(..) if planted!(turn.mutant, ReportNoWonHold) => {}
-                State::Held { .. } if want == Want::Suspension && planted!(turn.mutant, KeepSuspensionToItself) => {}
-                State::Held { token, since, .. } | State::Won(token, since) => {
+                ClientRequestState::Won(..) if planted!(turn.mutant, ReportNoWonHold) => {}
+                ClientRequestState::Held { .. }
+                    if want == Want::Suspension && planted!(turn.mutant, KeepSuspensionToItself) => {}
+                ClientRequestState::Held { token, since, .. } | ClientRequestState::Won(token, since) => {
                     let held_for = turn.now.since(since);
                     holds.push(HoldReport { request, want, owner, token, held_for, revocable, metadata });
                 }
                 // A try does not wait, so it is asked again instead.
-                _ if entry.is_only_if_free() => entry.state = State::Unsent,
-                _ if planted!(turn.mutant, ReportNoWaits) => entry.state = State::Asked(epoch),
+                _ if entry.is_only_if_free() => entry.state = ClientRequestState::Unsent,
+                _ if planted!(turn.mutant, ReportNoWaits) => entry.state = ClientRequestState::Asked(epoch),
                 _ => {
-                    entry.state = State::Asked(epoch);
+                    entry.state = ClientRequestState::Asked(epoch);
                     let ticket = entry.ticket();
                     waits.push(WaitReport { request, want, owner, ticket, revocable, metadata });
                 }
@@ -819,7 +853,7 @@ impl Holder {
             Message::Report { service: service.clone(), epoch, objects: objects.into(), holds, waits, last: true },
         );
         for (request, errand) in &mut session.errands {
-            if let Business::Ending(whom @ Some(_)) = &mut errand.what {
+            if let CallKind::Ending(whom @ Some(_)) = &mut errand.what {
                 // Whom we told may have handed its table over before. What is not in our report is over here.
                 *whom = Some(from);
                 turn.say(from, Message::ConfirmDestroy { service: service.clone(), request: *request });
@@ -830,7 +864,7 @@ impl Holder {
     }
 
     /// A new view: grantors that left are forgotten, and the elder is asked for those that are needed.
-    pub(crate) fn on_view(&mut self, view: &View, turn: &mut Turn) {
+    pub(crate) fn on_view(&mut self, view: &View, turn: &mut StepContext) {
         let mut wanting = Vec::new();
         for (service, session) in &mut self.sessions {
             session.asked_elder = false;
@@ -838,8 +872,8 @@ impl Holder {
             if session.grantor.is_some_and(|(process, _)| !view.contains(process)) {
                 session.grantor = None;
                 session.each_waiting(|_, entry| {
-                    if let State::Asked(_) | State::Queued(_) = entry.state {
-                        entry.state = State::Unsent;
+                    if let ClientRequestState::Asked(_) | ClientRequestState::Queued(_) = entry.state {
+                        entry.state = ClientRequestState::Unsent;
                     }
                 });
             }
@@ -847,14 +881,14 @@ impl Holder {
             session.say_bids(service, turn);
             for (request, errand) in &mut session.errands {
                 match &mut errand.what {
-                    Business::Bid | Business::Look(..) | Business::Upgrade(..) | Business::Write(..) => {}
-                    Business::Revoke(_) | Business::Confirm(..) => {}
-                    Business::Ending(Some(whom)) if !view.contains(*whom) => {
+                    CallKind::Bid | CallKind::Look(..) | CallKind::Upgrade(..) | CallKind::Write(..) => {}
+                    CallKind::Revoke(_) | CallKind::Confirm(..) => {}
+                    CallKind::Ending(Some(whom)) if !view.contains(*whom) => {
                         // It may have had a successor.
                         *whom = view.elder().process;
                         turn.say(*whom, Message::ConfirmDestroy { service: service.clone(), request: *request });
                     }
-                    Business::Ending(_) => {}
+                    CallKind::Ending(_) => {}
                 }
             }
             if session.grantor.is_none() && session.wants_grantor() {
@@ -868,11 +902,11 @@ impl Holder {
     }
 
     /// The member's lease runs (again): what was won meanwhile begins to be held, in the order in which it was granted.
-    pub(crate) fn on_resumed(&mut self, turn: &mut Turn) {
+    pub(crate) fn on_resumed(&mut self, turn: &mut StepContext) {
         let mut won = BTreeSet::new();
         for session in self.sessions.values_mut() {
             session.each_waiting(|request, entry| {
-                if let State::Won(token, _) = entry.state {
+                if let ClientRequestState::Won(token, _) = entry.state {
                     won.insert((token, request));
                 }
             });
@@ -883,7 +917,7 @@ impl Holder {
     }
 
     /// The member's lease is over: no hold may be believed. Waits go on.
-    pub(crate) fn on_suspended(&mut self, turn: &mut Turn) {
+    pub(crate) fn on_suspended(&mut self, turn: &mut StepContext) {
         if planted!(turn.mutant, HoldWhileSuspended) {
             return;
         }
@@ -895,7 +929,7 @@ impl Holder {
     }
 
     /// The member is out: everything ends.
-    pub(crate) fn close(&mut self, reason: LostReason, turn: &mut Turn) {
+    pub(crate) fn close(&mut self, reason: LostReason, turn: &mut StepContext) {
         let requests = self.services.keys().collect::<Vec<_>>();
         self.close_all(requests.clone(), requests, reason, turn);
     }
@@ -950,12 +984,13 @@ impl Holder {
 
     fn held(&self) -> Vec<RequestId> {
         let requests = self.sessions.values().flat_map(|session| session.requests.iter());
-        let holds = |entry: &Request| matches!(entry.state, State::Held { .. }) && !entry.want.opens();
+        let holds =
+            |entry: &ClientRequest| matches!(entry.state, ClientRequestState::Held { .. }) && !entry.want.opens();
         requests.filter(|(_, entry)| holds(entry)).map(|(request, _)| request).collect()
     }
 
     /// Brings unsent requests of the service on their way: `only` this one, or all.
-    fn pursue(&mut self, service: &ServiceName, only: Option<RequestId>, turn: &mut Turn) {
+    fn pursue(&mut self, service: &ServiceName, only: Option<RequestId>, turn: &mut StepContext) {
         let Some(session) = self.sessions.get_mut(service) else { return };
         let Some((grantor, epoch)) = session.grantor else {
             if !session.asked_elder && turn.elder.is_some() && session.wants_grantor() {
@@ -964,16 +999,16 @@ impl Holder {
             }
             return;
         };
-        let mut ask = |request: RequestId, entry: &mut Request| {
+        let mut ask = |request: RequestId, entry: &mut ClientRequest| {
             let home = match entry.state {
-                State::Unsent => None,
-                State::Asked(home) | State::Queued(home) => Some(home),
-                State::Won(..) | State::Held { .. } => return,
+                ClientRequestState::Unsent => None,
+                ClientRequestState::Asked(home) | ClientRequestState::Queued(home) => Some(home),
+                ClientRequestState::Won(..) | ClientRequestState::Held { .. } => return,
             };
             if home == Some(epoch) {
                 return;
             }
-            entry.state = State::Asked(epoch);
+            entry.state = ClientRequestState::Asked(epoch);
             let (want, owner, metadata) = (entry.want.clone(), entry.owner, entry.metadata());
             let (service, only_if_free) = (service.clone(), entry.is_only_if_free());
             let revocable = entry.is_revocable();
@@ -992,37 +1027,37 @@ impl Holder {
         }
         // After the requests: they may be about one.
         let objects = &session.objects;
-        let mut run = |request: RequestId, errand: &mut Errand| {
+        let mut run = |request: RequestId, errand: &mut PendingCall| {
             let asked = match &mut errand.what {
-                Business::Look(_, asked) | Business::Confirm(_, asked) | Business::Upgrade(_, asked) => asked,
-                Business::Revoke(revoking) => match revoking.asked() {
+                CallKind::Look(_, asked) | CallKind::Confirm(_, asked) | CallKind::Upgrade(_, asked) => asked,
+                CallKind::Revoke(revoking) => match revoking.asked() {
                     Some(asked) => asked,
                     None => return,
                 },
-                Business::Write(name, _, asked)
+                CallKind::Write(name, _, asked)
                     if objects.get(name).is_some_and(|object| object.writing == Some(request)) =>
                 {
                     asked
                 }
-                Business::Write(..) | Business::Bid | Business::Ending(_) => return,
+                CallKind::Write(..) | CallKind::Bid | CallKind::Ending(_) => return,
             };
             if asked.replace(epoch) == Some(epoch) {
                 return;
             }
             let service = service.clone();
             let message = match errand.what.clone() {
-                Business::Look(at, _) => Message::Query { service, epoch, request, at: Box::new(at) },
-                Business::Confirm(over, _) => {
+                CallKind::Look(at, _) => Message::Query { service, epoch, request, at: Box::new(at) },
+                CallKind::Confirm(over, _) => {
                     // Before the question, on the same link: whoever answers this has heard that.
                     turn.say(grantor, Message::Release { service: service.clone(), request: over });
-                    Message::Query { service, epoch, request, at: Box::new(Look::Place(over)) }
+                    Message::Query { service, epoch, request, at: Box::new(Query::Place(over)) }
                 }
-                Business::Revoke(revoking) => Message::Query { service, epoch, request, at: Box::new(revoking.at()) },
-                Business::Upgrade(hold, _) => Message::Upgrade { service, epoch, request, hold },
-                Business::Write(name, edit, _) => {
+                CallKind::Revoke(revoking) => Message::Query { service, epoch, request, at: Box::new(revoking.at()) },
+                CallKind::Upgrade(hold, _) => Message::Upgrade { service, epoch, request, hold },
+                CallKind::Write(name, edit, _) => {
                     Message::Write { service, epoch, request, name, edit: Box::new(edit) }
                 }
-                Business::Bid | Business::Ending(_) => return,
+                CallKind::Bid | CallKind::Ending(_) => return,
             };
             turn.say(grantor, message);
         };
@@ -1037,17 +1072,17 @@ impl Holder {
     }
 
     /// A won lock begins to be held, if the member's lease runs.
-    fn accept(&mut self, request: RequestId, turn: &mut Turn) {
+    fn accept(&mut self, request: RequestId, turn: &mut StepContext) {
         let Some(entry) = self.request_mut(request) else { return };
         if !turn.leased && !entry.want.opens() && !planted!(turn.mutant, GrantWhileSuspended) {
             return;
         }
-        let State::Won(token, since) = entry.state else { return };
+        let ClientRequestState::Won(token, since) = entry.state else { return };
         let waiting = entry.take_waiting();
         let lease = waiting.as_ref().and_then(|waiting| waiting.lease);
         let until = lease.map_or(Time::MAX, |lease| turn.now + lease);
         let limit = waiting.map_or(Time::MAX, |waiting| waiting.limit);
-        entry.state = State::Held { token, since };
+        entry.state = ClientRequestState::Held { token, since };
         let want = entry.want.clone();
         self.agenda.remove(&(limit, request));
         self.lease_until(request, until);
@@ -1083,37 +1118,37 @@ impl Holder {
     }
 
     /// Forgets the request and tells the grantor, if it may know of it.
-    fn end(&mut self, request: RequestId, turn: &mut Turn) {
+    fn end(&mut self, request: RequestId, turn: &mut StepContext) {
         let Some((service, entry)) = self.take(request) else { return };
         self.shut(&service, &entry, turn);
-        if planted!(turn.mutant, KeepUnwantedGrant) && !matches!(entry.state, State::Held { .. }) {
+        if planted!(turn.mutant, KeepUnwantedGrant) && !matches!(entry.state, ClientRequestState::Held { .. }) {
             return;
         }
         let Some(session) = self.sessions.get(&service) else { return };
         let grantor = session.grantor.map(|(process, _)| process);
         // One that said it grants nothing may yet have learned that it does, and have us in its table.
-        if let Some(grantor) = grantor.filter(|_| entry.state != State::Unsent).or(session.last) {
+        if let Some(grantor) = grantor.filter(|_| entry.state != ClientRequestState::Unsent).or(session.last) {
             turn.say(grantor, Message::Release { service, request });
         }
     }
 
     /// Forgets the request. Returns what it was, and of which service.
-    fn take(&mut self, request: RequestId) -> Option<(ServiceName, Request)> {
+    fn take(&mut self, request: RequestId) -> Option<(ServiceName, ClientRequest)> {
         let service = self.service_of(request)?.clone();
         Some((service, self.forget(request)?))
     }
 
-    fn forget(&mut self, request: RequestId) -> Option<Request> {
+    fn forget(&mut self, request: RequestId) -> Option<ClientRequest> {
         let number = self.services.remove(&request)?;
         let session = self.sessions.get_mut(self.names.get(number as usize)?)?;
         let entry = session.requests.remove(&request)?;
-        let is_held = matches!(entry.state, State::Held { .. });
+        let is_held = matches!(entry.state, ClientRequestState::Held { .. });
         if !is_held {
             session.waits.remove(&request);
         }
         session.opens -= usize::from(is_held && entry.want.opens());
         let due = match entry.state {
-            State::Held { .. } => self.leases.remove(&request),
+            ClientRequestState::Held { .. } => self.leases.remove(&request),
             _ => Some(entry.limit()),
         };
         if let Some(due) = due {
@@ -1135,13 +1170,13 @@ impl Holder {
     }
 
     /// What this member knows of a service, which from now on is something.
-    fn session(&mut self, service: &ServiceName) -> &mut Session {
+    fn session(&mut self, service: &ServiceName) -> &mut ServiceState {
         match self.sessions.entry(service.clone()) {
             btree_map::Entry::Occupied(known) => known.into_mut(),
             btree_map::Entry::Vacant(new) => {
                 let number = self.names.len() as u32;
                 self.names.push(service.clone());
-                new.insert(Session { number, ..Session::default() })
+                new.insert(ServiceState { number, ..ServiceState::default() })
             }
         }
     }
@@ -1151,16 +1186,16 @@ impl Holder {
         self.names.get(*self.services.get(&request)? as usize)
     }
 
-    fn session_of_mut(&mut self, request: RequestId) -> Option<&mut Session> {
+    fn session_of_mut(&mut self, request: RequestId) -> Option<&mut ServiceState> {
         let number = *self.services.get(&request)?;
         self.sessions.get_mut(self.names.get(number as usize)?)
     }
 
-    fn request(&self, request: RequestId) -> Option<&Request> {
+    fn request(&self, request: RequestId) -> Option<&ClientRequest> {
         self.sessions.get(self.service_of(request)?)?.requests.get(&request)
     }
 
-    fn request_mut(&mut self, request: RequestId) -> Option<&mut Request> {
+    fn request_mut(&mut self, request: RequestId) -> Option<&mut ClientRequest> {
         self.session_of_mut(request)?.requests.get_mut(&request)
     }
 }
@@ -1172,6 +1207,6 @@ mod tests {
     /// There are as many as held locks.
     #[test]
     fn what_is_kept_for_a_held_lock_is_small() {
-        assert_eq!(size_of::<Request>(), 72);
+        assert_eq!(size_of::<ClientRequest>(), 72);
     }
 }
