@@ -50,11 +50,11 @@ macro_rules! tally {
     ($($field:ident),* $(,)?) => {
         /// [`Counters`] that many tasks count in.
         #[derive(Debug, Default)]
-        pub(super) struct Tally {
+        pub(super) struct AtomicCounters {
             $(pub(super) $field: AtomicU64,)*
         }
 
-        impl Tally {
+        impl AtomicCounters {
             /// As of now; the counters are read one by one.
             pub(super) fn read(&self) -> Counters {
                 Counters { $($field: self.$field.load(Relaxed),)* }
@@ -84,7 +84,7 @@ tally!(
     attended_in_vain,
 );
 
-impl Tally {
+impl AtomicCounters {
     /// Counts something refused.
     pub(super) fn refuse_frame(&self, error: &FrameError) {
         match error {

@@ -1,7 +1,7 @@
 //! The data directory: one file with the vote of this member, replaced as a whole, and a lock that keeps a second
 //! process out. It is written when views change, never for a lock.
 
-use super::home::Home;
+use super::fork_guard::ForkGuard;
 use crate::protocol::StoredVote;
 use crate::wire::{VoteError, read_vote, write_vote};
 use rustix::fs::{FlockOperation, flock};
@@ -26,7 +26,7 @@ pub(crate) struct Disk {
     /// Made durable after each replacement, so that the new name is.
     directory: File,
     _lock: File,
-    home: Home,
+    home: ForkGuard,
 }
 
 /// Why a data directory cannot be used.
@@ -60,7 +60,7 @@ impl Disk {
             Err(error) => return Err(error.into()),
         };
         let directory = File::open(path)?;
-        let home = Home::here();
+        let home = ForkGuard::here();
         // A disk that is full says so here, and not by a member that never gets its vote.
         let next = path.join(NEXT);
         let probed = File::create(&next).and_then(|mut probe| probe.write_all(&PROBE).and_then(|()| probe.sync_all()));

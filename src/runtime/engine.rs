@@ -1,5 +1,5 @@
 //! `Engine`: the core behind a lock. Everything that happens to a member is one turn of it, but for free locks of its own,
-//! which are taken beside it and told to it later (`lane.rs`).
+//! which are taken beside it and told to it later (`local_grants.rs`).
 //!
 //! A turn locks, steps the core, carries out what the core says in order, unlocks, and only then wakes whoever waits
 //! for an answer. No user code runs under the lock. A call that the core can answer at once is answered in the turn of
@@ -11,21 +11,21 @@
 //! them in his way, and for long, tells the timer task.
 
 mod alarms;
-mod readers;
-mod shell;
-mod side;
+mod deferred;
+mod event_readers;
+mod state;
 
 use super::clock_watch::{EVERY, Reading};
-use super::ear::Ear;
-use super::hold::HoldCell;
-use super::home::Home;
-use super::lane::Lane;
+use super::connection_reader::ConnectionReader;
+use super::fork_guard::ForkGuard;
+use super::hold_cell::HoldCell;
+use super::local_grants::LocalGrants;
 use super::sync::{
-    AtomicBool, AtomicU64, Mutex, MutexGuard, Planted, RwLock, RwLockWriteGuard, is_planted, is_poisoned, seam,
+    AtomicBool, AtomicU64, Mutex, MutexGuard, RwLock, RwLockWriteGuard, ThreadMutant, is_planted, is_poisoned, seam,
     spin_loop,
 };
 use super::telemetry::Sampler;
-use super::writer::{Keep, VoteWriter};
+use super::vote_writer::{VoteStorage, VoteWriter};
 use super::{Inbox, Network, clock};
 use crate::protocol::event::StatusMark;
 use crate::protocol::{
@@ -33,9 +33,9 @@ use crate::protocol::{
     Status, Time, Want,
 };
 use alarms::Alarms;
-use readers::{News, Readers};
-use shell::{After, Shell, Slot, closed};
-use side::{Aside, Side};
+use deferred::{DeferredCommand, DeferredQueue};
+use event_readers::{EventReaders, ReaderUpdate};
+use state::{EngineState, PendingRequest, TurnEffects, closed};
 use std::collections::VecDeque;
 use std::io;
 use std::net::SocketAddr;
@@ -45,10 +45,10 @@ use std::task::{Poll, Waker};
 use std::time::Duration;
 use tokio::sync::{Notify, broadcast, watch};
 
-pub(crate) use alarms::{Sleep, Woken};
-pub(crate) use readers::Announcement;
-pub use readers::Standing;
-pub(crate) use shell::{Answer, draw_process};
+pub(crate) use alarms::{Sleep, SleepEnd};
+pub(crate) use event_readers::Announcement;
+pub use event_readers::ConnectionStatus;
+pub(crate) use state::{Answer, draw_process};
 
 /// How often whoever must not wait tries to get past those who look at the core, which takes each of them some hundred
 /// nanoseconds.
@@ -69,7 +69,7 @@ pub(crate) struct EngineOptions {
     pub(crate) config: Config,
     pub(crate) network: Arc<dyn Network>,
     /// Where votes are kept. The configuration says that they are to be.
-    pub(crate) disk: Option<Box<dyn Keep>>,
+    pub(crate) disk: Option<Box<dyn VoteStorage>>,
 }
 
 /// The core behind a lock. See the head of the module.
@@ -77,15 +77,15 @@ pub(crate) struct Engine {
     /// Whoever wants the shell to change it has this first, so that such meet here, and not at each part of the
     /// reader-writer lock.
     gate: Mutex<()>,
-    shell: RwLock<Shell>,
+    shell: RwLock<EngineState>,
     /// The shell's, to be flushed without its lock.
     network: Arc<dyn Network>,
     /// Commands from `Drop`, which must not wait for the shell. Holds no more than there are guards and futures.
-    side: Side,
+    side: DeferredQueue,
     /// Events on their way to the readers, in order; put in under the shell's lock.
-    announcements: Mutex<VecDeque<News>>,
+    announcements: Mutex<VecDeque<ReaderUpdate>>,
     /// The readers; `None` when no event will follow.
-    readers: Mutex<Option<Readers>>,
+    readers: Mutex<Option<EventReaders>>,
     /// The present incarnation.
     me: Mutex<MemberInfo>,
     next_request: AtomicU64,
@@ -93,11 +93,11 @@ pub(crate) struct Engine {
     rearm: Notify,
     /// Timers of calls that the application awaits.
     alarms: Alarms,
-    phase: watch::Sender<Phase>,
+    phase: watch::Sender<EnginePhase>,
     /// Ends with the thread that writes votes, when the data directory is free.
     written: OnceLock<watch::Receiver<()>>,
     /// In a copy of it no call waits for a lock that a thread of the parent may have had.
-    home: Home,
+    home: ForkGuard,
     /// A test says what the clocks show.
     #[cfg(test)]
     pub(crate) clocks_are_tests: AtomicBool,
@@ -105,11 +105,11 @@ pub(crate) struct Engine {
 
 /// How far the engine is, as those see it who wait for it to join or to leave.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Phase {
+pub(crate) struct EnginePhase {
     /// In a view, with a running lease, at least once in this incarnation.
     pub(crate) ready: bool,
     /// Set when it has left, by whatever way.
-    pub(crate) closed: Option<Closed>,
+    pub(crate) closed: Option<EngineClosed>,
     /// The network is shut down, too: the port is free.
     pub(crate) stopped: bool,
     /// How often it has changed.
@@ -118,7 +118,7 @@ pub(crate) struct Phase {
 
 /// How it left.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Closed {
+pub(crate) enum EngineClosed {
     /// The others know, or there are none.
     Heard,
     /// Nobody confirmed it; the others wait for the member's lease to end.
@@ -133,37 +133,37 @@ pub(crate) enum Closed {
 }
 
 /// What came of a turn.
-struct Turned<R> {
+struct TurnResult<R> {
     result: R,
     /// What was sent was written here and now, and this is where the answer comes.
-    ear: Option<Arc<Ear>>,
+    ear: Option<Arc<ConnectionReader>>,
     /// Somebody who has waited goes on.
     has_woken: bool,
 }
 
 /// The right to change the shell.
-type Entered<'a> = (RwLockWriteGuard<'a, Shell>, MutexGuard<'a, ()>);
+type EngineAccess<'a> = (RwLockWriteGuard<'a, EngineState>, MutexGuard<'a, ()>);
 
 impl Engine {
     pub(crate) fn new(options: EngineOptions) -> Arc<Engine> {
         let EngineOptions { config, network, disk } = options;
-        let phase = Phase { ready: false, closed: None, stopped: false, changes: 0 };
+        let phase = EnginePhase { ready: false, closed: None, stopped: false, changes: 0 };
         let me = config.me.clone();
-        let shell = Shell::new(config, network.clone(), disk, phase);
+        let shell = EngineState::new(config, network.clone(), disk, phase);
         Arc::new(Engine {
             gate: Mutex::default(),
             shell: RwLock::new(shell),
             network,
-            side: Side::default(),
+            side: DeferredQueue::default(),
             announcements: Mutex::default(),
-            readers: Mutex::new(Some(Readers::new())),
+            readers: Mutex::new(Some(EventReaders::new())),
             me: Mutex::new(me),
             next_request: AtomicU64::new(1),
             rearm: Notify::new(),
             alarms: Alarms::default(),
             phase: watch::Sender::new(phase),
             written: OnceLock::new(),
-            home: Home::here(),
+            home: ForkGuard::here(),
             #[cfg(test)]
             clocks_are_tests: AtomicBool::new(false),
         })
@@ -278,7 +278,8 @@ impl Engine {
     /// What the core sees. A table that is large takes several turns, and may change from one to the next: a turn is short,
     /// since a member that has none for a lease has lost all it holds.
     pub(crate) fn status(&self) -> Status {
-        let page = |shell: &mut Shell, after: Option<&StatusMark>| shell.node.status_page(clock::now(), after, PAGE);
+        let page =
+            |shell: &mut EngineState, after: Option<&StatusMark>| shell.node.status_page(clock::now(), after, PAGE);
         let (mut status, (first, mut mark)) =
             self.turn(|shell, _| (shell.node.status_without_services(clock::now()), page(shell, None)));
         status.go_on(first);
@@ -309,7 +310,7 @@ impl Engine {
     }
 
     /// How far it is, to be waited for.
-    pub(crate) fn phase(&self) -> watch::Receiver<Phase> {
+    pub(crate) fn phase(&self) -> watch::Receiver<EnginePhase> {
         self.phase.subscribe()
     }
 
@@ -325,13 +326,13 @@ impl Engine {
     }
 
     /// How it stands, as those know who were told all changes, and the changes from then on.
-    pub(crate) fn subscribe_standing(&self) -> (Standing, broadcast::Receiver<Standing>) {
+    pub(crate) fn subscribe_standing(&self) -> (ConnectionStatus, broadcast::Receiver<ConnectionStatus>) {
         let mut readers = lock(&self.readers);
         // First, so that nobody begins with what is known to be old.
         self.hand_out(&mut readers);
         let start = match &*readers {
             Some(readers) => (readers.told, readers.standings.subscribe()),
-            None => (Standing::Lost, broadcast::channel(1).1),
+            None => (ConnectionStatus::Lost, broadcast::channel(1).1),
         };
         drop(readers);
         // Whoever put something in meanwhile found the right to hand it out taken.
@@ -340,12 +341,12 @@ impl Engine {
     }
 
     /// How it stands at this instant.
-    pub(crate) fn standing(&self) -> Standing {
+    pub(crate) fn standing(&self) -> ConnectionStatus {
         self.turn(|shell, _| shell.stands())
     }
 
     /// The lane of a service: the same for all its handles.
-    pub(crate) fn lane(&self, service: &ServiceName) -> Arc<Lane> {
+    pub(crate) fn lane(&self, service: &ServiceName) -> Arc<LocalGrants> {
         self.turn(|shell, _| {
             if let Some(lane) = shell.lanes.get(service).and_then(Weak::upgrade) {
                 return lane;
@@ -354,7 +355,7 @@ impl Engine {
             if shell.lanes.len().is_power_of_two() {
                 shell.lanes.retain(|_, lane| lane.strong_count() > 0);
             }
-            let lane = Arc::new(Lane::new(service.clone()));
+            let lane = Arc::new(LocalGrants::new(service.clone()));
             shell.lanes.insert(service.clone(), Arc::downgrade(&lane));
             lane
         })
@@ -364,7 +365,7 @@ impl Engine {
     /// Whatever becomes of it, [`end`](Self::end) ends it. `None`: that wants a turn. `destroyed`: as of [`ask`](Self::ask).
     pub(crate) fn take(
         &self,
-        lane: &Arc<Lane>,
+        lane: &Arc<LocalGrants>,
         name: &LockName,
         owner: OwnerId,
         destroyed: &AtomicBool,
@@ -390,7 +391,7 @@ impl Engine {
 
     /// A hold is over, wherever it is kept. Never blocks but for the short lock of a name's shard, whoever calls it and
     /// wherever. `now`: as of [`give_back`](Self::give_back).
-    pub(crate) fn end(&self, lane: &Lane, name: Option<&LockName>, cell: &Arc<HoldCell>, now: Time) {
+    pub(crate) fn end(&self, lane: &LocalGrants, name: Option<&LockName>, cell: &Arc<HoldCell>, now: Time) {
         if self.home.is_left() {
             return;
         }
@@ -398,7 +399,7 @@ impl Engine {
             return self.give_back(request, now);
         }
         let Ok(shell) = self.shell.try_read() else {
-            self.side.push(Aside::GiveBack(cell.clone()));
+            self.side.push(DeferredCommand::GiveBack(cell.clone()));
             return self.empty_side();
         };
         // The core hears of it under the other lock, and gives it its number.
@@ -437,13 +438,13 @@ impl Engine {
         command: &mut Command,
         destroyed: &AtomicBool,
         waker: Option<&Waker>,
-    ) -> (RequestId, Option<Answer>, Option<Arc<Ear>>) {
+    ) -> (RequestId, Option<Answer>, Option<Arc<ConnectionReader>>) {
         if self.home.is_left() {
             return (self.next_request(), Some(closed(LostReason::Left)), None);
         }
         // Cloned before locking: a waker is user code.
         let waker = waker.cloned();
-        let Turned { result: (request, answer), ear, .. } = self.turned(|shell, after| {
+        let TurnResult { result: (request, answer), ear, .. } = self.turned(|shell, after| {
             let request = self.next_request();
             command.number(request);
             (request, shell.ask((request, waker), command, destroyed, after))
@@ -463,14 +464,14 @@ impl Engine {
         }
         // Cloned before locking: a waker is user code.
         let waker = waker.clone();
-        let look = |shell: &mut Shell, after: &mut After| match shell.slots.get_mut(&request) {
-            Some(Slot::Waiting(Some(_))) if is_planted(Planted::OldWaker) => None,
-            Some(Slot::Waiting(kept)) => {
-                after.trash.push(Slot::Waiting(kept.replace(waker)));
+        let look = |shell: &mut EngineState, after: &mut TurnEffects| match shell.slots.get_mut(&request) {
+            Some(PendingRequest::Waiting(Some(_))) if is_planted(ThreadMutant::OldWaker) => None,
+            Some(PendingRequest::Waiting(kept)) => {
+                after.trash.push(PendingRequest::Waiting(kept.replace(waker)));
                 None
             }
-            Some(Slot::Answered(_)) => match shell.slots.remove(&request) {
-                Some(Slot::Answered(answer)) => Some(answer),
+            Some(PendingRequest::Answered(_)) => match shell.slots.remove(&request) {
+                Some(PendingRequest::Answered(answer)) => Some(answer),
                 _ => None,
             },
             // Asked for and not given back, so there is a slot; were there none, nobody would ever answer.
@@ -516,7 +517,7 @@ impl Engine {
         if self.home.is_left() {
             return;
         }
-        self.side.push(Aside::Command(Command::Reduce { request, want }));
+        self.side.push(DeferredCommand::Command(Command::Reduce { request, want }));
         self.empty_side();
     }
 
@@ -528,11 +529,11 @@ impl Engine {
         }
         let command = Command::Release { request };
         let Some(shell) = self.try_enter() else {
-            self.side.push(Aside::Command(command));
+            self.side.push(DeferredCommand::Command(command));
             return self.empty_side();
         };
         self.turn_with(shell, |shell, after| shell.obey(command, now, after));
-        if !is_planted(Planted::LooksOnce) {
+        if !is_planted(ThreadMutant::LooksOnce) {
             self.empty_side();
         }
     }
@@ -542,7 +543,7 @@ impl Engine {
         if self.home.is_left() {
             return;
         }
-        self.side.push(Aside::Command(Command::Leave));
+        self.side.push(DeferredCommand::Command(Command::Leave));
         self.empty_side();
     }
 
@@ -557,7 +558,7 @@ impl Engine {
     }
 
     /// Ends it here and now, without a word to the others.
-    pub(crate) fn close(&self, closed: Closed) {
+    pub(crate) fn close(&self, closed: EngineClosed) {
         if self.home.is_left() {
             return;
         }
@@ -627,14 +628,14 @@ impl Engine {
     }
 
     /// One turn: under the lock `work`, after it whatever has to be told.
-    fn turn<R>(&self, work: impl FnOnce(&mut Shell, &mut After) -> R) -> R {
+    fn turn<R>(&self, work: impl FnOnce(&mut EngineState, &mut TurnEffects) -> R) -> R {
         self.turned(work).result
     }
 
     /// A turn, and what came of it besides.
-    fn turned<R>(&self, work: impl FnOnce(&mut Shell, &mut After) -> R) -> Turned<R> {
+    fn turned<R>(&self, work: impl FnOnce(&mut EngineState, &mut TurnEffects) -> R) -> TurnResult<R> {
         let turned = self.turn_with(self.enter(), work);
-        if !is_planted(Planted::SideQueueStays) {
+        if !is_planted(ThreadMutant::SideQueueStays) {
             self.empty_side();
         }
         turned
@@ -642,13 +643,13 @@ impl Engine {
 
     fn turn_with<R>(
         &self,
-        (mut shell, gate): Entered<'_>,
-        work: impl FnOnce(&mut Shell, &mut After) -> R,
-    ) -> Turned<R> {
-        let mut after = After::default();
+        (mut shell, gate): EngineAccess<'_>,
+        work: impl FnOnce(&mut EngineState, &mut TurnEffects) -> R,
+    ) -> TurnResult<R> {
+        let mut after = TurnEffects::default();
         // First of all: nothing happens to a core that does not know what was taken.
         let is_broken = is_poisoned(&self.shell);
-        if !is_planted(Planted::LaneStays) {
+        if !is_planted(ThreadMutant::LaneStays) {
             shell.take_in(is_broken, || self.next_request());
         }
         if is_broken {
@@ -658,8 +659,8 @@ impl Engine {
         // Then: whoever has dropped a guard and asks for its lock again must not meet himself.
         for aside in self.side.take() {
             let command = match aside {
-                Aside::Command(command) => Some(command),
-                Aside::GiveBack(cell) => cell.request().map(|request| Command::Release { request }),
+                DeferredCommand::Command(command) => Some(command),
+                DeferredCommand::GiveBack(cell) => cell.request().map(|request| Command::Release { request }),
             };
             if let Some(command) = command {
                 shell.obey(command, clock::now(), &mut after);
@@ -686,8 +687,8 @@ impl Engine {
         if after.phase {
             self.phase.send_modify(|seen| {
                 // Two turns may arrive here in either order.
-                if seen.changes < phase.changes || is_planted(Planted::PhaseGoesBack) {
-                    *seen = Phase { stopped: seen.stopped, ..phase };
+                if seen.changes < phase.changes || is_planted(ThreadMutant::PhaseGoesBack) {
+                    *seen = EnginePhase { stopped: seen.stopped, ..phase };
                 }
             });
         }
@@ -701,7 +702,7 @@ impl Engine {
             object.tell_news();
         }
         for hold in after.lost {
-            if !is_planted(Planted::LossUntold) {
+            if !is_planted(ThreadMutant::LossUntold) {
                 hold.tell();
             }
         }
@@ -718,7 +719,7 @@ impl Engine {
         for note in after.notes {
             note.tell();
         }
-        Turned { result, ear, has_woken }
+        TurnResult { result, ear, has_woken }
     }
 
     /// Empties the side queue, unless somebody has the shell: then that one does it after unlocking.
@@ -726,7 +727,7 @@ impl Engine {
         while !self.side.is_empty() {
             let Some(shell) = self.try_enter_past_readers() else { return };
             self.turn_with(shell, |_, _| ());
-            if is_planted(Planted::LooksOnce) {
+            if is_planted(ThreadMutant::LooksOnce) {
                 return;
             }
         }
@@ -741,13 +742,13 @@ impl Engine {
                 *readers = None;
             }
             drop(readers);
-            if is_planted(Planted::EventStays) {
+            if is_planted(ThreadMutant::EventStays) {
                 return;
             }
         }
     }
 
-    fn hand_out(&self, readers: &mut Option<Readers>) {
+    fn hand_out(&self, readers: &mut Option<EventReaders>) {
         let batch = std::mem::take(&mut *lock(&self.announcements));
         if let Some(readers) = readers {
             batch.into_iter().for_each(|news| readers.tell(news));
@@ -765,7 +766,7 @@ impl Engine {
 
     /// `None`: somebody changes it, or is about to, and will look at the side queue after it. Those who only look will not, and
     /// are soon done: waiting for them is worth a few tries, and then the timer task is told to have a turn.
-    fn try_enter_past_readers(&self) -> Option<Entered<'_>> {
+    fn try_enter_past_readers(&self) -> Option<EngineAccess<'_>> {
         let mut gate = self.try_gate()?;
         for _ in 0..TRIES {
             match self.try_shell(gate) {
@@ -775,20 +776,20 @@ impl Engine {
             spin_loop();
         }
         drop(gate);
-        if !is_planted(Planted::ReaderKeepsSide) {
+        if !is_planted(ThreadMutant::ReaderKeepsSide) {
             self.rearm.notify_one();
         }
         None
     }
 
-    fn enter(&self) -> Entered<'_> {
+    fn enter(&self) -> EngineAccess<'_> {
         let gate = lock(&self.gate);
         // Whether it is poisoned is asked in the turn.
         (self.shell.write().unwrap_or_else(PoisonError::into_inner), gate)
     }
 
     /// `None`: somebody has it, or looks at it.
-    fn try_enter(&self) -> Option<Entered<'_>> {
+    fn try_enter(&self) -> Option<EngineAccess<'_>> {
         self.try_shell(self.try_gate()?).ok()
     }
 
@@ -800,7 +801,7 @@ impl Engine {
         }
     }
 
-    fn try_shell<'a>(&'a self, gate: MutexGuard<'a, ()>) -> Result<Entered<'a>, MutexGuard<'a, ()>> {
+    fn try_shell<'a>(&'a self, gate: MutexGuard<'a, ()>) -> Result<EngineAccess<'a>, MutexGuard<'a, ()>> {
         match self.shell.try_write() {
             Ok(shell) => Ok((shell, gate)),
             Err(TryLockError::Poisoned(poisoned)) => Ok((poisoned.into_inner(), gate)),
@@ -827,7 +828,7 @@ impl Inbox for Engine {
         if packets.is_empty() {
             return false;
         }
-        let Turned { ear, has_woken, .. } = self.turned(|shell, after| {
+        let TurnResult { ear, has_woken, .. } = self.turned(|shell, after| {
             let process = shell.node.process();
             // Those who are reborn by one of them do not hear the others: these were meant for who was there before.
             for packet in packets.drain(..) {
@@ -848,7 +849,7 @@ struct TimerGuard(Arc<Engine>);
 
 impl Drop for TimerGuard {
     fn drop(&mut self) {
-        self.0.close(Closed::Broken);
+        self.0.close(EngineClosed::Broken);
         // Nothing else may wait for it any more when the runtime has ended.
         if !self.0.is_copy()
             && let Some(written) = self.0.written.get()
@@ -871,7 +872,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Engine {
     /// Says that it is suspended; at its end the turn says what is so.
     pub(crate) fn flicker(&self) {
-        self.turn(|shell, after| shell.note_standing(Standing::Suspended, after));
+        self.turn(|shell, after| shell.note_standing(ConnectionStatus::Suspended, after));
     }
 }
 

@@ -4,7 +4,7 @@
 macro_rules! planted {
     ($name:ident) => {{
         #[cfg(all(elderlock_mutants, feature = "simulated"))]
-        let planted = $crate::runtime::mutant::is_planted($crate::runtime::mutant::Mutant::$name);
+        let planted = $crate::runtime::mutant::is_planted($crate::runtime::mutant::RuntimeMutant::$name);
         #[cfg(not(all(elderlock_mutants, feature = "simulated")))]
         let planted = false;
         planted
@@ -15,35 +15,35 @@ pub(crate) use planted;
 
 pub(crate) mod clock;
 pub(crate) mod clock_watch;
+mod connection_reader;
 pub(crate) mod counters;
+pub(crate) mod death_watch;
 pub(crate) mod disk;
-mod ear;
 pub(crate) mod engine;
-pub(crate) mod hold;
-pub(crate) mod home;
-pub(crate) mod host;
-pub(crate) mod lane;
+pub(crate) mod fork_guard;
+pub(crate) mod hold_cell;
+pub(crate) mod local_grants;
 #[cfg(feature = "simulated")]
 pub(crate) mod mutant;
 mod peer;
+mod poll_on_wake;
 mod query;
 mod resolve;
-mod seldom;
-mod shared;
 #[cfg(feature = "simulated")]
 pub(crate) mod simulated;
 pub(crate) mod sync;
 mod tcp;
 pub mod telemetry;
 pub(crate) mod transport;
+mod transport_state;
 mod udp;
-pub(crate) mod writer;
+pub(crate) mod vote_writer;
 
 pub use disk::DataDirError;
 pub use query::{QueryError, query_status};
 
 use crate::protocol::{Input, MemberInfo, Packet, ProcessId, Status};
-use ear::Ear;
+use connection_reader::ConnectionReader;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -69,7 +69,7 @@ pub(crate) trait Network: Outbox {
     /// What was sent before leaves now, if somebody is in a `hurry`, and else with what else comes soon. Never blocks. Called
     /// after each turn that sent something, without the engine's lock. Returns where the answer comes, if all of it was
     /// written to one connection.
-    fn flush(&self, hurry: bool) -> Option<Arc<Ear>> {
+    fn flush(&self, hurry: bool) -> Option<Arc<ConnectionReader>> {
         let _ = hurry;
         None
     }

@@ -5,12 +5,12 @@
 use std::cell::Cell;
 
 thread_local! {
-    static PLANTED: Cell<Option<Mutant>> = const { Cell::new(None) };
+    static PLANTED: Cell<Option<RuntimeMutant>> = const { Cell::new(None) };
 }
 
 /// One deliberate break.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum Mutant {
+pub enum RuntimeMutant {
     /// A guard looks at the lock's lease and not at the member's.
     FenceWithoutMember,
     /// A request that is dropped while it waits is not given back.
@@ -93,59 +93,59 @@ pub enum Mutant {
     CallItTaken,
 }
 
-impl Mutant {
+impl RuntimeMutant {
     /// All of them.
-    pub const ALL: [Mutant; 40] = [
-        Mutant::FenceWithoutMember,
-        Mutant::KeepDroppedRequest,
-        Mutant::KeepDroppedHold,
-        Mutant::ConfirmUnheard,
-        Mutant::EnterForOthers,
-        Mutant::AskAgain,
-        Mutant::LetNoSiblingIn,
-        Mutant::GiveBackWithFirst,
-        Mutant::MultiAsksAgain,
-        Mutant::MultiWithoutOrder,
-        Mutant::MultiKeepsFirst,
-        Mutant::LeadOn,
-        Mutant::WorkOn,
-        Mutant::EndWithTerm,
-        Mutant::StandOnce,
-        Mutant::TellTwice,
-        Mutant::LoseInSilence,
-        Mutant::UpgradeBlindly,
-        Mutant::ReadForWrite,
-        Mutant::CountOneMore,
-        Mutant::GivenBackAndKept,
-        Mutant::LeaseGivesTwo,
-        Mutant::KeepDroppedLease,
-        Mutant::LeasesAlike,
-        Mutant::SetWithoutLook,
-        Mutant::ReadInSilence,
-        Mutant::WriteOverLater,
-        Mutant::GateAlwaysOpen,
-        Mutant::GateForgets,
-        Mutant::RoundOfOneLess,
-        Mutant::LeaveAlone,
-        Mutant::LatchOneEarly,
-        Mutant::CountDownBlindly,
-        Mutant::SuspendInSilence,
-        Mutant::ConnectAgain,
-        Mutant::GuardsOutliveMember,
-        Mutant::WantTwice,
-        Mutant::WantInSilence,
-        Mutant::TakenAndKept,
-        Mutant::CallItTaken,
+    pub const ALL: [RuntimeMutant; 40] = [
+        RuntimeMutant::FenceWithoutMember,
+        RuntimeMutant::KeepDroppedRequest,
+        RuntimeMutant::KeepDroppedHold,
+        RuntimeMutant::ConfirmUnheard,
+        RuntimeMutant::EnterForOthers,
+        RuntimeMutant::AskAgain,
+        RuntimeMutant::LetNoSiblingIn,
+        RuntimeMutant::GiveBackWithFirst,
+        RuntimeMutant::MultiAsksAgain,
+        RuntimeMutant::MultiWithoutOrder,
+        RuntimeMutant::MultiKeepsFirst,
+        RuntimeMutant::LeadOn,
+        RuntimeMutant::WorkOn,
+        RuntimeMutant::EndWithTerm,
+        RuntimeMutant::StandOnce,
+        RuntimeMutant::TellTwice,
+        RuntimeMutant::LoseInSilence,
+        RuntimeMutant::UpgradeBlindly,
+        RuntimeMutant::ReadForWrite,
+        RuntimeMutant::CountOneMore,
+        RuntimeMutant::GivenBackAndKept,
+        RuntimeMutant::LeaseGivesTwo,
+        RuntimeMutant::KeepDroppedLease,
+        RuntimeMutant::LeasesAlike,
+        RuntimeMutant::SetWithoutLook,
+        RuntimeMutant::ReadInSilence,
+        RuntimeMutant::WriteOverLater,
+        RuntimeMutant::GateAlwaysOpen,
+        RuntimeMutant::GateForgets,
+        RuntimeMutant::RoundOfOneLess,
+        RuntimeMutant::LeaveAlone,
+        RuntimeMutant::LatchOneEarly,
+        RuntimeMutant::CountDownBlindly,
+        RuntimeMutant::SuspendInSilence,
+        RuntimeMutant::ConnectAgain,
+        RuntimeMutant::GuardsOutliveMember,
+        RuntimeMutant::WantTwice,
+        RuntimeMutant::WantInSilence,
+        RuntimeMutant::TakenAndKept,
+        RuntimeMutant::CallItTaken,
     ];
 }
 
 /// Plants a break on this thread, or takes it out again.
-pub fn plant(mutant: Option<Mutant>) {
+pub fn plant(mutant: Option<RuntimeMutant>) {
     PLANTED.set(mutant);
 }
 
 /// Whether it is the one that is planted.
 #[cfg(elderlock_mutants)]
-pub(crate) fn is_planted(mutant: Mutant) -> bool {
+pub(crate) fn is_planted(mutant: RuntimeMutant) -> bool {
     PLANTED.get() == Some(mutant)
 }

@@ -16,11 +16,11 @@
 //! keeps the frames in order. There is one, whoever writes has it, and when it is put back nothing is left to be written,
 //! or the task is woken.
 
-use super::counters::{Tally, add};
-use super::ear::Ear;
-use super::seldom::seldom;
-use super::shared::{Life, Shared};
+use super::connection_reader::ConnectionReader;
+use super::counters::{AtomicCounters, add};
+use super::poll_on_wake::seldom;
 use super::tcp::{self, DialError};
+use super::transport_state::{Incarnation, TransportState};
 use crate::protocol::{Hint, Input, Packet, ProcessId};
 use crate::wire::{self, ByteQueue, Frame};
 use std::collections::{BTreeMap, BTreeSet};
@@ -35,9 +35,9 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 /// Membership: a handful per second and peer. Thousands mean that the peer has not read for long.
-const NOTICES: Bound = Bound { frames: 4 * 1024, bytes: 4 * 1024 * 1024 };
+const NOTICES: QueueLimit = QueueLimit { frames: 4 * 1024, bytes: 4 * 1024 * 1024 };
 /// Locks: what a busy member says in about a second; more is late anyway.
-const BULK: Bound = Bound { frames: 64 * 1024, bytes: 16 * 1024 * 1024 };
+const BULK: QueueLimit = QueueLimit { frames: 64 * 1024, bytes: 16 * 1024 * 1024 };
 /// Bulk in one write: a notice waits for no more than this.
 const BATCH: usize = 256 * 1024;
 /// An unused peer without connection is forgotten after this.
@@ -45,17 +45,17 @@ const IDLE: Duration = Duration::from_secs(30);
 const FIRST_BACKOFF: Duration = Duration::from_millis(50);
 const LONGEST_BACKOFF: Duration = Duration::from_secs(1);
 
-struct Bound {
+struct QueueLimit {
     frames: usize,
     bytes: usize,
 }
 
 /// The sending half of a connection.
-pub(super) struct Link {
+pub(super) struct ConnectionWriter {
     /// Who the handshake said is at the other end.
     pub(super) process: ProcessId,
     pub(super) writer: OwnedWriteHalf,
-    pub(super) ear: Arc<Ear>,
+    pub(super) ear: Arc<ConnectionReader>,
     /// Cancelled when either half has ended; ends the other.
     pub(super) closed: CancellationToken,
     /// Cancelled to close a connection that is not needed, with which nothing is wrong.
@@ -69,22 +69,22 @@ pub(super) struct Link {
 
 pub(super) struct Peer {
     pub(super) addr: SocketAddr,
-    queue: Mutex<Queue>,
+    queue: Mutex<PeerQueue>,
 }
 
-struct Queue {
+struct PeerQueue {
     /// By the process they are meant for; `None`: whoever is there.
-    wants: BTreeMap<Option<ProcessId>, Lanes>,
-    notices: Load,
-    bulk: Load,
+    wants: BTreeMap<Option<ProcessId>, OutboundQueues>,
+    notices: QueueLoad,
+    bulk: QueueLoad,
     /// New connections, for the task to take over.
-    offered: Vec<Link>,
+    offered: Vec<ConnectionWriter>,
     /// How the dial that was under way has ended.
     dialled: Option<Result<ProcessId, DialError>>,
     /// Connections have come or gone, or a dial has ended.
     changed: bool,
     /// `None`: somebody writes.
-    pen: Option<Pen>,
+    pen: Option<WriteHalf>,
     /// The task has found no pen, and waits for it.
     wanted: bool,
     /// The task is to look, or does, and has not done so yet.
@@ -95,16 +95,16 @@ struct Queue {
 
 /// The right to write, and what it takes.
 #[derive(Default)]
-struct Pen {
-    links: Vec<Link>,
+struct WriteHalf {
+    links: Vec<ConnectionWriter>,
     /// What is written, reused from one to the next.
     batch: Vec<u8>,
     /// What comes before all else: the batch was not taken whole.
-    begun: Option<Begun>,
+    begun: Option<PartialWrite>,
 }
 
 /// A batch on its way.
-struct Begun {
+struct PartialWrite {
     /// Index of its link.
     link: usize,
     /// How many of its bytes are written.
@@ -113,27 +113,27 @@ struct Begun {
 }
 
 #[derive(Default)]
-struct Lanes {
+struct OutboundQueues {
     notices: ByteQueue,
     bulk: ByteQueue,
 }
 
 /// What waits in one kind of lane, over all processes.
 #[derive(Default)]
-struct Load {
+struct QueueLoad {
     frames: usize,
     bytes: usize,
 }
 
-impl Lanes {
+impl OutboundQueues {
     fn is_empty(&self) -> bool {
         self.notices.is_empty() && self.bulk.is_empty()
     }
 }
 
-impl Load {
+impl QueueLoad {
     /// Appends `frame` to `lane` if the bound allows.
-    fn push(&mut self, lane: &mut ByteQueue, frame: &Frame, bound: &Bound) -> bool {
+    fn push(&mut self, lane: &mut ByteQueue, frame: &Frame, bound: &QueueLimit) -> bool {
         if self.frames >= bound.frames || self.bytes >= bound.bytes {
             return false;
         }
@@ -179,7 +179,7 @@ impl Load {
 
 /// What the task finds when it looks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Look {
+enum QueueState {
     /// Nothing is queued: mostly somebody else has written it.
     Empty,
     /// Something is to be written.
@@ -189,7 +189,7 @@ enum Look {
 }
 
 /// What the task is to do next.
-struct Plan {
+struct NextWrite {
     /// The batch is for this link.
     write: Option<usize>,
     /// Frames in the batch.
@@ -198,16 +198,16 @@ struct Plan {
     dial: bool,
 }
 
-impl Queue {
+impl PeerQueue {
     fn new() -> Self {
-        Queue {
+        PeerQueue {
             wants: BTreeMap::new(),
-            notices: Load::default(),
-            bulk: Load::default(),
+            notices: QueueLoad::default(),
+            bulk: QueueLoad::default(),
             offered: Vec::new(),
             dialled: None,
             changed: false,
-            pen: Some(Pen::default()),
+            pen: Some(WriteHalf::default()),
             wanted: false,
             woken: false,
             task: None,
@@ -215,29 +215,29 @@ impl Queue {
     }
 
     fn is_empty(&self) -> bool {
-        self.wants.values().all(Lanes::is_empty)
+        self.wants.values().all(OutboundQueues::is_empty)
     }
 
     /// The pen, for the task. `None`: it is woken when the pen is back.
-    fn take_pen(&mut self) -> Option<Pen> {
+    fn take_pen(&mut self) -> Option<WriteHalf> {
         self.wanted = self.pen.is_none();
         self.pen.take()
     }
 
     /// What the task finds.
-    fn look(&mut self) -> Look {
+    fn look(&mut self) -> QueueState {
         self.woken = false;
         if self.changed {
-            Look::Changed
+            QueueState::Changed
         } else if self.is_empty() {
-            Look::Empty
+            QueueState::Empty
         } else {
-            Look::Queued
+            QueueState::Queued
         }
     }
 
-    fn plan(&mut self, links: &[Link], batch: &mut Vec<u8>) -> Plan {
-        let mut plan = Plan { write: None, frames: 0, dial: false };
+    fn plan(&mut self, links: &[ConnectionWriter], batch: &mut Vec<u8>) -> NextWrite {
+        let mut plan = NextWrite { write: None, frames: 0, dial: false };
         // What nothing leads to and nothing waits for is not kept.
         self.wants.retain(|want, lanes| !lanes.is_empty() || route(links, *want).is_some());
         for (want, lanes) in &mut self.wants {
@@ -259,7 +259,7 @@ impl Queue {
     }
 
     /// Drops what waits for processes that no link leads to; says for which, and how many frames.
-    fn give_up(&mut self, links: &[Link]) -> (Vec<ProcessId>, usize) {
+    fn give_up(&mut self, links: &[ConnectionWriter]) -> (Vec<ProcessId>, usize) {
         let (mut processes, mut frames) = (Vec::new(), 0);
         for (want, lanes) in &mut self.wants {
             if !lanes.is_empty() && route(links, *want).is_none() {
@@ -272,25 +272,26 @@ impl Queue {
 }
 
 /// The newest live link with the wanted process, one that both prefer before all others.
-fn route(links: &[Link], want: Option<ProcessId>) -> Option<usize> {
-    let fits = |link: &Link| !link.closed.is_cancelled() && want.is_none_or(|process| process == link.process);
+fn route(links: &[ConnectionWriter], want: Option<ProcessId>) -> Option<usize> {
+    let fits =
+        |link: &ConnectionWriter| !link.closed.is_cancelled() && want.is_none_or(|process| process == link.process);
     let preferred = links.iter().rposition(|link| link.is_preferred && fits(link));
     preferred.or_else(|| links.iter().rposition(fits))
 }
 
 impl Peer {
     pub(super) fn new(addr: SocketAddr) -> Self {
-        Peer { addr, queue: Mutex::new(Queue::new()) }
+        Peer { addr, queue: Mutex::new(PeerQueue::new()) }
     }
 
-    fn queue(&self) -> MutexGuard<'_, Queue> {
+    fn queue(&self) -> MutexGuard<'_, PeerQueue> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Queues a frame; `false`: dropped. Nothing leaves before [`write`](Self::write) or [`wake`](Self::wake).
     pub(super) fn push(&self, want: Option<ProcessId>, frame: &Frame) -> bool {
         let mut queue = self.queue();
-        let Queue { wants, notices, bulk, .. } = &mut *queue;
+        let PeerQueue { wants, notices, bulk, .. } = &mut *queue;
         let lanes = wants.entry(want).or_default();
         if is_notice(frame) {
             notices.push(&mut lanes.notices, frame, &NOTICES)
@@ -301,14 +302,14 @@ impl Peer {
 
     /// Writes what is queued, as much as a connection takes at once. The rest is left to the task, and so is all but writing.
     /// Returns where the answer comes, if all of it was written.
-    pub(super) fn write(&self, tally: &Tally) -> Option<Arc<Ear>> {
+    pub(super) fn write(&self, tally: &AtomicCounters) -> Option<Arc<ConnectionReader>> {
         let mut ear = None;
         let mut queue = self.queue();
         // Whoever has it looks again before it is back.
         let mut pen = queue.pen.take()?;
         if pen.begun.is_none() {
             pen.batch.clear();
-            let Plan { write, frames, .. } = queue.plan(&pen.links, &mut pen.batch);
+            let NextWrite { write, frames, .. } = queue.plan(&pen.links, &mut pen.batch);
             if let Some(link) = write {
                 drop(queue);
                 // What is wrong with the connection the task finds out with the rest.
@@ -318,7 +319,7 @@ impl Peer {
                     add(&tally.bytes_out, written);
                     ear = Some(pen.links[link].ear.clone());
                 } else {
-                    pen.begun = Some(Begun { link, written, frames });
+                    pen.begun = Some(PartialWrite { link, written, frames });
                 }
                 queue = self.queue();
             }
@@ -332,7 +333,7 @@ impl Peer {
     }
 
     /// A connection that may carry frames to this peer.
-    pub(super) fn offer(&self, link: Link) {
+    pub(super) fn offer(&self, link: ConnectionWriter) {
         let mut queue = self.queue();
         if link.dialled {
             queue.dialled = Some(Ok(link.process));
@@ -362,7 +363,7 @@ impl Peer {
         self.wake_from(self.queue());
     }
 
-    fn wake_from(&self, mut queue: MutexGuard<'_, Queue>) {
+    fn wake_from(&self, mut queue: MutexGuard<'_, PeerQueue>) {
         queue.woken = true;
         let task = queue.task.take();
         drop(queue);
@@ -375,16 +376,16 @@ impl Peer {
     async fn stirred(&self) {
         loop {
             match poll_fn(|context| self.poll_look(context)).await {
-                Look::Empty => {}
+                QueueState::Empty => {}
                 // Those who are about to queue more come first, and all of it goes in one write.
-                Look::Queued => return tokio::task::yield_now().await,
-                Look::Changed => return,
+                QueueState::Queued => return tokio::task::yield_now().await,
+                QueueState::Changed => return,
             }
         }
     }
 
     /// What the task finds when it is woken.
-    fn poll_look(&self, context: &mut Context<'_>) -> Poll<Look> {
+    fn poll_look(&self, context: &mut Context<'_>) -> Poll<QueueState> {
         let mut queue = self.queue();
         if queue.woken {
             return Poll::Ready(queue.look());
@@ -416,7 +417,7 @@ struct Dialling {
 }
 
 /// Brings to its address what is queued at `peer`, until the peer has long been unused or all ends.
-pub(super) async fn drive(shared: Arc<Shared>, life: Arc<Life>, peer: Arc<Peer>) {
+pub(super) async fn drive(shared: Arc<TransportState>, life: Arc<Incarnation>, peer: Arc<Peer>) {
     let mut dialling: Option<Dialling> = None;
     let mut backoff = Duration::ZERO;
     let mut not_before = Instant::now();
@@ -498,7 +499,7 @@ pub(super) async fn drive(shared: Arc<Shared>, life: Arc<Life>, peer: Arc<Peer>)
             shared.spawn(&life, dial);
         }
         if let (Some(mut pen), Some(link)) = (pen, plan.write) {
-            pen.finish(Begun { link, written: 0, frames: plan.frames }, &shared.tally).await;
+            pen.finish(PartialWrite { link, written: 0, frames: plan.frames }, &shared.tally).await;
             peer.queue().pen = Some(pen);
             continue;
         }
@@ -531,10 +532,10 @@ pub(super) async fn drive(shared: Arc<Shared>, life: Arc<Life>, peer: Arc<Peer>)
     }
 }
 
-impl Pen {
+impl WriteHalf {
     /// Writes the rest of the batch. A link that does not take it is closed.
-    async fn finish(&mut self, begun: Begun, tally: &Tally) {
-        let Begun { link: index, written, frames } = begun;
+    async fn finish(&mut self, begun: PartialWrite, tally: &AtomicCounters) {
+        let PartialWrite { link: index, written, frames } = begun;
         let link = &mut self.links[index];
         let is_written = tokio::select! {
             written = link.writer.write_all(&self.batch[written..]) => written.is_ok(),
@@ -593,7 +594,7 @@ mod tests {
 
     #[test]
     fn whole_frames_are_taken_in_order() {
-        let (mut load, mut lane) = (Load::default(), ByteQueue::default());
+        let (mut load, mut lane) = (QueueLoad::default(), ByteQueue::default());
         for number in 0..1000 {
             assert!(load.push(&mut lane, &ack(number), &BULK));
         }

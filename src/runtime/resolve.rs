@@ -1,6 +1,6 @@
 //! Seeds: addresses and host names, and what the names mean at the moment.
 
-use super::shared::Shared;
+use super::transport_state::TransportState;
 use crate::protocol::{Command, Input};
 use std::collections::BTreeSet;
 use std::io;
@@ -54,7 +54,7 @@ pub(super) async fn resolve(seeds: &[String], ipv4: bool) -> Resolved {
 }
 
 /// Resolves the seeds again and again, and tells engine and gossip what has changed.
-pub(super) async fn keep_resolving(shared: Arc<Shared>, seeds: Vec<String>) {
+pub(super) async fn keep_resolving(shared: Arc<TransportState>, seeds: Vec<String>) {
     // Addresses mean themselves for ever.
     if seeds.iter().all(|seed| seed.parse::<SocketAddr>().is_ok()) {
         return;

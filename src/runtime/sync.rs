@@ -27,14 +27,14 @@ mod real {
     pub(crate) fn seam() {}
 
     /// Whether a test has planted this break: never here.
-    pub(crate) const fn is_planted(_: super::Planted) -> bool {
+    pub(crate) const fn is_planted(_: super::ThreadMutant) -> bool {
         false
     }
 }
 
 #[cfg(elderlock_shuttle)]
 mod real {
-    use super::Planted;
+    use super::ThreadMutant;
     use std::cell::Cell;
     use std::sync::atomic::Ordering;
 
@@ -55,17 +55,17 @@ mod real {
 
     thread_local! {
         /// All threads of a test run on one thread of the system.
-        static PLANTED: Cell<Option<Planted>> = const { Cell::new(None) };
+        static PLANTED: Cell<Option<ThreadMutant>> = const { Cell::new(None) };
     }
 
     /// Plants a break, or takes it out again.
     #[cfg(test)]
-    pub(crate) fn plant(planted: Option<Planted>) {
+    pub(crate) fn plant(planted: Option<ThreadMutant>) {
         PLANTED.set(planted);
     }
 
     /// Whether a test has planted this break.
-    pub(crate) fn is_planted(which: Planted) -> bool {
+    pub(crate) fn is_planted(which: ThreadMutant) -> bool {
         PLANTED.get() == Some(which)
     }
 }
@@ -73,13 +73,13 @@ mod real {
 pub(crate) use real::*;
 
 /// By number of a request. Its order is the same in every run: who is woken first must not hang on the machine's chance.
-pub(crate) type Map<K, V> = HashMap<K, V, BuildHasherDefault<Spread>>;
+pub(crate) type Map<K, V> = HashMap<K, V, BuildHasherDefault<SequenceHasher>>;
 
 /// Spreads numbers that are counted up. Nobody from outside chooses them.
 #[derive(Default)]
-pub(crate) struct Spread(u64);
+pub(crate) struct SequenceHasher(u64);
 
-impl Hasher for Spread {
+impl Hasher for SequenceHasher {
     fn finish(&self) -> u64 {
         self.0
     }
@@ -96,7 +96,7 @@ impl Hasher for Spread {
 
 /// Deliberate breaks, to prove that the tests under shuttle can fail. They do not exist in any other build.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Planted {
+pub(crate) enum ThreadMutant {
     /// A turn does not look at the side queue after unlocking.
     SideQueueStays,
     /// Whoever empties the side queue does not look again after unlocking.

@@ -1,14 +1,14 @@
 //! Connections: dialling, accepting, the handshake, the end.
 //!
-//! Every connection carries frames both ways. Its reading half is an [`Ear`], with a task of its own, here; its writing
+//! Every connection carries frames both ways. Its reading half is a [`ConnectionReader`], with a task of its own, here; its writing
 //! half belongs to the [`Peer`] of the other side's address.
 
+use super::connection_reader::{ConnectionEnd, ConnectionReader};
 use super::counters::add;
-use super::ear::{Ear, Ending};
-use super::peer::{Link, Peer};
-use super::seldom::seldom;
-use super::shared::{Life, Shared};
-use super::transport::Limits;
+use super::peer::{ConnectionWriter, Peer};
+use super::poll_on_wake::seldom;
+use super::transport::ConnectionTimeouts;
+use super::transport_state::{Incarnation, TransportState};
 use crate::protocol::{Hint, Input, MemberInfo};
 use crate::wire::{self, Decoder, Frame, FrameError, Handshake, HandshakeRefusal, PROTOCOL_VERSION};
 use socket2::{SockRef, TcpKeepalive};
@@ -62,7 +62,7 @@ impl From<io::Error> for DialError {
 }
 
 /// A connection after its handshake.
-struct Opened {
+struct HandshakenConnection {
     stream: TcpStream,
     decoder: Decoder,
     /// The other side.
@@ -70,7 +70,7 @@ struct Opened {
 }
 
 /// Accepts until closing.
-pub(super) async fn accept(shared: Arc<Shared>, listener: TcpListener) {
+pub(super) async fn accept(shared: Arc<TransportState>, listener: TcpListener) {
     let strangers = Arc::new(Semaphore::new(MAX_STRANGERS));
     let places = Arc::new(Semaphore::new(MAX_ACCEPTED));
     loop {
@@ -101,8 +101,8 @@ pub(super) async fn accept(shared: Arc<Shared>, listener: TcpListener) {
 
 /// Handshake with a stranger, then reading.
 async fn listen(
-    shared: Arc<Shared>,
-    life: Arc<Life>,
+    shared: Arc<TransportState>,
+    life: Arc<Incarnation>,
     mut stream: TcpStream,
     stranger: OwnedSemaphorePermit,
     _place: OwnedSemaphorePermit,
@@ -118,12 +118,17 @@ async fn listen(
     drop(stranger);
     if let Some(hello) = hello {
         let addr = hello.me.addr;
-        converse(&shared, &life, addr, Opened { stream, decoder, info: hello.me }, false).await;
+        converse(&shared, &life, addr, HandshakenConnection { stream, decoder, info: hello.me }, false).await;
     }
 }
 
 /// Reads the hello and answers it; `None` if it is refused or does not come.
-async fn answer(shared: &Shared, life: &Life, stream: &mut TcpStream, decoder: &mut Decoder) -> Option<Handshake> {
+async fn answer(
+    shared: &TransportState,
+    life: &Incarnation,
+    stream: &mut TcpStream,
+    decoder: &mut Decoder,
+) -> Option<Handshake> {
     let refusal = match read_hello(stream, decoder).await {
         Ok(Some(Frame::Hello(hello))) if hello.cluster == shared.cluster => {
             let welcome = bytes_of(&Frame::Welcome(shared.handshake(life).into()));
@@ -164,7 +169,7 @@ async fn answer(shared: &Shared, life: &Life, stream: &mut TcpStream, decoder: &
 }
 
 /// Dials the peer's address; on success goes on as the reading half.
-pub(super) async fn dial(shared: Arc<Shared>, life: Arc<Life>, peer: Arc<Peer>) {
+pub(super) async fn dial(shared: Arc<TransportState>, life: Arc<Incarnation>, peer: Arc<Peer>) {
     match open(&shared, &life, peer.addr).await {
         Ok(opened) => {
             shared.note_dial(peer.addr, None);
@@ -184,7 +189,11 @@ pub(super) async fn dial(shared: Arc<Shared>, life: Arc<Life>, peer: Arc<Peer>) 
     }
 }
 
-async fn open(shared: &Shared, life: &Life, addr: SocketAddr) -> Result<Opened, DialError> {
+async fn open(
+    shared: &TransportState,
+    life: &Incarnation,
+    addr: SocketAddr,
+) -> Result<HandshakenConnection, DialError> {
     let late = |what: &str| DialError::Unreachable(format!("{what} timed out"));
     let mut stream =
         timeout(shared.limits.connect, connect(shared.bound, addr)).await.map_err(|_| late("connecting"))??;
@@ -213,7 +222,7 @@ async fn open(shared: &Shared, life: &Life, addr: SocketAddr) -> Result<Opened, 
         }
     };
     let info = timeout(shared.limits.handshake, greet).await.map_err(|_| late("the handshake"))??;
-    Ok(Opened { stream, decoder, info })
+    Ok(HandshakenConnection { stream, decoder, info })
 }
 
 async fn connect(bound: SocketAddr, addr: SocketAddr) -> io::Result<TcpStream> {
@@ -231,7 +240,7 @@ async fn connect(bound: SocketAddr, addr: SocketAddr) -> io::Result<TcpStream> {
     Ok(stream)
 }
 
-fn configure(stream: &TcpStream, limits: &Limits) -> io::Result<()> {
+fn configure(stream: &TcpStream, limits: &ConnectionTimeouts) -> io::Result<()> {
     stream.set_nodelay(true)?;
     let socket = SockRef::from(stream);
     let second = Duration::from_secs(1);
@@ -265,13 +274,19 @@ async fn read_hello(stream: &mut TcpStream, decoder: &mut Decoder) -> Result<Opt
 }
 
 /// A connection from after its handshake to its end.
-async fn converse(shared: &Arc<Shared>, life: &Arc<Life>, addr: SocketAddr, opened: Opened, dialled: bool) {
-    let Opened { stream, decoder, info } = opened;
+async fn converse(
+    shared: &Arc<TransportState>,
+    life: &Arc<Incarnation>,
+    addr: SocketAddr,
+    opened: HandshakenConnection,
+    dialled: bool,
+) {
+    let HandshakenConnection { stream, decoder, info } = opened;
     let (reader, writer) = stream.into_split();
     let closed = CancellationToken::new();
     let redundant = CancellationToken::new();
-    let ear = Arc::new(Ear::new(shared.clone(), life.clone(), addr, info.clone(), reader, decoder));
-    let link = Link {
+    let ear = Arc::new(ConnectionReader::new(shared.clone(), life.clone(), addr, info.clone(), reader, decoder));
+    let link = ConnectionWriter {
         process: info.process,
         writer,
         ear: ear.clone(),
@@ -287,8 +302,8 @@ async fn converse(shared: &Arc<Shared>, life: &Arc<Life>, addr: SocketAddr, open
 
     let ended = async {
         tokio::select! {
-            () = redundant.cancelled() => Ending::Ours,
-            () = closed.cancelled() => Ending::Broken,
+            () = redundant.cancelled() => ConnectionEnd::Ours,
+            () = closed.cancelled() => ConnectionEnd::Broken,
         }
     };
     let ending = tokio::select! {
@@ -301,10 +316,10 @@ async fn converse(shared: &Arc<Shared>, life: &Arc<Life>, addr: SocketAddr, open
     closed.cancel();
     peer.link_closed();
     let silent = match ending {
-        Ending::Ours => true,
+        ConnectionEnd::Ours => true,
         // One of two: whoever closed it still speaks on the other.
-        Ending::Closed => left > 0,
-        Ending::Broken => false,
+        ConnectionEnd::Closed => left > 0,
+        ConnectionEnd::Broken => false,
     };
     if !silent && !shared.closing.is_cancelled() {
         life.inbox.input(Input::Hint(Hint::Unreachable(info.process)));

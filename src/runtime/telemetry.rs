@@ -90,12 +90,14 @@ mod measured;
 mod unmeasured;
 
 #[cfg(feature = "metrics")]
-pub(crate) use measured::{HoldMeter, Mail, Meter, Sampler};
+pub(crate) use measured::{HoldMeter, Meter, PacketCounts, Sampler};
 #[cfg(not(feature = "metrics"))]
-pub(crate) use unmeasured::{HoldMeter, Mail, Meter, Sampler};
+pub(crate) use unmeasured::{
+    NoHoldMeter as HoldMeter, NoMeter as Meter, NoPacketCounts as PacketCounts, NoSampler as Sampler,
+};
 
 /// A request, from asking to its answer: its span, and how long it waits.
-pub(crate) struct Acquire {
+pub(crate) struct AcquireSpan {
     span: Span,
     meter: Meter,
     /// When it was asked; `None` if nobody wants to know.
@@ -103,9 +105,9 @@ pub(crate) struct Acquire {
     over: bool,
 }
 
-impl Acquire {
+impl AcquireSpan {
     /// It is asked now. `None`: nobody wants to know, and it costs nothing.
-    pub(crate) fn begin(meter: &Meter, service: &ServiceName, want: &Want) -> Option<Acquire> {
+    pub(crate) fn begin(meter: &Meter, service: &ServiceName, want: &Want) -> Option<AcquireSpan> {
         if !cfg!(feature = "metrics") && !level_enabled!(Level::DEBUG) {
             return None;
         }
@@ -119,10 +121,10 @@ impl Acquire {
             lock.outcome = Empty,
         );
         if !span.is_disabled() && !want.names().is_empty() {
-            span.record("lock.name", display(Names(want)));
+            span.record("lock.name", display(WantedNames(want)));
         }
         let since = (cfg!(feature = "metrics") || !span.is_disabled()).then(clock::now);
-        Some(Acquire { span, meter: meter.clone(), since, over: false })
+        Some(AcquireSpan { span, meter: meter.clone(), since, over: false })
     }
 
     /// The span, to be in while it is polled.
@@ -153,7 +155,7 @@ impl Acquire {
     }
 }
 
-impl Drop for Acquire {
+impl Drop for AcquireSpan {
     fn drop(&mut self) {
         if !self.over {
             self.end("cancelled", None);
@@ -177,9 +179,9 @@ fn refusal(outcome: &Outcome) -> &'static str {
 }
 
 /// For people: the names that a request wants.
-struct Names<'a>(&'a Want);
+struct WantedNames<'a>(&'a Want);
 
-impl fmt::Display for Names<'_> {
+impl fmt::Display for WantedNames<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (index, name) in self.0.names().iter().enumerate() {
             write!(f, "{}{name}", if index == 0 { "" } else { ", " })?;
@@ -194,28 +196,28 @@ fn millis(span: Duration) -> f64 {
 
 /// Something that happened in a turn, to be told after it: recorders and subscribers are the application's code, and none
 /// of that runs under the engine's lock.
-pub(crate) enum Note {
-    Opens { course: Arc<Course>, what: What },
-    Closes { course: Option<Arc<Course>>, ending: Ending },
+pub(crate) enum TelemetryNote {
+    Opens { course: Arc<SpanHandle>, what: SpanSubject },
+    Closes { course: Option<Arc<SpanHandle>>, ending: SpanEnd },
     Grants { service: ServiceName, epoch: Epoch },
     GrantsNoMore { service: ServiceName, epoch: Epoch },
 }
 
-impl Note {
+impl TelemetryNote {
     pub(crate) fn tell(self) {
         match self {
-            Note::Opens { course, what } => course.open(what.span()),
-            Note::Closes { course, ending } => {
+            TelemetryNote::Opens { course, what } => course.open(what.span()),
+            TelemetryNote::Closes { course, ending } => {
                 ending.measure();
                 match course {
                     Some(course) => course.close(ending),
                     None => ending.tell(&ending.what.span()),
                 }
             }
-            Note::Grants { service, epoch } => {
+            TelemetryNote::Grants { service, epoch } => {
                 info!(target: "elderlock", parent: None, %service, %epoch, "grantor");
             }
-            Note::GrantsNoMore { service, epoch } => {
+            TelemetryNote::GrantsNoMore { service, epoch } => {
                 info!(target: "elderlock", parent: None, %service, %epoch, "grantor ended");
             }
         }
@@ -224,18 +226,18 @@ impl Note {
 
 /// What takes longer than a turn, and is a span.
 #[derive(Clone)]
-pub(crate) enum What {
+pub(crate) enum SpanSubject {
     /// A view that this member has asked for, or given its vote to.
     View(ViewNumber),
     /// A term that has not begun to grant, and what it does instead.
     Term { service: ServiceName, epoch: Epoch, state: GrantorState },
 }
 
-impl What {
+impl SpanSubject {
     /// A root, and never entered: the turn in which it begins was run by whatever task was there.
     fn span(&self) -> Span {
         match self {
-            What::View(number) => info_span!(
+            SpanSubject::View(number) => info_span!(
                 target: "elderlock",
                 parent: None,
                 "view change",
@@ -245,7 +247,7 @@ impl What {
                 members = Empty,
                 elder = Empty,
             ),
-            What::Term { service, epoch, state: GrantorState::Recovering } => info_span!(
+            SpanSubject::Term { service, epoch, state: GrantorState::Recovering } => info_span!(
                 target: "elderlock",
                 parent: None,
                 "recovery",
@@ -256,7 +258,7 @@ impl What {
                 holds = Empty,
                 waits = Empty,
             ),
-            What::Term { service, epoch, .. } => info_span!(
+            SpanSubject::Term { service, epoch, .. } => info_span!(
                 target: "elderlock",
                 parent: None,
                 "transfer",
@@ -272,13 +274,13 @@ impl What {
 }
 
 /// That it is over, after how long, and how.
-pub(crate) struct Ending {
-    what: What,
+pub(crate) struct SpanEnd {
+    what: SpanSubject,
     took: Duration,
-    how: How,
+    how: SpanResult,
 }
 
-enum How {
+enum SpanResult {
     Installed {
         number: ViewNumber,
         members: usize,
@@ -294,29 +296,29 @@ enum How {
     Lost,
 }
 
-impl Ending {
+impl SpanEnd {
     fn measure(&self) {
         match (&self.what, &self.how) {
-            (What::View(_), How::Installed { .. }) => Meter::view_changed(),
-            (What::Term { service, state: GrantorState::Recovering, .. }, How::Acts { .. }) => {
+            (SpanSubject::View(_), SpanResult::Installed { .. }) => Meter::view_changed(),
+            (SpanSubject::Term { service, state: GrantorState::Recovering, .. }, SpanResult::Acts { .. }) => {
                 Meter::recovered(service, self.took);
             }
-            (What::Term { service, .. }, How::Acts { .. }) => Meter::transferred(service, self.took),
+            (SpanSubject::Term { service, .. }, SpanResult::Acts { .. }) => Meter::transferred(service, self.took),
             _ => {}
         }
     }
 
     fn tell(&self, span: &Span) {
         let outcome = match self.how {
-            How::Installed { .. } => "installed",
-            How::Acts { .. } => "acts",
-            How::NoTable => "no_table",
-            How::Lost => "lost",
+            SpanResult::Installed { .. } => "installed",
+            SpanResult::Acts { .. } => "acts",
+            SpanResult::NoTable => "no_table",
+            SpanResult::Lost => "lost",
         };
         span.record("outcome", outcome);
         span.record("took_ms", millis(self.took));
         match (&self.what, &self.how) {
-            (What::View(awaited), How::Installed { number, members, elder }) => {
+            (SpanSubject::View(awaited), SpanResult::Installed { number, members, elder }) => {
                 if number != awaited {
                     span.record("view", number.0);
                 }
@@ -324,7 +326,7 @@ impl Ending {
                 span.record("elder", display(elder));
                 info!(target: "elderlock", parent: span, view = number.0, members, %elder, "view");
             }
-            (What::Term { service, epoch, .. }, How::Acts { holds, waits }) => {
+            (SpanSubject::Term { service, epoch, .. }, SpanResult::Acts { holds, waits }) => {
                 span.record("holds", holds);
                 span.record("waits", waits);
                 info!(target: "elderlock", parent: span, %service, %epoch, "grantor");
@@ -337,35 +339,35 @@ impl Ending {
 /// One span. That it opens and that it closes are told after a turn each, maybe by two threads: then the later turn's may
 /// come first.
 #[derive(Default)]
-pub(crate) struct Course(Mutex<Stage>);
+pub(crate) struct SpanHandle(Mutex<SpanState>);
 
 #[derive(Default)]
-enum Stage {
+enum SpanState {
     #[default]
     Ahead,
     Open(Span),
     /// Before it was opened.
-    Over(Ending),
+    Over(SpanEnd),
 }
 
-impl Course {
+impl SpanHandle {
     fn open(&self, span: Span) {
         let mut stage = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Stage::Over(ending) = std::mem::take(&mut *stage) {
+        if let SpanState::Over(ending) = std::mem::take(&mut *stage) {
             drop(stage);
             ending.tell(&span);
         } else {
-            *stage = Stage::Open(span);
+            *stage = SpanState::Open(span);
         }
     }
 
-    fn close(&self, ending: Ending) {
+    fn close(&self, ending: SpanEnd) {
         let mut stage = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Stage::Open(span) = std::mem::take(&mut *stage) {
+        if let SpanState::Open(span) = std::mem::take(&mut *stage) {
             drop(stage);
             ending.tell(&span);
         } else {
-            *stage = Stage::Over(ending);
+            *stage = SpanState::Over(ending);
         }
     }
 }
@@ -373,47 +375,47 @@ impl Course {
 /// What is under way at a member, seen by what its core says: with which words each thing begins, and with which events it
 /// ends. Empty where nobody listens.
 #[derive(Default)]
-pub(crate) struct Watch {
-    view: Option<Begun>,
-    terms: BTreeMap<ServiceName, Begun>,
+pub(crate) struct SpanTracker {
+    view: Option<OpenSpan>,
+    terms: BTreeMap<ServiceName, OpenSpan>,
 }
 
-struct Begun {
-    what: What,
+struct OpenSpan {
+    what: SpanSubject,
     since: Time,
-    course: Arc<Course>,
+    course: Arc<SpanHandle>,
 }
 
-impl Begun {
-    fn new(what: What, since: Time, notes: &mut Vec<Note>) -> Begun {
-        let course = Arc::<Course>::default();
-        notes.push(Note::Opens { course: course.clone(), what: what.clone() });
-        Begun { what, since, course }
+impl OpenSpan {
+    fn new(what: SpanSubject, since: Time, notes: &mut Vec<TelemetryNote>) -> OpenSpan {
+        let course = Arc::<SpanHandle>::default();
+        notes.push(TelemetryNote::Opens { course: course.clone(), what: what.clone() });
+        OpenSpan { what, since, course }
     }
 
-    fn ends(self, how: How, now: Time) -> Note {
-        let ending = Ending { what: self.what, took: now.since(self.since), how };
-        Note::Closes { course: Some(self.course), ending }
+    fn ends(self, how: SpanResult, now: Time) -> TelemetryNote {
+        let ending = SpanEnd { what: self.what, took: now.since(self.since), how };
+        TelemetryNote::Closes { course: Some(self.course), ending }
     }
 
     fn is_of(&self, term: Epoch) -> bool {
-        matches!(self.what, What::Term { epoch, .. } if epoch == term)
+        matches!(self.what, SpanSubject::Term { epoch, .. } if epoch == term)
     }
 
     fn is_in(&self, term: Epoch, doing: GrantorState) -> bool {
-        matches!(self.what, What::Term { epoch, state, .. } if epoch == term && state == doing)
+        matches!(self.what, SpanSubject::Term { epoch, state, .. } if epoch == term && state == doing)
     }
 
     /// Another way, or another term, has followed it.
-    fn makes_way(self, term: Epoch, now: Time) -> Note {
-        let how = if self.is_of(term) { How::NoTable } else { How::Lost };
+    fn makes_way(self, term: Epoch, now: Time) -> TelemetryNote {
+        let how = if self.is_of(term) { SpanResult::NoTable } else { SpanResult::Lost };
         self.ends(how, now)
     }
 }
 
-impl Watch {
+impl SpanTracker {
     /// A packet leaves: `node` has just said so.
-    pub(crate) fn sent(&mut self, packet: &Packet, node: &Node, now: Time, notes: &mut Vec<Note>) {
+    pub(crate) fn sent(&mut self, packet: &Packet, node: &Node, now: Time, notes: &mut Vec<TelemetryNote>) {
         if !level_enabled!(Level::INFO) {
             return;
         }
@@ -426,7 +428,7 @@ impl Watch {
                 | Notice::Accept { instance, .. }
                 | Notice::Accepted { instance, .. } = &**notice
                 {
-                    self.view.get_or_insert_with(|| Begun::new(What::View(*instance), now, notes));
+                    self.view.get_or_insert_with(|| OpenSpan::new(SpanSubject::View(*instance), now, notes));
                 }
             }
             Packet::Linked { message: Message::RequestTable { service, epoch }, .. } => {
@@ -447,7 +449,7 @@ impl Watch {
         epoch: Epoch,
         state: GrantorState,
         (node, now): (&Node, Time),
-        notes: &mut Vec<Note>,
+        notes: &mut Vec<TelemetryNote>,
     ) {
         let is_known = self.terms.get(service).is_some_and(|begun| begun.is_in(epoch, state));
         if is_known || node.load(service).is_some() {
@@ -457,20 +459,20 @@ impl Watch {
             if let Some(before) = self.terms.remove(service) {
                 notes.push(before.makes_way(epoch, now));
             }
-            let what = What::Term { service: service.clone(), epoch, state };
-            self.terms.insert(service.clone(), Begun::new(what, now, notes));
+            let what = SpanSubject::Term { service: service.clone(), epoch, state };
+            self.terms.insert(service.clone(), OpenSpan::new(what, now, notes));
         }
     }
 
     /// Something has happened: `node` has just said so.
-    pub(crate) fn said(&mut self, event: &Event, node: &Node, now: Time, notes: &mut Vec<Note>) {
+    pub(crate) fn said(&mut self, event: &Event, node: &Node, now: Time, notes: &mut Vec<TelemetryNote>) {
         match event {
             Event::ViewInstalled(view) => {
                 let (number, elder) = (view.number, view.elder().process);
-                let how = How::Installed { number, members: view.members.len(), elder };
+                let how = SpanResult::Installed { number, members: view.members.len(), elder };
                 notes.push(match self.view.take() {
                     Some(begun) => begun.ends(how, now),
-                    None => at_once(What::View(number), Duration::ZERO, how),
+                    None => at_once(SpanSubject::View(number), Duration::ZERO, how),
                 });
             }
             Event::BecameGrantor { service, epoch } => {
@@ -479,41 +481,41 @@ impl Watch {
                 let begun = self.terms.remove(service);
                 let Some((state, since)) = load.way else {
                     notes.extend(begun.map(|begun| begun.makes_way(*epoch, now)));
-                    return notes.push(Note::Grants { service: service.clone(), epoch: *epoch });
+                    return notes.push(TelemetryNote::Grants { service: service.clone(), epoch: *epoch });
                 };
-                let how = How::Acts { holds: load.holds, waits: load.waits };
+                let how = SpanResult::Acts { holds: load.holds, waits: load.waits };
                 match begun {
                     Some(begun) if begun.is_in(*epoch, state) => notes.push(begun.ends(how, now)),
                     begun => {
                         notes.extend(begun.map(|begun| begun.makes_way(*epoch, now)));
-                        let what = What::Term { service: service.clone(), epoch: *epoch, state };
+                        let what = SpanSubject::Term { service: service.clone(), epoch: *epoch, state };
                         notes.push(at_once(what, now.since(since), how));
                     }
                 }
             }
             Event::LostGrantor { service, epoch } => {
-                notes.push(Note::GrantsNoMore { service: service.clone(), epoch: *epoch });
+                notes.push(TelemetryNote::GrantsNoMore { service: service.clone(), epoch: *epoch });
             }
             Event::GrantorAborted { service, epoch }
                 if self.terms.get(service).is_some_and(|begun| begun.is_of(*epoch)) =>
             {
-                notes.extend(self.terms.remove(service).map(|begun| begun.ends(How::Lost, now)));
+                notes.extend(self.terms.remove(service).map(|begun| begun.ends(SpanResult::Lost, now)));
             }
             _ => {}
         }
     }
 
     /// The member, or its incarnation, is over.
-    pub(crate) fn over(&mut self, notes: &mut Vec<Note>) {
-        let Watch { view, terms } = std::mem::take(self);
+    pub(crate) fn over(&mut self, notes: &mut Vec<TelemetryNote>) {
+        let SpanTracker { view, terms } = std::mem::take(self);
         let now = clock::now();
-        notes.extend(view.into_iter().chain(terms.into_values()).map(|begun| begun.ends(How::Lost, now)));
+        notes.extend(view.into_iter().chain(terms.into_values()).map(|begun| begun.ends(SpanResult::Lost, now)));
     }
 }
 
 /// What was not seen to begin: it began and ended in one step, or nobody listened then.
-fn at_once(what: What, took: Duration, how: How) -> Note {
-    Note::Closes { course: None, ending: Ending { what, took, how } }
+fn at_once(what: SpanSubject, took: Duration, how: SpanResult) -> TelemetryNote {
+    TelemetryNote::Closes { course: None, ending: SpanEnd { what, took, how } }
 }
 
 #[cfg(test)]
@@ -526,9 +528,9 @@ mod tests {
 
     /// How many spans have begun and ended, and how many events were told.
     #[derive(Clone, Default)]
-    struct Tally(Arc<Mutex<[usize; 3]>>);
+    struct SpanTally(Arc<Mutex<[usize; 3]>>);
 
-    impl Tally {
+    impl SpanTally {
         fn add(&self, index: usize) {
             self.0.lock().unwrap_or_else(PoisonError::into_inner)[index] += 1;
         }
@@ -538,7 +540,7 @@ mod tests {
         }
     }
 
-    impl<S: tracing::Subscriber> Layer<S> for Tally {
+    impl<S: tracing::Subscriber> Layer<S> for SpanTally {
         fn on_new_span(&self, _: &Attributes<'_>, _: &Id, _: Context<'_, S>) {
             self.add(0);
         }
@@ -554,9 +556,9 @@ mod tests {
         }
     }
 
-    fn ending() -> Ending {
-        let how = How::Installed { number: ViewNumber(2), members: 1, elder: ProcessId(1) };
-        Ending { what: What::View(ViewNumber(2)), took: Duration::ZERO, how }
+    fn ending() -> SpanEnd {
+        let how = SpanResult::Installed { number: ViewNumber(2), members: 1, elder: ProcessId(1) };
+        SpanEnd { what: SpanSubject::View(ViewNumber(2)), took: Duration::ZERO, how }
     }
 
     /// One test, because levels are of the whole process: nothing else in it listens.
@@ -567,11 +569,11 @@ mod tests {
         let node = Node::new(Config::new(me, Timing::fast()), Time::ZERO);
         let ballot = Ballot { round: 0, process: ProcessId(1) };
         let vote = Packet::from(Notice::Accepted { instance: ViewNumber(2), ballot });
-        let (mut watch, mut notes) = (Watch::default(), Vec::new());
+        let (mut watch, mut notes) = (SpanTracker::default(), Vec::new());
         watch.sent(&vote, &node, Time::ZERO, &mut notes);
         assert!(watch.view.is_none() && notes.is_empty(), "nobody listens");
 
-        let tally = Tally::default();
+        let tally = SpanTally::default();
         let _listens = tracing::subscriber::set_default(tracing_subscriber::registry().with(tally.clone()));
         watch.sent(&vote, &node, Time::ZERO, &mut notes);
         watch.sent(&vote, &node, Time::ZERO, &mut notes);
@@ -588,12 +590,12 @@ mod tests {
         notes.pop().expect("there are two").tell();
         assert_eq!(tally.seen(), [1, 1, 0]);
 
-        let course = Course::default();
+        let course = SpanHandle::default();
         course.open(ending().what.span());
         assert_eq!(tally.seen(), [2, 1, 0]);
         course.close(ending());
         assert_eq!(tally.seen(), [2, 2, 1], "closed, although somebody keeps its course");
-        let course = Course::default();
+        let course = SpanHandle::default();
         course.close(ending());
         course.open(ending().what.span());
         assert_eq!(tally.seen(), [3, 3, 2], "told, although it was over before it began");

@@ -1,9 +1,9 @@
 //! `Transport`: one member's network, from binding to closing.
 
+use super::connection_reader::ConnectionReader;
 use super::counters::Counters;
-use super::ear::Ear;
-use super::shared::{Parts, Shared};
-use super::udp::{self, News};
+use super::transport_state::{TransportParts, TransportState};
+use super::udp::{self, GossipInput};
 use super::{Inbox, Network, Outbox, resolve, tcp};
 use crate::protocol::{MemberInfo, Packet, ProcessId};
 use crate::wire::MAX_CLUSTER;
@@ -37,7 +37,7 @@ pub(crate) struct TransportOptions {
     /// Allow an address outside loopback, where anybody may come in.
     pub(crate) insecure: bool,
     /// Times.
-    pub(crate) limits: Limits,
+    pub(crate) limits: ConnectionTimeouts,
     /// How long to keep a thread awake for what may come; zero: never.
     pub(crate) busy_poll: Duration,
 }
@@ -52,7 +52,7 @@ impl TransportOptions {
             advertise: None,
             seeds: Vec::new(),
             insecure: false,
-            limits: Limits::default(),
+            limits: ConnectionTimeouts::default(),
             busy_poll: Duration::from_micros(50),
         }
     }
@@ -60,7 +60,7 @@ impl TransportOptions {
 
 /// How long connections may take for what they do.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Limits {
+pub(crate) struct ConnectionTimeouts {
     /// Written and not acknowledged for so long: the connection has ended. To be below the member lease.
     pub(crate) user_timeout: Duration,
     /// To open a connection.
@@ -72,18 +72,18 @@ pub(crate) struct Limits {
     pub(crate) frame: Duration,
 }
 
-impl Default for Limits {
+impl Default for ConnectionTimeouts {
     /// Fits a member lease of 5 s.
     fn default() -> Self {
-        Limits::for_lease(Duration::from_secs(5))
+        ConnectionTimeouts::for_lease(Duration::from_secs(5))
     }
 }
 
-impl Limits {
+impl ConnectionTimeouts {
     /// Fits the given member lease: a broken connection is noticed and dialled again well within it.
     pub(crate) fn for_lease(member_lease: Duration) -> Self {
         let at_least = Duration::from_millis(200);
-        Limits {
+        ConnectionTimeouts {
             user_timeout: (member_lease * 3 / 5).max(at_least),
             connect: (member_lease / 4).max(at_least),
             handshake: (member_lease / 2).max(at_least),
@@ -136,17 +136,17 @@ pub enum BindError {
 }
 
 /// What waits between binding and starting.
-struct Unstarted {
+struct BoundTransport {
     listener: TcpListener,
     socket: UdpSocket,
-    news: mpsc::Receiver<News>,
+    news: mpsc::Receiver<GossipInput>,
     seeds: Vec<String>,
 }
 
 /// One member's network. Dropped, it ends without flushing.
 pub(crate) struct Transport {
-    shared: Arc<Shared>,
-    unstarted: Mutex<Option<Unstarted>>,
+    shared: Arc<TransportState>,
+    unstarted: Mutex<Option<BoundTransport>>,
 }
 
 impl Transport {
@@ -176,7 +176,7 @@ impl Transport {
         }
         let resolved = resolve::resolve(&seeds, bound.is_ipv4()).await;
         let (sender, news) = mpsc::channel(udp::NEWS);
-        let shared = Arc::new(Shared::new(Parts {
+        let shared = Arc::new(TransportState::new(TransportParts {
             cluster,
             bound,
             advertised,
@@ -186,7 +186,7 @@ impl Transport {
             seeds: resolved.addrs,
             unresolved: resolved.unresolved,
         }));
-        Ok(Transport { shared, unstarted: Mutex::new(Some(Unstarted { listener, socket, news, seeds })) })
+        Ok(Transport { shared, unstarted: Mutex::new(Some(BoundTransport { listener, socket, news, seeds })) })
     }
 
     /// What others dial.
@@ -213,7 +213,7 @@ impl Transport {
     /// Begins to accept, to gossip and to send. What was sent before is lost. A second call does nothing.
     pub(crate) fn start(self: &Arc<Self>, inbox: Arc<dyn Inbox>, me: MemberInfo) {
         let unstarted = self.unstarted.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let Some(Unstarted { listener, socket, news, seeds }) = unstarted else { return };
+        let Some(BoundTransport { listener, socket, news, seeds }) = unstarted else { return };
         let shared = &self.shared;
         shared.begin(inbox, me);
         let spawn = |task: std::pin::Pin<Box<dyn Future<Output = ()> + Send>>| {
@@ -285,7 +285,7 @@ impl Network for Transport {
         self.set_seeking(false);
     }
 
-    fn flush(&self, hurry: bool) -> Option<Arc<Ear>> {
+    fn flush(&self, hurry: bool) -> Option<Arc<ConnectionReader>> {
         self.shared.flush(hurry)
     }
 }
@@ -293,7 +293,7 @@ impl Network for Transport {
 impl Drop for Transport {
     fn drop(&mut self) {
         if self.shared.home.is_left() {
-            // What it has is not closed here. See `Home::keep`.
+            // What it has is not closed here. See `ForkGuard::keep`.
             std::mem::forget(self.shared.clone());
             return;
         }

@@ -2,7 +2,7 @@
 
 use super::clock;
 use super::counters::add;
-use super::shared::Shared;
+use super::transport_state::TransportState;
 use crate::gossip::{Swim, SwimInput, SwimOutput};
 use crate::protocol::{Input, MemberInfo, ProcessId, Time};
 use crate::wire::{self, Frame, GossipCodec, MAX_DATAGRAM};
@@ -24,7 +24,7 @@ const LONGEST_SLEEP: Duration = Duration::from_secs(1);
 const SIZE_HINT: u32 = 10;
 
 /// What connections bring for the gossip machine.
-pub(super) enum News {
+pub(super) enum GossipInput {
     /// All that another member knows.
     State(Vec<u8>),
     /// The process at the end of a connection to that address wants to know all.
@@ -33,7 +33,7 @@ pub(super) enum News {
 
 /// The machine of one incarnation, and what lasts longer.
 struct Gossip {
-    shared: Arc<Shared>,
+    shared: Arc<TransportState>,
     socket: UdpSocket,
     swim: Option<Swim<GossipCodec>>,
     /// The last one given to a machine.
@@ -43,7 +43,7 @@ struct Gossip {
 }
 
 /// Gossips until the end.
-pub(super) async fn gossip(shared: Arc<Shared>, socket: UdpSocket, mut news: mpsc::Receiver<News>) {
+pub(super) async fn gossip(shared: Arc<TransportState>, socket: UdpSocket, mut news: mpsc::Receiver<GossipInput>) {
     let mut me = shared.me.subscribe();
     let mut seeds = shared.seeds.subscribe();
     let mut gossip =
@@ -90,8 +90,8 @@ pub(super) async fn gossip(shared: Arc<Shared>, socket: UdpSocket, mut news: mps
                 }
             },
             Some(news) = news.recv() => match news {
-                News::State(state) => gossip.step(SwimInput::State(&state)).await,
-                News::Wanted(addr, process) => gossip.tell(addr, process),
+                GossipInput::State(state) => gossip.step(SwimInput::State(&state)).await,
+                GossipInput::Wanted(addr, process) => gossip.tell(addr, process),
             },
             _ = exchange.tick() => gossip.exchange(),
         }

@@ -3,10 +3,10 @@
 use super::member::Member;
 use crate::protocol::{Command, Config, Input, InvalidTiming, MemberInfo, Packet, ProcessId, Status, Timing};
 use crate::runtime::disk::Disk;
-use crate::runtime::engine::{Closed, Engine, EngineOptions, draw_process};
-use crate::runtime::transport::{BindError, Limits, Transport, TransportOptions};
-use crate::runtime::writer::Keep;
-use crate::runtime::{DataDirError, Inbox, Network, Outbox, host};
+use crate::runtime::engine::{Engine, EngineClosed, EngineOptions, draw_process};
+use crate::runtime::transport::{BindError, ConnectionTimeouts, Transport, TransportOptions};
+use crate::runtime::vote_writer::VoteStorage;
+use crate::runtime::{DataDirError, Inbox, Network, Outbox, death_watch};
 use std::collections::BTreeSet;
 use std::fmt;
 use std::io;
@@ -198,7 +198,7 @@ impl MemberBuilder {
                 advertise: self.advertise.clone(),
                 seeds: self.seeds.clone(),
                 insecure: self.insecure,
-                limits: Limits::for_lease(self.timing.member_lease),
+                limits: ConnectionTimeouts::for_lease(self.timing.member_lease),
                 busy_poll: self.busy_poll,
             })
             .await?,
@@ -207,11 +207,11 @@ impl MemberBuilder {
             Some(path) => {
                 let opened = Disk::open(path, &self.cluster);
                 let (disk, stored) = opened.map_err(|why| JoinError::DataDir { path: path.clone(), why })?;
-                (Some(Box::new(disk) as Box<dyn Keep>), stored)
+                (Some(Box::new(disk) as Box<dyn VoteStorage>), stored)
             }
             None => (None, None),
         };
-        let me = MemberInfo { process, addr: transport.advertised(), host: host::here() };
+        let me = MemberInfo { process, addr: transport.advertised(), host: death_watch::here() };
         let mut config = self.config(me.clone(), known_seeds(&transport, transport.seeds()));
         config.durable = disk.is_some();
         config.stored = stored;
@@ -235,7 +235,7 @@ impl MemberBuilder {
             }
             _ => self.no_cluster(&engine, &transport),
         };
-        engine.close(Closed::Unheard);
+        engine.close(EngineClosed::Unheard);
         let mut phase = engine.phase();
         // So that the port is free when the error is seen. The sender lives as long as the engine.
         let _ = phase.wait_for(|phase| phase.stopped).await;
@@ -373,7 +373,7 @@ pub(super) async fn local() -> Result<Member, JoinError> {
     if until_ready(&engine, builder.join_limit).await {
         return Ok(member);
     }
-    engine.close(Closed::Unheard);
+    engine.close(EngineClosed::Unheard);
     Err(JoinError::NoCluster {
         cluster: builder.cluster,
         waited: builder.join_limit,
@@ -400,7 +400,7 @@ pub(super) async fn until_ready(engine: &Engine, limit: Duration) -> bool {
 /// How far the cluster is ahead of this machine's clock, if that was the reason for the end.
 fn wrong_clock(engine: &Engine) -> Option<Duration> {
     match engine.phase().borrow().closed {
-        Some(Closed::WrongClock { ahead }) => Some(ahead),
+        Some(EngineClosed::WrongClock { ahead }) => Some(ahead),
         _ => None,
     }
 }

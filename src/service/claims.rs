@@ -3,7 +3,7 @@
 use super::guard::{Hold, Lost, nth};
 use super::lock_service::Inner;
 use crate::protocol::{LockName, Token, Want};
-use crate::runtime::hold::HoldCell;
+use crate::runtime::hold_cell::HoldCell;
 use crate::runtime::planted;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -1,6 +1,6 @@
 //! `Connection`: how a member stands with its cluster, as a stream.
 
-use crate::runtime::engine::{Engine, Standing};
+use crate::runtime::engine::{ConnectionStatus, Engine};
 use crate::runtime::planted;
 use serde::Serialize;
 use tokio::sync::broadcast::Receiver;
@@ -44,7 +44,7 @@ pub enum ConnectionState {
         /// How many, the last one among them.
         count: u64,
         /// How the member stands after them.
-        standing: Standing,
+        standing: ConnectionStatus,
     },
 }
 
@@ -52,16 +52,16 @@ impl ConnectionState {
     /// Whether the member's lease runs after this.
     pub fn is_connected(&self) -> bool {
         use ConnectionState::{Connected, Missed, Reconnected};
-        matches!(self, Connected | Reconnected | Missed { standing: Standing::Connected, .. })
+        matches!(self, Connected | Reconnected | Missed { standing: ConnectionStatus::Connected, .. })
     }
 }
 
-impl From<Standing> for ConnectionState {
-    fn from(standing: Standing) -> Self {
+impl From<ConnectionStatus> for ConnectionState {
+    fn from(standing: ConnectionStatus) -> Self {
         match standing {
-            Standing::Connected => ConnectionState::Connected,
-            Standing::Suspended => ConnectionState::Suspended,
-            Standing::Lost => ConnectionState::Lost,
+            ConnectionStatus::Connected => ConnectionState::Connected,
+            ConnectionStatus::Suspended => ConnectionState::Suspended,
+            ConnectionStatus::Lost => ConnectionState::Lost,
         }
     }
 }
@@ -74,8 +74,8 @@ impl From<Standing> for ConnectionState {
 ///
 /// Curator: `ConnectionStateListener`.
 pub struct Connection {
-    first: Option<Standing>,
-    changes: Receiver<Standing>,
+    first: Option<ConnectionStatus>,
+    changes: Receiver<ConnectionStatus>,
 }
 
 impl Connection {
@@ -105,7 +105,7 @@ impl Connection {
             return Some(first.into());
         }
         match self.changes.recv().await {
-            Ok(Standing::Connected) if !planted!(ConnectAgain) => Some(ConnectionState::Reconnected),
+            Ok(ConnectionStatus::Connected) if !planted!(ConnectAgain) => Some(ConnectionState::Reconnected),
             Ok(standing) => Some(standing.into()),
             Err(RecvError::Closed) => None,
             Err(RecvError::Lagged(count)) => Some(self.skip(count)),
@@ -114,7 +114,7 @@ impl Connection {
 
     /// The reader fell `count` changes behind what is kept. What is kept is old, too, but for the last of it.
     fn skip(&mut self, mut count: u64) -> ConnectionState {
-        let mut standing = Standing::Lost;
+        let mut standing = ConnectionStatus::Lost;
         loop {
             match self.changes.try_recv() {
                 Ok(next) => (count, standing) = (count + 1, next),

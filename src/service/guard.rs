@@ -6,7 +6,7 @@ use super::lock_service::{Inner, LockService};
 use super::request::Asking;
 use super::revocation::Revocation;
 use crate::protocol::{Command, LineageId, LostReason, Outcome, RequestId, Time, Token, Want};
-use crate::runtime::hold::HoldCell;
+use crate::runtime::hold_cell::HoldCell;
 use crate::runtime::planted;
 use std::pin::Pin;
 use std::sync::Arc;

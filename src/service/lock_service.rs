@@ -15,8 +15,8 @@ use crate::protocol::message::{Query, QueryReply};
 use crate::protocol::{
     Command, HolderInfo, InvalidName, LockName, LostReason, OpenRequest, Outcome, Permits, ServiceName, Value, Want,
 };
-use crate::runtime::engine::{Engine, Sleep, Woken};
-use crate::runtime::lane::Lane;
+use crate::runtime::engine::{Engine, Sleep, SleepEnd};
+use crate::runtime::local_grants::LocalGrants;
 use crate::runtime::sync::AtomicBool;
 use crate::runtime::telemetry::Meter;
 use std::pin::pin;
@@ -49,7 +49,7 @@ impl Clone for LockService {
 pub(super) struct Inner {
     pub(super) engine: Arc<Engine>,
     pub(super) name: ServiceName,
-    pub(super) lane: Arc<Lane>,
+    pub(super) lane: Arc<LocalGrants>,
     /// Changed by the engine only, in a turn.
     pub(super) destroyed: Arc<AtomicBool>,
     pub(super) meter: Meter,
@@ -132,7 +132,7 @@ impl LockService {
             biased;
             output = &mut what => return Some(output),
             woken = self.sleep(limit) => {
-                if woken == Woken::InTime {
+                if woken == SleepEnd::InTime {
                     return None;
                 }
             }

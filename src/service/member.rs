@@ -6,7 +6,7 @@ use super::events::Events;
 use super::lock_service::LockService;
 use crate::protocol::{InvalidName, ProcessId, ServiceName, Status};
 use crate::runtime::counters::Counters;
-use crate::runtime::engine::{Closed, Engine, Standing};
+use crate::runtime::engine::{ConnectionStatus, Engine, EngineClosed};
 use crate::runtime::transport::Transport;
 use dashmap::DashMap;
 use std::net::SocketAddr;
@@ -137,14 +137,14 @@ impl Member {
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// use elderlock::{Member, Standing};
+    /// use elderlock::{Member, ConnectionStatus};
     /// let member = Member::local().await?;
-    /// assert_eq!(member.standing(), Standing::Connected);
+    /// assert_eq!(member.standing(), ConnectionStatus::Connected);
     /// member.leave().await?;
-    /// assert_eq!(member.standing(), Standing::Lost);
+    /// assert_eq!(member.standing(), ConnectionStatus::Lost);
     /// # Ok(()) }
     /// ```
-    pub fn standing(&self) -> Standing {
+    pub fn standing(&self) -> ConnectionStatus {
         self.handle.engine.standing()
     }
 
@@ -240,12 +240,12 @@ impl Member {
         // The sender lives as long as the engine.
         let closed = match phase.wait_for(|phase| phase.closed.is_some() && phase.stopped).await {
             Ok(phase) => phase.closed,
-            Err(_) => Some(Closed::Broken),
+            Err(_) => Some(EngineClosed::Broken),
         };
         match closed {
-            Some(Closed::Heard) | None => Ok(()),
-            Some(Closed::Unheard) => Err(LeaveError::Unheard),
-            Some(Closed::Broken | Closed::WrongClock { .. }) => Err(LeaveError::Stopped),
+            Some(EngineClosed::Heard) | None => Ok(()),
+            Some(EngineClosed::Unheard) => Err(LeaveError::Unheard),
+            Some(EngineClosed::Broken | EngineClosed::WrongClock { .. }) => Err(LeaveError::Stopped),
         }
     }
 }

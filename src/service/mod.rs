@@ -24,7 +24,7 @@ mod suspend_guard;
 
 pub use crate::runtime::DataDirError;
 pub use crate::runtime::counters::Counters;
-pub use crate::runtime::engine::Standing;
+pub use crate::runtime::engine::ConnectionStatus;
 pub use crate::runtime::transport::BindError;
 pub use crate::wire::VoteError;
 pub use batch_guard::{BatchGuard, FenceError};

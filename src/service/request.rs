@@ -12,9 +12,9 @@ use crate::protocol::message::{Query, QueryReply};
 use crate::protocol::{Command, LostReason, Metadata, Outcome, OwnerId, RequestId, Wait, Want};
 use crate::runtime::clock;
 use crate::runtime::engine::Answer;
-use crate::runtime::hold::HoldCell;
+use crate::runtime::hold_cell::HoldCell;
 use crate::runtime::planted;
-use crate::runtime::telemetry::Acquire;
+use crate::runtime::telemetry::AcquireSpan;
 use std::future::Future;
 use std::marker::PhantomData;
 use std::pin::Pin;
@@ -197,7 +197,7 @@ pub(super) struct Request {
     wish: Wish,
     way: Way,
     /// Once it was asked.
-    acquire: Option<Acquire>,
+    acquire: Option<AcquireSpan>,
 }
 
 /// How a request is granted.
@@ -223,7 +223,7 @@ impl Request {
         let service = self.service.take()?;
         let Wish { want, owner, wait, lease, revocable, metadata } = &self.wish;
         // An object is no hold, and not measured as one.
-        self.acquire = (!want.opens()).then(|| Acquire::begin(&service.meter, &service.name, want)).flatten();
+        self.acquire = (!want.opens()).then(|| AcquireSpan::begin(&service.meter, &service.name, want)).flatten();
         let _entered = self.acquire.as_ref().map(|acquire| acquire.span().enter());
         if let Want::Lock(name) = want
             && self.wish.is_plain()

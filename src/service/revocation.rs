@@ -6,7 +6,7 @@ use super::request::Asking;
 use crate::protocol::{
     Command, HolderInfo, InvalidName, LockName, LostReason, Metadata, Outcome, RevocationRequest, RevokeCommand, Wait,
 };
-use crate::runtime::hold::HoldCell;
+use crate::runtime::hold_cell::HoldCell;
 use crate::runtime::planted;
 use std::future::{Future, IntoFuture, poll_fn};
 use std::pin::Pin;

@@ -4,7 +4,7 @@
 use super::builder::{MemberBuilder, until_ready};
 use super::member::Member;
 use crate::protocol::{Input, MemberInfo, Packet, ProcessId};
-use crate::runtime::engine::{Closed, Engine, EngineOptions, draw_process};
+use crate::runtime::engine::{Engine, EngineClosed, EngineOptions, draw_process};
 use crate::runtime::{Network, Outbox, clock, simulated};
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -12,7 +12,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
-pub use crate::runtime::mutant::{Mutant, plant};
+pub use crate::runtime::mutant::{RuntimeMutant, plant};
 
 /// Acts by a clock that is too fast by so many millionths: that of the member that is asked.
 pub fn by_clock<T>(ppm: i32, act: impl FnOnce() -> T) -> T {
@@ -107,7 +107,7 @@ impl Ears {
     /// The process ends, without a word to anybody.
     pub fn kill(&self) {
         if let Some(engine) = self.engine.upgrade() {
-            simulated::by_clock(self.ppm, || engine.close(Closed::Broken));
+            simulated::by_clock(self.ppm, || engine.close(EngineClosed::Broken));
         }
     }
 }

@@ -68,7 +68,7 @@ pub(crate) use driver::run;
 mod driver {
     use super::Options;
     use crate::command::lock;
-    use elderlock::simulated::Mutant;
+    use elderlock::simulated::RuntimeMutant;
     use elderlock_sim::recipes::{self, Break, Cast, Cut, Plan, Run, mutants};
     use std::collections::BTreeMap;
     use std::process::ExitCode;
@@ -128,7 +128,7 @@ mod driver {
         });
     }
 
-    fn batch(options: &Options, cut: &Cut, mutant: Option<Mutant>) -> ExitCode {
+    fn batch(options: &Options, cut: &Cut, mutant: Option<RuntimeMutant>) -> ExitCode {
         let started = Instant::now();
         let counts: Mutex<BTreeMap<&'static str, u64>> = Mutex::default();
         let breaks: Mutex<BTreeMap<u64, Run>> = Mutex::default();
@@ -180,13 +180,13 @@ mod driver {
     }
 
     /// The command that runs it again.
-    fn again(seed: u64, cut: &Cut, mutant: Option<Mutant>) -> String {
+    fn again(seed: u64, cut: &Cut, mutant: Option<RuntimeMutant>) -> String {
         let mutant = mutant.map(|mutant| format!(" --mutant {mutant:?}")).unwrap_or_default();
         format!("elderlock-sim recipes --seeds 1 --from {seed}{}{mutant} --trace 400", cut.args())
     }
 
     /// Tells the story of a break, shrunk first.
-    fn tell(seed: u64, cut: &Cut, found: &Break, options: &Options, mutant: Option<Mutant>) {
+    fn tell(seed: u64, cut: &Cut, found: &Break, options: &Options, mutant: Option<RuntimeMutant>) {
         let is_same = |run: &Run| run.broken.as_ref().is_some_and(|broken| broken.invariant == found.invariant);
         let small = match options.keep_going {
             true => cut.clone(),
@@ -200,7 +200,7 @@ mod driver {
         }
     }
 
-    fn shrunk(seed: u64, cut: &Cut, found: &Break, mutant: Option<Mutant>) -> Cut {
+    fn shrunk(seed: u64, cut: &Cut, found: &Break, mutant: Option<RuntimeMutant>) -> Cut {
         let mut runs = 0;
         let small = recipes::shrink::shrink(seed, cut, found, |plan| {
             runs += 1;
@@ -210,7 +210,7 @@ mod driver {
         small
     }
 
-    fn hunt_all(options: &Options, wanted: &[Mutant]) -> ExitCode {
+    fn hunt_all(options: &Options, wanted: &[RuntimeMutant]) -> ExitCode {
         if !cfg!(elderlock_mutants) {
             return wrong("planted breaks exist only in a build of their own: RUSTFLAGS='--cfg elderlock_mutants'");
         }
@@ -218,8 +218,8 @@ mod driver {
         let started = Instant::now();
         let (mut missed, mut first) = (Vec::new(), None);
         println!("{:<24} {:>5} {:>6}  found by", "break", "seeds", "s");
-        let is_wanted = |mutant: &Mutant| wanted.is_empty() || wanted.contains(mutant);
-        let hunted: Vec<Mutant> = Mutant::ALL.into_iter().filter(is_wanted).collect();
+        let is_wanted = |mutant: &RuntimeMutant| wanted.is_empty() || wanted.contains(mutant);
+        let hunted: Vec<RuntimeMutant> = RuntimeMutant::ALL.into_iter().filter(is_wanted).collect();
         for mutant in &hunted {
             let began = Instant::now();
             let (cast, invariants) = mutants::found_by(*mutant);

@@ -22,7 +22,7 @@ pub use plan::{Cut, Plan};
 pub use players::Cast;
 
 use board::Board;
-use elderlock::simulated::{Mutant, Simulation, plant};
+use elderlock::simulated::{RuntimeMutant, Simulation, plant};
 use stage::Stage;
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -45,7 +45,7 @@ pub struct Run {
 }
 
 /// Runs a plan, with a break planted or none, and keeps so many lines of its story.
-pub fn run(plan: &Plan, lines: usize, mutant: Option<Mutant>) -> Run {
+pub fn run(plan: &Plan, lines: usize, mutant: Option<RuntimeMutant>) -> Run {
     plant(mutant);
     let told = catch_unwind(AssertUnwindSafe(|| tell(plan, lines)));
     plant(None);

@@ -11,18 +11,18 @@ use std::time::Duration;
 
 /// The timers of one engine.
 #[derive(Default)]
-pub(super) struct Alarms(Mutex<Kept>);
+pub(super) struct Alarms(Mutex<AlarmTable>);
 
 #[derive(Default)]
-struct Kept {
-    wakers: BTreeMap<Key, Waker>,
+struct AlarmTable {
+    wakers: BTreeMap<AlarmKey, Waker>,
     next: u64,
     /// The timer task has ended, or is about to.
     closed: bool,
 }
 
 /// When, and which of those at that time.
-type Key = (Time, u64);
+type AlarmKey = (Time, u64);
 
 impl Alarms {
     /// When the next one is due.
@@ -53,7 +53,7 @@ impl Alarms {
 
 /// Why a [`Sleep`] has ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Woken {
+pub(crate) enum SleepEnd {
     /// The time is over.
     InTime,
     /// The member has left, so nobody keeps the time any more. Every call of it is answered at once.
@@ -66,7 +66,7 @@ pub(crate) struct Sleep {
     engine: Arc<Engine>,
     until: Time,
     /// Under this it is kept.
-    key: Option<Key>,
+    key: Option<AlarmKey>,
 }
 
 impl Engine {
@@ -97,15 +97,15 @@ impl Sleep {
 }
 
 impl Future for Sleep {
-    type Output = Woken;
+    type Output = SleepEnd;
 
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Woken> {
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<SleepEnd> {
         if clock::now() >= self.until {
-            return Poll::Ready(Woken::InTime);
+            return Poll::Ready(SleepEnd::InTime);
         }
         // Cloned before locking: a waker is user code.
         match self.keep(context.waker().clone()) {
-            None => Poll::Ready(Woken::Closed),
+            None => Poll::Ready(SleepEnd::Closed),
             Some(is_first) => {
                 if is_first {
                     self.engine.rearm.notify_one();

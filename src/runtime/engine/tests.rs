@@ -8,19 +8,19 @@ use std::net::Ipv4Addr;
 use std::pin::pin;
 use std::task::{Context, Poll};
 
-struct Nowhere;
+struct SinkNetwork;
 
-impl Outbox for Nowhere {
+impl Outbox for SinkNetwork {
     fn send(&self, _to: SocketAddr, _process: Option<ProcessId>, _packet: Packet) {}
 }
 
-impl Network for Nowhere {}
+impl Network for SinkNetwork {}
 
 /// A member alone, without a timer task.
 fn engine() -> Arc<Engine> {
     let me = MemberInfo { process: ProcessId(7), addr: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), host: None };
     let config = Config { found_alone: true, ..Config::new(me, Timing::lan()) };
-    let engine = Engine::new(EngineOptions { config, network: Arc::new(Nowhere), disk: None });
+    let engine = Engine::new(EngineOptions { config, network: Arc::new(SinkNetwork), disk: None });
     engine.input(Input::Timer);
     assert!(engine.phase().borrow().ready);
     engine
@@ -78,14 +78,14 @@ fn a_core_that_panics_ends_every_hold_and_every_wait() {
     assert_eq!(hold.fence(), Err(LostReason::Left));
     let Some(Err(outcome)) = engine.poll(waits, Waker::noop()) else { panic!("not answered") };
     assert_eq!(*outcome, Outcome::Closed(LostReason::Left));
-    assert_eq!(engine.phase().borrow().closed, Some(Closed::Broken));
+    assert_eq!(engine.phase().borrow().closed, Some(EngineClosed::Broken));
     engine.give_back(waits, clock::now());
 }
 
 /// Notes until when guards believe whenever something is sent.
 #[derive(Default)]
 struct Watcher {
-    lease: std::sync::OnceLock<Arc<crate::runtime::hold::MemberLease>>,
+    lease: std::sync::OnceLock<Arc<crate::runtime::hold_cell::MemberLease>>,
     seen: Mutex<Vec<Time>>,
 }
 
@@ -132,7 +132,7 @@ struct Stubborn {
     asked_by: Arc<Mutex<Vec<std::thread::ThreadId>>>,
 }
 
-impl Keep for Stubborn {
+impl VoteStorage for Stubborn {
     fn keep(&self, _vote: &crate::protocol::StoredVote) -> io::Result<()> {
         lock(&self.asked_by).push(std::thread::current().id());
         match self.refuses.load(Ordering::Acquire) {
@@ -148,8 +148,8 @@ async fn a_disk_that_refuses_is_told_and_tried_again_by_a_thread_of_its_own() {
     let config = Config { found_alone: true, durable: true, ..Config::new(me, Timing::fast()) };
     let refuses = Arc::new(AtomicBool::new(true));
     let asked_by = Arc::new(Mutex::new(Vec::new()));
-    let disk: Box<dyn Keep> = Box::new(Stubborn { refuses: refuses.clone(), asked_by: asked_by.clone() });
-    let engine = Engine::new(EngineOptions { config, network: Arc::new(Nowhere), disk: Some(disk) });
+    let disk: Box<dyn VoteStorage> = Box::new(Stubborn { refuses: refuses.clone(), asked_by: asked_by.clone() });
+    let engine = Engine::new(EngineOptions { config, network: Arc::new(SinkNetwork), disk: Some(disk) });
     let mut events = engine.subscribe();
     engine.start(&tokio::runtime::Handle::current(), async {});
     assert!(matches!(events.recv().await, Ok(Announcement::VoteNotStored(_))));
@@ -160,7 +160,7 @@ async fn a_disk_that_refuses_is_told_and_tried_again_by_a_thread_of_its_own() {
     engine.phase().wait_for(|phase| phase.ready).await.expect("the engine lives");
     let here = std::thread::current().id();
     assert!(lock(&asked_by).len() >= 2 && lock(&asked_by).iter().all(|thread| *thread != here));
-    engine.close(Closed::Unheard);
+    engine.close(EngineClosed::Unheard);
     engine.phase().wait_for(|phase| phase.stopped).await.expect("the engine lives");
 }
 
@@ -168,24 +168,25 @@ async fn a_disk_that_refuses_is_told_and_tried_again_by_a_thread_of_its_own() {
 fn a_reader_of_standings_begins_with_the_present_one_and_hears_each_change_once() {
     let engine = engine();
     let (first, mut changes) = engine.subscribe_standing();
-    assert_eq!((first, engine.standing()), (Standing::Connected, Standing::Connected));
-    for standing in [Standing::Suspended, Standing::Suspended, Standing::Lost] {
+    assert_eq!((first, engine.standing()), (ConnectionStatus::Connected, ConnectionStatus::Connected));
+    for standing in [ConnectionStatus::Suspended, ConnectionStatus::Suspended, ConnectionStatus::Lost] {
         // At its end the turn says what is so.
         engine.turn(|shell, after| shell.note_standing(standing, after));
     }
     let mut heard = std::iter::from_fn(|| changes.try_recv().ok());
-    let (suspended, connected, lost) = (Standing::Suspended, Standing::Connected, Standing::Lost);
+    let (suspended, connected, lost) =
+        (ConnectionStatus::Suspended, ConnectionStatus::Connected, ConnectionStatus::Lost);
     assert!(heard.by_ref().eq([suspended, connected, suspended, connected, lost, connected]));
     // The guards are lost, though the same step resumes it.
     engine.turn(|shell, after| shell.on_event(Event::Suspended, &mut None, after));
     assert!(heard.by_ref().eq([suspended, connected]));
-    engine.close(Closed::Broken);
-    assert_eq!((changes.try_recv(), engine.standing()), (Ok(Standing::Lost), Standing::Lost));
-    assert_eq!(engine.subscribe_standing().0, Standing::Lost);
+    engine.close(EngineClosed::Broken);
+    assert_eq!((changes.try_recv(), engine.standing()), (Ok(ConnectionStatus::Lost), ConnectionStatus::Lost));
+    assert_eq!(engine.subscribe_standing().0, ConnectionStatus::Lost);
 }
 
 /// A lane of a service that this member grants, from which locks can be taken.
-fn lane(engine: &Engine) -> Arc<Lane> {
+fn lane(engine: &Engine) -> Arc<LocalGrants> {
     // The first one makes it the grantor, the second one finds out until when nothing is due.
     for _ in 0..2 {
         let (request, _) = ask(engine, Wait::Forever);
@@ -194,7 +195,7 @@ fn lane(engine: &Engine) -> Arc<Lane> {
     engine.lane(&ServiceName::new("inventory").unwrap())
 }
 
-fn take(engine: &Engine, lane: &Arc<Lane>) -> Option<Arc<HoldCell>> {
+fn take(engine: &Engine, lane: &Arc<LocalGrants>) -> Option<Arc<HoldCell>> {
     engine.take(lane, &LockName::new(b"free").unwrap(), OwnerId::default(), &AtomicBool::new(false))
 }
 

@@ -162,14 +162,14 @@ fn loss(reason: LostReason) -> &'static str {
 
 /// Packets by kind, and by service, counted under the engine's lock and told by the timer task.
 #[derive(Default)]
-pub(crate) struct Mail {
-    sent: Tally,
-    received: Tally,
+pub(crate) struct PacketCounts {
+    sent: PacketTally,
+    received: PacketTally,
 }
 
-impl Mail {
-    pub(crate) fn new() -> Mail {
-        Mail::default()
+impl PacketCounts {
+    pub(crate) fn new() -> PacketCounts {
+        PacketCounts::default()
     }
 
     pub(crate) fn sent(&mut self, packet: &Packet) {
@@ -183,9 +183,9 @@ impl Mail {
 
 /// Those that belong to no service are counted under `None`.
 #[derive(Default)]
-struct Tally(BTreeMap<Option<ServiceName>, BTreeMap<&'static str, u64>>);
+struct PacketTally(BTreeMap<Option<ServiceName>, BTreeMap<&'static str, u64>>);
 
-impl Tally {
+impl PacketTally {
     fn count(&mut self, packet: &Packet) {
         *self.0.entry(service_of(packet).cloned()).or_default().entry(packet.kind()).or_default() += 1;
     }
@@ -245,17 +245,17 @@ pub(crate) struct Sample {
     /// Term, holds and waits of each service that is granted here.
     loads: BTreeMap<ServiceName, [f64; 3]>,
     members: f64,
-    mail: Mail,
+    mail: PacketCounts,
 }
 
 /// Tells what is read from time to time. Belongs to the timer task, so what it tells is never older than what it told,
 /// and when that task ends, however it ends, its gauges go back to 0.
 pub(crate) struct Sampler {
     due: Time,
-    services: BTreeMap<ServiceName, [Dial; 3]>,
-    members: Dial,
-    sent: Counters,
-    received: Counters,
+    services: BTreeMap<ServiceName, [GaugeShare; 3]>,
+    members: GaugeShare,
+    sent: CounterFamily,
+    received: CounterFamily,
 }
 
 impl Sampler {
@@ -264,9 +264,9 @@ impl Sampler {
         Sampler {
             due: Time::ZERO,
             services: BTreeMap::new(),
-            members: Dial::new(gauge!("elderlock_view_members")),
-            sent: Counters::new("elderlock_messages_sent_total"),
-            received: Counters::new("elderlock_messages_received_total"),
+            members: GaugeShare::new(gauge!("elderlock_view_members")),
+            sent: CounterFamily::new("elderlock_messages_sent_total"),
+            received: CounterFamily::new("elderlock_messages_received_total"),
         }
     }
 
@@ -280,7 +280,7 @@ impl Sampler {
     }
 
     /// Reads, under the engine's lock.
-    pub(crate) fn read(node: &Node, mail: &mut Mail) -> Sample {
+    pub(crate) fn read(node: &Node, mail: &mut PacketCounts) -> Sample {
         let loads = node.loads().map(|(service, load)| {
             (service.clone(), [load.epoch.0.get() as f64, load.holds as f64, load.waits as f64])
         });
@@ -304,7 +304,7 @@ impl Sampler {
                     gauge!("elderlock_held", "service" => label(service)),
                     gauge!("elderlock_queue_depth", "service" => label(service)),
                 ]
-                .map(Dial::new)
+                .map(GaugeShare::new)
             });
             dials.iter_mut().zip(values).for_each(|(dial, value)| dial.show(value));
         }
@@ -315,17 +315,17 @@ impl Sampler {
 }
 
 /// One name, with a counter for each service and kind.
-struct Counters {
+struct CounterFamily {
     name: &'static str,
     kept: BTreeMap<Option<ServiceName>, BTreeMap<&'static str, Counter>>,
 }
 
-impl Counters {
-    fn new(name: &'static str) -> Counters {
-        Counters { name, kept: BTreeMap::new() }
+impl CounterFamily {
+    fn new(name: &'static str) -> CounterFamily {
+        CounterFamily { name, kept: BTreeMap::new() }
     }
 
-    fn add(&mut self, tally: Tally) {
+    fn add(&mut self, tally: PacketTally) {
         let name = self.name;
         for (service, counts) in tally.0 {
             let label = service.as_ref().map(label);
@@ -342,14 +342,14 @@ impl Counters {
 }
 
 /// One member's part of a gauge. Several members of one process add up, so it is moved and never set.
-struct Dial {
+struct GaugeShare {
     gauge: Gauge,
     shown: f64,
 }
 
-impl Dial {
-    fn new(gauge: Gauge) -> Dial {
-        Dial { gauge, shown: 0.0 }
+impl GaugeShare {
+    fn new(gauge: Gauge) -> GaugeShare {
+        GaugeShare { gauge, shown: 0.0 }
     }
 
     fn show(&mut self, value: f64) {
@@ -362,7 +362,7 @@ impl Dial {
     }
 }
 
-impl Drop for Dial {
+impl Drop for GaugeShare {
     fn drop(&mut self) {
         self.show(0.0);
     }

@@ -4,11 +4,11 @@ use crate::protocol::{LostReason, Node, Packet, ServiceName, Time};
 use std::time::Duration;
 
 #[derive(Clone)]
-pub(crate) struct Meter;
+pub(crate) struct NoMeter;
 
-impl Meter {
-    pub(crate) fn new(_: &ServiceName) -> Meter {
-        Meter
+impl NoMeter {
+    pub(crate) fn new(_: &ServiceName) -> NoMeter {
+        NoMeter
     }
 
     pub(crate) fn waited(&self, _: &'static str, _: Duration) {}
@@ -20,27 +20,27 @@ impl Meter {
     pub(super) fn recovered(_: &ServiceName, _: Duration) {}
 }
 
-pub(crate) struct HoldMeter;
+pub(crate) struct NoHoldMeter;
 
-impl HoldMeter {
-    pub(crate) fn new() -> HoldMeter {
-        HoldMeter
+impl NoHoldMeter {
+    pub(crate) fn new() -> NoHoldMeter {
+        NoHoldMeter
     }
 
     pub(crate) fn since(&self) -> Option<Time> {
         None
     }
 
-    pub(crate) fn begin(&self, _: &Meter) {}
+    pub(crate) fn begin(&self, _: &NoMeter) {}
 
     pub(crate) fn end(&self, _: impl FnOnce() -> Option<LostReason>) {}
 }
 
-pub(crate) struct Mail;
+pub(crate) struct NoPacketCounts;
 
-impl Mail {
-    pub(crate) fn new() -> Mail {
-        Mail
+impl NoPacketCounts {
+    pub(crate) fn new() -> NoPacketCounts {
+        NoPacketCounts
     }
 
     pub(crate) fn sent(&mut self, _: &Packet) {}
@@ -48,11 +48,11 @@ impl Mail {
     pub(crate) fn received(&mut self, _: &Packet) {}
 }
 
-pub(crate) struct Sampler;
+pub(crate) struct NoSampler;
 
-impl Sampler {
-    pub(crate) fn new() -> Sampler {
-        Sampler
+impl NoSampler {
+    pub(crate) fn new() -> NoSampler {
+        NoSampler
     }
 
     pub(crate) fn due(&self) -> Time {
@@ -63,7 +63,7 @@ impl Sampler {
         false
     }
 
-    pub(crate) fn read(_: &Node, _: &mut Mail) {}
+    pub(crate) fn read(_: &Node, _: &mut NoPacketCounts) {}
 
     pub(crate) fn tell(&mut self, (): ()) {}
 }

@@ -1,6 +1,6 @@
 use super::*;
 use crate::protocol::{Hint, Input, Message, Notice, ServiceName, Status, ViewNumber};
-use crate::runtime::host;
+use crate::runtime::death_watch;
 use crate::runtime::{QueryError, query_status};
 use crate::wire::{self, Decoder, Frame, Handshake, HandshakeRefusal};
 use std::io::ErrorKind;
@@ -85,26 +85,26 @@ fn numbers(inputs: &[Input], from: ProcessId) -> Vec<u64> {
     inputs.iter().filter_map(number).collect()
 }
 
-struct Peer {
+struct TestPeer {
     transport: Arc<Transport>,
     letters: Arc<Letters>,
     me: MemberInfo,
 }
 
-impl Peer {
-    async fn with(process: u128, options: TransportOptions) -> Peer {
+impl TestPeer {
+    async fn with(process: u128, options: TransportOptions) -> TestPeer {
         let transport = Arc::new(Transport::bind(options).await.expect("it can be bound"));
-        let me = MemberInfo { process: ProcessId(process), addr: transport.advertised(), host: host::here() };
+        let me = MemberInfo { process: ProcessId(process), addr: transport.advertised(), host: death_watch::here() };
         let letters = Arc::new(Letters::default());
         transport.start(letters.clone(), me.clone());
-        Peer { transport, letters, me }
+        TestPeer { transport, letters, me }
     }
 
-    async fn new(process: u128) -> Peer {
-        Peer::with(process, TransportOptions::new("shop", "127.0.0.1:0")).await
+    async fn new(process: u128) -> TestPeer {
+        TestPeer::with(process, TransportOptions::new("shop", "127.0.0.1:0")).await
     }
 
-    fn send(&self, to: &Peer, packet: Packet) {
+    fn send(&self, to: &TestPeer, packet: Packet) {
         // Some are written here and now, others by the task.
         let hurry = matches!(packet, Packet::Linked { seq, .. } if seq % 3 == 0);
         let attends = matches!(packet, Packet::Linked { seq, .. } if seq % 21 == 0);
@@ -115,7 +115,7 @@ impl Peer {
     }
 
     /// Both have heard of each other.
-    async fn meet(&self, other: &Peer) {
+    async fn meet(&self, other: &TestPeer) {
         self.send(other, numbered(0));
         other.letters.until(|inputs| (!numbers(inputs, self.me.process).is_empty()).then_some(())).await;
     }
@@ -136,7 +136,7 @@ async fn until(what: &str, mut holds: impl FnMut() -> bool) {
 }
 
 async fn thousands_both_ways() {
-    let (a, b) = (Peer::new(1).await, Peer::new(2).await);
+    let (a, b) = (TestPeer::new(1).await, TestPeer::new(2).await);
     b.letters.answers.store(true, Ordering::Relaxed);
     a.meet(&b).await;
     let many = 20_000;
@@ -183,7 +183,7 @@ async fn packets_pass_both_ways_in_order_on_several_threads() {
 
 #[tokio::test]
 async fn what_somebody_waits_for_leaves_at_once_with_all_that_was_queued_before() {
-    let (a, b) = (Peer::new(1).await, Peer::new(2).await);
+    let (a, b) = (TestPeer::new(1).await, TestPeer::new(2).await);
     a.meet(&b).await;
     let send = |number, hurry| {
         a.transport.send(b.me.addr, Some(b.me.process), numbered(number));
@@ -199,20 +199,20 @@ async fn what_somebody_waits_for_leaves_at_once_with_all_that_was_queued_before(
 }
 
 /// Says something that is written at once; returns where the answer comes.
-fn ask(from: &Peer, to: &MemberInfo, number: u64) -> Option<Arc<Ear>> {
+fn ask(from: &TestPeer, to: &MemberInfo, number: u64) -> Option<Arc<ConnectionReader>> {
     from.transport.send(to.addr, Some(to.process), numbered(number));
     from.transport.flush(true)
 }
 
 /// One that attends for as long as a test may wait.
-async fn patient(process: u128) -> Peer {
+async fn patient(process: u128) -> TestPeer {
     let busy_poll = Duration::from_millis(20);
-    Peer::with(process, TransportOptions { busy_poll, ..TransportOptions::new("shop", "127.0.0.1:0") }).await
+    TestPeer::with(process, TransportOptions { busy_poll, ..TransportOptions::new("shop", "127.0.0.1:0") }).await
 }
 
 #[tokio::test]
 async fn who_attends_hears_what_has_come_before_any_task_runs() {
-    let (a, b) = (patient(1).await, Peer::new(2).await);
+    let (a, b) = (patient(1).await, TestPeer::new(2).await);
     a.meet(&b).await;
     b.meet(&a).await;
     let ear = ask(&a, &b.me, 1).expect("it is written, to one connection");
@@ -229,7 +229,7 @@ async fn who_attends_hears_what_has_come_before_any_task_runs() {
     assert_eq!((heard(), counted()), (vec![0, 1], (1, 1)));
     a.letters.until(|inputs| (numbers(inputs, b.me.process) == [0, 1, 2]).then_some(())).await;
     // What goes to two says nothing of where the answer comes.
-    let c = Peer::new(3).await;
+    let c = TestPeer::new(3).await;
     a.meet(&c).await;
     a.transport.send(b.me.addr, Some(b.me.process), numbered(2));
     assert!(ask(&a, &c.me, 1).is_none());
@@ -238,7 +238,7 @@ async fn who_attends_hears_what_has_come_before_any_task_runs() {
 #[tokio::test]
 async fn who_has_set_the_limit_to_zero_does_not_attend() {
     let options = TransportOptions { busy_poll: Duration::ZERO, ..TransportOptions::new("shop", "127.0.0.1:0") };
-    let (a, b) = (Peer::with(1, options).await, Peer::new(2).await);
+    let (a, b) = (TestPeer::with(1, options).await, TestPeer::new(2).await);
     a.letters.answers.store(true, Ordering::Relaxed);
     a.meet(&b).await;
     b.meet(&a).await;
@@ -252,7 +252,7 @@ async fn who_has_set_the_limit_to_zero_does_not_attend() {
 
 #[tokio::test]
 async fn who_has_answered_attends_to_the_next_question() {
-    let (a, b) = (Peer::new(1).await, patient(2).await);
+    let (a, b) = (TestPeer::new(1).await, patient(2).await);
     b.letters.answers.store(true, Ordering::Relaxed);
     a.meet(&b).await;
     // It attends before anybody else has the thread, so in vain.
@@ -268,7 +268,7 @@ async fn who_has_answered_attends_to_the_next_question() {
 /// Who hears runs the wakers of others. The connection is not deaf after it: it ends, and another one is opened.
 #[tokio::test]
 async fn a_panic_of_who_attends_ends_the_connection() {
-    let (a, b) = (patient(1).await, Peer::new(2).await);
+    let (a, b) = (patient(1).await, TestPeer::new(2).await);
     a.meet(&b).await;
     b.meet(&a).await;
     let ear = ask(&a, &b.me, 1).expect("it is written");
@@ -282,9 +282,11 @@ async fn a_panic_of_who_attends_ends_the_connection() {
 }
 
 /// A member with a connection of this test's own, and where its answers come.
-async fn with_a_member_by_hand(limits: Limits) -> (Peer, MemberInfo, TcpStream, Vec<u8>, Arc<Ear>) {
+async fn with_a_member_by_hand(
+    limits: ConnectionTimeouts,
+) -> (TestPeer, MemberInfo, TcpStream, Vec<u8>, Arc<ConnectionReader>) {
     let options = TransportOptions { limits, ..TransportOptions::new("shop", "127.0.0.1:0") };
-    let a = Peer::with(1, TransportOptions { busy_poll: Duration::from_millis(20), ..options }).await;
+    let a = TestPeer::with(1, TransportOptions { busy_poll: Duration::from_millis(20), ..options }).await;
     let me = MemberInfo { process: ProcessId(7), addr: "127.0.0.1:9".parse().unwrap(), host: None };
     let (greeting, packet) = greeting_and_packet(&me);
     let mut stream = TcpStream::connect(a.me.addr).await.unwrap();
@@ -302,7 +304,7 @@ async fn with_a_member_by_hand(limits: Limits) -> (Peer, MemberInfo, TcpStream, 
 
 #[tokio::test]
 async fn a_frame_that_begins_while_somebody_attends_has_to_end_as_well() {
-    let limits = Limits { frame: Duration::from_millis(100), ..Limits::default() };
+    let limits = ConnectionTimeouts { frame: Duration::from_millis(100), ..ConnectionTimeouts::default() };
     let (a, me, mut stream, packet, ear) = with_a_member_by_hand(limits).await;
     stream.write_all(&packet[..9]).await.unwrap();
     assert!(ear.attend(), "something came");
@@ -316,11 +318,11 @@ async fn a_frame_that_begins_while_somebody_attends_has_to_end_as_well() {
 
 #[tokio::test]
 async fn an_end_that_is_seen_by_who_attends_is_told_as_any_other() {
-    let (a, me, stream, _, ear) = with_a_member_by_hand(Limits::default()).await;
+    let (a, me, stream, _, ear) = with_a_member_by_hand(ConnectionTimeouts::default()).await;
     drop(stream);
     assert!(!ear.attend());
     a.letters.hint(Hint::Unreachable(me.process)).await;
-    let (a, me, mut stream, packet, ear) = with_a_member_by_hand(Limits::default()).await;
+    let (a, me, mut stream, packet, ear) = with_a_member_by_hand(ConnectionTimeouts::default()).await;
     let mut damaged = packet.clone();
     *damaged.last_mut().unwrap() ^= 1;
     stream.write_all(&[packet, damaged].concat()).await.unwrap();
@@ -332,7 +334,7 @@ async fn an_end_that_is_seen_by_who_attends_is_told_as_any_other() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_connection_that_takes_no_more_gets_the_rest_in_order() {
-    let a = Peer::new(1).await;
+    let a = TestPeer::new(1).await;
     // A member that greets and then reads nothing for a while.
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let addr = listener.local_addr().unwrap();
@@ -377,7 +379,7 @@ async fn a_connection_that_takes_no_more_gets_the_rest_in_order() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn connections_that_cross_lose_nothing() {
     for _ in 0..20 {
-        let (a, b) = (Peer::new(1).await, Peer::new(2).await);
+        let (a, b) = (TestPeer::new(1).await, TestPeer::new(2).await);
         let many = 500;
         for number in 0..many {
             a.send(&b, numbered(number));
@@ -401,11 +403,11 @@ async fn connections_that_cross_lose_nothing() {
 
 #[tokio::test]
 async fn an_accepted_connection_carries_answers_to_a_member_that_cannot_be_dialled() {
-    let b = Peer::new(2).await;
+    let b = TestPeer::new(2).await;
     // Nobody listens where it says it is.
     let hidden =
         TransportOptions { advertise: Some("127.0.0.1:9".into()), ..TransportOptions::new("shop", "127.0.0.1:0") };
-    let a = Peer::with(1, hidden).await;
+    let a = TestPeer::with(1, hidden).await;
     a.meet(&b).await;
     b.send(&a, numbered(7));
     a.letters.until(|inputs| (numbers(inputs, b.me.process) == [7]).then_some(())).await;
@@ -413,7 +415,7 @@ async fn an_accepted_connection_carries_answers_to_a_member_that_cannot_be_diall
 
 #[tokio::test]
 async fn a_packet_for_whoever_is_there_arrives() {
-    let (a, b) = (Peer::new(1).await, Peer::new(2).await);
+    let (a, b) = (TestPeer::new(1).await, TestPeer::new(2).await);
     a.transport.send(b.me.addr, None, Packet::from(Notice::Leave));
     a.transport.flush(false);
     let received = Input::Received { from: a.me.process, addr: a.me.addr, packet: Packet::from(Notice::Leave) };
@@ -423,12 +425,12 @@ async fn a_packet_for_whoever_is_there_arrives() {
 
 #[tokio::test]
 async fn a_restart_at_the_same_address_is_told_as_replaced() {
-    let (a, b) = (Peer::new(1).await, Peer::new(2).await);
+    let (a, b) = (TestPeer::new(1).await, TestPeer::new(2).await);
     a.meet(&b).await;
     let addr = b.me.addr;
     b.transport.shutdown().await;
     a.letters.hint(Hint::Unreachable(b.me.process)).await;
-    let c = Peer::with(3, TransportOptions::new("shop", addr.to_string())).await;
+    let c = TestPeer::with(3, TransportOptions::new("shop", addr.to_string())).await;
     a.send(&b, numbered(1));
     a.letters.hint(Hint::Replaced(b.me.process)).await;
     // The new one is reached, and never saw what was meant for the old one.
@@ -445,22 +447,22 @@ async fn a_restart_at_the_same_address_is_told_as_replaced() {
 
 #[tokio::test]
 async fn a_refused_connection_is_told_and_remembered() {
-    let (a, b) = (Peer::new(1).await, Peer::new(2).await);
+    let (a, b) = (TestPeer::new(1).await, TestPeer::new(2).await);
     b.transport.shutdown().await;
     a.send(&b, numbered(1));
     a.letters.hint(Hint::Refused(b.me.process)).await;
     assert_eq!(a.transport.last_error(b.me.addr).as_deref(), Some("connection refused"));
     assert_eq!(a.transport.counters().undelivered, 1);
     // It is dialled again for the next packet, and the error is forgotten.
-    let b = Peer::with(2, TransportOptions::new("shop", b.me.addr.to_string())).await;
+    let b = TestPeer::with(2, TransportOptions::new("shop", b.me.addr.to_string())).await;
     a.meet(&b).await;
     assert_eq!(a.transport.last_error(b.me.addr), None);
 }
 
 #[tokio::test]
 async fn a_foreign_cluster_is_refused_by_name() {
-    let a = Peer::new(1).await;
-    let b = Peer::with(2, TransportOptions::new("shed", "127.0.0.1:0")).await;
+    let a = TestPeer::new(1).await;
+    let b = TestPeer::with(2, TransportOptions::new("shed", "127.0.0.1:0")).await;
     a.send(&b, numbered(1));
     a.letters.hint(Hint::Replaced(b.me.process)).await;
     assert_eq!(a.transport.last_error(b.me.addr).as_deref(), Some("it belongs to cluster 'shed'"));
@@ -484,7 +486,7 @@ async fn answer_to(addr: SocketAddr, bytes: &[u8]) -> Option<Frame> {
 
 #[tokio::test]
 async fn garbage_on_a_connection_is_counted_and_harmless() {
-    let (a, b) = (Peer::new(1).await, Peer::new(2).await);
+    let (a, b) = (TestPeer::new(1).await, TestPeer::new(2).await);
     let addr = b.me.addr;
     let hello = Frame::Hello(Box::new(Handshake { cluster: "shop".into(), me: a.me.clone(), reserved: vec![] }));
     let mut greeting = Vec::new();
@@ -533,7 +535,7 @@ fn greeting_and_packet(me: &MemberInfo) -> (Vec<u8>, Vec<u8>) {
 
 #[tokio::test]
 async fn a_damaged_frame_is_counted_and_breaks_its_connection() {
-    let b = Peer::new(2).await;
+    let b = TestPeer::new(2).await;
     let me = MemberInfo { process: ProcessId(7), addr: "127.0.0.1:9".parse().unwrap(), host: None };
     let (greeting, packet) = greeting_and_packet(&me);
     let mut damaged = packet.clone();
@@ -552,8 +554,8 @@ async fn a_damaged_frame_is_counted_and_breaks_its_connection() {
 
 #[tokio::test]
 async fn a_frame_that_has_begun_and_does_not_end_breaks_its_connection() {
-    let limits = Limits { frame: Duration::from_millis(300), ..Limits::default() };
-    let b = Peer::with(2, TransportOptions { limits, ..TransportOptions::new("shop", "127.0.0.1:0") }).await;
+    let limits = ConnectionTimeouts { frame: Duration::from_millis(300), ..ConnectionTimeouts::default() };
+    let b = TestPeer::with(2, TransportOptions { limits, ..TransportOptions::new("shop", "127.0.0.1:0") }).await;
     let me = MemberInfo { process: ProcessId(7), addr: "127.0.0.1:9".parse().unwrap(), host: None };
     let (greeting, packet) = greeting_and_packet(&me);
     let mut stream = TcpStream::connect(b.me.addr).await.unwrap();
@@ -593,15 +595,15 @@ async fn a_frame_that_has_begun_and_does_not_end_breaks_its_connection() {
 
 #[tokio::test]
 async fn a_stranger_that_says_nothing_is_closed() {
-    let limits = Limits { handshake: Duration::from_millis(30), ..Limits::default() };
-    let b = Peer::with(2, TransportOptions { limits, ..TransportOptions::new("shop", "127.0.0.1:0") }).await;
+    let limits = ConnectionTimeouts { handshake: Duration::from_millis(30), ..ConnectionTimeouts::default() };
+    let b = TestPeer::with(2, TransportOptions { limits, ..TransportOptions::new("shop", "127.0.0.1:0") }).await;
     assert_eq!(answer_to(b.me.addr, b"\0\0").await, None);
     assert_eq!(b.transport.counters().silent, 1);
 }
 
 #[tokio::test]
 async fn garbage_in_datagrams_is_counted_and_harmless() {
-    let b = Peer::new(2).await;
+    let b = TestPeer::new(2).await;
     let socket = UdpSocket::bind("127.0.0.1:0").await.unwrap();
     let mut foreign = Vec::new();
     assert!(wire::seal("shed", b"hello", &mut foreign));
@@ -618,16 +620,16 @@ async fn garbage_in_datagrams_is_counted_and_harmless() {
             == (2, 1, 1, 1, 1)
     })
     .await;
-    let a = Peer::new(1).await;
+    let a = TestPeer::new(1).await;
     a.meet(&b).await;
 }
 
 #[tokio::test]
 async fn members_that_share_a_seed_learn_of_each_other_by_gossip() {
-    let seed = Peer::new(1).await;
+    let seed = TestPeer::new(1).await;
     let options =
         || TransportOptions { seeds: vec![seed.me.addr.to_string()], ..TransportOptions::new("shop", "127.0.0.1:0") };
-    let (a, b) = (Peer::with(2, options()).await, Peer::with(3, options()).await);
+    let (a, b) = (TestPeer::with(2, options()).await, TestPeer::with(3, options()).await);
     assert_eq!(a.transport.seeds(), [seed.me.addr].into());
     a.letters.hint(Hint::Contact(b.me.addr)).await;
     b.letters.hint(Hint::Contact(a.me.addr)).await;
@@ -636,10 +638,10 @@ async fn members_that_share_a_seed_learn_of_each_other_by_gossip() {
 
 #[tokio::test]
 async fn a_dialled_seed_is_asked_for_all_that_gossip_knows() {
-    let seed = Peer::new(1).await;
+    let seed = TestPeer::new(1).await;
     let options =
         TransportOptions { seeds: vec![seed.me.addr.to_string()], ..TransportOptions::new("shop", "127.0.0.1:0") };
-    let a = Peer::with(2, options).await;
+    let a = TestPeer::with(2, options).await;
     a.send(&seed, numbered(1));
     // The packet and the question there; the state back.
     until("asked", || seed.transport.counters().frames_in == 2).await;
@@ -648,7 +650,7 @@ async fn a_dialled_seed_is_asked_for_all_that_gossip_knows() {
 
 #[tokio::test]
 async fn a_reborn_process_shakes_hands_anew() {
-    let (a, b) = (Peer::new(1).await, Peer::new(2).await);
+    let (a, b) = (TestPeer::new(1).await, TestPeer::new(2).await);
     a.meet(&b).await;
     let again = MemberInfo { process: ProcessId(11), ..a.me.clone() };
     a.transport.reborn(again.clone());
@@ -662,7 +664,7 @@ async fn a_reborn_process_shakes_hands_anew() {
 
 #[tokio::test]
 async fn shutdown_delivers_what_is_queued() {
-    let (a, b) = (Peer::new(1).await, Peer::new(2).await);
+    let (a, b) = (TestPeer::new(1).await, TestPeer::new(2).await);
     let many = 5_000;
     for number in 1..=many {
         a.send(&b, numbered(number));
@@ -679,9 +681,9 @@ async fn shutdown_delivers_what_is_queued() {
 
 #[tokio::test]
 async fn a_dropped_transport_ends_its_tasks() {
-    let a = Peer::new(1).await;
+    let a = TestPeer::new(1).await;
     let tasks = a.transport.shared.tasks.clone();
-    let Peer { transport, letters, me } = a;
+    let TestPeer { transport, letters, me } = a;
     drop(transport);
     tasks.close();
     tokio::time::timeout(GUARD, tasks.wait()).await.expect("they end");
@@ -691,9 +693,9 @@ async fn a_dropped_transport_ends_its_tasks() {
 
 #[tokio::test]
 async fn the_death_of_a_neighbour_is_told_once() {
-    let b = Peer::new(2).await;
+    let b = TestPeer::new(2).await;
     let mut child = std::process::Command::new("sleep").arg("60").spawn().expect("sleep runs");
-    let Some(here) = host::here() else {
+    let Some(here) = death_watch::here() else {
         child.kill().and_then(|()| child.wait()).expect("it can be killed");
         return;
     };
@@ -726,7 +728,7 @@ async fn the_death_of_a_neighbour_is_told_once() {
 
 #[tokio::test]
 async fn addresses_that_do_not_fit_are_refused_with_the_reason() {
-    let taken = Peer::new(1).await;
+    let taken = TestPeer::new(1).await;
     let addr = taken.me.addr;
     let error = |options| async { Transport::bind(options).await.err().expect("an error").to_string() };
     let options = |bind: &str| TransportOptions::new("shop", bind);
@@ -761,14 +763,14 @@ async fn members_meet_over_ipv6() {
         return;
     }
     let options = || TransportOptions::new("shop", "[::1]:0");
-    let (a, b) = (Peer::with(1, options()).await, Peer::with(2, options()).await);
+    let (a, b) = (TestPeer::with(1, options()).await, TestPeer::with(2, options()).await);
     assert!(a.me.addr.is_ipv6());
     a.meet(&b).await;
 }
 
 #[tokio::test]
 async fn who_asks_from_outside_is_told_the_status_and_a_stranger_why_not() {
-    let a = Peer::new(1).await;
+    let a = TestPeer::new(1).await;
     let addr = a.me.addr.to_string();
     let status = query_status(&addr, "shop").await.expect("an answer");
     assert!(status.leased && status.me.process == ProcessId(7));
@@ -783,7 +785,7 @@ async fn who_asks_from_outside_is_told_the_status_and_a_stranger_why_not() {
 
 #[tokio::test]
 async fn a_question_dropped_at_any_poll_leaves_no_task_behind() {
-    let a = Peer::new(1).await;
+    let a = TestPeer::new(1).await;
     let addr = a.me.addr.to_string();
     let tasks = &a.transport.shared.tasks;
     // It listens and gossips; there are no seeds to resolve.

@@ -9,8 +9,8 @@
 use super::*;
 use crate::protocol::{Config, MemberInfo, Packet, ProcessId, ServiceName, Timing};
 use crate::runtime::clock::simulated::advance;
-use crate::runtime::engine::{Closed, Engine, EngineOptions};
-use crate::runtime::sync::{Planted, plant};
+use crate::runtime::engine::{Engine, EngineClosed, EngineOptions};
+use crate::runtime::sync::{ThreadMutant, plant};
 use crate::runtime::{Network, Outbox};
 use shuttle::future::{JoinHandle, block_on};
 use shuttle::scheduler::{PctScheduler, RandomScheduler, UncontrolledNondeterminismCheckScheduler};
@@ -74,7 +74,7 @@ impl Alone {
             assert_eq!((service.held_here, service.locks.len(), service.waiting_here), NOTHING);
         }
         self.engine.leave();
-        assert_eq!(self.until_gone(), Some(Closed::Heard));
+        assert_eq!(self.until_gone(), Some(EngineClosed::Heard));
     }
 
     /// All threads but the timer task have ended: it may be in the middle of a turn, and finishes that.
@@ -89,7 +89,7 @@ impl Alone {
         panic!("nobody empties the side queue");
     }
 
-    fn until_gone(self) -> Option<Closed> {
+    fn until_gone(self) -> Option<EngineClosed> {
         let mut phase = self.engine.phase();
         let closed = block_on(phase.wait_for(|phase| phase.stopped)).expect("the engine lives").closed;
         self.rest();
@@ -316,7 +316,7 @@ fn leave_while_others_hold_and_wait() {
             assert_eq!(last, Some(MemberEvent::Left), "nothing follows it");
         }),
     ]);
-    assert_eq!(alone.until_gone(), Some(Closed::Heard));
+    assert_eq!(alone.until_gone(), Some(EngineClosed::Heard));
 }
 
 fn tell_events_of_several_threads() {
@@ -344,15 +344,15 @@ fn close_while_becoming_ready() {
     let (starts, closes, waits) = (engine.clone(), engine.clone(), engine.clone());
     together([
         on(move || block_on(starts.run(async {}))),
-        on(move || closes.close(Closed::Unheard)),
+        on(move || closes.close(EngineClosed::Unheard)),
         on(move || {
             let mut phase = waits.phase();
             let closed = block_on(phase.wait_for(|phase| phase.closed.is_some())).expect("the engine lives").closed;
-            assert_eq!(closed, Some(Closed::Unheard));
+            assert_eq!(closed, Some(EngineClosed::Unheard));
         }),
     ]);
     let phase = *engine.phase().borrow();
-    assert_eq!((phase.ready, phase.closed, phase.stopped), (false, Some(Closed::Unheard), true));
+    assert_eq!((phase.ready, phase.closed, phase.stopped), (false, Some(EngineClosed::Unheard), true));
 }
 
 // How they are told.
@@ -407,18 +407,18 @@ fn a_schedule_is_told_twice_alike() {
 
 #[test]
 fn each_planted_break_is_found() {
-    let breaks: [(Planted, fn()); 11] = [
-        (Planted::SideQueueStays, give_back_while_another_has_the_engine),
-        (Planted::LooksOnce, give_back_while_another_has_the_engine),
-        (Planted::OldWaker, wait_with_another_waker_than_at_first),
-        (Planted::LossUntold, hold_until_the_lease_ends),
-        (Planted::TimerSleepsOn, hold_until_the_lease_ends),
-        (Planted::PhaseGoesBack, close_while_becoming_ready),
-        (Planted::EventStays, tell_events_of_several_threads),
-        (Planted::ReaderKeepsSide, give_back_while_others_look_at_the_core),
-        (Planted::LaneStays, share_one_lock),
-        (Planted::LaneStays, take_locks_beside_each_other),
-        (Planted::TokenFirst, share_one_lock),
+    let breaks: [(ThreadMutant, fn()); 11] = [
+        (ThreadMutant::SideQueueStays, give_back_while_another_has_the_engine),
+        (ThreadMutant::LooksOnce, give_back_while_another_has_the_engine),
+        (ThreadMutant::OldWaker, wait_with_another_waker_than_at_first),
+        (ThreadMutant::LossUntold, hold_until_the_lease_ends),
+        (ThreadMutant::TimerSleepsOn, hold_until_the_lease_ends),
+        (ThreadMutant::PhaseGoesBack, close_while_becoming_ready),
+        (ThreadMutant::EventStays, tell_events_of_several_threads),
+        (ThreadMutant::ReaderKeepsSide, give_back_while_others_look_at_the_core),
+        (ThreadMutant::LaneStays, share_one_lock),
+        (ThreadMutant::LaneStays, take_locks_beside_each_other),
+        (ThreadMutant::TokenFirst, share_one_lock),
     ];
     for (planted, story) in breaks {
         let told = Arc::new(AtomicUsize::new(0));

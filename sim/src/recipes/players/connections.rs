@@ -2,7 +2,7 @@
 
 use super::{Player, at_once, goes_on, have_read_and_write};
 use crate::recipes::board::Mode;
-use elderlock::{Connection, ConnectionState, Guard, LockError, LockService, LostReason, Member, Standing};
+use elderlock::{Connection, ConnectionState, ConnectionStatus, Guard, LockError, LockService, LostReason, Member};
 use std::rc::Rc;
 
 const SERVICE: &str = "sessions";
@@ -113,10 +113,10 @@ impl Listener<'_> {
             }
         }
         let last = self.heard.last().map(|state| match state {
-            ConnectionState::Connected | ConnectionState::Reconnected => Standing::Connected,
-            ConnectionState::Suspended => Standing::Suspended,
+            ConnectionState::Connected | ConnectionState::Reconnected => ConnectionStatus::Connected,
+            ConnectionState::Suspended => ConnectionStatus::Suspended,
             ConnectionState::Missed { standing, .. } => *standing,
-            _ => Standing::Lost,
+            _ => ConnectionStatus::Lost,
         });
         if last != Some(standing) {
             self.fail("states_come_in_order", format!("the member is {standing:?}"));

@@ -35,20 +35,20 @@ pub(crate) enum Announcement {
 
 /// Something for the readers.
 #[allow(clippy::large_enum_variant)] // a view is told seldom, and a standing too
-pub(super) enum News {
+pub(super) enum ReaderUpdate {
     Happened(Announcement),
-    Stands(Standing),
+    Stands(ConnectionStatus),
 }
 
 /// How a member stands with its cluster, from [`Member::standing`](crate::Member::standing): its member lease, in one
 /// word. Each implies what the guards of the member say.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize)]
 #[non_exhaustive]
-pub enum Standing {
+pub enum ConnectionStatus {
     /// Its lease runs: guards are good, requests are answered.
     Connected,
     /// Its lease ran out, and no elder with a quorum has renewed it: every guard is lost for good, requests wait. It may
-    /// be [`Connected`](Standing::Connected) again, as the same process.
+    /// be [`Connected`](ConnectionStatus::Connected) again, as the same process.
     Suspended,
     /// The others went on without it, or it has left or is leaving: every guard is lost for good, and what it held may be
     /// others' by now. Unless it has left, it joins again by itself as a new process.
@@ -56,27 +56,27 @@ pub enum Standing {
 }
 
 /// Who is told what the member goes through.
-pub(super) struct Readers {
+pub(super) struct EventReaders {
     pub(super) events: broadcast::Sender<Announcement>,
-    pub(super) standings: broadcast::Sender<Standing>,
+    pub(super) standings: broadcast::Sender<ConnectionStatus>,
     /// What was told last: where a new reader of standings begins.
-    pub(super) told: Standing,
+    pub(super) told: ConnectionStatus,
 }
 
-impl Readers {
-    pub(super) fn new() -> Readers {
-        Readers {
+impl EventReaders {
+    pub(super) fn new() -> EventReaders {
+        EventReaders {
             events: broadcast::Sender::new(EVENT_RING),
             standings: broadcast::Sender::new(STANDING_RING),
-            told: Standing::Lost,
+            told: ConnectionStatus::Lost,
         }
     }
 
-    pub(super) fn tell(&mut self, news: News) {
+    pub(super) fn tell(&mut self, news: ReaderUpdate) {
         // Sending fails without readers, which is no fault.
         match news {
-            News::Happened(announcement) => _ = self.events.send(announcement),
-            News::Stands(standing) => {
+            ReaderUpdate::Happened(announcement) => _ = self.events.send(announcement),
+            ReaderUpdate::Stands(standing) => {
                 self.told = standing;
                 let _ = self.standings.send(standing);
             }

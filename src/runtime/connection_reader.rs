@@ -1,20 +1,20 @@
-//! `Ear`: the reading half of a connection.
+//! `ConnectionReader`: the reading half of a connection.
 //!
 //! Its task reads what comes. For short whiles somebody else does, who **attends**: it looks at the socket again and again and
 //! does not let its thread sleep. To sleep and to be woken takes longer than most answers take on a fast network, so
 //! whoever has asked waits for the answer like that, and the task for the next question when it has answered one. That
-//! costs a processor that may have other work, so there is a limit, which is about what sleeping and waking costs, and [`Patience`]:
+//! costs a processor that may have other work, so there is a limit, which is about what sleeping and waking costs, and [`SpinBackoff`]:
 //! where it was in vain it is tried more and more seldom.
 //!
-//! There is one [`Hearing`], and whoever reads has it: so frames are heard in the order in which they came. Nobody waits
+//! There is one [`ReadHalf`], and whoever reads has it: so frames are heard in the order in which they came. Nobody waits
 //! for it but the task, which is woken when it is put back.
 //!
 //! Spinning for as long as a block would cost: Karlin, Li, Manasse, Owicki, "Empirical studies of competitive spinning
 //! for a shared-memory multiprocessor" (SOSP 1991). Linux's `SO_BUSY_POLL` does it below the socket.
 
 use super::counters::add;
-use super::shared::{Life, Shared};
-use super::udp::News;
+use super::transport_state::{Incarnation, TransportState};
+use super::udp::GossipInput;
 use crate::protocol::{Input, MemberInfo};
 use crate::wire::{Decoder, Frame};
 use socket2::SockRef;
@@ -46,7 +46,7 @@ const STRETCH: usize = 16;
 const LEAST: u32 = 8;
 
 /// How a connection ended.
-pub(super) enum Ending {
+pub(super) enum ConnectionEnd {
     /// The other side closed it.
     Closed,
     /// It broke, timed out, or carried what it must not.
@@ -56,23 +56,23 @@ pub(super) enum Ending {
 }
 
 /// The reading half of a connection.
-pub(crate) struct Ear {
-    shared: Arc<Shared>,
-    life: Arc<Life>,
+pub(crate) struct ConnectionReader {
+    shared: Arc<TransportState>,
+    life: Arc<Incarnation>,
     /// The address that the other side is known by here.
     addr: SocketAddr,
     /// The other side, as it said.
     info: MemberInfo,
-    place: Mutex<Place>,
+    place: Mutex<ReadHalfSlot>,
     /// Of those who have asked.
-    asking: Patience,
+    asking: SpinBackoff,
     /// Of the task when it has answered.
-    answering: Patience,
+    answering: SpinBackoff,
 }
 
 /// Where the hearing lies while nobody reads.
-struct Place {
-    hearing: Option<Hearing>,
+struct ReadHalfSlot {
+    hearing: Option<ReadHalf>,
     /// The task, as it was polled last.
     task: Option<Waker>,
     /// The task has looked for the hearing meanwhile.
@@ -82,7 +82,7 @@ struct Place {
 }
 
 /// The right to read, and what it takes.
-struct Hearing {
+struct ReadHalf {
     half: OwnedReadHalf,
     decoder: Decoder,
     /// By when the frame must end whose beginning waits in the decoder.
@@ -90,33 +90,41 @@ struct Hearing {
     /// Reused from one read to the next.
     packets: Vec<Input>,
     /// How it ended, where it was not the task that saw it.
-    ending: Option<Ending>,
+    ending: Option<ConnectionEnd>,
 }
 
 /// What came of one read.
 #[derive(Clone, Copy, Default)]
-struct Heard {
+struct ReadSummary {
     packets: usize,
     /// It was answered, and nobody of this member waited for it.
     is_answered: bool,
 }
 
-impl Ear {
+impl ConnectionReader {
     pub(super) fn new(
-        shared: Arc<Shared>,
-        life: Arc<Life>,
+        shared: Arc<TransportState>,
+        life: Arc<Incarnation>,
         addr: SocketAddr,
         info: MemberInfo,
         half: OwnedReadHalf,
         decoder: Decoder,
     ) -> Self {
-        let hearing = Hearing { half, decoder, due: None, packets: Vec::new(), ending: None };
-        let place = Place { hearing: Some(hearing), task: None, is_wanted: false, is_over: false };
+        let hearing = ReadHalf { half, decoder, due: None, packets: Vec::new(), ending: None };
+        let place = ReadHalfSlot { hearing: Some(hearing), task: None, is_wanted: false, is_over: false };
         let place = Mutex::new(place);
-        Ear { shared, life, addr, info, place, asking: Patience::default(), answering: Patience::default() }
+        ConnectionReader {
+            shared,
+            life,
+            addr,
+            info,
+            place,
+            asking: SpinBackoff::default(),
+            answering: SpinBackoff::default(),
+        }
     }
 
-    fn place(&self) -> MutexGuard<'_, Place> {
+    fn place(&self) -> MutexGuard<'_, ReadHalfSlot> {
         self.place.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -125,7 +133,7 @@ impl Ear {
     /// A frame that has begun has to end in time, or the connection is broken: if its length was damaged, it swallows all
     /// that follows, up to the longest frame, and neither side would notice. What has come already is read before the time is
     /// looked at, so that a process that was stopped does not blame the other side.
-    pub(super) async fn listen(&self) -> Ending {
+    pub(super) async fn listen(&self) -> ConnectionEnd {
         let (mut due, mut answered) = (None, 0);
         loop {
             let until = due;
@@ -137,7 +145,7 @@ impl Ear {
                     Err(_) => {
                         tracing::warn!(process = %self.info.process, addr = %self.info.addr, "a member did not finish a frame");
                         add(&self.shared.tally.unfinished, 1);
-                        return Ending::Broken;
+                        return ConnectionEnd::Broken;
                     }
                 },
             };
@@ -155,7 +163,7 @@ impl Ear {
     }
 
     /// Attends to what comes next as long as questions come one by one; says how many did.
-    fn go_on(&self, mut heard: Heard) -> usize {
+    fn go_on(&self, mut heard: ReadSummary) -> usize {
         for answered in 0..STRETCH {
             if !heard.is_answered || heard.packets > FEW {
                 return answered;
@@ -183,7 +191,11 @@ impl Ear {
     }
 
     /// The task's look; `due`: as it knows it, and as it is.
-    fn poll_hear(&self, context: &mut Context<'_>, due: &mut Option<Instant>) -> Poll<Result<Heard, Ending>> {
+    fn poll_hear(
+        &self,
+        context: &mut Context<'_>,
+        due: &mut Option<Instant>,
+    ) -> Poll<Result<ReadSummary, ConnectionEnd>> {
         let Some(mut hearing) = self.take_for(context.waker()) else { return Poll::Pending };
         let heard = self.poll_hearing(&mut hearing, context, *due);
         *due = hearing.due;
@@ -192,10 +204,10 @@ impl Ear {
 
     fn poll_hearing(
         &self,
-        hearing: &mut Hearing,
+        hearing: &mut ReadHalf,
         context: &mut Context<'_>,
         due: Option<Instant>,
-    ) -> Poll<Result<Heard, Ending>> {
+    ) -> Poll<Result<ReadSummary, ConnectionEnd>> {
         if let Some(ending) = hearing.ending.take() {
             return Poll::Ready(Err(ending));
         }
@@ -205,7 +217,7 @@ impl Ear {
         }
         // Another time to wait for.
         if hearing.due != due {
-            return Poll::Ready(Ok(Heard::default()));
+            return Poll::Ready(Ok(ReadSummary::default()));
         }
         hearing.decoder.back().reserve(READ);
         let read = ready!(pin!(hearing.half.read_buf(hearing.decoder.back())).poll(context));
@@ -213,7 +225,7 @@ impl Ear {
     }
 
     /// Looks for what comes as long as the limit and patience allow. `None`: nothing was heard.
-    fn attend_to(&self, patience: &Patience) -> Option<Heard> {
+    fn attend_to(&self, patience: &SpinBackoff) -> Option<ReadSummary> {
         let limit = self.shared.busy_poll;
         if limit.is_zero() || !patience.may_try() {
             return None;
@@ -229,16 +241,16 @@ impl Ear {
     }
 
     /// The hearing, for who attends. `None`: somebody reads, or has left something to the task.
-    fn take(&self) -> Option<Taken<'_>> {
+    fn take(&self) -> Option<BorrowedReadHalf<'_>> {
         let mut place = self.place();
-        let is_empty = |hearing: &Hearing| hearing.ending.is_none() && hearing.decoder.is_empty();
+        let is_empty = |hearing: &ReadHalf| hearing.ending.is_none() && hearing.decoder.is_empty();
         let hearing = place.hearing.take_if(|hearing| is_empty(hearing));
         drop(place);
-        Some(Taken { ear: self, hearing: Some(hearing?), is_tasks: false })
+        Some(BorrowedReadHalf { ear: self, hearing: Some(hearing?), is_tasks: false })
     }
 
     /// The hearing, for the task. `None`: it is woken when the hearing is back.
-    fn take_for(&self, task: &Waker) -> Option<Taken<'_>> {
+    fn take_for(&self, task: &Waker) -> Option<BorrowedReadHalf<'_>> {
         // Cloned, and the old one dropped, without the lock.
         let mut task = Some(task.clone());
         let mut place = self.place();
@@ -246,11 +258,11 @@ impl Ear {
         place.is_wanted = place.hearing.is_none();
         let hearing = place.hearing.take();
         drop(place);
-        Some(Taken { ear: self, hearing: Some(hearing?), is_tasks: false })
+        Some(BorrowedReadHalf { ear: self, hearing: Some(hearing?), is_tasks: false })
     }
 
     /// `is_tasks`: there is something in it for the task.
-    fn put(&self, hearing: Hearing, is_tasks: bool) {
+    fn put(&self, hearing: ReadHalf, is_tasks: bool) {
         let mut place = self.place();
         if place.is_over {
             drop(place); // before the hearing
@@ -265,27 +277,27 @@ impl Ear {
         }
     }
 
-    fn take_in(&self, hearing: &mut Hearing, read: io::Result<usize>) -> Result<Heard, Ending> {
+    fn take_in(&self, hearing: &mut ReadHalf, read: io::Result<usize>) -> Result<ReadSummary, ConnectionEnd> {
         match read {
-            Ok(0) => Err(Ending::Closed),
+            Ok(0) => Err(ConnectionEnd::Closed),
             Ok(count) => {
                 add(&self.shared.tally.bytes_in, count);
                 self.hear(hearing)
             }
-            Err(_) => Err(Ending::Broken),
+            Err(_) => Err(ConnectionEnd::Broken),
         }
     }
 
     /// Hands on the frames that are whole.
-    fn hear(&self, hearing: &mut Hearing) -> Result<Heard, Ending> {
-        let Hearing { decoder, due, packets, .. } = hearing;
-        let Ear { shared, life, info, .. } = self;
-        let mut heard = Heard::default();
+    fn hear(&self, hearing: &mut ReadHalf) -> Result<ReadSummary, ConnectionEnd> {
+        let ReadHalf { decoder, due, packets, .. } = hearing;
+        let ConnectionReader { shared, life, info, .. } = self;
+        let mut heard = ReadSummary::default();
         loop {
             let next = decoder.next();
             if packets.len() == MAX_HEARD || !matches!(next, Ok(Some(Frame::Packet(_)))) {
                 if !packets.is_empty() && life.token.is_cancelled() {
-                    return Err(Ending::Ours);
+                    return Err(ConnectionEnd::Ours);
                 }
                 heard.packets += packets.len();
                 heard.is_answered = life.inbox.hear(packets);
@@ -305,7 +317,7 @@ impl Ear {
                 Err(error) => {
                     tracing::warn!(process = %info.process, addr = %info.addr, %error, "a member sent nonsense");
                     shared.tally.refuse_frame(&error);
-                    return Err(Ending::Broken);
+                    return Err(ConnectionEnd::Broken);
                 }
             }
         }
@@ -317,8 +329,8 @@ impl Ear {
 
     fn take_news(&self, frame: Frame) {
         let news = match frame {
-            Frame::GossipWanted => News::Wanted(self.addr, self.info.process),
-            Frame::Gossip(state) => News::State(state),
+            Frame::GossipWanted => GossipInput::Wanted(self.addr, self.info.process),
+            Frame::Gossip(state) => GossipInput::State(state),
             // The decoder lets no handshake through, and packets are the engine's.
             _ => return,
         };
@@ -328,39 +340,39 @@ impl Ear {
 }
 
 /// The hearing, until it is put back. Who hears runs others' code: if that panics, the connection ends, and is not deaf.
-struct Taken<'a> {
-    ear: &'a Ear,
-    hearing: Option<Hearing>,
+struct BorrowedReadHalf<'a> {
+    ear: &'a ConnectionReader,
+    hearing: Option<ReadHalf>,
     /// There is something in it for the task.
     is_tasks: bool,
 }
 
-impl Deref for Taken<'_> {
-    type Target = Hearing;
+impl Deref for BorrowedReadHalf<'_> {
+    type Target = ReadHalf;
 
-    fn deref(&self) -> &Hearing {
+    fn deref(&self) -> &ReadHalf {
         self.hearing.as_ref().expect("it is taken until it is dropped")
     }
 }
 
-impl DerefMut for Taken<'_> {
-    fn deref_mut(&mut self) -> &mut Hearing {
+impl DerefMut for BorrowedReadHalf<'_> {
+    fn deref_mut(&mut self) -> &mut ReadHalf {
         self.hearing.as_mut().expect("it is taken until it is dropped")
     }
 }
 
-impl Drop for Taken<'_> {
+impl Drop for BorrowedReadHalf<'_> {
     fn drop(&mut self) {
         let Some(mut hearing) = self.hearing.take() else { return };
         if std::thread::panicking() {
-            hearing.ending = Some(Ending::Broken);
+            hearing.ending = Some(ConnectionEnd::Broken);
             self.is_tasks = true;
         }
         self.ear.put(hearing, self.is_tasks);
     }
 }
 
-impl Hearing {
+impl ReadHalf {
     /// Reads what comes within `limit`, and does not sleep. `None`: nothing did.
     fn look(&mut self, limit: Duration) -> Option<io::Result<usize>> {
         // Past the runtime, which knows only what it has asked the system for.
@@ -388,14 +400,14 @@ impl Hearing {
 
 /// How often to try what is sometimes in vain: the more seldom, the more often it was.
 #[derive(Default)]
-struct Patience {
+struct SpinBackoff {
     /// How much more often it was in vain of late than not, up to [`LEAST`].
     failures: AtomicU32,
     /// So many chances are let go by.
     skip: AtomicU32,
 }
 
-impl Patience {
+impl SpinBackoff {
     /// Whether to try now. Threads that ask at the same time may both be told so.
     fn may_try(&self) -> bool {
         let skip = self.skip.load(Relaxed);
@@ -419,7 +431,7 @@ mod tests {
 
     #[test]
     fn what_is_in_vain_is_tried_ever_more_seldom_and_again_when_it_is_not() {
-        let patience = Patience::default();
+        let patience = SpinBackoff::default();
         let tries = |chances: u32, is_hit: bool| {
             let mut tries = 0;
             for _ in 0..chances {

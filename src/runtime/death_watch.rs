@@ -9,9 +9,9 @@
 use crate::protocol::{Host, MemberInfo};
 
 #[cfg(target_os = "linux")]
-pub(crate) use linux::{Watch, here};
+pub(crate) use linux::{DeathWatch, here};
 #[cfg(not(target_os = "linux"))]
-pub(crate) use nowhere::{Watch, here};
+pub(crate) use nowhere::{NoDeathWatch as DeathWatch, here};
 
 /// Start time in clock ticks since boot from the text of `/proc/<pid>/stat`: field 22. The name in field 2 may contain
 /// anything, parentheses too, but no later field does.
@@ -32,7 +32,7 @@ fn neighbour(mine: Option<Host>, info: &MemberInfo) -> Option<Host> {
 
 #[cfg(target_os = "linux")]
 mod linux {
-    use super::super::shared::{Life, Shared};
+    use super::super::transport_state::{Incarnation, TransportState};
     use super::{neighbour, start_time};
     use crate::protocol::{Hint, Host, Input, MemberInfo, ProcessId};
     use rustix::process::{Pid, PidfdFlags, pidfd_open};
@@ -76,18 +76,18 @@ mod linux {
     }
 
     /// The neighbours that are watched in one incarnation.
-    pub(crate) struct Watch {
+    pub(crate) struct DeathWatch {
         mine: Option<Host>,
         watched: Mutex<BTreeSet<ProcessId>>,
     }
 
-    impl Watch {
+    impl DeathWatch {
         pub(crate) fn new(mine: Option<Host>) -> Self {
-            Watch { mine, watched: Mutex::default() }
+            DeathWatch { mine, watched: Mutex::default() }
         }
 
         /// A process has said who it is: watches it if it lives under this kernel. Its end is told exactly once.
-        pub(in super::super) fn see(&self, shared: &Shared, life: &Arc<Life>, info: &MemberInfo) {
+        pub(in super::super) fn see(&self, shared: &TransportState, life: &Arc<Incarnation>, info: &MemberInfo) {
             let Some(host) = neighbour(self.mine, info) else { return };
             let process = info.process;
             let mut watched = self.watched.lock().unwrap_or_else(PoisonError::into_inner);
@@ -118,7 +118,7 @@ mod linux {
 
 #[cfg(not(target_os = "linux"))]
 mod nowhere {
-    use super::super::shared::{Life, Shared};
+    use super::super::transport_state::{Incarnation, TransportState};
     use crate::protocol::{Host, MemberInfo};
     use std::sync::Arc;
 
@@ -128,14 +128,14 @@ mod nowhere {
     }
 
     /// Watches nobody.
-    pub(crate) struct Watch;
+    pub(crate) struct NoDeathWatch;
 
-    impl Watch {
+    impl NoDeathWatch {
         pub(crate) fn new(_mine: Option<Host>) -> Self {
-            Watch
+            NoDeathWatch
         }
 
-        pub(in super::super) fn see(&self, _shared: &Shared, _life: &Arc<Life>, _info: &MemberInfo) {}
+        pub(in super::super) fn see(&self, _shared: &TransportState, _life: &Arc<Incarnation>, _info: &MemberInfo) {}
     }
 }
 

@@ -1,4 +1,4 @@
-//! `Home`: whether this process is the one that joined, or a copy that `fork()` made of it.
+//! `ForkGuard`: whether this process is the one that joined, or a copy that `fork()` made of it.
 //!
 //! A copy has all that its parent had: guards, the core, and the very same connections. It must believe in nothing, since
 //! the parent's death is vouched for while the copy lives, and must say nothing, since it would speak in its parent's
@@ -10,12 +10,12 @@ use std::task::{Context, Poll};
 
 /// The process in which this was made.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Home(forkguard::Guard);
+pub(crate) struct ForkGuard(forkguard::Guard);
 
-impl Home {
+impl ForkGuard {
     /// This process.
-    pub(crate) fn here() -> Home {
-        Home::default()
+    pub(crate) fn here() -> ForkGuard {
+        ForkGuard::default()
     }
 
     /// Whether this process is a copy of the one in which it was made. Once it is, it stays so.
@@ -27,18 +27,18 @@ impl Home {
 
     /// `task`, in this process only: in a copy it stands still, and its sockets are neither read, written nor closed there,
     /// which would be seen by the parent and by those at the other end.
-    pub(crate) fn keep<F: Future<Output = ()>>(&self, task: F) -> AtHome<F> {
-        AtHome { home: self.clone(), task: Some(Box::pin(task)) }
+    pub(crate) fn keep<F: Future<Output = ()>>(&self, task: F) -> ForkGuarded<F> {
+        ForkGuarded { home: self.clone(), task: Some(Box::pin(task)) }
     }
 }
 
-/// See [`Home::keep`].
-pub(crate) struct AtHome<F> {
-    home: Home,
+/// See [`ForkGuard::keep`].
+pub(crate) struct ForkGuarded<F> {
+    home: ForkGuard,
     task: Option<Pin<Box<F>>>,
 }
 
-impl<F: Future<Output = ()>> Future for AtHome<F> {
+impl<F: Future<Output = ()>> Future for ForkGuarded<F> {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
@@ -49,7 +49,7 @@ impl<F: Future<Output = ()>> Future for AtHome<F> {
     }
 }
 
-impl<F> Drop for AtHome<F> {
+impl<F> Drop for ForkGuarded<F> {
     fn drop(&mut self) {
         if self.home.is_left() {
             // To drop a connection is to shut it down, for the parent too.
@@ -64,14 +64,14 @@ mod tests {
 
     #[test]
     fn nobody_has_forked() {
-        let home = Home::here();
+        let home = ForkGuard::here();
         assert!(!home.is_left() && !home.clone().is_left());
     }
 
     #[tokio::test]
     async fn a_task_at_home_runs_to_its_end() {
         let mut done = false;
-        Home::here().keep(async { done = true }).await;
+        ForkGuard::here().keep(async { done = true }).await;
         assert!(done);
     }
 }

@@ -1,6 +1,6 @@
-//! `Side`: what is to be done by whoever has the shell next.
+//! `DeferredQueue`: what is to be done by whoever has the shell next.
 
-use super::super::hold::HoldCell;
+use super::super::hold_cell::HoldCell;
 use super::super::sync::{AtomicU64, Mutex, fence};
 use super::lock;
 use crate::protocol::Command;
@@ -9,26 +9,26 @@ use std::sync::atomic::Ordering;
 
 /// Commands that wait for somebody who has the shell, and how many there are: mostly none, and then nobody locks it.
 #[derive(Default)]
-pub(super) struct Side {
-    commands: Mutex<Vec<Aside>>,
+pub(super) struct DeferredQueue {
+    commands: Mutex<Vec<DeferredCommand>>,
     count: AtomicU64,
 }
 
 /// What was put aside.
-pub(super) enum Aside {
+pub(super) enum DeferredCommand {
     Command(Command),
     /// To give back what was taken in a lane; the core knows of it by the time this is done.
     GiveBack(Arc<HoldCell>),
 }
 
-impl Side {
-    pub(super) fn push(&self, aside: Aside) {
+impl DeferredQueue {
+    pub(super) fn push(&self, aside: DeferredCommand) {
         let mut commands = lock(&self.commands);
         commands.push(aside);
         self.count.fetch_add(1, Ordering::AcqRel);
     }
 
-    pub(super) fn take(&self) -> Vec<Aside> {
+    pub(super) fn take(&self) -> Vec<DeferredCommand> {
         if self.count.load(Ordering::Acquire) == 0 {
             return Vec::new();
         }

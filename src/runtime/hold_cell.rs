@@ -3,7 +3,7 @@
 //! Also of an object that is open, which is no hold: its cell has what it has to tell, and hangs on no lease.
 
 use super::clock;
-use super::home::Home;
+use super::fork_guard::ForkGuard;
 use super::sync::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Mutex, MutexGuard};
 use super::telemetry::{HoldMeter, Meter};
 use crate::protocol::{Content, LineageId, LostReason, Metadata, RequestId, RevocationRequest, Time, Token};
@@ -18,13 +18,13 @@ pub(crate) struct MemberLease {
     until: AtomicU64,
     /// The lineage of the incarnation, which has only one. 0 before the first view.
     lineage: AtomicU64,
-    home: Home,
+    home: ForkGuard,
 }
 
 impl MemberLease {
     /// The lease of this process.
     pub(crate) fn new(until: Time) -> MemberLease {
-        MemberLease { until: AtomicU64::new(until.as_nanos()), lineage: AtomicU64::new(0), home: Home::here() }
+        MemberLease { until: AtomicU64::new(until.as_nanos()), lineage: AtomicU64::new(0), home: ForkGuard::here() }
     }
 
     /// Set before the first end: a guard exists only while the lease has run.
@@ -68,18 +68,18 @@ pub(crate) struct HoldCell {
     awaited: AtomicBool,
     meter: HoldMeter,
     /// What most holds have not.
-    rare: OnceLock<Box<Rare>>,
+    rare: OnceLock<Box<HoldColdFields>>,
 }
 
 #[derive(Default)]
-struct Rare {
+struct HoldColdFields {
     /// Wakes those who wait to be told something.
     told: Notify,
-    extras: Mutex<Extras>,
+    extras: Mutex<HoldDetails>,
 }
 
 #[derive(Default)]
-struct Extras {
+struct HoldDetails {
     /// Those who want it back, as they asked.
     wanted: Vec<RevocationRequest>,
     /// Of an object: what it has to tell.
@@ -161,16 +161,16 @@ impl HoldCell {
         self.request.store(request.0, Ordering::Release);
     }
 
-    fn rare(&self) -> &Rare {
+    fn rare(&self) -> &HoldColdFields {
         self.rare.get_or_init(Box::default)
     }
 
-    fn extras(&self) -> MutexGuard<'_, Extras> {
+    fn extras(&self) -> MutexGuard<'_, HoldDetails> {
         self.rare().extras.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// As `extras`, where there are any.
-    fn some_extras(&self) -> Option<MutexGuard<'_, Extras>> {
+    fn some_extras(&self) -> Option<MutexGuard<'_, HoldDetails>> {
         self.rare.get().map(|rare| rare.extras.lock().unwrap_or_else(PoisonError::into_inner))
     }
 

@@ -1,19 +1,19 @@
-//! `Lane`: free locks that a member takes of itself, and gives back, without a turn of the engine.
+//! `LocalGrants`: free locks that a member takes of itself, and gives back, without a turn of the engine.
 //!
 //! Most locks are free, are of a service that the member grants itself, and are given back before anybody else asks. What
 //! the core would do with such a lock is known beforehand: it says by [`Node::offer`] that it would, and with which tokens.
 //! So threads that want different names seldom wait for each other: each looks at the core beside the others, and what
 //! it took stands in the lane, in a shard by its name.
 //!
-//! **Before anything happens to the core** all lanes are emptied into it (`Shell::take_in`), under the engine's lock for
+//! **Before anything happens to the core** all lanes are emptied into it (`EngineState::take_in`), under the engine's lock for
 //! writing, which nobody has who looks. So the core never acts without knowing what was taken, and lanes are short: what
 //! is held for long is the core's, like all else.
 //!
 //! Whoever takes a lock, and whoever gives it back, has the shard of its name, and takes the token there: so tokens of one
 //! name rise in the order of its holders.
 
-use super::hold::HoldCell;
-use super::sync::{AtomicU64, Mutex, MutexGuard, Planted, Spread, is_planted};
+use super::hold_cell::HoldCell;
+use super::sync::{AtomicU64, Mutex, MutexGuard, SequenceHasher, ThreadMutant, is_planted};
 use crate::protocol::message::TokenRange;
 use crate::protocol::{LocalGrant, LockName, OwnerId, ServiceName, Time, Token};
 use crossbeam_utils::CachePadded;
@@ -48,7 +48,7 @@ const ROOM: usize = 16;
 const KEPT: usize = 7;
 
 /// Locks of one service.
-pub(crate) struct Lane {
+pub(crate) struct LocalGrants {
     pub(crate) service: ServiceName,
     /// Under shuttle the same in each run.
     hasher: Seeds,
@@ -61,40 +61,40 @@ pub(crate) struct Lane {
 
 #[derive(Default)]
 struct Shard {
-    held: HashMap<Spot, Hold, BuildHasherDefault<Spread>>,
+    held: HashMap<HashedName, LocalHold, BuildHasherDefault<SequenceHasher>>,
     spare: Vec<Arc<HoldCell>>,
 }
 
 /// A name, with its hash.
 #[derive(PartialEq, Eq)]
-struct Spot {
+struct HashedName {
     hash: u64,
     name: LockName,
 }
 
-impl Hash for Spot {
+impl Hash for HashedName {
     fn hash<H: Hasher>(&self, state: &mut H) {
         state.write_u64(self.hash);
     }
 }
 
-struct Hold {
+struct LocalHold {
     cell: Arc<HoldCell>,
     owner: OwnerId,
     since: Time,
 }
 
 /// What was done in a lane.
-pub(super) struct Doings {
+pub(super) struct Drained {
     /// Tokens that were used.
     pub(super) spent: u64,
     /// What is held still, in the order of the tokens.
     pub(super) held: Vec<(LocalGrant, Arc<HoldCell>)>,
 }
 
-impl Lane {
+impl LocalGrants {
     pub(super) fn new(service: ServiceName) -> Self {
-        Lane {
+        LocalGrants {
             service,
             hasher: Seeds::default(),
             used: CachePadded::new(AtomicU64::new(0)),
@@ -112,7 +112,7 @@ impl Lane {
         cell: impl FnOnce(Option<Arc<HoldCell>>, Token) -> Arc<HoldCell>,
     ) -> Option<(Arc<HoldCell>, bool)> {
         let spend = || self.spent.fetch_add(1, Ordering::Relaxed);
-        let early = is_planted(Planted::TokenFirst).then(spend);
+        let early = is_planted(ThreadMutant::TokenFirst).then(spend);
         let (index, spot) = self.spot(name);
         let mut shard = self.shard(index);
         let Shard { held, spare } = &mut *shard;
@@ -122,7 +122,7 @@ impl Lane {
         let Entry::Vacant(free) = held.entry(spot) else { return None };
         let token = offer.nth(early.unwrap_or_else(spend))?;
         let cell = cell(spare.pop(), token);
-        free.insert(Hold { cell: cell.clone(), owner, since });
+        free.insert(LocalHold { cell: cell.clone(), owner, since });
         let bit = 1_u64 << index;
         // Under the shard's lock, and none of its bits is taken away while anybody looks at the core.
         let is_first = self.used.load(Ordering::Relaxed) & bit == 0 && self.used.fetch_or(bit, Ordering::Relaxed) == 0;
@@ -141,7 +141,7 @@ impl Lane {
     }
 
     /// Empties it. To be called while nobody looks at the core.
-    pub(super) fn empty(&self) -> Doings {
+    pub(super) fn empty(&self) -> Drained {
         let mut used = self.used.swap(0, Ordering::Relaxed);
         let spent = self.spent.swap(0, Ordering::Relaxed);
         let mut all = Vec::new();
@@ -149,7 +149,7 @@ impl Lane {
             let index = used.trailing_zeros() as usize;
             used &= used - 1;
             let mut shard = self.shard(index);
-            all.extend(shard.held.drain().map(|(Spot { name, .. }, Hold { cell, owner, since })| {
+            all.extend(shard.held.drain().map(|(HashedName { name, .. }, LocalHold { cell, owner, since })| {
                 (LocalGrant { name, owner, token: cell.token(), since }, cell)
             }));
             if shard.held.capacity() > KEPT {
@@ -157,13 +157,13 @@ impl Lane {
             }
         }
         all.sort_unstable_by_key(|(taken, _)| taken.token);
-        Doings { spent, held: all }
+        Drained { spent, held: all }
     }
 
-    fn spot(&self, name: &LockName) -> (usize, Spot) {
+    fn spot(&self, name: &LockName) -> (usize, HashedName) {
         let hash = self.hasher.hash_one(name);
         // Not the bits by which the map places it.
-        ((hash >> 32) as usize % SHARDS, Spot { hash, name: name.clone() })
+        ((hash >> 32) as usize % SHARDS, HashedName { hash, name: name.clone() })
     }
 
     fn shard(&self, index: usize) -> MutexGuard<'_, Shard> {
@@ -179,11 +179,11 @@ impl Lane {
 
 #[cfg(test)]
 mod tests {
-    use super::super::hold::MemberLease;
+    use super::super::hold_cell::MemberLease;
     use super::*;
     use crate::protocol::Slot;
 
-    fn take(lane: &Lane, offer: TokenRange, name: u32) -> Option<(Arc<HoldCell>, bool)> {
+    fn take(lane: &LocalGrants, offer: TokenRange, name: u32) -> Option<(Arc<HoldCell>, bool)> {
         let name = LockName::new(&name.to_le_bytes()).unwrap();
         let lease = Arc::new(MemberLease::new(Time::MAX));
         let cell = |spare, token| HoldCell::in_place_of(spare, None, token, Time::MAX, &lease);
@@ -192,11 +192,11 @@ mod tests {
 
     #[test]
     fn it_holds_no_more_than_one_turn_can_take_in_and_gives_all_of_it_in_the_order_of_tokens() {
-        let lane = Lane::new(ServiceName::new("inventory").unwrap());
+        let lane = LocalGrants::new(ServiceName::new("inventory").unwrap());
         let offer = TokenRange { first: Token::new(Slot(1), 1), last: Token::new(Slot(1), 100_000) };
         let taken = (0..100_000).filter_map(|name| take(&lane, offer, name)).count();
         assert_eq!(taken, SHARDS * ROOM, "every shard is full");
-        let Doings { spent, held } = lane.empty();
+        let Drained { spent, held } = lane.empty();
         assert_eq!((spent, held.len()), (taken as u64, taken));
         assert!(held.is_sorted_by_key(|(taken, _)| taken.token));
         assert!(take(&lane, offer, 0).is_some_and(|(_, is_first)| is_first), "there is room again");
@@ -204,7 +204,7 @@ mod tests {
 
     #[test]
     fn who_finds_no_token_has_nothing() {
-        let lane = Lane::new(ServiceName::new("inventory").unwrap());
+        let lane = LocalGrants::new(ServiceName::new("inventory").unwrap());
         let token = Token::new(Slot(1), 1);
         let offer = TokenRange { first: token, last: token };
         assert!(take(&lane, offer, 0).is_some());

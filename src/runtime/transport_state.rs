@@ -1,16 +1,16 @@
-//! `Shared`: what all tasks of one member's network have in common.
+//! `TransportState`: what all tasks of one member's network have in common.
 //!
 //! Two locks, taken in this order: the living (who this process is, and its peers), then the queue of one peer. The
 //! engine may send while it holds its own lock, so no task calls the engine while it holds one of these.
 
-use super::counters::{Tally, add};
-use super::ear::Ear;
-use super::home::Home;
-use super::host::Watch;
+use super::connection_reader::ConnectionReader;
+use super::counters::{AtomicCounters, add};
+use super::death_watch::DeathWatch;
+use super::fork_guard::ForkGuard;
 use super::peer::{self, Peer};
-use super::seldom::seldom;
-use super::udp::News;
-use super::{Inbox, transport::Limits};
+use super::poll_on_wake::seldom;
+use super::udp::GossipInput;
+use super::{Inbox, transport::ConnectionTimeouts};
 use crate::protocol::{MemberInfo, Packet, ProcessId};
 use crate::wire::{Frame, Handshake};
 use std::collections::{BTreeMap, BTreeSet};
@@ -31,15 +31,15 @@ const AT_ONCE: usize = 8;
 const MAX_ERRORS: usize = 1024;
 
 /// One incarnation: it ends as a whole.
-pub(super) struct Life {
+pub(super) struct Incarnation {
     pub(super) me: MemberInfo,
     pub(super) inbox: Arc<dyn Inbox>,
     pub(super) token: CancellationToken,
-    pub(super) watch: Watch,
+    pub(super) watch: DeathWatch,
 }
 
-struct Living {
-    life: Arc<Life>,
+struct IncarnationState {
+    life: Arc<Incarnation>,
     peers: BTreeMap<SocketAddr, Arc<Peer>>,
     /// Connections of each process.
     open: BTreeMap<ProcessId, usize>,
@@ -47,14 +47,14 @@ struct Living {
     fresh: (Option<Arc<Peer>>, Vec<Arc<Peer>>),
 }
 
-pub(super) struct Shared {
+pub(super) struct TransportState {
     pub(super) cluster: String,
     pub(super) bound: SocketAddr,
     pub(super) advertised: SocketAddr,
-    pub(super) limits: Limits,
-    /// How long to attend to what may come, see [`Ear`]; zero: never.
+    pub(super) limits: ConnectionTimeouts,
+    /// How long to attend to what may come, see [`ConnectionReader`]; zero: never.
     pub(super) busy_poll: Duration,
-    pub(super) tally: Tally,
+    pub(super) tally: AtomicCounters,
     /// Flush and end.
     pub(super) closing: CancellationToken,
     /// End now.
@@ -62,7 +62,7 @@ pub(super) struct Shared {
     pub(super) tasks: TaskTracker,
     pub(super) handle: Handle,
     /// To the gossip task.
-    pub(super) news: mpsc::Sender<News>,
+    pub(super) news: mpsc::Sender<GossipInput>,
     /// All addresses of all seeds.
     pub(super) seeds: watch::Sender<BTreeSet<SocketAddr>>,
     /// Names of seeds that do not resolve, with the reason.
@@ -71,33 +71,33 @@ pub(super) struct Shared {
     pub(super) seeking: watch::Sender<bool>,
     /// Who this process is, for tasks that outlive an incarnation.
     pub(super) me: watch::Sender<Option<MemberInfo>>,
-    living: Mutex<Option<Living>>,
+    living: Mutex<Option<IncarnationState>>,
     errors: Mutex<BTreeMap<SocketAddr, String>>,
     /// The connections are its own: a copy of it does not touch them.
-    pub(super) home: Home,
+    pub(super) home: ForkGuard,
 }
 
-/// What a [`Shared`] is made from.
-pub(super) struct Parts {
+/// What a [`TransportState`] is made from.
+pub(super) struct TransportParts {
     pub(super) cluster: String,
     pub(super) bound: SocketAddr,
     pub(super) advertised: SocketAddr,
-    pub(super) limits: Limits,
+    pub(super) limits: ConnectionTimeouts,
     pub(super) busy_poll: Duration,
-    pub(super) news: mpsc::Sender<News>,
+    pub(super) news: mpsc::Sender<GossipInput>,
     pub(super) seeds: BTreeSet<SocketAddr>,
     pub(super) unresolved: Vec<(String, String)>,
 }
 
-impl Shared {
-    pub(super) fn new(parts: Parts) -> Self {
-        Shared {
+impl TransportState {
+    pub(super) fn new(parts: TransportParts) -> Self {
+        TransportState {
             cluster: parts.cluster,
             bound: parts.bound,
             advertised: parts.advertised,
             limits: parts.limits,
             busy_poll: parts.busy_poll,
-            tally: Tally::default(),
+            tally: AtomicCounters::default(),
             closing: CancellationToken::new(),
             ended: CancellationToken::new(),
             tasks: TaskTracker::new(),
@@ -109,16 +109,16 @@ impl Shared {
             me: watch::Sender::new(None),
             living: Mutex::new(None),
             errors: Mutex::default(),
-            home: Home::here(),
+            home: ForkGuard::here(),
         }
     }
 
-    fn living(&self) -> MutexGuard<'_, Option<Living>> {
+    fn living(&self) -> MutexGuard<'_, Option<IncarnationState>> {
         self.living.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The present incarnation.
-    pub(super) fn life(&self) -> Option<Arc<Life>> {
+    pub(super) fn life(&self) -> Option<Arc<Incarnation>> {
         self.living().as_ref().map(|living| living.life.clone())
     }
 
@@ -128,9 +128,10 @@ impl Shared {
             return;
         }
         let token = self.ended.child_token();
-        let watch = Watch::new(me.host);
-        let life = Arc::new(Life { me: me.clone(), inbox, token, watch });
-        let living = Living { life, peers: BTreeMap::new(), open: BTreeMap::new(), fresh: Default::default() };
+        let watch = DeathWatch::new(me.host);
+        let life = Arc::new(Incarnation { me: me.clone(), inbox, token, watch });
+        let living =
+            IncarnationState { life, peers: BTreeMap::new(), open: BTreeMap::new(), fresh: Default::default() };
         let before = self.living().replace(living);
         if let Some(before) = before {
             before.life.token.cancel();
@@ -147,7 +148,7 @@ impl Shared {
     }
 
     /// Runs `task` until it or the incarnation ends.
-    pub(super) fn spawn<F: Future<Output = ()> + Send + 'static>(&self, life: &Life, task: F) {
+    pub(super) fn spawn<F: Future<Output = ()> + Send + 'static>(&self, life: &Incarnation, task: F) {
         let mut over = seldom(Box::pin(life.token.clone().cancelled_owned()));
         let task = async move {
             tokio::select! {
@@ -160,7 +161,7 @@ impl Shared {
     }
 
     /// The handshake of this process.
-    pub(super) fn handshake(&self, life: &Life) -> Handshake {
+    pub(super) fn handshake(&self, life: &Incarnation) -> Handshake {
         Handshake { cluster: self.cluster.clone(), me: life.me.clone(), reserved: Vec::new() }
     }
 
@@ -182,7 +183,7 @@ impl Shared {
 
     /// What was queued by [`send`](Self::send) leaves: in a hurry here and now, else with what else comes. Returns where the
     /// answer comes, if that is one connection.
-    pub(super) fn flush(&self, hurry: bool) -> Option<Arc<Ear>> {
+    pub(super) fn flush(&self, hurry: bool) -> Option<Arc<ConnectionReader>> {
         if self.home.is_left() {
             return None;
         }
@@ -213,7 +214,7 @@ impl Shared {
     /// Queues a frame, with the living held, so that the peer is not retired in between. `None`: dropped.
     fn push(
         self: &Arc<Self>,
-        living: &mut Living,
+        living: &mut IncarnationState,
         to: SocketAddr,
         process: Option<ProcessId>,
         frame: &Frame,
@@ -226,7 +227,7 @@ impl Shared {
     }
 
     /// The peer at `addr`, with its task running; `None` if there are too many.
-    fn peer_in(self: &Arc<Self>, living: &mut Living, addr: SocketAddr) -> Option<Arc<Peer>> {
+    fn peer_in(self: &Arc<Self>, living: &mut IncarnationState, addr: SocketAddr) -> Option<Arc<Peer>> {
         if let Some(peer) = living.peers.get(&addr) {
             return Some(peer.clone());
         }
@@ -240,7 +241,12 @@ impl Shared {
     }
 
     /// Gives a new connection to the peer at `addr`. `None`: the incarnation is over, or there are too many peers.
-    pub(super) fn adopt(self: &Arc<Self>, life: &Arc<Life>, addr: SocketAddr, link: peer::Link) -> Option<Arc<Peer>> {
+    pub(super) fn adopt(
+        self: &Arc<Self>,
+        life: &Arc<Incarnation>,
+        addr: SocketAddr,
+        link: peer::ConnectionWriter,
+    ) -> Option<Arc<Peer>> {
         let mut living = self.living();
         let living = living.as_mut().filter(|living| Arc::ptr_eq(&living.life, life))?;
         let peer = self.peer_in(living, addr)?;
@@ -250,7 +256,7 @@ impl Shared {
     }
 
     /// A connection with `process` has ended; says how many are left.
-    pub(super) fn closed(&self, life: &Arc<Life>, process: ProcessId) -> usize {
+    pub(super) fn closed(&self, life: &Arc<Incarnation>, process: ProcessId) -> usize {
         let mut living = self.living();
         let Some(living) = living.as_mut().filter(|living| Arc::ptr_eq(&living.life, life)) else { return 0 };
         let Some(open) = living.open.get_mut(&process) else { return 0 };
@@ -263,7 +269,7 @@ impl Shared {
     }
 
     /// Forgets an unused peer; `false` if it is used after all.
-    pub(super) fn retire(&self, life: &Arc<Life>, peer: &Arc<Peer>) -> bool {
+    pub(super) fn retire(&self, life: &Arc<Incarnation>, peer: &Arc<Peer>) -> bool {
         let mut living = self.living();
         let Some(living) = living.as_mut().filter(|living| Arc::ptr_eq(&living.life, life)) else { return true };
         let idle = peer.is_idle();

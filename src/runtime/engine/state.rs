@@ -1,14 +1,14 @@
-//! `Shell`: the core, and what belongs to it and changes with it. The engine's lock protects it.
+//! `EngineState`: the core, and what belongs to it and changes with it. The engine's lock protects it.
 
 use super::super::clock_watch::{ClockWatch, Finding, Reading};
-use super::super::hold::{HoldCell, MemberLease};
-use super::super::lane::{Doings, Lane};
-use super::super::sync::{AtomicBool, Map, Mutex, Planted, is_planted};
-use super::super::telemetry::{Mail, Note, Watch};
-use super::super::writer::{Keep, VoteWriter};
+use super::super::hold_cell::{HoldCell, MemberLease};
+use super::super::local_grants::{Drained, LocalGrants};
+use super::super::sync::{AtomicBool, Map, Mutex, ThreadMutant, is_planted};
+use super::super::telemetry::{PacketCounts, SpanTracker, TelemetryNote};
+use super::super::vote_writer::{VoteStorage, VoteWriter};
 use super::super::{Network, clock};
-use super::readers::{Announcement, News, Standing};
-use super::{Closed, Phase};
+use super::event_readers::{Announcement, ConnectionStatus, ReaderUpdate};
+use super::{EngineClosed, EnginePhase};
 use crate::protocol::paged_map::PagedMap;
 use crate::protocol::{
     Command, Config, Event, FastOutcome, Input, LostReason, Node, Outcome, Output, ProcessId, RequestId, ServiceName,
@@ -44,12 +44,12 @@ pub(super) fn closed(reason: LostReason) -> Answer {
 }
 
 /// What the lock protects.
-pub(super) struct Shell {
+pub(super) struct EngineState {
     pub(super) node: Node,
     pub(super) config: Config,
     network: Arc<dyn Network>,
     /// Keeps the vote, if this member has a data directory, until the thread that writes it has begun.
-    pub(super) disk: Option<Box<dyn Keep>>,
+    pub(super) disk: Option<Box<dyn VoteStorage>>,
     /// The way to that thread.
     pub(super) writer: Option<VoteWriter>,
     /// Why the last write failed, if it did.
@@ -58,13 +58,13 @@ pub(super) struct Shell {
     fault: &'static str,
     /// Reused from turn to turn.
     outputs: Vec<Output>,
-    pub(super) slots: Map<RequestId, Slot>,
+    pub(super) slots: Map<RequestId, PendingRequest>,
     /// As many as held locks.
     pub(super) holds: PagedMap<Arc<HoldCell>>,
     /// One for each service that somebody has a handle of.
-    pub(super) lanes: BTreeMap<ServiceName, Weak<Lane>>,
+    pub(super) lanes: BTreeMap<ServiceName, Weak<LocalGrants>>,
     /// Those in which something was done of which the core has not heard.
-    pub(super) used: Mutex<Vec<Arc<Lane>>>,
+    pub(super) used: Mutex<Vec<Arc<LocalGrants>>>,
     /// Cells of holds that are over, for those that come next as soon as nobody else has them: who takes one lock after the
     /// other would ask for memory each time. At most [`SPARE`].
     spare: VecDeque<Arc<HoldCell>>,
@@ -81,32 +81,32 @@ pub(super) struct Shell {
     mute_since: Time,
     /// In the first incarnation nobody has lost anything by its being abandoned.
     joined_before: bool,
-    pub(super) phase: Phase,
+    pub(super) phase: EnginePhase,
     /// As announced last.
-    standing: Standing,
+    standing: ConnectionStatus,
     /// Packets, counted for the timer task.
-    pub(super) mail: Mail,
+    pub(super) mail: PacketCounts,
     /// What has begun and not ended, for those who listen.
-    watch: Watch,
+    watch: SpanTracker,
 }
 
 /// A request whose future has been told to wait.
-pub(super) enum Slot {
+pub(super) enum PendingRequest {
     Waiting(Option<Waker>),
     Answered(Answer),
 }
 
 /// What is left to do after unlocking.
 #[derive(Default)]
-pub(super) struct After {
+pub(super) struct TurnEffects {
     pub(super) wakers: Vec<Waker>,
     pub(super) lost: Vec<Arc<HoldCell>>,
     /// Holds that are wanted back, and objects that have something new to tell.
     pub(super) news: Vec<Arc<HoldCell>>,
     /// Values whose destructors may be the user's.
-    pub(super) trash: Vec<Slot>,
-    pub(super) announcements: Vec<News>,
-    pub(super) notes: Vec<Note>,
+    pub(super) trash: Vec<PendingRequest>,
+    pub(super) announcements: Vec<ReaderUpdate>,
+    pub(super) notes: Vec<TelemetryNote>,
     pub(super) rearm: bool,
     pub(super) phase: bool,
     /// Packets were queued.
@@ -119,27 +119,27 @@ pub(super) struct After {
     pub(super) at_once: bool,
 }
 
-impl After {
+impl TurnEffects {
     fn announce(&mut self, announcement: Announcement) {
-        self.announcements.push(News::Happened(announcement));
+        self.announcements.push(ReaderUpdate::Happened(announcement));
     }
 }
 
 /// The request that the present turn was made for, and its answer.
-pub(super) struct Own {
+pub(super) struct OwnRequest {
     request: RequestId,
     answer: Option<Answer>,
 }
 
-impl Shell {
+impl EngineState {
     pub(super) fn new(
         mut config: Config,
         network: Arc<dyn Network>,
-        disk: Option<Box<dyn Keep>>,
-        phase: Phase,
-    ) -> Shell {
+        disk: Option<Box<dyn VoteStorage>>,
+        phase: EnginePhase,
+    ) -> EngineState {
         config.clock = clock::slot();
-        Shell {
+        EngineState {
             node: Node::new(config.clone(), clock::now()),
             config,
             network,
@@ -161,9 +161,9 @@ impl Shell {
             mute_since: Time::ZERO,
             joined_before: false,
             phase,
-            standing: Standing::Lost,
-            mail: Mail::new(),
-            watch: Watch::default(),
+            standing: ConnectionStatus::Lost,
+            mail: PacketCounts::new(),
+            watch: SpanTracker::default(),
         }
     }
 
@@ -178,7 +178,7 @@ impl Shell {
     }
 
     /// A command from `Drop`.
-    pub(super) fn obey(&mut self, command: Command, now: Time, after: &mut After) {
+    pub(super) fn obey(&mut self, command: Command, now: Time, after: &mut TurnEffects) {
         match command {
             Command::Release { request } => {
                 after.trash.extend(self.slots.remove(&request));
@@ -212,7 +212,7 @@ impl Shell {
         // Nobody else is here.
         let used = self.used.get_mut().unwrap_or_else(PoisonError::into_inner);
         for lane in used.drain(..) {
-            let Doings { spent, held } = lane.empty();
+            let Drained { spent, held } = lane.empty();
             let mut taken = Vec::with_capacity(held.len());
             for (hold, cell) in held {
                 let request = next_request();
@@ -232,7 +232,7 @@ impl Shell {
         (request, waker): (RequestId, Option<Waker>),
         command: &Command,
         destroyed: &AtomicBool,
-        after: &mut After,
+        after: &mut TurnEffects,
     ) -> Option<Answer> {
         if self.is_over() {
             return Some(closed(LostReason::Left));
@@ -246,7 +246,7 @@ impl Shell {
         destroyed.store(matches!(command, Command::Destroy { .. }), Ordering::Release);
         let answer = self.step(Input::Command(command.clone()), Some(request), after);
         if answer.is_none() {
-            self.slots.insert(request, Slot::Waiting(waker));
+            self.slots.insert(request, PendingRequest::Waiting(waker));
             // If others wait as well, more of them are about to ask, and that goes in one write.
             after.hurry = self.slots.len() == 1;
         }
@@ -254,7 +254,12 @@ impl Shell {
     }
 
     /// The short way of a command that is granted at once.
-    fn grant_at_once(&mut self, request: RequestId, command: &Command, after: &mut After) -> Option<Arc<HoldCell>> {
+    fn grant_at_once(
+        &mut self,
+        request: RequestId,
+        command: &Command,
+        after: &mut TurnEffects,
+    ) -> Option<Arc<HoldCell>> {
         let Some(FastOutcome::Granted(token, until)) = self.node.at_once(clock::now(), command) else { return None };
         after.at_once = true;
         if until < self.armed {
@@ -272,13 +277,13 @@ impl Shell {
     }
 
     /// Steps the core and does what it says, in order. The answer to `own` is returned instead of kept.
-    pub(super) fn step(&mut self, input: Input, own: Option<RequestId>, after: &mut After) -> Option<Answer> {
+    pub(super) fn step(&mut self, input: Input, own: Option<RequestId>, after: &mut TurnEffects) -> Option<Answer> {
         after.stepped = true;
         // As if this member were cut off, for which others have a rule.
         if self.is_mute && matches!(input, Input::Received { .. } | Input::Hint(_)) {
             return None;
         }
-        let mut own = own.map(|request| Own { request, answer: None });
+        let mut own = own.map(|request| OwnRequest { request, answer: None });
         let mut inputs = VecDeque::new();
         let mut next = Some(input);
         while let Some(input) = next.take() {
@@ -336,15 +341,15 @@ impl Shell {
             self.outputs = outputs;
             match over {
                 None => {}
-                Some(Over::Left { heard }) => {
-                    self.close(if heard { Closed::Heard } else { Closed::Unheard }, after);
+                Some(IncarnationEnd::Left { heard }) => {
+                    self.close(if heard { EngineClosed::Heard } else { EngineClosed::Unheard }, after);
                     break;
                 }
-                Some(Over::WrongClock { ahead }) => {
-                    self.close(Closed::WrongClock { ahead }, after);
+                Some(IncarnationEnd::WrongClock { ahead }) => {
+                    self.close(EngineClosed::WrongClock { ahead }, after);
                     break;
                 }
-                Some(Over::Reborn { expelled }) => {
+                Some(IncarnationEnd::Reborn { expelled }) => {
                     self.give_birth(expelled, &mut own, after);
                     inputs.clear();
                     if self.phase.closed.is_some() {
@@ -368,7 +373,7 @@ impl Shell {
     }
 
     /// What became of a write. A disk that fails is told once, and once when it is well again.
-    pub(super) fn note_disk(&mut self, result: io::Result<()>, after: &mut After) {
+    pub(super) fn note_disk(&mut self, result: io::Result<()>, after: &mut TurnEffects) {
         match result {
             Ok(()) => {
                 if self.disk_trouble.take().is_some() {
@@ -388,9 +393,9 @@ impl Shell {
     }
 
     /// A fault ends the member.
-    pub(super) fn fail(&mut self, why: &'static str, after: &mut After) {
+    pub(super) fn fail(&mut self, why: &'static str, after: &mut TurnEffects) {
         self.fault = why;
-        self.close(Closed::Broken, after);
+        self.close(EngineClosed::Broken, after);
     }
 
     /// Fills the slot of `request`. Returns what to tell the core about a grant that nobody waits for.
@@ -398,8 +403,8 @@ impl Shell {
         &mut self,
         request: RequestId,
         outcome: Outcome,
-        own: &mut Option<Own>,
-        after: &mut After,
+        own: &mut Option<OwnRequest>,
+        after: &mut TurnEffects,
     ) -> Option<Input> {
         let answer = match outcome {
             Outcome::Granted { token, until } => Ok(self.hold(request, token, until)),
@@ -428,7 +433,7 @@ impl Shell {
         }
         match self.slots.get_mut(&request) {
             Some(slot) => {
-                if let Slot::Waiting(waker) = std::mem::replace(slot, Slot::Answered(answer)) {
+                if let PendingRequest::Waiting(waker) = std::mem::replace(slot, PendingRequest::Answered(answer)) {
                     after.wakers.extend(waker);
                 }
                 None
@@ -441,7 +446,7 @@ impl Shell {
         }
     }
 
-    fn on_lost(&mut self, request: RequestId, reason: LostReason, after: &mut After) {
+    fn on_lost(&mut self, request: RequestId, reason: LostReason, after: &mut TurnEffects) {
         let stays = match reason {
             LostReason::Revoked => planted!(TakenAndKept),
             LostReason::Suspended | LostReason::Expelled | LostReason::Left => planted!(GuardsOutliveMember),
@@ -456,22 +461,22 @@ impl Shell {
         }
     }
 
-    pub(super) fn on_event(&mut self, event: Event, over: &mut Option<Over>, after: &mut After) {
+    pub(super) fn on_event(&mut self, event: Event, over: &mut Option<IncarnationEnd>, after: &mut TurnEffects) {
         if event == Event::Suspended {
             // Here, or nobody would hear of it if the same step resumes it.
-            self.note_standing(Standing::Suspended, after);
+            self.note_standing(ConnectionStatus::Suspended, after);
         }
         match event {
-            Event::Expelled => *over = Some(Over::Reborn { expelled: true }),
-            Event::Abandoned | Event::Forced => *over = Some(Over::Reborn { expelled: false }),
-            Event::Left { heard } => *over = Some(Over::Left { heard }),
+            Event::Expelled => *over = Some(IncarnationEnd::Reborn { expelled: true }),
+            Event::Abandoned | Event::Forced => *over = Some(IncarnationEnd::Reborn { expelled: false }),
+            Event::Left { heard } => *over = Some(IncarnationEnd::Left { heard }),
             Event::WrongClock { theirs, ours } => {
                 let ahead = crate::protocol::Slot::span(theirs.0.saturating_sub(ours.0));
                 tracing::error!(
                     ?ahead,
                     "the cluster is more than an hour ahead of this machine's clock: this member ends"
                 );
-                *over = Some(Over::WrongClock { ahead });
+                *over = Some(IncarnationEnd::WrongClock { ahead });
                 after.announce(Announcement::Event(event));
             }
             // Neither a gain nor a loss.
@@ -481,13 +486,13 @@ impl Shell {
     }
 
     /// The incarnation is over: all that it held and waited for ends, and a new one begins.
-    fn give_birth(&mut self, expelled: bool, own: &mut Option<Own>, after: &mut After) {
+    fn give_birth(&mut self, expelled: bool, own: &mut Option<OwnRequest>, after: &mut TurnEffects) {
         let reason = LostReason::Expelled;
         if let Some(own) = own {
             own.answer.get_or_insert_with(|| closed(reason));
         }
         self.end_all(reason, after);
-        self.note_standing(Standing::Lost, after);
+        self.note_standing(ConnectionStatus::Lost, after);
         if self.phase.ready {
             self.joined_before = true;
             self.phase.ready = false;
@@ -495,7 +500,7 @@ impl Shell {
         }
         after.phase = true;
         if self.leaving {
-            return self.close(Closed::Unheard, after);
+            return self.close(EngineClosed::Unheard, after);
         }
         let process = match draw_process() {
             Ok(process) => process,
@@ -513,21 +518,21 @@ impl Shell {
     }
 
     /// The member is gone, for good.
-    pub(super) fn close(&mut self, closed: Closed, after: &mut After) {
+    pub(super) fn close(&mut self, closed: EngineClosed, after: &mut TurnEffects) {
         if self.phase.closed.is_some() {
             return;
         }
         self.end_all(LostReason::Left, after);
-        self.note_standing(Standing::Lost, after);
+        self.note_standing(ConnectionStatus::Lost, after);
         self.phase.ready = false;
         self.phase.closed = Some(closed);
         (self.disk, self.writer) = (None, None);
         after.phase = true;
         after.rearm = true;
         after.announce(match closed {
-            Closed::Broken => Announcement::Failed(self.fault),
-            Closed::Heard | Closed::Unheard | Closed::WrongClock { .. } => {
-                Announcement::Event(Event::Left { heard: closed == Closed::Heard })
+            EngineClosed::Broken => Announcement::Failed(self.fault),
+            EngineClosed::Heard | EngineClosed::Unheard | EngineClosed::WrongClock { .. } => {
+                Announcement::Event(Event::Left { heard: closed == EngineClosed::Heard })
             }
         });
     }
@@ -535,11 +540,11 @@ impl Shell {
     /// Looks whether the clock that leases go by runs as it must. While it does not, this member is as one that is cut off, but
     /// that its guards fail at once: by that clock its lease may run for longer than others wait for it. It hears and says
     /// nothing until the clock is steady and its lease is over, by whatever clock.
-    pub(super) fn look_at_clocks(&mut self, reading: Reading, after: &mut After) {
+    pub(super) fn look_at_clocks(&mut self, reading: Reading, after: &mut TurnEffects) {
         let timing = self.node.view().map_or(self.config.timing, |view| view.timing);
         let Finding { distrust, is_steady, wall_jump } = self.clocks.look(reading, timing.clock_error_ppm);
         if let Some(by) = wall_jump {
-            after.announcements.push(News::Happened(Announcement::WallJump(by)));
+            after.announcements.push(ReaderUpdate::Happened(Announcement::WallJump(by)));
         }
         // Whoever is alone shares its clock with nobody.
         let is_alone = self.node.view().is_none_or(|view| view.members.len() == 1);
@@ -574,7 +579,7 @@ impl Shell {
     }
 
     /// Ends every hold and every wait that the core has not ended already, and whatever else is under way.
-    fn end_all(&mut self, reason: LostReason, after: &mut After) {
+    fn end_all(&mut self, reason: LostReason, after: &mut TurnEffects) {
         self.watch.over(&mut after.notes);
         for hold in std::mem::take(&mut self.holds).values() {
             if planted!(GuardsOutliveMember) {
@@ -586,35 +591,35 @@ impl Shell {
         // After the marks: a guard that sees no lease any more must find its reason.
         self.lease.set_end(Time::ZERO);
         for slot in self.slots.values_mut() {
-            if let Slot::Waiting(waker) = slot {
+            if let PendingRequest::Waiting(waker) = slot {
                 after.wakers.extend(waker.take());
-                *slot = Slot::Answered(closed(reason));
+                *slot = PendingRequest::Answered(closed(reason));
             }
         }
     }
 
     /// How this member stands now.
-    pub(super) fn stands(&self) -> Standing {
+    pub(super) fn stands(&self) -> ConnectionStatus {
         // Whoever is expelled and stays until others know of it still has a lease that runs.
         if self.is_over() || !self.phase.ready || !self.node.belongs() {
-            Standing::Lost
+            ConnectionStatus::Lost
         } else if self.node.is_ready(clock::now()) && !self.is_mute {
-            Standing::Connected
+            ConnectionStatus::Connected
         } else {
-            Standing::Suspended
+            ConnectionStatus::Suspended
         }
     }
 
-    pub(super) fn note_standing(&mut self, standing: Standing, after: &mut After) {
+    pub(super) fn note_standing(&mut self, standing: ConnectionStatus, after: &mut TurnEffects) {
         if std::mem::replace(&mut self.standing, standing) != standing
-            && !(planted!(SuspendInSilence) && standing == Standing::Suspended)
+            && !(planted!(SuspendInSilence) && standing == ConnectionStatus::Suspended)
         {
-            after.announcements.push(News::Stands(standing));
+            after.announcements.push(ReaderUpdate::Stands(standing));
         }
     }
 
     /// At the end of each turn: what the core says without being asked.
-    pub(super) fn settle(&mut self, after: &mut After) {
+    pub(super) fn settle(&mut self, after: &mut TurnEffects) {
         if self.phase.closed.is_some() {
             return;
         }
@@ -632,7 +637,7 @@ impl Shell {
         }
         self.note_standing(self.stands(), after);
         let deadline = self.deadline();
-        if deadline < self.armed && !is_planted(Planted::TimerSleepsOn) {
+        if deadline < self.armed && !is_planted(ThreadMutant::TimerSleepsOn) {
             self.armed = deadline;
             after.rearm = true;
         }
@@ -640,7 +645,7 @@ impl Shell {
 }
 
 /// How an incarnation ended.
-pub(super) enum Over {
+pub(super) enum IncarnationEnd {
     Left { heard: bool },
     Reborn { expelled: bool },
     WrongClock { ahead: std::time::Duration },

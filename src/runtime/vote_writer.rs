@@ -8,36 +8,36 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use tokio::sync::watch;
 
 /// Where votes are kept. When `keep` returns, the vote is there for good.
-pub(crate) trait Keep: Send + Sync {
+pub(crate) trait VoteStorage: Send + Sync {
     /// Replaces the vote.
     fn keep(&self, vote: &StoredVote) -> io::Result<()>;
 }
 
-impl Keep for Disk {
+impl VoteStorage for Disk {
     fn keep(&self, vote: &StoredVote) -> io::Result<()> {
         self.store(vote)
     }
 }
 
 /// One write.
-struct Job {
+struct WriteJob {
     /// The incarnation that asked for it.
     process: ProcessId,
     number: u64,
     vote: Box<StoredVote>,
 }
 
-struct Desk {
+struct WriterQueue {
     /// The newest that nobody has begun with: a later one takes its place.
-    next: Option<Job>,
+    next: Option<WriteJob>,
     /// Taken out while something is written there.
-    place: Option<Box<dyn Keep>>,
+    place: Option<Box<dyn VoteStorage>>,
     is_closed: bool,
 }
 
 /// The way to the thread that writes. The thread ends when this is dropped and all that was asked for is written.
 pub(crate) struct VoteWriter {
-    desk: Arc<(Mutex<Desk>, Condvar)>,
+    desk: Arc<(Mutex<WriterQueue>, Condvar)>,
     /// Ends with the thread, when the data directory is free.
     ended: watch::Receiver<()>,
 }
@@ -45,15 +45,15 @@ pub(crate) struct VoteWriter {
 impl VoteWriter {
     /// Starts the thread. `tell` hears what became of each write that was begun: whose it was, its number and the result.
     pub(crate) fn start(
-        place: Box<dyn Keep>,
+        place: Box<dyn VoteStorage>,
         tell: impl Fn(ProcessId, u64, io::Result<()>) + Send + 'static,
     ) -> io::Result<VoteWriter> {
-        let desk = Desk { next: None, place: Some(place), is_closed: false };
+        let desk = WriterQueue { next: None, place: Some(place), is_closed: false };
         let desk = Arc::new((Mutex::new(desk), Condvar::new()));
         let (end, ended) = watch::channel(());
         let own = desk.clone();
         std::thread::Builder::new().name("elderlock-votes".to_owned()).spawn(move || {
-            while let Some((Job { process, number, vote }, place)) = next(&own) {
+            while let Some((WriteJob { process, number, vote }, place)) = next(&own) {
                 let result = place.keep(&vote);
                 lock(&own.0).place = Some(place);
                 tell(process, number, result);
@@ -66,7 +66,7 @@ impl VoteWriter {
     /// Asks for a write. Never waits for the disk.
     pub(crate) fn write(&self, process: ProcessId, number: u64, vote: Box<StoredVote>) {
         let (desk, changed) = &*self.desk;
-        lock(desk).next = Some(Job { process, number, vote });
+        lock(desk).next = Some(WriteJob { process, number, vote });
         changed.notify_one();
     }
 
@@ -90,7 +90,7 @@ impl Drop for VoteWriter {
 }
 
 /// The next write, and where it goes; `None`: there will be none.
-fn next((desk, changed): &(Mutex<Desk>, Condvar)) -> Option<(Job, Box<dyn Keep>)> {
+fn next((desk, changed): &(Mutex<WriterQueue>, Condvar)) -> Option<(WriteJob, Box<dyn VoteStorage>)> {
     let mut desk = lock(desk);
     loop {
         match (desk.next.take(), desk.is_closed) {
@@ -101,6 +101,6 @@ fn next((desk, changed): &(Mutex<Desk>, Condvar)) -> Option<(Job, Box<dyn Keep>)
     }
 }
 
-fn lock(desk: &Mutex<Desk>) -> MutexGuard<'_, Desk> {
+fn lock(desk: &Mutex<WriterQueue>) -> MutexGuard<'_, WriterQueue> {
     desk.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,4 +1,4 @@
-//! `Seldom`: what is waited for beside something that happens all the time.
+//! `PollOnWake`: what is waited for beside something that happens all the time.
 //!
 //! Whoever selects polls all that he waits for each time one of it has woken him. For the task of a busy connection that is
 //! its end, asked for after each packet, and asking a token or a timer takes longer than looking at the packet. So this has a
@@ -10,20 +10,20 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 
 /// A future that is polled only when it has been woken itself.
-pub(super) struct Seldom<F> {
+pub(super) struct PollOnWake<F> {
     future: F,
-    bell: Arc<Bell>,
+    bell: Arc<WakeFlag>,
     own: Waker,
 }
 
 /// Wakes whoever polls, and says that it has rung.
-struct Bell {
+struct WakeFlag {
     has_rung: AtomicBool,
     /// Whoever polled last.
     wakes: Mutex<Waker>,
 }
 
-impl Wake for Bell {
+impl Wake for WakeFlag {
     fn wake(self: Arc<Self>) {
         self.wake_by_ref();
     }
@@ -37,12 +37,12 @@ impl Wake for Bell {
 }
 
 /// Polls `future` only when it has been woken itself.
-pub(super) fn seldom<F: Future + Unpin>(future: F) -> Seldom<F> {
-    let bell = Arc::new(Bell { has_rung: AtomicBool::new(true), wakes: Mutex::new(Waker::noop().clone()) });
-    Seldom { future, own: bell.clone().into(), bell }
+pub(super) fn seldom<F: Future + Unpin>(future: F) -> PollOnWake<F> {
+    let bell = Arc::new(WakeFlag { has_rung: AtomicBool::new(true), wakes: Mutex::new(Waker::noop().clone()) });
+    PollOnWake { future, own: bell.clone().into(), bell }
 }
 
-impl<F: Future + Unpin> Future for Seldom<F> {
+impl<F: Future + Unpin> Future for PollOnWake<F> {
     type Output = F::Output;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
@@ -54,7 +54,7 @@ impl<F: Future + Unpin> Future for Seldom<F> {
         if !self.bell.has_rung.swap(false, Ordering::AcqRel) {
             return Poll::Pending;
         }
-        let Seldom { future, own, .. } = &mut *self;
+        let PollOnWake { future, own, .. } = &mut *self;
         Pin::new(future).poll(&mut Context::from_waker(own))
     }
 }
@@ -76,9 +76,9 @@ mod tests {
     }
 
     #[derive(Default)]
-    struct Woken(AtomicUsize);
+    struct WakeCount(AtomicUsize);
 
-    impl Wake for Woken {
+    impl Wake for WakeCount {
         fn wake(self: Arc<Self>) {
             self.0.fetch_add(1, Ordering::Relaxed);
         }
@@ -86,7 +86,7 @@ mod tests {
 
     #[test]
     fn it_is_polled_when_it_was_woken_and_else_not() {
-        let (polls, [first, second]) = (AtomicUsize::new(0), [(); 2].map(|()| Arc::new(Woken::default())));
+        let (polls, [first, second]) = (AtomicUsize::new(0), [(); 2].map(|()| Arc::new(WakeCount::default())));
         let (ring, rung) = oneshot::channel();
         let mut seldom = pin!(seldom(counted(rung, &polls)));
         for woken in [&first, &first, &second] {
@@ -94,7 +94,7 @@ mod tests {
         }
         assert_eq!(polls.load(Ordering::Relaxed), 1, "whoever polls has woken nobody");
         ring.send(7).unwrap();
-        let woken = |woken: &Woken| woken.0.load(Ordering::Relaxed);
+        let woken = |woken: &WakeCount| woken.0.load(Ordering::Relaxed);
         assert_eq!((woken(&first), woken(&second)), (0, 1), "who polled last is woken");
         let waker = second.clone().into();
         assert_eq!(seldom.as_mut().poll(&mut Context::from_waker(&waker)), Poll::Ready(Ok(7)));
@@ -126,7 +126,7 @@ mod tests {
     /// A word between the two looks of a poll is not lost.
     #[test]
     fn who_rings_while_it_is_polled_is_heard() {
-        let woken = Arc::new(Woken::default());
+        let woken = Arc::new(WakeCount::default());
         let mut times = 0;
         let mut seldom = pin!(seldom(poll_fn(|context: &mut Context<'_>| {
             times += 1;
