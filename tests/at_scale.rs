@@ -3,7 +3,7 @@
 
 mod support;
 
-use elderlock::{Grant, LockService, Locking, Semaphore, Token};
+use elderlock::{Grant, LockFuture, LockService, Semaphore, Token};
 use std::sync::{Arc, Mutex};
 use support::local::{Local, left_over, soon, until};
 use support::rng::Rng;
@@ -55,7 +55,7 @@ async fn queue<G: Grant + Send + 'static>(
     board: &Arc<Mutex<Board>>,
     number: usize,
     kind: Kind,
-    waiting: Locking<G>,
+    waiting: LockFuture<G>,
     token: fn(&G) -> Token,
 ) -> JoinHandle<()> {
     let place = soon(waiting.position()).await.expect("the grantor answers");

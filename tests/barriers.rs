@@ -7,8 +7,8 @@
 mod support;
 
 use elderlock::{
-    Barrier, BarrierError, CountDownLatch, CountError, DoubleBarrier, Inside, LockError, LockService, LostReason,
-    Member, Semaphore, SharedCount,
+    Barrier, BarrierError, CountDownLatch, CountError, DoubleBarrier, DoubleBarrierGuard, LockError, LockService,
+    LostReason, Member, Semaphore, SharedCount,
 };
 use std::future::IntoFuture;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -75,12 +75,12 @@ fn waiting(barrier: &Barrier) -> JoinHandle<Result<(), BarrierError>> {
     tokio::spawn(async move { soon(barrier.wait()).await })
 }
 
-fn entering(barrier: &DoubleBarrier) -> JoinHandle<Inside> {
+fn entering(barrier: &DoubleBarrier) -> JoinHandle<DoubleBarrierGuard> {
     let barrier = barrier.clone();
     tokio::spawn(async move { soon(barrier.enter()).await.expect("enough enter") })
 }
 
-fn leaving(inside: Inside) -> JoinHandle<Result<(), BarrierError>> {
+fn leaving(inside: DoubleBarrierGuard) -> JoinHandle<Result<(), BarrierError>> {
     tokio::spawn(async move { soon(inside.leave()).await })
 }
 

@@ -1,6 +1,6 @@
 //! How members stand with their cluster, over real members, each in a runtime of its own, with
 //! sockets on the loopback interface: every state, and what guards and recipes do in it. More of
-//! it, with members that are cut off and healed, is in `src/service/tests/standing.rs`.
+//! it, with members that are cut off and healed, is in `src/service/tests/connection_status.rs`.
 
 #[path = "support/local.rs"]
 #[allow(dead_code, reason = "each test file uses a part of it")]

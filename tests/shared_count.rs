@@ -5,7 +5,7 @@
 
 mod support;
 
-use elderlock::{Count, CountError, LockError, LockService, LostReason, SharedCount};
+use elderlock::{CountError, LockError, LockService, LostReason, SharedCount, VersionedCount};
 use support::local::{Local, MS, left_open, poll_a_wait_then_drop, poll_k_then_drop, poll_once, soon, until};
 use support::rng::Rng;
 
@@ -17,7 +17,7 @@ async fn counts(services: &[LockService], name: &str, initial: i32) -> Vec<Share
     counts
 }
 
-fn get(count: &SharedCount) -> Count {
+fn get(count: &SharedCount) -> VersionedCount {
     count.get().expect("it is open")
 }
 
@@ -116,7 +116,7 @@ async fn of_two_who_saw_the_same_one_sets_it() {
     let seen = [get(&counts[0]), get(&counts[1])];
     soon(counts[1].try_set(seen[1].version, 30)).await.expect("nobody else changes it");
     let error = soon(counts[0].try_set(seen[0].version, 40)).await.expect_err("it is 30");
-    assert!(matches!(error, CountError::Changed(Count { count: 30, .. })), "{error:?}");
+    assert!(matches!(error, CountError::Changed(VersionedCount { count: 30, .. })), "{error:?}");
     // A task that was told so knows it.
     soon(counts[0].try_set(get(&counts[0]).version, 40)).await.expect("nobody else changes it");
     assert_eq!(soon(counts[1].read()).await.expect("it is open").count, 40);

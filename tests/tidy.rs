@@ -32,7 +32,7 @@ const IMPURE: [&str; 8] = [
 const RUNTIME: [&str; 4] = ["tokio::time", "tokio::spawn", "tokio::task::spawn", "tokio::net"];
 
 /// Joining wants a runtime, and says so; tests have one.
-const WITH_RUNTIME: [&str; 2] = ["service/builder.rs", "service/simulated.rs"];
+const WITH_RUNTIME: [&str; 2] = ["service/member_builder.rs", "service/simulated.rs"];
 
 /// With what a row begins that gives a reason, beside tests or in their place.
 const VERDICTS: [&str; 4] = ["does not apply: ", "applies: ", "applies in part: ", "not kept, because "];

@@ -11,15 +11,15 @@ use std::time::Duration;
 /// The future may be dropped at any time, even after the grant: nothing stays held or queued.
 #[must_use = "nothing is asked until this is awaited"]
 pub struct Acquire<G, E> {
-    ask: Box<dyn FnOnce(Terms) -> Asked<G, E> + Send + Sync>,
-    terms: Terms,
+    ask: Box<dyn FnOnce(AcquireOptions) -> BoxedAcquire<G, E> + Send + Sync>,
+    terms: AcquireOptions,
 }
 
-type Asked<G, E> = Pin<Box<dyn Future<Output = Result<G, E>> + Send>>;
+type BoxedAcquire<G, E> = Pin<Box<dyn Future<Output = Result<G, E>> + Send>>;
 
 /// What every recipe's wish says.
 #[derive(Clone, Default)]
-pub(super) struct Terms {
+pub(super) struct AcquireOptions {
     pub(super) owner: u64,
     pub(super) wait: Option<Duration>,
     pub(super) lease: Option<Duration>,
@@ -27,7 +27,7 @@ pub(super) struct Terms {
     pub(super) metadata: Vec<u8>,
 }
 
-impl Terms {
+impl AcquireOptions {
     pub(super) fn lock(&self, service: &LockService, name: impl AsRef<[u8]>) -> LockBuilder<Guard> {
         self.put(service.lock(name))
     }
@@ -48,7 +48,7 @@ impl Terms {
 }
 
 impl<G, E> Acquire<G, E> {
-    pub(super) fn new<F>(terms: Terms, ask: impl FnOnce(Terms) -> F + Send + Sync + 'static) -> Self
+    pub(super) fn new<F>(terms: AcquireOptions, ask: impl FnOnce(AcquireOptions) -> F + Send + Sync + 'static) -> Self
     where
         F: Future<Output = Result<G, E>> + Send + 'static,
     {

@@ -1,6 +1,6 @@
 //! `Barrier`: keeps everybody waiting until it is removed.
 
-use super::shared_count::{CountError, Kind, SharedCount};
+use super::shared_count::{CountError, ObjectKind, SharedCount};
 use crate::protocol::NumberEdit;
 use crate::runtime::planted;
 use crate::service::{LockError, LockService, ReleaseError};
@@ -57,7 +57,7 @@ impl Barrier {
     /// # Cancel safety
     /// Dropped at any time: nothing stays open.
     pub async fn open(service: &LockService, name: impl AsRef<[u8]>) -> Result<Barrier, LockError> {
-        Ok(Barrier { count: SharedCount::open_as(Kind::Barrier, service, name.as_ref(), 0).await? })
+        Ok(Barrier { count: SharedCount::open_as(ObjectKind::Barrier, service, name.as_ref(), 0).await? })
     }
 
     /// Sets it: later waits do not return until it is removed. No error if it is set.

@@ -1,7 +1,7 @@
 //! `CountDownLatch`: keeps everybody waiting until something was done so many times.
 
 use super::barrier::{BarrierError, within};
-use super::shared_count::{CountError, Kind, SharedCount};
+use super::shared_count::{CountError, ObjectKind, SharedCount};
 use crate::protocol::NumberEdit;
 use crate::runtime::planted;
 use crate::service::{LockError, LockService, ReleaseError};
@@ -57,7 +57,9 @@ impl CountDownLatch {
     /// # Cancel safety
     /// Dropped at any time: nothing stays open.
     pub async fn open(service: &LockService, name: impl AsRef<[u8]>, count: u32) -> Result<CountDownLatch, LockError> {
-        Ok(CountDownLatch { count: SharedCount::open_as(Kind::Latch, service, name.as_ref(), count as i32).await? })
+        Ok(CountDownLatch {
+            count: SharedCount::open_as(ObjectKind::Latch, service, name.as_ref(), count as i32).await?,
+        })
     }
 
     /// Counts down by one, if it is not zero: what is left. The grantor counts, in the order of

@@ -1,7 +1,7 @@
 //! `DoubleBarrier`: so many begin together and end together.
 
 use super::barrier::{BarrierError, within};
-use super::shared_count::{Count, CountError, Kind, SharedCount};
+use super::shared_count::{CountError, ObjectKind, SharedCount, VersionedCount};
 use crate::protocol::{LineageId, LostReason, Mode, Token};
 use crate::runtime::planted;
 use crate::service::{Guard, InspectError, LockError, LockService, Lost, ReleaseError};
@@ -20,7 +20,7 @@ const PAUSE: Duration = Duration::from_millis(20);
 /// with the member. So the others wait for a member that dies inside no longer than for any holder,
 /// and one that dies before the round begins does not count: the others wait for another in its
 /// place. (Each member that was there when the last one looked has counted.) A member that drops
-/// its [`Inside`], or loses it, is out as well, and so is one that is
+/// its [`DoubleBarrierGuard`], or loses it, is out as well, and so is one that is
 /// [suspended](crate::ConnectionState) inside. One that is suspended while it enters takes a new
 /// share when it is back, and counts again.
 ///
@@ -68,7 +68,7 @@ impl DoubleBarrier {
     /// # Cancel safety
     /// Dropped at any time: nothing stays open.
     pub async fn open(service: &LockService, name: impl AsRef<[u8]>, members: u32) -> Result<DoubleBarrier, LockError> {
-        let phase = SharedCount::open_as(Kind::DoubleBarrier { members }, service, name.as_ref(), 0).await?;
+        let phase = SharedCount::open_as(ObjectKind::DoubleBarrier { members }, service, name.as_ref(), 0).await?;
         Ok(DoubleBarrier { members, phase })
     }
 
@@ -113,7 +113,7 @@ impl DoubleBarrier {
     /// missing, and was dropped just when it came, the others may have begun.
     ///
     /// Curator: `DistributedDoubleBarrier.enter`, which after a limit stays counted.
-    pub async fn enter(&self) -> Result<Inside, BarrierError> {
+    pub async fn enter(&self) -> Result<DoubleBarrierGuard, BarrierError> {
         loop {
             let share = self.phase.service().share(self.phase.name()).await?;
             // If the member was lost before, so is the phase. If it was suspended only a share is,
@@ -121,7 +121,7 @@ impl DoubleBarrier {
             self.phase.get()?;
             let Ok(begun) = share.protect(self.begin(share.token())).await else { continue };
             match begun? {
-                Some((phase, round)) if share.fence().is_ok() => return Ok(Inside { share, phase, round }),
+                Some((phase, round)) if share.fence().is_ok() => return Ok(DoubleBarrierGuard { share, phase, round }),
                 Some(_) => {}
                 None => {
                     // Each for another while, so that the members that come back first decide for
@@ -150,10 +150,10 @@ impl DoubleBarrier {
                 // A later arrival writes the same phase anew, so that a member inside is older than
                 // the round's version: else the round would be taken for over as soon as its first
                 // members are gone, with this one in it.
-                (true, Round::GoesOn) => seen.count,
+                (true, RoundState::GoesOn) => seen.count,
                 // Said before any wait: later arrivals need not tell which member was there when.
-                (true, Round::Over) => seen.count.wrapping_add(1),
-                (true, Round::Unseen) => return Ok(None),
+                (true, RoundState::Over) => seen.count.wrapping_add(1),
+                (true, RoundState::Unseen) => return Ok(None),
                 (false, _) if inside + u64::from(planted!(RoundOfOneLess)) >= u64::from(self.members) => {
                     seen.count.wrapping_add(1)
                 }
@@ -163,7 +163,7 @@ impl DoubleBarrier {
                 }
             };
             seen = match phase.try_set(seen.version, next).await {
-                Ok(version) => Count { count: next, version, maybe_stale: false },
+                Ok(version) => VersionedCount { count: next, version, maybe_stale: false },
                 Err(CountError::Changed(now)) => now,
                 Err(error) => return Err(error.into()),
             };
@@ -177,13 +177,13 @@ impl DoubleBarrier {
     ///
     /// # Cancel safety
     /// As of `enter`.
-    pub async fn enter_within(&self, limit: Duration) -> Result<Inside, BarrierError> {
+    pub async fn enter_within(&self, limit: Duration) -> Result<DoubleBarrierGuard, BarrierError> {
         within(self.phase.service(), limit, self.enter()).await
     }
 
     /// How many have entered, and the state of a round that began with `version`, for a member that
     /// came after that.
-    async fn look(&self, version: Token) -> Result<(u64, Round), BarrierError> {
+    async fn look(&self, version: Token) -> Result<(u64, RoundState), BarrierError> {
         loop {
             match self.phase.service().inspect(self.phase.name()).await {
                 Ok(seen) => {
@@ -192,9 +192,9 @@ impl DoubleBarrier {
                     // as the one or the other.
                     let leaves = seen.waiters.iter().any(|waiter| waiter.mode == Mode::Lock);
                     let round = match seen.more_holders {
-                        _ if was_there || leaves => Round::GoesOn,
-                        0 => Round::Over,
-                        _ => Round::Unseen,
+                        _ if was_there || leaves => RoundState::GoesOn,
+                        0 => RoundState::Over,
+                        _ => RoundState::Unseen,
                     };
                     return Ok((seen.holders.len() as u64 + seen.more_holders, round));
                 }
@@ -209,7 +209,7 @@ impl DoubleBarrier {
 }
 
 /// How it stands with a round that has begun.
-enum Round {
+enum RoundState {
     /// A member that was there when it began is inside, or leaves it.
     GoesOn,
     /// All went without a leave (dropped, died).
@@ -222,13 +222,13 @@ enum Round {
 /// without waiting for the others.
 #[must_use = "dropping it leaves the barrier"]
 #[derive(Debug)]
-pub struct Inside {
+pub struct DoubleBarrierGuard {
     share: Guard,
     phase: SharedCount,
     round: i32,
 }
 
-impl Inside {
+impl DoubleBarrierGuard {
     /// A fencing token, if this is still inside: every one has its own.
     ///
     /// # Errors
@@ -260,7 +260,7 @@ impl Inside {
     ///
     /// Curator: `DistributedDoubleBarrier.leave`.
     pub async fn leave(self) -> Result<(), BarrierError> {
-        let Inside { share, phase, round } = self;
+        let DoubleBarrierGuard { share, phase, round } = self;
         share.fence().map_err(CountError::from)?;
         if planted!(LeaveAlone) {
             return Ok(());
@@ -286,7 +286,7 @@ impl Inside {
         Ok(())
     }
 
-    /// As [`leave`](Inside::leave), waiting at most so long.
+    /// As [`leave`](DoubleBarrierGuard::leave), waiting at most so long.
     ///
     /// # Errors
     /// [`BarrierError::TimedOut`], and as of `leave`: it has left in every case.

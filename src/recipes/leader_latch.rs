@@ -11,10 +11,10 @@
 //! same step as what changed, so no reader sees one without the other; and a lead is given back
 //! after that step, so nobody leads before it is told here.
 
-use super::leadership::{Candidacy, Hopeless, Participant, Participants, Tenure, Term, TermEnd};
+use super::leadership::{Candidacy, CandidacyEnd, HeldTerm, Participant, Participants, Term, TermEnd};
 use crate::protocol::{InvalidName, Token};
 use crate::runtime::planted;
-use crate::service::{InspectError, InvalidLease, LockService, Locking};
+use crate::service::{InspectError, InvalidLease, LockFuture, LockService};
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -54,7 +54,7 @@ const LOG: usize = 64;
 /// policy; here never.
 pub struct LeaderLatch {
     candidacy: Arc<Candidacy>,
-    state: Arc<watch::Sender<State>>,
+    state: Arc<watch::Sender<LatchCore>>,
     /// Of the task that stands for the lead, once it was started. Taken while the latch starts:
     /// there is no phase `Started` without a task that asks here after the phase.
     task: Mutex<Option<JoinHandle<()>>>,
@@ -113,9 +113,9 @@ pub enum LatchEvent {
 }
 
 #[derive(Default)]
-struct State {
-    phase: Phase,
-    tenure: Option<Tenure>,
+struct LatchCore {
+    phase: LatchPhase,
+    tenure: Option<HeldTerm>,
     /// The latest events.
     log: VecDeque<LatchEvent>,
     /// How many there were in all.
@@ -123,22 +123,22 @@ struct State {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
-enum Phase {
+enum LatchPhase {
     #[default]
     Latent,
     Started,
-    Closed(Why),
+    Closed(LatchEnd),
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Why {
+enum LatchEnd {
     Closed,
-    Hopeless(Hopeless),
+    Hopeless(CandidacyEnd),
     /// The task was dropped by its runtime.
     Stopped,
 }
 
-impl State {
+impl LatchCore {
     fn tell(&mut self, event: LatchEvent) {
         if self.log.len() == LOG {
             self.log.pop_front();
@@ -155,7 +155,7 @@ impl State {
 
     /// Ends the term, for its handles and for its listeners. The lead is given back when what this
     /// returns is dropped; not while the state is borrowed, for the same reason.
-    fn depose(&mut self, mode: CloseMode) -> Option<Tenure> {
+    fn depose(&mut self, mode: CloseMode) -> Option<HeldTerm> {
         let tenure = self.tenure.take()?;
         let (token, end) = (tenure.term().token(), tenure.term().resign());
         if mode == CloseMode::NotifyLeader {
@@ -166,20 +166,20 @@ impl State {
 }
 
 /// The term, if it goes on at this instant.
-fn term(state: &watch::Sender<State>) -> Option<Term> {
+fn term(state: &watch::Sender<LatchCore>) -> Option<Term> {
     let term = state.borrow().term();
     term.filter(|term| term.fence().is_ok())
 }
 
 /// Closes a latch, if it is started; says where it stood.
-fn close(state: &watch::Sender<State>, why: Why, mode: CloseMode) -> Phase {
+fn close(state: &watch::Sender<LatchCore>, why: LatchEnd, mode: CloseMode) -> LatchPhase {
     // If the term is lost it is not given up.
     let _ = term(state);
-    let (mut before, mut deposed) = (Phase::Latent, None);
+    let (mut before, mut deposed) = (LatchPhase::Latent, None);
     state.send_modify(|state| {
         before = state.phase;
-        if before == Phase::Started {
-            state.phase = Phase::Closed(why);
+        if before == LatchPhase::Started {
+            state.phase = LatchPhase::Closed(why);
             deposed = state.depose(mode);
         }
     });
@@ -188,19 +188,19 @@ fn close(state: &watch::Sender<State>, why: Why, mode: CloseMode) -> Phase {
 }
 
 /// What the task that stands for the lead owns. However the task ends, the latch is closed.
-struct Running(Arc<watch::Sender<State>>);
+struct LatchTask(Arc<watch::Sender<LatchCore>>);
 
-impl Running {
-    async fn stand(self, candidacy: Arc<Candidacy>, mut place: Locking) {
+impl LatchTask {
+    async fn stand(self, candidacy: Arc<Candidacy>, mut place: LockFuture) {
         loop {
             match candidacy.win(place).await {
                 Ok(tenure) => self.lead(tenure).await,
                 Err(hopeless) => {
-                    close(&self.0, Why::Hopeless(hopeless), CloseMode::NotifyLeader);
+                    close(&self.0, LatchEnd::Hopeless(hopeless), CloseMode::NotifyLeader);
                     return;
                 }
             }
-            if self.0.borrow().phase != Phase::Started {
+            if self.0.borrow().phase != LatchPhase::Started {
                 return;
             }
             place = candidacy.queue();
@@ -208,11 +208,11 @@ impl Running {
     }
 
     /// From the beginning of a term to its end.
-    async fn lead(&self, tenure: Tenure) {
+    async fn lead(&self, tenure: HeldTerm) {
         let term = tenure.term().clone();
         let mut tenure = Some(tenure);
         self.0.send_modify(|state| {
-            if state.phase == Phase::Started {
+            if state.phase == LatchPhase::Started {
                 state.tenure = tenure.take();
                 state.tell(LatchEvent::IsLeader(term.clone()));
                 if planted!(TellTwice) {
@@ -230,9 +230,9 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+impl Drop for LatchTask {
     fn drop(&mut self) {
-        close(&self.0, Why::Stopped, CloseMode::NotifyLeader);
+        close(&self.0, LatchEnd::Stopped, CloseMode::NotifyLeader);
     }
 }
 
@@ -332,15 +332,15 @@ impl LeaderLatch {
         let mut task = self.task.lock().unwrap_or_else(PoisonError::into_inner);
         let mut starts = false;
         self.state.send_modify(|state| {
-            starts = state.phase == Phase::Latent;
+            starts = state.phase == LatchPhase::Latent;
             if starts {
-                state.phase = Phase::Started;
+                state.phase = LatchPhase::Started;
             }
         });
         if !starts {
             return Err(StartError::AlreadyStarted);
         }
-        let (running, candidacy) = (Running(self.state.clone()), self.candidacy.clone());
+        let (running, candidacy) = (LatchTask(self.state.clone()), self.candidacy.clone());
         // Asked here and not in the task: latches that are started in turn lead in turn.
         let place = candidacy.queue();
         let stands = running.stand(candidacy, place);
@@ -391,10 +391,10 @@ impl LeaderLatch {
                 (state.phase, state.term())
             };
             match (phase, term) {
-                (Phase::Latent, _) => return Err(AwaitLeadershipError::NotStarted),
-                (Phase::Closed(why), _) => return Err(why.into()),
-                (Phase::Started, Some(term)) if term.fence().is_ok() => return Ok(term),
-                (Phase::Started, _) => {}
+                (LatchPhase::Latent, _) => return Err(AwaitLeadershipError::NotStarted),
+                (LatchPhase::Closed(why), _) => return Err(why.into()),
+                (LatchPhase::Started, Some(term)) if term.fence().is_ok() => return Ok(term),
+                (LatchPhase::Started, _) => {}
             }
             // The sender is this latch's.
             let _ = state.changed().await;
@@ -526,10 +526,10 @@ impl LeaderLatch {
     ///
     /// Curator: `LeaderLatch.close(closeMode)`, which gives back first and tells then.
     pub async fn close_with(&self, mode: CloseMode) -> Result<(), CloseError> {
-        match close(&self.state, Why::Closed, mode) {
-            Phase::Started => {}
-            Phase::Latent => return Err(CloseError::NotStarted),
-            Phase::Closed(_) => return Err(CloseError::AlreadyClosed),
+        match close(&self.state, LatchEnd::Closed, mode) {
+            LatchPhase::Started => {}
+            LatchPhase::Latent => return Err(CloseError::NotStarted),
+            LatchPhase::Closed(_) => return Err(CloseError::AlreadyClosed),
         }
         if let Some(task) = self.take_task() {
             task.abort();
@@ -586,9 +586,9 @@ impl LeaderLatch {
     /// Curator: `LeaderLatch.getState`.
     pub fn state(&self) -> LatchState {
         match self.state.borrow().phase {
-            Phase::Latent => LatchState::Latent,
-            Phase::Started => LatchState::Started,
-            Phase::Closed(_) => LatchState::Closed,
+            LatchPhase::Latent => LatchState::Latent,
+            LatchPhase::Started => LatchState::Started,
+            LatchPhase::Closed(_) => LatchState::Closed,
         }
     }
 
@@ -606,7 +606,7 @@ impl LeaderLatch {
 
 impl Drop for LeaderLatch {
     fn drop(&mut self) {
-        close(&self.state, Why::Closed, CloseMode::Silent);
+        close(&self.state, LatchEnd::Closed, CloseMode::Silent);
         if let Some(task) = self.take_task() {
             task.abort();
         }
@@ -629,7 +629,7 @@ impl std::fmt::Debug for LeaderLatch {
 /// The latch keeps the latest 64 for a slow reader; a reader that falls further behind gets
 /// [`LatchEvent::Missed`]. Holding this keeps neither the latch nor its lead.
 pub struct LatchEvents {
-    state: watch::Receiver<State>,
+    state: watch::Receiver<LatchCore>,
     /// The number of the event that comes next.
     next: u64,
 }
@@ -653,7 +653,7 @@ impl LatchEvents {
                     self.next += 1;
                     return Some(event.clone());
                 }
-                if let Phase::Closed(_) = state.phase {
+                if let LatchPhase::Closed(_) = state.phase {
                     return None;
                 }
             }
@@ -729,13 +729,13 @@ impl AwaitLeadershipError {
     }
 }
 
-impl From<Why> for AwaitLeadershipError {
-    fn from(why: Why) -> Self {
+impl From<LatchEnd> for AwaitLeadershipError {
+    fn from(why: LatchEnd) -> Self {
         match why {
-            Why::Closed => AwaitLeadershipError::Closed,
-            Why::Hopeless(Hopeless::Destroyed) => AwaitLeadershipError::Destroyed,
-            Why::Hopeless(Hopeless::Left) => AwaitLeadershipError::Left,
-            Why::Stopped => AwaitLeadershipError::Stopped,
+            LatchEnd::Closed => AwaitLeadershipError::Closed,
+            LatchEnd::Hopeless(CandidacyEnd::Destroyed) => AwaitLeadershipError::Destroyed,
+            LatchEnd::Hopeless(CandidacyEnd::Left) => AwaitLeadershipError::Left,
+            LatchEnd::Stopped => AwaitLeadershipError::Stopped,
         }
     }
 }

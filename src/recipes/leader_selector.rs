@@ -1,6 +1,6 @@
 //! `LeaderSelector`: a future that runs while one leads.
 
-use super::leadership::{Candidacy, Hopeless, Participant, Participants, Term, TermEnd};
+use super::leadership::{Candidacy, CandidacyEnd, Participant, Participants, Term, TermEnd};
 use crate::protocol::InvalidName;
 use crate::runtime::planted;
 use crate::service::{InspectError, InvalidLease, LockService};
@@ -259,11 +259,11 @@ pub enum SelectorError {
     Left,
 }
 
-impl From<Hopeless> for SelectorError {
-    fn from(hopeless: Hopeless) -> Self {
+impl From<CandidacyEnd> for SelectorError {
+    fn from(hopeless: CandidacyEnd) -> Self {
         match hopeless {
-            Hopeless::Destroyed => SelectorError::Destroyed,
-            Hopeless::Left => SelectorError::Left,
+            CandidacyEnd::Destroyed => SelectorError::Destroyed,
+            CandidacyEnd::Left => SelectorError::Left,
         }
     }
 }

@@ -7,7 +7,9 @@
 use super::owner::draw_owner;
 use crate::protocol::{HolderInfo, InvalidName, LineageId, LockName, LostReason, Metadata, Mode, ProcessId, Token};
 use crate::runtime::planted;
-use crate::service::{Guard, InspectError, InvalidLease, LockError, LockService, Locking, LossWatch, Lost, Revocation};
+use crate::service::{
+    Guard, InspectError, InvalidLease, LockError, LockFuture, LockService, LossWatch, Lost, Revocation,
+};
 use serde::Serialize;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -33,7 +35,7 @@ pub(super) struct Candidacy {
 
 /// Why a candidacy can never be won any more.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Hopeless {
+pub(super) enum CandidacyEnd {
     Destroyed,
     Left,
 }
@@ -62,7 +64,7 @@ impl Candidacy {
     }
 
     /// Takes a place in line.
-    pub(super) fn queue(&self) -> Locking {
+    pub(super) fn queue(&self) -> LockFuture {
         let mut wish = self.service.lock(self.name.as_bytes()).metadata(self.id.as_bytes()).owner(self.owner);
         if let Some(lease) = self.lease {
             wish = wish.lease(lease);
@@ -74,13 +76,13 @@ impl Candidacy {
     }
 
     /// Waits at the place in line, and takes another one whenever it is lost, until it leads.
-    pub(super) async fn win(&self, mut place: Locking) -> Result<Tenure, Hopeless> {
+    pub(super) async fn win(&self, mut place: LockFuture) -> Result<HeldTerm, CandidacyEnd> {
         let mut pause = PAUSE;
         loop {
             match place.await {
-                Ok(guard) => return Ok(Tenure::new(guard)),
-                Err(LockError::Left) => return Err(Hopeless::Left),
-                Err(LockError::Destroyed) => return Err(Hopeless::Destroyed),
+                Ok(guard) => return Ok(HeldTerm::new(guard)),
+                Err(LockError::Left) => return Err(CandidacyEnd::Left),
+                Err(LockError::Destroyed) => return Err(CandidacyEnd::Destroyed),
                 // Expelled: the member joins again by itself. Busy: others of this member will have
                 // been served.
                 Err(_) => _ = self.service.sleep(pause).await,
@@ -168,10 +170,10 @@ impl Participants {
 /// instead may get the token of a later term for work that was begun in an earlier one.
 #[derive(Clone)]
 pub struct Term {
-    inner: Arc<Inner>,
+    inner: Arc<TermState>,
 }
 
-struct Inner {
+struct TermState {
     watch: LossWatch,
     token: Token,
     /// Each listener has a clone, which begins with the first request.
@@ -327,17 +329,17 @@ impl std::fmt::Debug for Term {
 
 /// The lead itself. Dropped it is given up, first for each handle of the term, then at the grantor:
 /// so no other member leads before this one has ended.
-pub(super) struct Tenure {
+pub(super) struct HeldTerm {
     term: Term,
     /// Dropped after the body of `drop`.
     _guard: Guard,
 }
 
-impl Tenure {
+impl HeldTerm {
     fn new(guard: Guard) -> Self {
         let (watch, token, revocation) = (guard.watch(), guard.token(), guard.revocation());
-        let inner = Inner { watch, token, revocation, end: OnceLock::new(), given_up: CancellationToken::new() };
-        Tenure { term: Term { inner: Arc::new(inner) }, _guard: guard }
+        let inner = TermState { watch, token, revocation, end: OnceLock::new(), given_up: CancellationToken::new() };
+        HeldTerm { term: Term { inner: Arc::new(inner) }, _guard: guard }
     }
 
     pub(super) fn term(&self) -> &Term {
@@ -345,7 +347,7 @@ impl Tenure {
     }
 }
 
-impl Drop for Tenure {
+impl Drop for HeldTerm {
     fn drop(&mut self) {
         let _ = self.term.fence();
         self.term.resign();

@@ -5,7 +5,7 @@ use super::read_write_lock::WriteGuard;
 use super::reentrant_mutex::ReentrantGuard;
 use crate::protocol::{InvalidValue, LostReason, Token};
 use crate::runtime::planted;
-use crate::service::{Guard, Hold, LockError, LockService, Lost, ReleaseError, SetError, SharedValue, Versioned};
+use crate::service::{Guard, HoldHandle, LockError, LockService, Lost, ReleaseError, SetError, SharedValue, Versioned};
 
 /// A small value of a lock: all members that have it open see it, and whoever holds the lock of its name changes it. Who has lost
 /// the lock cannot write over what a later holder has read or written, whatever the clocks do.
@@ -54,29 +54,29 @@ const TAG: u8 = b'V';
 
 /// The last holder that read or wrote a value: its token and the lineage that dealt it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Fence {
+pub(super) struct ValueFence {
     pub(super) token: u64,
     pub(super) lineage: u64,
 }
 
-impl Fence {
+impl ValueFence {
     /// Of a value that no holder has read or written.
-    const NONE: Fence = Fence { token: 0, lineage: 0 };
+    const NONE: ValueFence = ValueFence { token: 0, lineage: 0 };
 
     /// Whether a holder with this one may write after the holder with `last`.
-    fn admits_after(self, last: Fence) -> bool {
+    fn admits_after(self, last: ValueFence) -> bool {
         self.token > last.token || self == last
     }
 }
 
 /// A guard of a lock that one has alone: [`Guard`], [`MutexGuard`], [`ReentrantGuard`] or [`WriteGuard`].
-pub trait LockGuard: sealed::LockGuard {}
+pub trait LockGuard: sealed::ValueGuard {}
 
 mod sealed {
-    use crate::service::Hold;
+    use crate::service::HoldHandle;
 
-    pub trait LockGuard {
-        fn held(&self) -> &Hold;
+    pub trait ValueGuard {
+        fn held(&self) -> &HoldHandle;
     }
 }
 
@@ -85,26 +85,26 @@ impl LockGuard for MutexGuard {}
 impl LockGuard for ReentrantGuard {}
 impl LockGuard for WriteGuard {}
 
-impl sealed::LockGuard for Guard {
-    fn held(&self) -> &Hold {
+impl sealed::ValueGuard for Guard {
+    fn held(&self) -> &HoldHandle {
         self.hold()
     }
 }
 
-impl sealed::LockGuard for MutexGuard {
-    fn held(&self) -> &Hold {
+impl sealed::ValueGuard for MutexGuard {
+    fn held(&self) -> &HoldHandle {
         self.hold()
     }
 }
 
-impl sealed::LockGuard for ReentrantGuard {
-    fn held(&self) -> &Hold {
+impl sealed::ValueGuard for ReentrantGuard {
+    fn held(&self) -> &HoldHandle {
         self.hold()
     }
 }
 
-impl sealed::LockGuard for WriteGuard {
-    fn held(&self) -> &Hold {
+impl sealed::ValueGuard for WriteGuard {
+    fn held(&self) -> &HoldHandle {
         self.hold()
     }
 }
@@ -123,7 +123,7 @@ impl LockValue {
         name: impl AsRef<[u8]>,
         initial: impl AsRef<[u8]>,
     ) -> Result<LockValue, LockError> {
-        let value = service.open(name, encode(initial.as_ref(), Fence::NONE)).await?;
+        let value = service.open(name, encode(initial.as_ref(), ValueFence::NONE)).await?;
         // Lost already: whoever asks it is told so.
         if value.get().is_ok_and(|seen| decode(&seen).is_err()) {
             return Err(LockError::OtherRecipe);
@@ -231,7 +231,7 @@ impl LockValue {
     }
 
     /// The hold, if it is the one that may write.
-    fn check<'a>(&self, guard: &'a impl LockGuard) -> Result<&'a Hold, LockValueError> {
+    fn check<'a>(&self, guard: &'a impl LockGuard) -> Result<&'a HoldHandle, LockValueError> {
         let hold = guard.held();
         // Of this member: another cluster in the same process may have the same names, and its tokens say nothing here.
         if hold.is_of(&self.service) && hold.name() == self.name() { Ok(hold) } else { Err(LockValueError::OtherLock) }
@@ -249,7 +249,7 @@ impl LockValue {
     pub(super) async fn put(
         &self,
         value: &SharedValue,
-        fence: impl Fn() -> Result<Fence, LockValueError>,
+        fence: impl Fn() -> Result<ValueFence, LockValueError>,
         new: Option<&[u8]>,
     ) -> Result<Versioned, LockValueError> {
         let mut seen = value.get()?;
@@ -284,26 +284,26 @@ impl LockValue {
 
 /// The token, as long as the lock is held and by nobody else. Asked anew before each try: another guard of the hold may have made a share
 /// of it.
-fn may_write(hold: &Hold) -> Result<Fence, LockValueError> {
+fn may_write(hold: &HoldHandle) -> Result<ValueFence, LockValueError> {
     if hold.is_shared() {
         return Err(LockValueError::Shared);
     }
     let token = hold.fence().map_err(LockValueError::LockLost)?;
-    Ok(Fence { token: token.get(), lineage: hold.lineage().0 })
+    Ok(ValueFence { token: token.get(), lineage: hold.lineage().0 })
 }
 
-fn encode(value: &[u8], by: Fence) -> Vec<u8> {
+fn encode(value: &[u8], by: ValueFence) -> Vec<u8> {
     [value, &by.token.to_le_bytes(), &by.lineage.to_le_bytes(), &[TAG]].concat()
 }
 
 /// What is there, and the last holder.
-fn decode(seen: &Versioned) -> Result<(Versioned, Fence), LockValueError> {
+fn decode(seen: &Versioned) -> Result<(Versioned, ValueFence), LockValueError> {
     let Some((value, [trailer @ .., TAG])) = seen.value.split_last_chunk::<TRAILER>() else {
         return Err(LockValueError::NotALockValue);
     };
     let [token, lineage] = [trailer.first_chunk(), trailer.last_chunk()]
         .map(|number| number.map_or(0, |bytes| u64::from_le_bytes(*bytes)));
-    Ok((Versioned { value: value.into(), ..seen.clone() }, Fence { token, lineage }))
+    Ok((Versioned { value: value.into(), ..seen.clone() }, ValueFence { token, lineage }))
 }
 
 /// Why a [`LockValue`] is not read or written.

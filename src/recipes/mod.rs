@@ -23,7 +23,7 @@ mod token_gate;
 pub use acquire::Acquire;
 pub use barrier::{Barrier, BarrierError};
 pub use count_down_latch::CountDownLatch;
-pub use double_barrier::{DoubleBarrier, Inside};
+pub use double_barrier::{DoubleBarrier, DoubleBarrierGuard};
 pub use leader_latch::{
     AwaitLeadershipError, CloseError, CloseMode, LatchEvent, LatchEvents, LatchState, LeaderLatch, StartError,
 };
@@ -37,7 +37,7 @@ pub use owner::Owner;
 pub use read_write_lock::{ReadGuard, ReadWriteLock, WriteGuard};
 pub use reentrant_mutex::{EnterError, ReentrantGuard, ReentrantMutex};
 pub use semaphore::{Leases, Semaphore, Usage};
-pub use shared_count::{Count, CountChanges, CountError, SharedCount};
+pub use shared_count::{CountChanges, CountError, SharedCount, VersionedCount};
 pub use token_gate::{StaleToken, TokenGate};
 
 #[cfg(test)]

@@ -1,11 +1,12 @@
 //! `MultiLock`: locks of several services, all or nothing.
 
-use super::acquire::{Acquire, Terms};
+use super::acquire::{Acquire, AcquireOptions};
 use super::owner::Owner;
 use crate::protocol::{Batch, LineageId, LockName, LostReason, Token};
 use crate::runtime::{clock, planted};
 use crate::service::{
-    BatchGuard, Claim, ExtendError, FenceError, Hold, LockError, LockService, LossWatch, Lost, ReleaseError, Revocation,
+    BatchGuard, Claim, ExtendError, FenceError, HoldHandle, LockError, LockService, LossWatch, Lost, ReleaseError,
+    Revocation,
 };
 use std::collections::BTreeMap;
 use std::future::{IntoFuture, poll_fn};
@@ -73,7 +74,7 @@ impl MultiLock {
     /// Curator: `InterProcessMultiLock.acquire`.
     pub fn acquire(&self) -> Acquire<MultiGuard, MultiLockError> {
         let parts = self.parts.clone();
-        Acquire::new(Terms::default(), async move |terms| take_all(parts, terms).await)
+        Acquire::new(AcquireOptions::default(), async move |terms| take_all(parts, terms).await)
     }
 }
 
@@ -134,7 +135,10 @@ impl Acquire<MultiGuard, MultiLockError> {
     }
 }
 
-async fn take_all(parts: Vec<(LockService, Vec<Vec<u8>>)>, mut terms: Terms) -> Result<MultiGuard, MultiLockError> {
+async fn take_all(
+    parts: Vec<(LockService, Vec<Vec<u8>>)>,
+    mut terms: AcquireOptions,
+) -> Result<MultiGuard, MultiLockError> {
     // A limit that no clock can express is none.
     let deadline = terms.wait.map(|limit| clock::now() + limit);
     let mut all = MultiGuard { parts: Vec::new() };
@@ -180,7 +184,7 @@ async fn take_all(parts: Vec<(LockService, Vec<Vec<u8>>)>, mut terms: Terms) -> 
                     if !claims.is_empty() {
                         Claim::give(claims, granted.hold());
                     }
-                    all.parts.push(Part { watch: granted.watch(), entered: None, guard: granted });
+                    all.parts.push(BatchPart { watch: granted.watch(), entered: None, guard: granted });
                     names.clear();
                 }
                 Err((index, hold)) => all.push_entered(names.remove(index), hold),
@@ -216,7 +220,7 @@ fn batch(names: &[Vec<u8>]) -> Result<Batch, LockError> {
 }
 
 /// Completes when the owner of the claims has one of the locks, with a part in that hold.
-async fn any_entered(claims: &[Claim]) -> (usize, Hold) {
+async fn any_entered(claims: &[Claim]) -> (usize, HoldHandle) {
     let mut entering: Vec<_> = claims.iter().map(|claim| Box::pin(claim.entered())).collect();
     poll_fn(|context| {
         for (index, entered) in entering.iter_mut().enumerate() {
@@ -245,11 +249,11 @@ async fn third_of(lease: Option<Duration>, service: &LockService) {
 #[derive(Debug)]
 pub struct MultiGuard {
     /// In the order of the services' names.
-    parts: Vec<Part>,
+    parts: Vec<BatchPart>,
 }
 
 #[derive(Debug)]
-struct Part {
+struct BatchPart {
     guard: BatchGuard,
     watch: LossWatch,
     /// The only one of the guard's locks that belongs to this, because its owner had it; `None`:
@@ -257,7 +261,7 @@ struct Part {
     entered: Option<LockName>,
 }
 
-impl Part {
+impl BatchPart {
     fn has(&self, service: &str, name: &[u8]) -> bool {
         let is_it = |entered: &LockName| entered.as_bytes() == name;
         self.guard.service() == service && self.entered.as_ref().is_none_or(is_it)
@@ -293,8 +297,8 @@ impl MultiGuard {
         Ok(claims)
     }
 
-    fn push_entered(&mut self, name: LockName, hold: Hold) {
-        self.parts.push(Part { watch: hold.watch(), guard: BatchGuard::new(hold), entered: Some(name) });
+    fn push_entered(&mut self, name: LockName, hold: HoldHandle) {
+        self.parts.push(BatchPart { watch: hold.watch(), guard: BatchGuard::new(hold), entered: Some(name) });
     }
 
     /// The fencing token of one of the locks, if all of them are held at this instant. Costs no
@@ -319,7 +323,8 @@ impl MultiGuard {
     /// [`Guard::lineage`](crate::Guard::lineage).
     pub fn lineage(&self, service: &str, name: impl AsRef<[u8]>) -> Option<LineageId> {
         let name = name.as_ref();
-        let is_it = |part: &&Part| part.has(service, name) && part.guard.fence(name) != Err(FenceError::NotInBatch);
+        let is_it =
+            |part: &&BatchPart| part.has(service, name) && part.guard.fence(name) != Err(FenceError::NotInBatch);
         self.parts.iter().find(is_it).map(|part| part.guard.lineage())
     }
 

@@ -1,9 +1,9 @@
 //! `Mutex`: a lock that nobody enters again.
 
-use super::acquire::{Acquire, Terms};
+use super::acquire::{Acquire, AcquireOptions};
 use super::owner::Owner;
 use crate::protocol::{InvalidName, LockName};
-use crate::service::{Guard, Hold, LockError, LockService, LossWatch, held, held_by_token};
+use crate::service::{Guard, HoldHandle, LockError, LockService, LossWatch, held, held_by_token};
 use std::sync::{Arc, Mutex as StdMutex, PoisonError};
 
 /// A lock that is not reentrant: a holder that asks for it again waits for itself, until its limit
@@ -53,7 +53,7 @@ impl Mutex {
     /// Curator: `InterProcessSemaphoreMutex.acquire`, with and without a limit.
     pub fn acquire(&self) -> Acquire<MutexGuard, LockError> {
         let (service, name, last) = (self.service.clone(), self.name.clone(), self.last.clone());
-        Acquire::new(Terms::default(), async move |terms: Terms| {
+        Acquire::new(AcquireOptions::default(), async move |terms: AcquireOptions| {
             let guard = MutexGuard(terms.lock(&service, name?.as_bytes()).await?);
             let (mut last, watch) = (last.lock().unwrap_or_else(PoisonError::into_inner), guard.watch());
             // A later one may have been granted and taken here since: then this hold is over.
@@ -130,11 +130,11 @@ impl Acquire<MutexGuard, LockError> {
 pub struct MutexGuard(Guard);
 
 impl MutexGuard {
-    pub(super) fn hold(&self) -> &Hold {
+    pub(super) fn hold(&self) -> &HoldHandle {
         self.0.hold()
     }
 
-    fn into_hold(self) -> Hold {
+    fn into_hold(self) -> HoldHandle {
         self.0.into_hold()
     }
 }

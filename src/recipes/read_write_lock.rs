@@ -2,7 +2,7 @@
 
 use crate::runtime::planted;
 use crate::service::{
-    Grant, Guard, Hold, LockBuilder, LockService, Lost, TryLockBuilder, UpgradeError, held, held_by_token, sealed,
+    Grant, Guard, HoldHandle, LockBuilder, LockService, Lost, TryLockBuilder, UpgradeError, held, held_by_token, sealed,
 };
 
 /// A lock that many may have for reading, or one for writing.
@@ -164,11 +164,11 @@ impl ReadGuard {
         upgraded.map(WriteGuard).map_err(|(error, guard)| (error, guard.map(ReadGuard)))
     }
 
-    fn hold(&self) -> &Hold {
+    fn hold(&self) -> &HoldHandle {
         self.0.hold()
     }
 
-    fn into_hold(self) -> Hold {
+    fn into_hold(self) -> HoldHandle {
         self.0.into_hold()
     }
 }
@@ -197,11 +197,11 @@ impl WriteGuard {
         self.0.downgrade().map(ReadGuard)
     }
 
-    pub(super) fn hold(&self) -> &Hold {
+    pub(super) fn hold(&self) -> &HoldHandle {
         self.0.hold()
     }
 
-    fn into_hold(self) -> Hold {
+    fn into_hold(self) -> HoldHandle {
         self.0.into_hold()
     }
 }
@@ -212,14 +212,14 @@ held_by_token!(ReadGuard, WriteGuard);
 impl Grant for ReadGuard {}
 impl Grant for WriteGuard {}
 
-impl sealed::Grant for ReadGuard {
-    fn new(hold: Hold) -> Self {
-        ReadGuard(sealed::Grant::new(hold))
+impl sealed::FromHold for ReadGuard {
+    fn new(hold: HoldHandle) -> Self {
+        ReadGuard(sealed::FromHold::new(hold))
     }
 }
 
-impl sealed::Grant for WriteGuard {
-    fn new(hold: Hold) -> Self {
-        WriteGuard(sealed::Grant::new(hold))
+impl sealed::FromHold for WriteGuard {
+    fn new(hold: HoldHandle) -> Self {
+        WriteGuard(sealed::FromHold::new(hold))
     }
 }

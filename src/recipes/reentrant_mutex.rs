@@ -1,10 +1,10 @@
 //! `ReentrantMutex`: a lock that its owner enters again.
 
-use super::acquire::{Acquire, Terms};
+use super::acquire::{Acquire, AcquireOptions};
 use super::owner::Owner;
 use crate::protocol::{InvalidName, LockName};
 use crate::runtime::planted;
-use crate::service::{Claim, ExtendError, Guard, Hold, LockError, LockService, Lost, held, held_by_token};
+use crate::service::{Claim, ExtendError, Guard, HoldHandle, LockError, LockService, Lost, held, held_by_token};
 use std::future::IntoFuture;
 
 /// A lock that belongs to an [`Owner`]: each task that acts for the owner of the hold enters at
@@ -84,7 +84,7 @@ impl ReentrantMutex {
     /// Curator: `InterProcessMutex.acquire`, with and without a limit.
     pub fn acquire(&self, owner: Owner) -> Acquire<ReentrantGuard, EnterError> {
         let (service, name) = (self.service.clone(), self.name.clone());
-        let terms = Terms { owner: owner.number(), ..Terms::default() };
+        let terms = AcquireOptions { owner: owner.number(), ..AcquireOptions::default() };
         Acquire::new(terms, async move |terms| enter(service, name, terms).await)
     }
 
@@ -144,11 +144,11 @@ impl Acquire<ReentrantGuard, EnterError> {
 pub struct ReentrantGuard(Guard);
 
 impl ReentrantGuard {
-    pub(super) fn hold(&self) -> &Hold {
+    pub(super) fn hold(&self) -> &HoldHandle {
         self.0.hold()
     }
 
-    fn into_hold(self) -> Hold {
+    fn into_hold(self) -> HoldHandle {
         self.0.into_hold()
     }
 }
@@ -159,7 +159,7 @@ held_by_token!(ReentrantGuard);
 async fn enter(
     service: LockService,
     name: Result<LockName, InvalidName>,
-    terms: Terms,
+    terms: AcquireOptions,
 ) -> Result<ReentrantGuard, EnterError> {
     let name = name.map_err(LockError::from)?;
     let claim = service.claim(&name, if planted!(EnterForOthers) { 0 } else { terms.owner });

@@ -16,7 +16,7 @@ use crate::service::{LockError, LockService, Lost, ReleaseError, SetError, Share
 /// seen anywhere, at any time, the one with the higher version is the later one. A
 /// [transfer](crate::LockService::become_grantor) of the grantor role loses nothing. When the
 /// grantor dies, the highest version that anybody alive was told of is the count, marked
-/// [`maybe_stale`](Count::maybe_stale) until it is written again: a later one may have been known
+/// [`maybe_stale`](VersionedCount::maybe_stale) until it is written again: a later one may have been known
 /// to the dead alone.
 ///
 /// The [limit](crate::Semaphore::limit) of a [`Semaphore`](crate::Semaphore) is the count of its
@@ -27,7 +27,7 @@ use crate::service::{LockError, LockService, Lost, ReleaseError, SetError, Share
 pub struct SharedCount {
     service: LockService,
     name: Vec<u8>,
-    kind: Kind,
+    kind: ObjectKind,
     value: SharedValue,
 }
 
@@ -36,7 +36,7 @@ const ROUND: usize = 4;
 
 /// What an object of four bytes and a tag is, so that none is taken for another of its name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Kind {
+pub(super) enum ObjectKind {
     /// Without a tag: the grantor reads it as the limit of permits.
     Count,
     Barrier,
@@ -51,7 +51,7 @@ pub(super) enum Kind {
 /// A [`SharedCount`] at one of its versions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
-pub struct Count {
+pub struct VersionedCount {
     /// The number.
     pub count: i32,
     /// Rises with every change, also with one to the same number.
@@ -85,11 +85,11 @@ impl SharedCount {
     /// # Ok(()) }
     /// ```
     pub async fn open(service: &LockService, name: impl AsRef<[u8]>, initial: i32) -> Result<SharedCount, LockError> {
-        SharedCount::open_as(Kind::Count, service, name.as_ref(), initial).await
+        SharedCount::open_as(ObjectKind::Count, service, name.as_ref(), initial).await
     }
 
     pub(super) async fn open_as(
-        kind: Kind,
+        kind: ObjectKind,
         service: &LockService,
         name: &[u8],
         initial: i32,
@@ -109,7 +109,7 @@ impl SharedCount {
     /// [`CountError::Lost`]: it is open no more. [`CountError::NotACount`].
     ///
     /// Curator: `SharedCount.getVersionedValue`.
-    pub fn get(&self) -> Result<Count, CountError> {
+    pub fn get(&self) -> Result<VersionedCount, CountError> {
         self.kind.read(&self.value.get()?)
     }
 
@@ -120,7 +120,7 @@ impl SharedCount {
     ///
     /// # Cancel safety
     /// Dropping the future changes nothing.
-    pub async fn read(&self) -> Result<Count, CountError> {
+    pub async fn read(&self) -> Result<VersionedCount, CountError> {
         self.opened_anew().await?.get()
     }
 
@@ -199,7 +199,7 @@ impl SharedCount {
     /// assert_eq!(orders.add(-2).await?.count, 3);
     /// # Ok(()) }
     /// ```
-    pub async fn add(&self, by: i32) -> Result<Count, CountError> {
+    pub async fn add(&self, by: i32) -> Result<VersionedCount, CountError> {
         match self.step(NumberEdit::Add(by)).await {
             Err(CountError::Changed(_)) => Err(CountError::Overflow),
             added => added,
@@ -208,9 +208,9 @@ impl SharedCount {
 
     /// Lets the grantor take a step from the number that it is, in the order of asking.
     /// [`CountError::Changed`] with what it is: there is no such step from there.
-    pub(super) async fn step(&self, step: NumberEdit) -> Result<Count, CountError> {
+    pub(super) async fn step(&self, step: NumberEdit) -> Result<VersionedCount, CountError> {
         match self.value.step(step, &self.kind.tag()).await {
-            Ok((version, count)) => Ok(Count { count, version, maybe_stale: false }),
+            Ok((version, count)) => Ok(VersionedCount { count, version, maybe_stale: false }),
             Err(error) => Err(self.error(error)),
         }
     }
@@ -284,7 +284,7 @@ impl SharedCount {
 
     /// Waits until it is as wanted, or is not what it is now, but for the number itself: as this
     /// one knows it.
-    pub(super) async fn until_or_over(&self, wanted: impl Fn(i32) -> bool) -> Result<Count, CountError> {
+    pub(super) async fn until_or_over(&self, wanted: impl Fn(i32) -> bool) -> Result<VersionedCount, CountError> {
         let round = |seen: &Versioned| seen.value.get(size_of::<i32>()..).map(<[u8]>::to_vec);
         let mut seen = self.value.get()?;
         let began = round(&seen);
@@ -298,7 +298,7 @@ impl SharedCount {
     }
 
     /// Waits until it is as wanted, as this one knows it.
-    pub(super) async fn until(&self, wanted: impl Fn(i32) -> bool) -> Result<Count, CountError> {
+    pub(super) async fn until(&self, wanted: impl Fn(i32) -> bool) -> Result<VersionedCount, CountError> {
         let mut seen = self.get()?;
         while !wanted(seen.count) {
             seen = self.kind.read(&self.value.changed(seen.version).await?)?;
@@ -317,26 +317,26 @@ impl SharedCount {
     }
 }
 
-impl Kind {
+impl ObjectKind {
     fn tag(self) -> Vec<u8> {
         match self {
-            Kind::Count => Vec::new(),
-            Kind::Barrier => b"B".to_vec(),
-            Kind::DoubleBarrier { members } => [b"D", &members.to_le_bytes()[..]].concat(),
-            Kind::Latch => b"L".to_vec(),
+            ObjectKind::Count => Vec::new(),
+            ObjectKind::Barrier => b"B".to_vec(),
+            ObjectKind::DoubleBarrier { members } => [b"D", &members.to_le_bytes()[..]].concat(),
+            ObjectKind::Latch => b"L".to_vec(),
         }
     }
 
     fn write(self, count: i32) -> Vec<u8> {
-        let round: &[u8] = if self == Kind::Latch { &[0; ROUND] } else { &[] };
+        let round: &[u8] = if self == ObjectKind::Latch { &[0; ROUND] } else { &[] };
         [&count.to_le_bytes()[..], &self.tag(), round].concat()
     }
 
-    fn read(self, seen: &Versioned) -> Result<Count, CountError> {
+    fn read(self, seen: &Versioned) -> Result<VersionedCount, CountError> {
         match seen.value.split_first_chunk() {
             Some((count, rest)) if self.is_of(rest) => {
                 let Versioned { version, maybe_stale, .. } = *seen;
-                Ok(Count { count: i32::from_le_bytes(*count), version, maybe_stale })
+                Ok(VersionedCount { count: i32::from_le_bytes(*count), version, maybe_stale })
             }
             _ => Err(CountError::NotACount),
         }
@@ -344,7 +344,7 @@ impl Kind {
 
     /// Whether what stands behind the number says so.
     fn is_of(self, rest: &[u8]) -> bool {
-        let round = if self == Kind::Latch { ROUND } else { 0 };
+        let round = if self == ObjectKind::Latch { ROUND } else { 0 };
         rest.strip_prefix(&self.tag()[..]).is_some_and(|more| more.len() == round)
     }
 
@@ -352,7 +352,7 @@ impl Kind {
     fn check(self, seen: &Versioned) -> Result<(), LockError> {
         match (self, &seen.value[..]) {
             _ if self.read(seen).is_ok() => Ok(()),
-            (Kind::DoubleBarrier { members: asked }, &[_, _, _, _, b'D', a, b, c, d]) => {
+            (ObjectKind::DoubleBarrier { members: asked }, &[_, _, _, _, b'D', a, b, c, d]) => {
                 Err(LockError::OtherNumber { open: u32::from_le_bytes([a, b, c, d]), asked })
             }
             _ => Err(LockError::OtherRecipe),
@@ -363,7 +363,7 @@ impl Kind {
 /// The changes of a [`SharedCount`], from [`changes`](SharedCount::changes). Keeps the count open.
 #[derive(Clone, Debug)]
 pub struct CountChanges {
-    kind: Kind,
+    kind: ObjectKind,
     changes: ValueChanges,
 }
 
@@ -379,7 +379,7 @@ impl CountChanges {
     /// Dropping the future loses no change: the next call tells the latest.
     ///
     /// Curator: `SharedCountListener.countHasChanged`.
-    pub async fn next(&mut self) -> Result<Count, CountError> {
+    pub async fn next(&mut self) -> Result<VersionedCount, CountError> {
         self.kind.read(&self.changes.next().await?)
     }
 }
@@ -391,7 +391,7 @@ pub enum CountError {
     /// Somebody has changed it since the version that was given: here is what it is. Nothing was
     /// changed.
     #[error("it was changed meanwhile, to {}", .0.count)]
-    Changed(Count),
+    Changed(VersionedCount),
     /// The sum has no 32 bits. Nothing was changed.
     #[error("the sum overflows a count of 32 bits; nothing was added")]
     Overflow,

@@ -164,7 +164,7 @@ async fn a_lock_value_refuses_stale_tokens_whatever_the_clock_says() {
     let value = LockValue::open(&stock, "a", "first").await.unwrap();
     let fence = |guard: &crate::Guard| {
         let token = guard.fence().unwrap().get();
-        lock_value::Fence { token, lineage: guard.lineage().0 }
+        lock_value::ValueFence { token, lineage: guard.lineage().0 }
     };
     let stale = fence(&stock.lock("a").await.unwrap());
     let write = async |by, new: Option<&'static [u8]>| value.put(&value.shared(), || Ok(by), new).await;
@@ -181,7 +181,7 @@ async fn a_lock_value_refuses_stale_tokens_whatever_the_clock_says() {
     // The later one comes between the look and the write.
     let late = fence(&next);
     // An equal token of another lineage is no permit.
-    let other = lock_value::Fence { lineage: !late.lineage, ..late };
+    let other = lock_value::ValueFence { lineage: !late.lineage, ..late };
     assert_eq!(write(other, Some(b"other")).await, Err(LockValueError::Superseded));
     drop(next);
     let latest = stock.lock("a").await.unwrap();
@@ -206,7 +206,7 @@ async fn a_lock_value_looks_before_each_try_whether_the_hold_is_a_share() {
     let stock = member.lock_service("inventory").await.unwrap();
     let value = LockValue::open(&stock, "a", "first").await.unwrap();
     let guard = stock.lock("a").await.unwrap();
-    let own = lock_value::Fence { token: guard.token().get(), lineage: guard.lineage().0 };
+    let own = lock_value::ValueFence { token: guard.token().get(), lineage: guard.lineage().0 };
     let tries = StdMutex::new(0);
     let shared_at_the_second = || {
         let mut tries = tries.lock().unwrap();

@@ -1,6 +1,6 @@
 //! `BatchGuard`: several held locks of one service.
 
-use super::guard::{Hold, Lost, ReleaseError, nth};
+use super::guard::{HoldHandle, Lost, ReleaseError, nth};
 use super::held::held;
 use crate::protocol::Token;
 
@@ -13,15 +13,15 @@ use crate::protocol::Token;
 #[must_use = "the locks are given back as soon as the guard is dropped"]
 #[clippy::has_significant_drop]
 pub struct BatchGuard {
-    hold: Hold,
+    hold: HoldHandle,
 }
 
 impl BatchGuard {
-    pub(crate) fn new(hold: Hold) -> Self {
+    pub(crate) fn new(hold: HoldHandle) -> Self {
         BatchGuard { hold }
     }
 
-    pub(crate) fn hold(&self) -> &Hold {
+    pub(crate) fn hold(&self) -> &HoldHandle {
         &self.hold
     }
 

@@ -1,7 +1,7 @@
 //! `Claims`: whom the locks of a service belong to here, so that an owner who has one enters it again.
 
-use super::guard::{Hold, Lost, nth};
-use super::lock_service::Inner;
+use super::guard::{HoldHandle, Lost, nth};
+use super::lock_service::ServiceHandle;
 use crate::protocol::{LockName, Token, Want};
 use crate::runtime::hold_cell::HoldCell;
 use crate::runtime::planted;
@@ -11,38 +11,38 @@ use tokio::sync::Notify;
 
 /// The claims of one service at this member, by lock and owner. What nobody has or asks for takes no room.
 #[derive(Default)]
-pub(super) struct Claims(Mutex<BTreeMap<(LockName, u64), Entry>>);
+pub(super) struct Claims(Mutex<BTreeMap<(LockName, u64), ClaimEntry>>);
 
-struct Entry {
-    slot: Arc<Slot>,
+struct ClaimEntry {
+    slot: Arc<ClaimSlot>,
     /// Those who ask, and the hold.
     claims: usize,
 }
 
 #[derive(Default)]
-struct Slot {
-    held: Mutex<Option<Held>>,
+struct ClaimSlot {
+    held: Mutex<Option<ClaimedHold>>,
     /// The owner was granted the lock.
     granted: Notify,
 }
 
 /// What a slot knows of the hold. It does not keep it.
 #[derive(Clone)]
-struct Held {
+struct ClaimedHold {
     want: Want,
     cell: Arc<HoldCell>,
     /// Which of its names it is.
     index: u32,
 }
 
-impl Held {
+impl ClaimedHold {
     fn token(&self) -> Token {
         nth(self.cell.token(), self.index)
     }
 }
 
 impl Claims {
-    fn entries(&self) -> MutexGuard<'_, BTreeMap<(LockName, u64), Entry>> {
+    fn entries(&self) -> MutexGuard<'_, BTreeMap<(LockName, u64), ClaimEntry>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -65,8 +65,8 @@ impl Claims {
     }
 }
 
-impl Slot {
-    fn held(&self) -> MutexGuard<'_, Option<Held>> {
+impl ClaimSlot {
+    fn held(&self) -> MutexGuard<'_, Option<ClaimedHold>> {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -79,16 +79,16 @@ impl Slot {
 
 /// An owner's claim to a lock: that of somebody who asks, or of the hold, with which it goes.
 pub(crate) struct Claim {
-    service: Arc<Inner>,
+    service: Arc<ServiceHandle>,
     key: (LockName, u64),
-    slot: Arc<Slot>,
+    slot: Arc<ClaimSlot>,
 }
 
 impl Claim {
-    pub(super) fn new(service: Arc<Inner>, name: LockName, owner: u64) -> Claim {
+    pub(super) fn new(service: Arc<ServiceHandle>, name: LockName, owner: u64) -> Claim {
         let key = (name, owner);
         let mut entries = service.claims.entries();
-        let entry = entries.entry(key.clone()).or_insert_with(|| Entry { slot: Arc::default(), claims: 0 });
+        let entry = entries.entry(key.clone()).or_insert_with(|| ClaimEntry { slot: Arc::default(), claims: 0 });
         entry.claims += 1;
         let slot = entry.slot.clone();
         drop(entries);
@@ -96,20 +96,20 @@ impl Claim {
     }
 
     /// One more part in the hold that the owner has; none if it has none.
-    pub(crate) fn enter(&self) -> Result<Option<Hold>, Lost> {
+    pub(crate) fn enter(&self) -> Result<Option<HoldHandle>, Lost> {
         let held = self.slot.held().clone();
-        let hold = held.and_then(|held| Hold::enter(&self.service, &held.want, &held.cell, held.index));
+        let hold = held.and_then(|held| HoldHandle::enter(&self.service, &held.want, &held.cell, held.index));
         hold.map(|hold| hold.fence().map(|_| hold)).transpose()
     }
 
     /// The locks were granted to the owner, in the order of the claims: requests in its name enter from now on.
-    pub(crate) fn give(claims: Vec<Claim>, hold: &Hold) {
+    pub(crate) fn give(claims: Vec<Claim>, hold: &HoldHandle) {
         let slots: Vec<_> = claims.iter().map(|claim| claim.slot.clone()).collect();
         for (index, slot) in slots.iter().enumerate() {
-            let held = Held { want: hold.want.clone(), cell: hold.cell.clone(), index: index as u32 };
+            let held = ClaimedHold { want: hold.want.clone(), cell: hold.cell.clone(), index: index as u32 };
             let mut last = slot.held();
             // A later hold of the owner's may have been granted and given since: then this one is over.
-            let is_later = |last: &Held| last.cell.guards() > 0 && last.token() > held.token();
+            let is_later = |last: &ClaimedHold| last.cell.guards() > 0 && last.token() > held.token();
             if !last.as_ref().is_some_and(is_later) {
                 *last = Some(held);
             }
@@ -121,7 +121,7 @@ impl Claim {
     }
 
     /// One more part in the hold that the owner has, as soon as it has one that is good.
-    pub(crate) async fn entered(&self) -> Hold {
+    pub(crate) async fn entered(&self) -> HoldHandle {
         let mut granted = std::pin::pin!(self.slot.granted.notified());
         loop {
             // Enabled before the question, or a grant between question and wait would be missed.

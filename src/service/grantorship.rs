@@ -1,8 +1,8 @@
 //! To be the grantor of a service.
 
 use super::lock_error::LONGEST;
-use super::lock_service::Inner;
-use super::request::Asking;
+use super::lock_service::ServiceHandle;
+use super::request::CommandFuture;
 use crate::protocol::{Command, LostReason, Outcome, ProcessId, Wait};
 use std::future::{Future, IntoFuture};
 use std::pin::Pin;
@@ -13,12 +13,12 @@ use std::time::Duration;
 /// A wish to grant the locks of a service, from [`become_grantor`](crate::LockService::become_grantor). Await it.
 #[must_use = "nothing is asked until this is awaited"]
 pub struct BecomeBuilder {
-    service: Arc<Inner>,
+    service: Arc<ServiceHandle>,
     wait: Wait,
 }
 
 impl BecomeBuilder {
-    pub(super) fn new(service: Arc<Inner>) -> Self {
+    pub(super) fn new(service: Arc<ServiceHandle>) -> Self {
         BecomeBuilder { service, wait: Wait::Forever }
     }
 
@@ -31,11 +31,11 @@ impl BecomeBuilder {
 
 impl IntoFuture for BecomeBuilder {
     type Output = Result<(), BecomeError>;
-    type IntoFuture = Becoming;
+    type IntoFuture = BecomeFuture;
 
-    fn into_future(self) -> Becoming {
+    fn into_future(self) -> BecomeFuture {
         let (name, wait) = (self.service.name.clone(), self.wait);
-        Becoming(Asking::new(self.service, move |request| Command::Become { request, service: name, wait }))
+        BecomeFuture(CommandFuture::new(self.service, move |request| Command::Become { request, service: name, wait }))
     }
 }
 
@@ -45,9 +45,9 @@ impl IntoFuture for BecomeBuilder {
 /// Dropped before the first poll nothing was asked. Dropped later, the wish is not repeated, but this member may still
 /// become the grantor.
 #[must_use = "futures do nothing unless polled"]
-pub struct Becoming(Asking);
+pub struct BecomeFuture(CommandFuture);
 
-impl Future for Becoming {
+impl Future for BecomeFuture {
     type Output = Result<(), BecomeError>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
@@ -69,7 +69,7 @@ impl std::fmt::Debug for BecomeBuilder {
     }
 }
 
-impl std::fmt::Debug for Becoming {
+impl std::fmt::Debug for BecomeFuture {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Becoming").finish_non_exhaustive()
     }

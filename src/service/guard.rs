@@ -2,8 +2,8 @@
 
 use super::claims::Claim;
 use super::lock_error::InvalidLease;
-use super::lock_service::{Inner, LockService};
-use super::request::Asking;
+use super::lock_service::{LockService, ServiceHandle};
+use super::request::CommandFuture;
 use super::revocation::Revocation;
 use crate::protocol::{Command, LineageId, LostReason, Outcome, RequestId, Time, Token, Want};
 use crate::runtime::hold_cell::HoldCell;
@@ -14,8 +14,8 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 /// A guard's part in a hold; the last one gives it back.
-pub struct Hold {
-    pub(super) service: Arc<Inner>,
+pub struct HoldHandle {
+    pub(super) service: Arc<ServiceHandle>,
     pub(super) want: Want,
     pub(super) cell: Arc<HoldCell>,
     /// Of which of the names the guard is: the first, but for an owner that enters one of several that it has.
@@ -24,16 +24,16 @@ pub struct Hold {
     released: bool,
 }
 
-impl Clone for Hold {
+impl Clone for HoldHandle {
     fn clone(&self) -> Self {
-        let Hold { service, want, cell, index, .. } = self;
+        let HoldHandle { service, want, cell, index, .. } = self;
         // There is this one, so there is none that was the last.
         cell.enter();
-        Hold { service: service.clone(), want: want.clone(), cell: cell.clone(), index: *index, released: false }
+        HoldHandle { service: service.clone(), want: want.clone(), cell: cell.clone(), index: *index, released: false }
     }
 }
 
-impl Drop for Hold {
+impl Drop for HoldHandle {
     fn drop(&mut self) {
         if self.released {
             return;
@@ -46,18 +46,24 @@ impl Drop for Hold {
     }
 }
 
-impl Hold {
+impl HoldHandle {
     /// The first one.
-    pub(super) fn new(service: Arc<Inner>, want: Want, cell: Arc<HoldCell>) -> Hold {
+    pub(super) fn new(service: Arc<ServiceHandle>, want: Want, cell: Arc<HoldCell>) -> HoldHandle {
         if let Want::Share(_) = want {
             cell.share();
         }
-        Hold { service, want, cell, index: 0, released: false }
+        HoldHandle { service, want, cell, index: 0, released: false }
     }
 
     /// One more, of a hold that is not over and of one of its names; `None`: its last guard is gone.
-    pub(super) fn enter(service: &Arc<Inner>, want: &Want, cell: &Arc<HoldCell>, index: u32) -> Option<Hold> {
-        let hold = || Hold { service: service.clone(), want: want.clone(), cell: cell.clone(), index, released: false };
+    pub(super) fn enter(
+        service: &Arc<ServiceHandle>,
+        want: &Want,
+        cell: &Arc<HoldCell>,
+        index: u32,
+    ) -> Option<HoldHandle> {
+        let hold =
+            || HoldHandle { service: service.clone(), want: want.clone(), cell: cell.clone(), index, released: false };
         cell.enter().then(hold)
     }
 
@@ -177,7 +183,7 @@ impl Hold {
                 return Ok(());
             }
             let name = service.name.clone();
-            match Asking::new(service, move |request| Command::Confirm { request, service: name, over }).await {
+            match CommandFuture::new(service, move |request| Command::Confirm { request, service: name, over }).await {
                 Err(Outcome::Confirmed) => Ok(()),
                 _ => Err(ReleaseError::Unconfirmed),
             }
@@ -210,11 +216,11 @@ impl Hold {
 #[must_use = "the lock is given back as soon as the guard is dropped"]
 #[clippy::has_significant_drop]
 pub struct Guard {
-    hold: Hold,
+    hold: HoldHandle,
 }
 
 impl Guard {
-    pub(crate) fn new(hold: Hold) -> Self {
+    pub(crate) fn new(hold: HoldHandle) -> Self {
         Guard { hold }
     }
 
@@ -279,11 +285,11 @@ impl Guard {
         self.hold.watch()
     }
 
-    pub(crate) fn hold(&self) -> &Hold {
+    pub(crate) fn hold(&self) -> &HoldHandle {
         &self.hold
     }
 
-    pub(crate) fn into_hold(self) -> Hold {
+    pub(crate) fn into_hold(self) -> HoldHandle {
         self.hold
     }
 
@@ -426,10 +432,10 @@ impl Guard {
     /// assert!(!writer.is_shared());
     /// # Ok(()) }
     /// ```
-    pub fn upgrade(self) -> Upgrading {
+    pub fn upgrade(self) -> UpgradeFuture {
         let hold = self.hold.request();
-        let asking = Asking::new(self.hold.service.clone(), move |request| Command::Upgrade { request, hold });
-        Upgrading { asking, guard: Some(self) }
+        let asking = CommandFuture::new(self.hold.service.clone(), move |request| Command::Upgrade { request, hold });
+        UpgradeFuture { asking, guard: Some(self) }
     }
 
     /// Gives the lock back and says whether it was held until now. Does not wait for the grantor: the release is
@@ -576,12 +582,12 @@ impl std::fmt::Debug for LossWatch {
 /// # Cancel safety
 /// It has the guard: dropping it gives the share back, or the lock if it had become it.
 #[must_use = "dropping it gives the share back"]
-pub struct Upgrading {
-    asking: Asking,
+pub struct UpgradeFuture {
+    asking: CommandFuture,
     guard: Option<Guard>,
 }
 
-impl Future for Upgrading {
+impl Future for UpgradeFuture {
     type Output = Result<Guard, (UpgradeError, Option<Guard>)>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
@@ -600,7 +606,7 @@ impl Future for Upgrading {
     }
 }
 
-impl std::fmt::Debug for Upgrading {
+impl std::fmt::Debug for UpgradeFuture {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Upgrading").field("guard", &self.guard).finish_non_exhaustive()
     }

@@ -3,7 +3,7 @@
 //! The guards of recipes do not lend the `Guard` that they are made of: whoever had it could enter the hold by it and make a share of
 //! what the others take for the lock.
 
-/// For types with a `fn hold(&self) -> &Hold`.
+/// For types with a `fn hold(&self) -> &HoldHandle`.
 macro_rules! held {
     ($($guard:ident),+) => {$(
         impl $guard {
@@ -60,7 +60,7 @@ macro_rules! held {
     )+};
 }
 
-/// Beside that, for those with a `fn into_hold(self) -> Hold` that have one token, of one name.
+/// Beside that, for those with a `fn into_hold(self) -> HoldHandle` that have one token, of one name.
 macro_rules! held_by_token {
     ($($guard:ident),+) => {$(
         impl $guard {

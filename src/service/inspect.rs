@@ -1,6 +1,6 @@
 //! What a service's grantor sees, asked from any member.
 
-use super::lock_service::Inner;
+use super::lock_service::ServiceHandle;
 use super::shared_value::Versioned;
 use crate::protocol::message::{Query, QueryReply, WaiterInfo};
 use crate::protocol::{HolderInfo, InvalidName, LockName, LostReason, Outcome};
@@ -31,7 +31,7 @@ pub struct Inspection {
     pub more: u64,
 }
 
-/// The place of a request in line, from [`Locking::position`](crate::Locking::position).
+/// The place of a request in line, from [`LockFuture::position`](crate::LockFuture::position).
 #[derive(Clone, PartialEq, Eq, Debug, serde::Serialize)]
 #[non_exhaustive]
 pub struct Position {
@@ -50,11 +50,11 @@ pub struct Position {
 /// They are fetched as they are read, 256 or so at a time, so this is no picture of one instant: a lock that was held all
 /// the time is listed once, one that came or went meanwhile may be.
 #[derive(Debug)]
-pub struct HeldLocks(Pages<HolderInfo>);
+pub struct HeldLocks(PagedQuery<HolderInfo>);
 
 impl HeldLocks {
-    pub(super) fn new(service: Arc<Inner>) -> Self {
-        HeldLocks(Pages::new(service, Query::Held(None)))
+    pub(super) fn new(service: Arc<ServiceHandle>) -> Self {
+        HeldLocks(PagedQuery::new(service, Query::Held(None)))
     }
 
     /// The next one; `None` when there are no more.
@@ -94,11 +94,11 @@ impl HeldLocks {
 /// They are fetched as they are read, 256 at a time, so this is no picture of one instant: who waited all the time is
 /// listed once, unless the grantor was replaced meanwhile after a crash; who came or went may be.
 #[derive(Debug)]
-pub struct Waiters(Pages<WaiterInfo>);
+pub struct Waiters(PagedQuery<WaiterInfo>);
 
 impl Waiters {
-    pub(super) fn new(service: Arc<Inner>, name: LockName) -> Self {
-        Waiters(Pages::new(service, Query::Waiting(name, None)))
+    pub(super) fn new(service: Arc<ServiceHandle>, name: LockName) -> Self {
+        Waiters(PagedQuery::new(service, Query::Waiting(name, None)))
     }
 
     /// The next one; `None` when there are no more.
@@ -120,16 +120,16 @@ impl Waiters {
 }
 
 /// A list that is fetched as it is read.
-struct Pages<T> {
-    service: Arc<Inner>,
+struct PagedQuery<T> {
+    service: Arc<ServiceHandle>,
     fetched: VecDeque<T>,
     /// The next question; `None`: there are no more.
     next: Option<Query>,
 }
 
-impl<T> Pages<T> {
-    fn new(service: Arc<Inner>, first: Query) -> Self {
-        Pages { service, fetched: VecDeque::new(), next: Some(first) }
+impl<T> PagedQuery<T> {
+    fn new(service: Arc<ServiceHandle>, first: Query) -> Self {
+        PagedQuery { service, fetched: VecDeque::new(), next: Some(first) }
     }
 
     /// `read` takes a question and what was seen: what is in it, and the next question.
@@ -140,7 +140,7 @@ impl<T> Pages<T> {
         while self.fetched.is_empty()
             && let Some(at) = self.next.clone()
         {
-            let seen = Inner::look(&self.service, at.clone()).await?;
+            let seen = ServiceHandle::look(&self.service, at.clone()).await?;
             let (page, next) = read(at, seen).ok_or(InspectError::Undecided)?;
             self.fetched.extend(page);
             self.next = next;
@@ -149,7 +149,7 @@ impl<T> Pages<T> {
     }
 }
 
-impl<T> std::fmt::Debug for Pages<T> {
+impl<T> std::fmt::Debug for PagedQuery<T> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Pages").field("next", &self.next).finish_non_exhaustive()
     }

@@ -2,8 +2,8 @@
 
 use super::guard::Guard;
 use super::lock_error::{InvalidLease, LONGEST, LockError, TryLockError};
-use super::lock_service::Inner;
-use super::request::{Grant, Locking, Request, TryLocking, Wish};
+use super::lock_service::ServiceHandle;
+use super::request::{Grant, LockFuture, RequestFuture, TryLockFuture, Wish};
 use super::shared_value::SharedValue;
 use super::suspend_guard::SuspendGuard;
 use crate::protocol::id::InvalidBatch;
@@ -15,7 +15,7 @@ use std::time::Duration;
 
 /// A name, or a list of them, that cannot be asked for.
 #[derive(Debug)]
-pub(super) enum Unwanted {
+pub(super) enum InvalidWant {
     Name(InvalidName),
     Batch(InvalidBatch),
     Permits(InvalidPermits),
@@ -23,26 +23,29 @@ pub(super) enum Unwanted {
 }
 
 /// What both kinds of wishes say.
-struct Parts {
-    service: Arc<Inner>,
-    want: Result<Want, Unwanted>,
+struct BuilderParts {
+    service: Arc<ServiceHandle>,
+    want: Result<Want, InvalidWant>,
     owner: OwnerId,
     lease: Option<Duration>,
     revocable: bool,
     metadata: Result<Metadata, InvalidName>,
 }
 
-impl Parts {
-    fn new(service: Arc<Inner>, want: Result<Want, Unwanted>) -> Self {
+impl BuilderParts {
+    fn new(service: Arc<ServiceHandle>, want: Result<Want, InvalidWant>) -> Self {
         let (owner, metadata) = (OwnerId::default(), Ok(Metadata::default()));
-        Parts { service, want, owner, lease: None, revocable: false, metadata }
+        BuilderParts { service, want, owner, lease: None, revocable: false, metadata }
     }
 
-    fn request<E: From<Unwanted> + From<InvalidLease> + From<InvalidName>>(self, wait: Wait) -> Result<Request, E> {
+    fn request<E: From<InvalidWant> + From<InvalidLease> + From<InvalidName>>(
+        self,
+        wait: Wait,
+    ) -> Result<RequestFuture, E> {
         let lease = self.lease.map(InvalidLease::check).transpose()?;
-        let Parts { service, want, owner, revocable, metadata, .. } = self;
+        let BuilderParts { service, want, owner, revocable, metadata, .. } = self;
         let wish = Wish { want: want?, owner, wait, lease, revocable, metadata: metadata? };
-        Ok(Request::new(service, wish))
+        Ok(RequestFuture::new(service, wish))
     }
 }
 
@@ -51,14 +54,14 @@ impl Parts {
 /// [`start`](LockBuilder::start) it and await it later.
 #[must_use = "nothing is asked until this is awaited or started"]
 pub struct LockBuilder<G = Guard> {
-    parts: Parts,
+    parts: BuilderParts,
     wait: Wait,
     granted: PhantomData<fn() -> G>,
 }
 
 impl<G: Grant> LockBuilder<G> {
-    pub(super) fn new(service: Arc<Inner>, want: Result<Want, Unwanted>) -> Self {
-        LockBuilder { parts: Parts::new(service, want), wait: Wait::Forever, granted: PhantomData }
+    pub(super) fn new(service: Arc<ServiceHandle>, want: Result<Want, InvalidWant>) -> Self {
+        LockBuilder { parts: BuilderParts::new(service, want), wait: Wait::Forever, granted: PhantomData }
     }
 
     /// Waits at most so long, then [`LockError::TimedOut`]. Zero: takes it only if it is free; asking a
@@ -107,8 +110,8 @@ impl<G: Grant> LockBuilder<G> {
         LockBuilder { parts: self.parts, wait: self.wait, granted: PhantomData }
     }
 
-    /// Asks now. What this returns can be asked for its [`position`](Locking::position), and awaited for the guard.
-    pub fn start(self) -> Locking<G> {
+    /// Asks now. What this returns can be asked for its [`position`](LockFuture::position), and awaited for the guard.
+    pub fn start(self) -> LockFuture<G> {
         self.into_future().start()
     }
 }
@@ -123,7 +126,7 @@ fn wait(limit: Duration) -> Wait {
 
 impl LockBuilder<SuspendGuard> {
     /// Why: up to 4096 bytes of text, read by whoever [inspects](crate::LockService::inspect_suspension) the service, is
-    /// refused a lock while it is suspended, asks for its [`position`](Locking::position) while it waits, or looks at the status of the
+    /// refused a lock while it is suspended, asks for its [`position`](LockFuture::position) while it waits, or looks at the status of the
     /// grantor.
     pub fn reason(self, reason: impl AsRef<str>) -> Self {
         self.metadata(reason.as_ref())
@@ -132,10 +135,10 @@ impl LockBuilder<SuspendGuard> {
 
 impl<G: Grant> IntoFuture for LockBuilder<G> {
     type Output = Result<G, LockError>;
-    type IntoFuture = Locking<G>;
+    type IntoFuture = LockFuture<G>;
 
-    fn into_future(self) -> Locking<G> {
-        Locking::new(self.parts.request(self.wait))
+    fn into_future(self) -> LockFuture<G> {
+        LockFuture::new(self.parts.request(self.wait))
     }
 }
 
@@ -143,13 +146,13 @@ impl<G: Grant> IntoFuture for LockBuilder<G> {
 /// and [`try_lock_all`](crate::LockService::try_lock_all). Await it.
 #[must_use = "nothing is asked until this is awaited"]
 pub struct TryLockBuilder<G = Guard> {
-    parts: Parts,
+    parts: BuilderParts,
     granted: PhantomData<fn() -> G>,
 }
 
 impl<G: Grant> TryLockBuilder<G> {
-    pub(super) fn new(service: Arc<Inner>, want: Result<Want, Unwanted>) -> Self {
-        TryLockBuilder { parts: Parts::new(service, want), granted: PhantomData }
+    pub(super) fn new(service: Arc<ServiceHandle>, want: Result<Want, InvalidWant>) -> Self {
+        TryLockBuilder { parts: BuilderParts::new(service, want), granted: PhantomData }
     }
 
     /// The same wish, for a guard of another type.
@@ -184,23 +187,23 @@ impl<G: Grant> TryLockBuilder<G> {
 
 impl<G: Grant> IntoFuture for TryLockBuilder<G> {
     type Output = Result<G, TryLockError>;
-    type IntoFuture = TryLocking<G>;
+    type IntoFuture = TryLockFuture<G>;
 
-    fn into_future(self) -> TryLocking<G> {
-        TryLocking::new(self.parts.request(Wait::Try))
+    fn into_future(self) -> TryLockFuture<G> {
+        TryLockFuture::new(self.parts.request(Wait::Try))
     }
 }
 
 /// A wish to have an object open, from [`open`](crate::LockService::open). Await it.
 #[must_use = "nothing is asked until this is awaited"]
 pub struct OpenBuilder {
-    parts: Parts,
+    parts: BuilderParts,
     wait: Wait,
 }
 
 impl OpenBuilder {
-    pub(super) fn new(service: Arc<Inner>, want: Result<Want, Unwanted>) -> Self {
-        OpenBuilder { parts: Parts::new(service, want), wait: Wait::Forever }
+    pub(super) fn new(service: Arc<ServiceHandle>, want: Result<Want, InvalidWant>) -> Self {
+        OpenBuilder { parts: BuilderParts::new(service, want), wait: Wait::Forever }
     }
 
     /// Waits at most so long for a grantor that answers, then [`LockError::TimedOut`]. Above ten years: for ever.
@@ -212,10 +215,10 @@ impl OpenBuilder {
 
 impl IntoFuture for OpenBuilder {
     type Output = Result<SharedValue, LockError>;
-    type IntoFuture = Locking<SharedValue>;
+    type IntoFuture = LockFuture<SharedValue>;
 
-    fn into_future(self) -> Locking<SharedValue> {
-        Locking::new(self.parts.request(self.wait))
+    fn into_future(self) -> LockFuture<SharedValue> {
+        LockFuture::new(self.parts.request(self.wait))
     }
 }
 

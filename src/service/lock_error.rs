@@ -1,7 +1,7 @@
 //! Why a lock was not given.
 
 use super::guard::Lost;
-use super::lock_builder::Unwanted;
+use super::lock_builder::InvalidWant;
 use crate::protocol::id::InvalidBatch;
 use crate::protocol::{HolderInfo, InvalidName, InvalidPermits, InvalidValue, LockName, LostReason, Outcome};
 use std::time::Duration;
@@ -217,24 +217,24 @@ fn held(holder: &HolderInfo) -> String {
     }
 }
 
-impl From<Unwanted> for LockError {
-    fn from(unwanted: Unwanted) -> Self {
+impl From<InvalidWant> for LockError {
+    fn from(unwanted: InvalidWant) -> Self {
         match unwanted {
-            Unwanted::Name(error) => error.into(),
-            Unwanted::Batch(error) => error.into(),
-            Unwanted::Permits(error) => error.into(),
-            Unwanted::Value(error) => error.into(),
+            InvalidWant::Name(error) => error.into(),
+            InvalidWant::Batch(error) => error.into(),
+            InvalidWant::Permits(error) => error.into(),
+            InvalidWant::Value(error) => error.into(),
         }
     }
 }
 
-impl From<Unwanted> for TryLockError {
-    fn from(unwanted: Unwanted) -> Self {
+impl From<InvalidWant> for TryLockError {
+    fn from(unwanted: InvalidWant) -> Self {
         match unwanted {
-            Unwanted::Name(error) => error.into(),
-            Unwanted::Batch(error) => error.into(),
-            Unwanted::Permits(error) => error.into(),
-            Unwanted::Value(error) => error.into(),
+            InvalidWant::Name(error) => error.into(),
+            InvalidWant::Batch(error) => error.into(),
+            InvalidWant::Permits(error) => error.into(),
+            InvalidWant::Value(error) => error.into(),
         }
     }
 }

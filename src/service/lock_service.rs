@@ -4,9 +4,9 @@ use super::batch_guard::BatchGuard;
 use super::claims::{Claim, Claims};
 use super::grantorship::BecomeBuilder;
 use super::inspect::{HeldLocks, InspectError, Inspection, Waiters};
-use super::lock_builder::{LockBuilder, OpenBuilder, TryLockBuilder, Unwanted};
+use super::lock_builder::{InvalidWant, LockBuilder, OpenBuilder, TryLockBuilder};
 use super::permit_guard::PermitGuard;
-use super::request::Asking;
+use super::request::CommandFuture;
 use super::revocation::{self, RevokeBuilder, RevokeError};
 use super::shared_value::Versioned;
 use super::suspend_guard::SuspendGuard;
@@ -32,13 +32,13 @@ use std::time::Duration;
 ///
 /// Geode: `DistributedLockService`.
 pub struct LockService {
-    inner: Arc<Inner>,
+    inner: Arc<ServiceHandle>,
 }
 
 impl Clone for LockService {
     fn clone(&self) -> Self {
         // With a count of its own: threads that have a handle each write to the same memory for their tokens only.
-        LockService { inner: Arc::new(Inner::clone(&self.inner)) }
+        LockService { inner: Arc::new(ServiceHandle::clone(&self.inner)) }
     }
 }
 
@@ -46,7 +46,7 @@ impl Clone for LockService {
 /// never in one line of a processor's cache.
 #[derive(Clone)]
 #[repr(align(128))]
-pub(super) struct Inner {
+pub(super) struct ServiceHandle {
     pub(super) engine: Arc<Engine>,
     pub(super) name: ServiceName,
     pub(super) lane: Arc<LocalGrants>,
@@ -57,11 +57,11 @@ pub(super) struct Inner {
     pub(super) claims: Arc<Claims>,
 }
 
-impl Inner {
+impl ServiceHandle {
     /// Asks the grantor.
-    pub(super) async fn look(service: &Arc<Inner>, at: Query) -> Result<QueryReply, InspectError> {
+    pub(super) async fn look(service: &Arc<ServiceHandle>, at: Query) -> Result<QueryReply, InspectError> {
         let name = service.name.clone();
-        match Asking::new(service.clone(), move |request| Command::Query { request, service: name, at }).await {
+        match CommandFuture::new(service.clone(), move |request| Command::Query { request, service: name, at }).await {
             Err(Outcome::QueryReply(seen)) => Ok(seen),
             Err(outcome) => Err(InspectError::from(outcome)),
             Ok(_) => unreachable!("a question is not granted"),
@@ -73,7 +73,7 @@ impl LockService {
     pub(super) fn new(engine: Arc<Engine>, name: ServiceName) -> Self {
         let (meter, lane) = (Meter::new(&name), engine.lane(&name));
         LockService {
-            inner: Arc::new(Inner {
+            inner: Arc::new(ServiceHandle {
                 engine,
                 name,
                 lane,
@@ -324,7 +324,7 @@ impl LockService {
     /// # Ok(()) }
     /// ```
     pub fn open(&self, name: impl AsRef<[u8]>, initial: impl AsRef<[u8]>) -> OpenBuilder {
-        let value = Value::new(initial.as_ref()).map_err(Unwanted::Value);
+        let value = Value::new(initial.as_ref()).map_err(InvalidWant::Value);
         let want = value.and_then(|value| named(name, |name| Want::Open(OpenRequest::new(name, value))));
         OpenBuilder::new(self.inner.clone(), want)
     }
@@ -375,7 +375,7 @@ impl LockService {
 
     /// Suspends the service: waits until nobody else holds anything of it, and keeps it so until the guard is resumed,
     /// dropped or lost. Who asked before is served before; whoever asks later waits until the service is resumed. Ask the
-    /// pending one for its [`position`](crate::Locking::position) to see how many holds still have to drain.
+    /// pending one for its [`position`](crate::LockFuture::position) to see how many holds still have to drain.
     ///
     /// Whoever holds something of the service passes a suspension that waits, or he would wait for himself; so does the
     /// suspender while he has the suspension, and a holder who suspends (his own holds stay). Who *whoever* is says the
@@ -507,7 +507,7 @@ impl LockService {
     }
 
     async fn inspect_at(&self, at: Query) -> Result<Inspection, InspectError> {
-        match Inner::look(&self.inner, at).await? {
+        match ServiceHandle::look(&self.inner, at).await? {
             QueryReply::Lock { holders, more_holders, permits, content, openers, waiters, more } => Ok(Inspection {
                 holder: holders.first().cloned(),
                 holders,
@@ -664,7 +664,7 @@ impl LockService {
     /// ```
     pub async fn destroy(&self) -> Result<(), DestroyError> {
         let name = self.inner.name.clone();
-        match Asking::new(self.inner.clone(), move |request| Command::Destroy { request, service: name }).await {
+        match CommandFuture::new(self.inner.clone(), move |request| Command::Destroy { request, service: name }).await {
             Err(Outcome::Closed(LostReason::Left)) => Err(DestroyError::Left),
             Err(Outcome::Closed(LostReason::Destroyed)) => Err(DestroyError::Destroyed),
             Err(Outcome::Unconfirmed) => Err(DestroyError::Unconfirmed),
@@ -674,18 +674,18 @@ impl LockService {
     }
 }
 
-fn named(name: impl AsRef<[u8]>, want: impl FnOnce(LockName) -> Want) -> Result<Want, Unwanted> {
-    LockName::new(name.as_ref()).map(want).map_err(Unwanted::Name)
+fn named(name: impl AsRef<[u8]>, want: impl FnOnce(LockName) -> Want) -> Result<Want, InvalidWant> {
+    LockName::new(name.as_ref()).map(want).map_err(InvalidWant::Name)
 }
 
-fn permits(name: impl AsRef<[u8]>, count: u32) -> Result<Want, Unwanted> {
-    let count = Permits::new(count).map_err(Unwanted::Permits)?;
+fn permits(name: impl AsRef<[u8]>, count: u32) -> Result<Want, InvalidWant> {
+    let count = Permits::new(count).map_err(InvalidWant::Permits)?;
     named(name, |name| Want::Permits(name, count))
 }
 
-fn all(names: impl IntoIterator<Item: AsRef<[u8]>>) -> Result<Want, Unwanted> {
+fn all(names: impl IntoIterator<Item: AsRef<[u8]>>) -> Result<Want, InvalidWant> {
     let names: Result<Vec<_>, _> = names.into_iter().map(|name| LockName::new(name.as_ref())).collect();
-    Batch::new(names.map_err(Unwanted::Name)?).map(Want::Batch).map_err(Unwanted::Batch)
+    Batch::new(names.map_err(InvalidWant::Name)?).map(Want::Batch).map_err(InvalidWant::Batch)
 }
 
 impl std::fmt::Debug for LockService {

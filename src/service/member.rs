@@ -1,9 +1,9 @@
 //! `Member`: this process as a member of a cluster.
 
-use super::builder::{JoinError, MemberBuilder};
 use super::connection::Connection;
 use super::events::Events;
 use super::lock_service::LockService;
+use super::member_builder::{JoinError, MemberBuilder};
 use crate::protocol::{InvalidName, ProcessId, ServiceName, Status};
 use crate::runtime::counters::Counters;
 use crate::runtime::engine::{ConnectionStatus, Engine, EngineClosed};
@@ -28,10 +28,10 @@ use std::sync::Arc;
 /// data directory of this one busy for as long as it lives.
 #[derive(Clone)]
 pub struct Member {
-    handle: Arc<Handle>,
+    handle: Arc<MemberHandle>,
 }
 
-struct Handle {
+struct MemberHandle {
     cluster: String,
     engine: Arc<Engine>,
     /// None for a local member.
@@ -40,7 +40,7 @@ struct Handle {
     services: DashMap<ServiceName, LockService>,
 }
 
-impl Drop for Handle {
+impl Drop for MemberHandle {
     fn drop(&mut self) {
         self.engine.leave();
     }
@@ -48,7 +48,7 @@ impl Drop for Handle {
 
 impl Member {
     pub(super) fn new(cluster: String, engine: Arc<Engine>, transport: Option<Arc<Transport>>) -> Self {
-        Member { handle: Arc::new(Handle { cluster, engine, transport, services: DashMap::new() }) }
+        Member { handle: Arc::new(MemberHandle { cluster, engine, transport, services: DashMap::new() }) }
     }
 
     /// Begins to join the cluster named `cluster`: 1 to 64 bytes, the same for all members.
@@ -82,7 +82,7 @@ impl Member {
     /// # Ok(()) }
     /// ```
     pub async fn local() -> Result<Member, JoinError> {
-        super::builder::local().await
+        super::member_builder::local().await
     }
 
     /// The lock service `name`: 1 to 255 bytes of text, the same for all members that use it. It needs not be created;

@@ -1,7 +1,6 @@
 //! What users touch: members, lock services, guards, events.
 
 mod batch_guard;
-mod builder;
 mod claims;
 mod connection;
 mod events;
@@ -13,6 +12,7 @@ mod lock_builder;
 mod lock_error;
 mod lock_service;
 mod member;
+mod member_builder;
 mod permit_guard;
 mod request;
 mod revocation;
@@ -28,23 +28,23 @@ pub use crate::runtime::engine::ConnectionStatus;
 pub use crate::runtime::transport::BindError;
 pub use crate::wire::VoteError;
 pub use batch_guard::{BatchGuard, FenceError};
-pub use builder::{JoinError, MemberBuilder};
 pub(crate) use claims::Claim;
 pub use connection::{Connection, ConnectionState};
 pub use events::{Events, MemberEvent};
-pub use grantorship::{BecomeBuilder, BecomeError, Becoming};
-pub(crate) use guard::Hold;
-pub use guard::{ExtendError, Guard, LossWatch, Lost, ReleaseError, UpgradeError, Upgrading};
+pub use grantorship::{BecomeBuilder, BecomeError, BecomeFuture};
+pub(crate) use guard::HoldHandle;
+pub use guard::{ExtendError, Guard, LossWatch, Lost, ReleaseError, UpgradeError, UpgradeFuture};
 pub(crate) use held::{held, held_by_token};
 pub use inspect::{HeldLocks, InspectError, Inspection, Position, Waiters};
 pub use lock_builder::{LockBuilder, OpenBuilder, TryLockBuilder};
 pub use lock_error::{InvalidLease, LockError, TryLockError};
 pub use lock_service::{DestroyError, LockService};
 pub use member::{ForceError, LeaveError, Member, ServiceError};
-pub use permit_guard::{GiveBackError, Lease, PermitGuard};
+pub use member_builder::{JoinError, MemberBuilder};
+pub use permit_guard::{Lease, PermitGuard, ReturnPermitsError};
 pub(crate) use request::sealed;
-pub use request::{Grant, Locking, TryLocking};
-pub use revocation::{Revocation, RevokeBuilder, RevokeError, RevokeOutcome, Revoking};
+pub use request::{Grant, LockFuture, TryLockFuture};
+pub use revocation::{Revocation, RevokeBuilder, RevokeError, RevokeFuture, RevokeOutcome};
 pub use shared_value::{SetError, SharedValue, ValueChanges, Versioned};
 pub use suspend_guard::SuspendGuard;
 

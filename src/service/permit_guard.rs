@@ -1,6 +1,6 @@
 //! `PermitGuard`: permits of an object.
 
-use super::guard::{Hold, Lost, ReleaseError};
+use super::guard::{HoldHandle, Lost, ReleaseError};
 use super::held::{held, held_by_token};
 use crate::protocol::{LostReason, Metadata, Permits, Token, Want};
 use crate::runtime::planted;
@@ -16,21 +16,21 @@ use std::sync::atomic::{AtomicU32, Ordering};
 #[must_use = "the permits are given back as soon as the guard is dropped"]
 #[clippy::has_significant_drop]
 pub struct PermitGuard {
-    hold: Hold,
+    hold: HoldHandle,
     left: u32,
 }
 
 impl PermitGuard {
-    pub(super) fn new(hold: Hold) -> Self {
+    pub(super) fn new(hold: HoldHandle) -> Self {
         let left = hold.want.tokens() + u32::from(planted!(CountOneMore));
         PermitGuard { hold, left }
     }
 
-    fn hold(&self) -> &Hold {
+    fn hold(&self) -> &HoldHandle {
         &self.hold
     }
 
-    fn into_hold(self) -> Hold {
+    fn into_hold(self) -> HoldHandle {
         self.hold
     }
 
@@ -50,7 +50,7 @@ impl PermitGuard {
     /// grantor, which is told once and learns it from this member if the word is lost with it.
     ///
     /// # Errors
-    /// [`GiveBackError`]; nothing is given back then.
+    /// [`ReturnPermitsError`]; nothing is given back then.
     ///
     /// Curator: `InterProcessSemaphoreV2.returnLease`.
     ///
@@ -65,19 +65,19 @@ impl PermitGuard {
     /// let others = pools.try_permits("db", 2).await?;
     /// # Ok(()) }
     /// ```
-    pub fn give_back(&mut self, count: u32) -> Result<(), GiveBackError> {
+    pub fn give_back(&mut self, count: u32) -> Result<(), ReturnPermitsError> {
         if count == 0 {
             return Ok(());
         }
         self.fence()?;
         let left = self.left.checked_sub(count).and_then(|left| Permits::new(left).ok());
         let ([name], Some(left)) = (self.hold.want.names(), left) else {
-            return Err(GiveBackError::TooMany { held: self.left });
+            return Err(ReturnPermitsError::TooMany { held: self.left });
         };
         let narrowed = self.hold.service.engine.narrow(self.hold.request(), Want::Permits(name.clone(), left));
         self.fence()?;
         if !narrowed {
-            return Err(GiveBackError::Lost(Lost { reason: LostReason::LeaseEnded }));
+            return Err(ReturnPermitsError::Lost(Lost { reason: LostReason::LeaseEnded }));
         }
         if !planted!(GivenBackAndKept) {
             self.left = left.get();
@@ -129,14 +129,14 @@ impl std::fmt::Debug for PermitGuard {
 #[must_use = "the permit is given back as soon as the lease is dropped"]
 #[clippy::has_significant_drop]
 pub struct Lease {
-    hold: Hold,
+    hold: HoldHandle,
     /// How many of the grant are left. Their number is all that the grantor has to know.
     left: Arc<AtomicU32>,
     token: Token,
 }
 
 impl Lease {
-    fn hold(&self) -> &Hold {
+    fn hold(&self) -> &HoldHandle {
         &self.hold
     }
 
@@ -214,7 +214,7 @@ impl std::fmt::Debug for Lease {
 /// Why [`PermitGuard::give_back`] gave nothing back.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum GiveBackError {
+pub enum ReturnPermitsError {
     /// All permits or more were to be given back: release or drop the guard for that.
     #[error("cannot return all of {held} permits this way; release the guard instead")]
     TooMany {

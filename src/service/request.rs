@@ -1,10 +1,10 @@
 //! A request on its way, as a future that owes nothing when it is dropped.
 
 use super::batch_guard::BatchGuard;
-use super::guard::{Guard, Hold};
+use super::guard::{Guard, HoldHandle};
 use super::inspect::{InspectError, Position};
 use super::lock_error::{LockError, TryLockError};
-use super::lock_service::Inner;
+use super::lock_service::ServiceHandle;
 use super::permit_guard::PermitGuard;
 use super::shared_value::SharedValue;
 use super::suspend_guard::SuspendGuard;
@@ -27,13 +27,13 @@ use tokio::task::coop::poll_proceed;
 const ATTENTION: usize = 8;
 
 /// What a request is granted: a [`Guard`], a [`BatchGuard`], a [`SuspendGuard`], a [`PermitGuard`] or a [`SharedValue`].
-pub trait Grant: sealed::Grant {}
+pub trait Grant: sealed::FromHold {}
 
 pub(crate) mod sealed {
-    use super::Hold;
+    use super::HoldHandle;
 
-    pub trait Grant {
-        fn new(hold: Hold) -> Self;
+    pub trait FromHold {
+        fn new(hold: HoldHandle) -> Self;
     }
 }
 
@@ -43,32 +43,32 @@ impl Grant for SuspendGuard {}
 impl Grant for PermitGuard {}
 impl Grant for SharedValue {}
 
-impl sealed::Grant for Guard {
-    fn new(hold: Hold) -> Self {
+impl sealed::FromHold for Guard {
+    fn new(hold: HoldHandle) -> Self {
         Guard::new(hold)
     }
 }
 
-impl sealed::Grant for BatchGuard {
-    fn new(hold: Hold) -> Self {
+impl sealed::FromHold for BatchGuard {
+    fn new(hold: HoldHandle) -> Self {
         BatchGuard::new(hold)
     }
 }
 
-impl sealed::Grant for SuspendGuard {
-    fn new(hold: Hold) -> Self {
+impl sealed::FromHold for SuspendGuard {
+    fn new(hold: HoldHandle) -> Self {
         SuspendGuard::new(hold)
     }
 }
 
-impl sealed::Grant for PermitGuard {
-    fn new(hold: Hold) -> Self {
+impl sealed::FromHold for PermitGuard {
+    fn new(hold: HoldHandle) -> Self {
         PermitGuard::new(hold)
     }
 }
 
-impl sealed::Grant for SharedValue {
-    fn new(hold: Hold) -> Self {
+impl sealed::FromHold for SharedValue {
+    fn new(hold: HoldHandle) -> Self {
         SharedValue::new(hold)
     }
 }
@@ -91,9 +91,9 @@ impl Wish {
 }
 
 /// A command that was asked, and has not been answered yet or not been looked at.
-struct Asked {
+struct PendingAnswer {
     /// Until it is answered.
-    service: Option<Arc<Inner>>,
+    service: Option<Arc<ServiceHandle>>,
     request: RequestId,
     /// It was answered when it was asked.
     answer: Option<Answer>,
@@ -101,12 +101,12 @@ struct Asked {
     attended: bool,
 }
 
-impl Asked {
+impl PendingAnswer {
     /// Asks. `waker`: of whoever polls already.
-    fn new(service: Arc<Inner>, command: &mut Command, waker: Option<&Waker>) -> Asked {
+    fn new(service: Arc<ServiceHandle>, command: &mut Command, waker: Option<&Waker>) -> PendingAnswer {
         let (request, answer, ear) = service.engine.ask(command, &service.destroyed, waker);
         // First: what is heard meanwhile may wake others, whose code may panic.
-        let mut asked = Asked { service: Some(service), request, answer, attended: false };
+        let mut asked = PendingAnswer { service: Some(service), request, answer, attended: false };
         // The answer may be here before this thread could sleep.
         if let (None, Some(waker), Some(ear), Some(service)) = (&asked.answer, waker, ear, &asked.service)
             && ear.attend()
@@ -118,12 +118,12 @@ impl Asked {
     }
 
     /// Its number, while it waits.
-    fn waiting(&self) -> Option<(&Arc<Inner>, RequestId)> {
+    fn waiting(&self) -> Option<(&Arc<ServiceHandle>, RequestId)> {
         self.service.as_ref().filter(|_| self.answer.is_none()).map(|service| (service, self.request))
     }
 
     /// The answer, with the service that it is of.
-    fn poll(&mut self, context: &mut Context<'_>) -> Poll<(Arc<Inner>, Answer)> {
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<(Arc<ServiceHandle>, Answer)> {
         if let (None, Some(service)) = (&self.answer, &self.service) {
             self.answer = service.engine.poll(self.request, context.waker());
         }
@@ -138,7 +138,7 @@ impl Asked {
     }
 }
 
-impl Drop for Asked {
+impl Drop for PendingAnswer {
     fn drop(&mut self) {
         if let Some(service) = &self.service
             && !planted!(KeepDroppedRequest)
@@ -149,37 +149,37 @@ impl Drop for Asked {
 }
 
 /// A command that is asked when it is first polled.
-pub(super) struct Asking(Inquiry);
+pub(super) struct CommandFuture(CommandState);
 
-enum Inquiry {
-    Unasked(Arc<Inner>, Command),
-    Asked(Asked),
+enum CommandState {
+    Unasked(Arc<ServiceHandle>, Command),
+    Asked(PendingAnswer),
     Over,
 }
 
-impl Asking {
-    pub(super) fn new(service: Arc<Inner>, command: impl FnOnce(RequestId) -> Command) -> Self {
-        Asking(Inquiry::Unasked(service, command(RequestId(0))))
+impl CommandFuture {
+    pub(super) fn new(service: Arc<ServiceHandle>, command: impl FnOnce(RequestId) -> Command) -> Self {
+        CommandFuture(CommandState::Unasked(service, command(RequestId(0))))
     }
 }
 
-impl Future for Asking {
+impl Future for CommandFuture {
     type Output = Result<Arc<HoldCell>, Outcome>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         // As of a request.
         let turn = std::task::ready!(poll_proceed(context));
-        if let Inquiry::Unasked(..) = self.0
-            && let Inquiry::Unasked(service, mut command) = std::mem::replace(&mut self.0, Inquiry::Over)
+        if let CommandState::Unasked(..) = self.0
+            && let CommandState::Unasked(service, mut command) = std::mem::replace(&mut self.0, CommandState::Over)
         {
-            let asked = Asked::new(service, &mut command, Some(context.waker()));
+            let asked = PendingAnswer::new(service, &mut command, Some(context.waker()));
             let is_waiting = asked.waiting().is_some();
-            self.0 = Inquiry::Asked(asked);
+            self.0 = CommandState::Asked(asked);
             if is_waiting {
                 return Poll::Pending;
             }
         }
-        let Inquiry::Asked(asked) = &mut self.0 else { panic!("polled after it was ready") };
+        let CommandState::Asked(asked) = &mut self.0 else { panic!("polled after it was ready") };
         let attended = asked.attended;
         let answer = std::task::ready!(asked.poll(context)).1;
         turn.made_progress();
@@ -191,35 +191,35 @@ impl Future for Asking {
 }
 
 /// A request for a lock, a batch or a suspension.
-pub(super) struct Request {
+pub(super) struct RequestFuture {
     /// Until it is asked.
-    service: Option<Arc<Inner>>,
+    service: Option<Arc<ServiceHandle>>,
     wish: Wish,
-    way: Way,
+    way: RequestPhase,
     /// Once it was asked.
     acquire: Option<AcquireSpan>,
 }
 
 /// How a request is granted.
-enum Way {
+enum RequestPhase {
     /// It was not asked.
     Unasked,
     /// Started before anybody awaited it, and taken then.
-    Taken(Hold),
+    Taken(HoldHandle),
     /// The engine was asked.
-    Asked(Asked),
+    Asked(PendingAnswer),
     /// It is over.
     Over,
 }
 
-impl Request {
-    pub(super) fn new(service: Arc<Inner>, wish: Wish) -> Self {
-        Request { service: Some(service), wish, way: Way::Unasked, acquire: None }
+impl RequestFuture {
+    pub(super) fn new(service: Arc<ServiceHandle>, wish: Wish) -> Self {
+        RequestFuture { service: Some(service), wish, way: RequestPhase::Unasked, acquire: None }
     }
 
     /// Asks, if that has not been done. A lock that is free here is taken without a turn.
     /// `waker`: of whoever polls already.
-    fn start(&mut self, waker: Option<&Waker>) -> Option<Hold> {
+    fn start(&mut self, waker: Option<&Waker>) -> Option<HoldHandle> {
         let service = self.service.take()?;
         let Wish { want, owner, wait, lease, revocable, metadata } = &self.wish;
         // An object is no hold, and not measured as one.
@@ -229,8 +229,8 @@ impl Request {
             && self.wish.is_plain()
             && let Some(cell) = service.engine.take(&service.lane, name, *owner, &service.destroyed)
         {
-            self.way = Way::Over;
-            return Some(Hold::new(service, want.clone(), cell));
+            self.way = RequestPhase::Over;
+            return Some(HoldHandle::new(service, want.clone(), cell));
         }
         let mut command = Command::Lock {
             request: RequestId(0),
@@ -242,11 +242,11 @@ impl Request {
             revocable: *revocable,
             metadata: metadata.clone(),
         };
-        self.way = Way::Asked(Asked::new(service, &mut command, waker));
+        self.way = RequestPhase::Asked(PendingAnswer::new(service, &mut command, waker));
         None
     }
 
-    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<Hold, Box<Outcome>>> {
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<HoldHandle, Box<Outcome>>> {
         // As tokio's own: a task that takes free locks without end lets others have the thread now and then.
         let turn = std::task::ready!(poll_proceed(context));
         let is_first = self.service.is_some();
@@ -257,15 +257,15 @@ impl Request {
         let answer = match (taken, &mut self.way) {
             (Some(hold), _) => Ok(hold),
             // It is asked, and wakes this task.
-            (None, Way::Asked(asked)) if is_first && asked.waiting().is_some() => return Poll::Pending,
-            (None, Way::Asked(asked)) => {
+            (None, RequestPhase::Asked(asked)) if is_first && asked.waiting().is_some() => return Poll::Pending,
+            (None, RequestPhase::Asked(asked)) => {
                 attended = asked.attended;
                 let (service, answer) = std::task::ready!(asked.poll(context));
                 // A hold first: from here on it is given back, whatever the application's subscriber and recorder do.
-                answer.map(|cell| Hold::new(service, self.wish.want.clone(), cell))
+                answer.map(|cell| HoldHandle::new(service, self.wish.want.clone(), cell))
             }
-            (None, way) => match std::mem::replace(way, Way::Over) {
-                Way::Taken(hold) => Ok(hold),
+            (None, way) => match std::mem::replace(way, RequestPhase::Over) {
+                RequestPhase::Taken(hold) => Ok(hold),
                 _ => panic!("polled after it was ready"),
             },
         };
@@ -298,7 +298,7 @@ impl Request {
 
 /// Refuses a grant that ended before it was polled because the member destroyed the service, left or was expelled. A hold
 /// whose lease ended meanwhile is returned: its guard says so.
-fn good(hold: Hold) -> Result<Hold, Box<Outcome>> {
+fn good(hold: HoldHandle) -> Result<HoldHandle, Box<Outcome>> {
     match hold.cell.lost_reason() {
         Some(reason @ (LostReason::Destroyed | LostReason::Left | LostReason::Expelled)) => {
             Err(Box::new(Outcome::Closed(reason)))
@@ -329,18 +329,18 @@ fn spend(context: &mut Context<'_>) {
 /// gives up the place in the queue, or the lock if it was granted meanwhile: nothing stays held or queued. A new call
 /// queues at the end.
 #[must_use = "dropping it gives up the place in the queue"]
-pub struct Locking<G = Guard>(Result<Request, Option<LockError>>, PhantomData<fn() -> G>);
+pub struct LockFuture<G = Guard>(Result<RequestFuture, Option<LockError>>, PhantomData<fn() -> G>);
 
-impl<G: Grant> Locking<G> {
-    pub(super) fn new(request: Result<Request, LockError>) -> Self {
-        Locking(request.map_err(Some), PhantomData)
+impl<G: Grant> LockFuture<G> {
+    pub(super) fn new(request: Result<RequestFuture, LockError>) -> Self {
+        LockFuture(request.map_err(Some), PhantomData)
     }
 
     pub(super) fn start(mut self) -> Self {
         if let Ok(request) = &mut self.0
             && let Some(hold) = request.start(None)
         {
-            request.way = Way::Taken(hold);
+            request.way = RequestPhase::Taken(hold);
         }
         self
     }
@@ -375,16 +375,16 @@ impl<G: Grant> Locking<G> {
     /// # Ok(()) }
     /// ```
     pub async fn position(&self) -> Result<Option<Position>, InspectError> {
-        let Ok(Request { way: Way::Asked(asked), .. }) = &self.0 else { return Ok(None) };
+        let Ok(RequestFuture { way: RequestPhase::Asked(asked), .. }) = &self.0 else { return Ok(None) };
         let Some((service, request)) = asked.waiting() else { return Ok(None) };
-        match Inner::look(service, Query::Place(request)).await? {
+        match ServiceHandle::look(service, Query::Place(request)).await? {
             QueryReply::Place { before, holds, suspension } => Ok(Some(Position { before, holds, suspension })),
             _ => Ok(None),
         }
     }
 }
 
-impl<G: Grant> Future for Locking<G> {
+impl<G: Grant> Future for LockFuture<G> {
     type Output = Result<G, LockError>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
@@ -399,20 +399,20 @@ impl<G: Grant> Future for Locking<G> {
 
 /// A [`try_lock`](super::LockService::try_lock) or [`try_lock_all`](super::LockService::try_lock_all) on its way.
 ///
-/// It takes part in tokio's cooperative scheduling, as [`Locking`] does: a first poll may ask nothing and come again at once.
+/// It takes part in tokio's cooperative scheduling, as [`LockFuture`] does: a first poll may ask nothing and come again at once.
 ///
 /// # Cancel safety
-/// As of [`Locking`]: dropped at any time, nothing stays held or queued.
+/// As of [`LockFuture`]: dropped at any time, nothing stays held or queued.
 #[must_use = "futures do nothing unless polled"]
-pub struct TryLocking<G = Guard>(Result<Request, Option<TryLockError>>, PhantomData<fn() -> G>);
+pub struct TryLockFuture<G = Guard>(Result<RequestFuture, Option<TryLockError>>, PhantomData<fn() -> G>);
 
-impl<G: Grant> TryLocking<G> {
-    pub(super) fn new(request: Result<Request, TryLockError>) -> Self {
-        TryLocking(request.map_err(Some), PhantomData)
+impl<G: Grant> TryLockFuture<G> {
+    pub(super) fn new(request: Result<RequestFuture, TryLockError>) -> Self {
+        TryLockFuture(request.map_err(Some), PhantomData)
     }
 }
 
-impl<G: Grant> Future for TryLocking<G> {
+impl<G: Grant> Future for TryLockFuture<G> {
     type Output = Result<G, TryLockError>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
@@ -425,13 +425,13 @@ impl<G: Grant> Future for TryLocking<G> {
     }
 }
 
-impl<G> std::fmt::Debug for Locking<G> {
+impl<G> std::fmt::Debug for LockFuture<G> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Locking").finish_non_exhaustive()
     }
 }
 
-impl<G> std::fmt::Debug for TryLocking<G> {
+impl<G> std::fmt::Debug for TryLockFuture<G> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("TryLocking").finish_non_exhaustive()
     }

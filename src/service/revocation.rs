@@ -1,8 +1,8 @@
 //! Revocation: a holder is told that its lock is wanted back, and decides.
 
 use super::lock_error::LONGEST;
-use super::lock_service::Inner;
-use super::request::Asking;
+use super::lock_service::ServiceHandle;
+use super::request::CommandFuture;
 use crate::protocol::{
     Command, HolderInfo, InvalidName, LockName, LostReason, Metadata, Outcome, RevocationRequest, RevokeCommand, Wait,
 };
@@ -93,14 +93,14 @@ impl Revocation {
 /// [`revoke_suspension`](crate::LockService::revoke_suspension). Await it.
 #[must_use = "nothing is asked until this is awaited"]
 pub struct RevokeBuilder {
-    service: Arc<Inner>,
+    service: Arc<ServiceHandle>,
     name: Result<Option<LockName>, InvalidName>,
     metadata: Result<Metadata, InvalidName>,
     wait: Wait,
 }
 
 impl RevokeBuilder {
-    pub(super) fn new(service: Arc<Inner>, name: Result<Option<LockName>, InvalidName>) -> Self {
+    pub(super) fn new(service: Arc<ServiceHandle>, name: Result<Option<LockName>, InvalidName>) -> Self {
         RevokeBuilder { service, name, metadata: Ok(Metadata::default()), wait: Wait::Try }
     }
 
@@ -120,19 +120,19 @@ impl RevokeBuilder {
 
 impl IntoFuture for RevokeBuilder {
     type Output = Result<RevokeOutcome, RevokeError>;
-    type IntoFuture = Revoking;
+    type IntoFuture = RevokeFuture;
 
-    fn into_future(self) -> Revoking {
+    fn into_future(self) -> RevokeFuture {
         let RevokeBuilder { service, name, metadata, wait } = self;
         let what = name.and_then(|name| Ok(RevokeCommand::Ask { name, metadata: metadata? }));
-        Revoking(what.map(|what| asking(service, what, wait)).map_err(Some))
+        RevokeFuture(what.map(|what| asking(service, what, wait)).map_err(Some))
     }
 }
 
 /// Asks what a hold's member is asked.
-fn asking(service: Arc<Inner>, what: RevokeCommand, wait: Wait) -> Asking {
+fn asking(service: Arc<ServiceHandle>, what: RevokeCommand, wait: Wait) -> CommandFuture {
     let name = service.name.clone();
-    Asking::new(service, move |request| Command::Revoke { request, service: name, what, wait })
+    CommandFuture::new(service, move |request| Command::Revoke { request, service: name, what, wait })
 }
 
 /// A [`revoke`](crate::LockService::revoke) on its way.
@@ -140,9 +140,9 @@ fn asking(service: Arc<Inner>, what: RevokeCommand, wait: Wait) -> Asking {
 /// # Cancel safety
 /// Dropped before the first poll nothing was asked. Dropped later, holders may be told all the same. Nothing else stays.
 #[must_use = "futures do nothing unless polled"]
-pub struct Revoking(Result<Asking, Option<InvalidName>>);
+pub struct RevokeFuture(Result<CommandFuture, Option<InvalidName>>);
 
-impl Future for Revoking {
+impl Future for RevokeFuture {
     type Output = Result<RevokeOutcome, RevokeError>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
@@ -161,7 +161,7 @@ impl Future for Revoking {
 }
 
 /// Takes a hold away.
-pub(super) async fn take(service: Arc<Inner>, holder: HolderInfo) -> Result<(), RevokeError> {
+pub(super) async fn take(service: Arc<ServiceHandle>, holder: HolderInfo) -> Result<(), RevokeError> {
     match asking(service, RevokeCommand::Take(holder), Wait::Try).await {
         Err(Outcome::Revoked) => Ok(()),
         Err(Outcome::HolderNotTold) if planted!(CallItTaken) => Ok(()),
@@ -249,7 +249,7 @@ impl std::fmt::Debug for RevokeBuilder {
     }
 }
 
-impl std::fmt::Debug for Revoking {
+impl std::fmt::Debug for RevokeFuture {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Revoking").finish_non_exhaustive()
     }

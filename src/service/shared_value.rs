@@ -1,7 +1,7 @@
 //! `SharedValue`: an object that this member has open.
 
-use super::guard::{Hold, Lost, ReleaseError};
-use super::request::Asking;
+use super::guard::{HoldHandle, Lost, ReleaseError};
+use super::request::CommandFuture;
 use crate::protocol::{Command, Content, Edit, InvalidValue, LostReason, NumberEdit, Outcome, Token, Value};
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ use std::sync::Arc;
 #[must_use = "the object is closed as soon as the last clone is dropped"]
 #[clippy::has_significant_drop]
 pub struct SharedValue {
-    hold: Hold,
+    hold: HoldHandle,
 }
 
 /// A value with its version.
@@ -48,7 +48,7 @@ impl From<Content> for Versioned {
 }
 
 impl SharedValue {
-    pub(super) fn new(hold: Hold) -> Self {
+    pub(super) fn new(hold: HoldHandle) -> Self {
         SharedValue { hold }
     }
 
@@ -144,7 +144,8 @@ impl SharedValue {
     async fn edit(&self, edit: Edit) -> Result<(Token, Option<i32>), SetError> {
         self.hold.fence().map_err(SetError::Lost)?;
         let open = self.hold.request();
-        let asking = Asking::new(self.hold.service.clone(), move |request| Command::Write { request, open, edit });
+        let asking =
+            CommandFuture::new(self.hold.service.clone(), move |request| Command::Write { request, open, edit });
         match asking.await {
             Err(Outcome::Written { version, number }) => Ok((version, number)),
             Err(Outcome::Unwritten(content)) => Err(SetError::Changed(content.into())),

@@ -1,8 +1,8 @@
 //! Members of a simulation: the service, the engine and the core that ship, on one thread, with a network, a time and a
 //! chance that the simulation gives them. For `elderlock-sim recipes`; outside of semver.
 
-use super::builder::{MemberBuilder, until_ready};
 use super::member::Member;
+use super::member_builder::{MemberBuilder, until_ready};
 use crate::protocol::{Input, MemberInfo, Packet, ProcessId};
 use crate::runtime::engine::{Engine, EngineClosed, EngineOptions, draw_process};
 use crate::runtime::{Network, Outbox, clock, simulated};
@@ -50,7 +50,7 @@ impl Drop for Simulation {
 
 /// A packet that a member wants sent.
 #[derive(Debug)]
-pub struct Parcel {
+pub struct SimulatedPacket {
     /// Who sends it, in its present incarnation.
     pub from: MemberInfo,
     /// Where to.
@@ -62,7 +62,7 @@ pub struct Parcel {
 }
 
 /// Takes what a member wants sent. Called under the engine's lock: it keeps the parcel and calls no member.
-pub type Post = Arc<dyn Fn(Parcel) + Send + Sync>;
+pub type PacketSender = Arc<dyn Fn(SimulatedPacket) + Send + Sync>;
 
 /// A member of a simulation, that nothing moves but who polls it.
 pub struct Simulated {
@@ -71,18 +71,18 @@ pub struct Simulated {
     /// Its timer task: to be polled, and to be dropped when the process ends.
     pub timer: Pin<Box<dyn Future<Output = ()> + Send>>,
     /// Where what arrives is put in.
-    pub ears: Ears,
+    pub ears: SimulatedInbox,
 }
 
 /// A member's ears. They do not keep it alive.
 #[derive(Clone)]
-pub struct Ears {
+pub struct SimulatedInbox {
     /// By so many millionths its clock is too fast.
     ppm: i32,
     engine: Weak<Engine>,
 }
 
-impl Ears {
+impl SimulatedInbox {
     /// Who lives there now; `None`: nobody.
     pub fn process(&self) -> Option<ProcessId> {
         let engine = self.engine.upgrade()?;
@@ -115,7 +115,7 @@ impl Ears {
 impl MemberBuilder {
     /// Sets the member up at `addr`, in a [`Simulation`], with a clock that is too fast by so many millionths: who asks the
     /// member or polls its timer does so [by that clock](by_clock). Its seeds are addresses.
-    pub fn simulate(&self, addr: SocketAddr, ppm: i32, post: Post) -> Simulated {
+    pub fn simulate(&self, addr: SocketAddr, ppm: i32, post: PacketSender) -> Simulated {
         // On a thread without a simulation the system draws it; it has always given bytes so far.
         let process = draw_process().unwrap_or(ProcessId(u128::from(addr.port())));
         let me = MemberInfo { process, addr, host: None };
@@ -125,20 +125,20 @@ impl MemberBuilder {
         let options = EngineOptions { config, network, disk: None };
         let engine = simulated::by_clock(ppm, || Engine::new(options));
         let timer = Box::pin(engine.run(async {}));
-        let ears = Ears { ppm, engine: Arc::downgrade(&engine) };
+        let ears = SimulatedInbox { ppm, engine: Arc::downgrade(&engine) };
         Simulated { member: Member::new(self.cluster().to_owned(), engine, None), timer, ears }
     }
 }
 
 struct Wire {
     me: Mutex<MemberInfo>,
-    post: Post,
+    post: PacketSender,
 }
 
 impl Outbox for Wire {
     fn send(&self, to: SocketAddr, process: Option<ProcessId>, packet: Packet) {
         let from = self.me.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        (self.post)(Parcel { from, to, process, packet });
+        (self.post)(SimulatedPacket { from, to, process, packet });
     }
 }
 

@@ -1,6 +1,6 @@
 //! `SuspendGuard`: a suspended service.
 
-use super::guard::{Hold, Lost, ReleaseError};
+use super::guard::{HoldHandle, Lost, ReleaseError};
 use super::held::held;
 use crate::protocol::Token;
 
@@ -26,15 +26,15 @@ use crate::protocol::Token;
 #[must_use = "the service is resumed as soon as the guard is dropped"]
 #[clippy::has_significant_drop]
 pub struct SuspendGuard {
-    hold: Hold,
+    hold: HoldHandle,
 }
 
 impl SuspendGuard {
-    pub(super) fn new(hold: Hold) -> Self {
+    pub(super) fn new(hold: HoldHandle) -> Self {
         SuspendGuard { hold }
     }
 
-    fn hold(&self) -> &Hold {
+    fn hold(&self) -> &HoldHandle {
         &self.hold
     }
 

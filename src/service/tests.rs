@@ -4,6 +4,7 @@
 #![allow(clippy::async_yields_async)]
 
 mod awaits;
+mod connection_status;
 mod geode;
 mod network;
 mod objects;
@@ -12,7 +13,6 @@ mod poll;
 #[path = "../../tests/support/ports.rs"]
 mod ports;
 pub(crate) mod rejoin;
-mod standing;
 #[cfg(elderlock_shuttle)]
 mod threads;
 
@@ -66,9 +66,9 @@ pub(crate) fn sees(member: &Member, members: usize) -> bool {
 
 /// Counts how often it was woken.
 #[derive(Default)]
-struct Woken(AtomicUsize);
+struct WakeProbe(AtomicUsize);
 
-impl std::task::Wake for Woken {
+impl std::task::Wake for WakeProbe {
     fn wake(self: Arc<Self>) {
         self.0.fetch_add(1, Ordering::SeqCst);
     }
@@ -85,7 +85,7 @@ fn what_users_hold_can_go_to_any_thread() {
     is::<PermitGuard>();
     is::<SharedValue>();
     is::<OpenBuilder>();
-    is::<Upgrading>();
+    is::<UpgradeFuture>();
     is::<Events>();
     is::<MemberEvent>();
     is::<Connection>();
@@ -343,7 +343,7 @@ fn a_member_whose_runtime_ended_fails_its_guards_and_ends_every_call() {
     let (member, stock) = runtime.block_on(service());
     let guard = runtime.block_on(stock.lock("a").into_future()).unwrap();
     let mut waiting = Box::pin(stock.lock("a").into_future());
-    let woken = Arc::new(Woken::default());
+    let woken = Arc::new(WakeProbe::default());
     let waker = Waker::from(woken.clone());
     assert!(waiting.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
     drop(runtime);

@@ -7,7 +7,7 @@ use super::tasks::Tasks;
 use crate::chance::mix;
 use crate::network::{MS, Network};
 use elderlock::protocol::event::{Hint, Input};
-use elderlock::simulated::{Ears, Parcel, Simulated, by_clock, paced};
+use elderlock::simulated::{Simulated, SimulatedInbox, SimulatedPacket, by_clock, paced};
 use elderlock::{Member, ProcessId, ServiceStatus, Status, Timing};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
@@ -34,7 +34,7 @@ const CLUSTER: &str = "stage";
 struct Seat {
     addr: SocketAddr,
     member: Option<Member>,
-    ears: Option<Ears>,
+    ears: Option<SimulatedInbox>,
     frozen: bool,
     /// What came while it was frozen: its system keeps it.
     mailbox: Vec<Flight>,
@@ -47,14 +47,14 @@ struct Seat {
 /// What members want sent, until the pump takes it.
 #[derive(Default)]
 struct Postbox {
-    parcels: VecDeque<(usize, u64, Parcel)>,
+    parcels: VecDeque<(usize, u64, SimulatedPacket)>,
     pump: Option<Waker>,
 }
 
 struct Flight {
     from: usize,
     to: usize,
-    parcel: Rc<Parcel>,
+    parcel: Rc<SimulatedPacket>,
 }
 
 /// See the head of the module.
@@ -152,7 +152,7 @@ impl Stage {
         let addr = self.seats.borrow()[seat].addr;
         let life = self.seats.borrow()[seat].life + 1;
         let postbox = self.postbox.clone();
-        let post = Arc::new(move |parcel: Parcel| {
+        let post = Arc::new(move |parcel: SimulatedPacket| {
             let mut postbox = postbox.lock().unwrap_or_else(PoisonError::into_inner);
             postbox.parcels.push_back((seat, life, parcel));
             if let Some(pump) = postbox.pump.take() {
@@ -189,7 +189,7 @@ impl Stage {
             seat.mailbox.clear();
             (seat.member.take(), seat.ears.take())
         };
-        let process = ears.as_ref().and_then(Ears::process);
+        let process = ears.as_ref().and_then(SimulatedInbox::process);
         // First the engine: what is dropped after it tells nobody anything.
         if let Some(ears) = ears {
             ears.kill();
@@ -518,7 +518,7 @@ impl Stage {
         }
         let Flight { from, to, parcel } = flight;
         let ears = self.seats.borrow()[to].ears.clone();
-        let there = ears.as_ref().and_then(Ears::process);
+        let there = ears.as_ref().and_then(SimulatedInbox::process);
         let is_wanted = there.is_some() && parcel.process.is_none_or(|process| there == Some(process));
         self.board.mix((self.board.now(), from, to, is_wanted));
         self.board.mix(&parcel.packet);

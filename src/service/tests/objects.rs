@@ -81,7 +81,7 @@ async fn permits_never_exceed_the_limit_and_the_first_in_line_is_not_overtaken()
     let three = three.await.unwrap();
     assert!(one.position().await.unwrap().is_some(), "five are in use");
     two.give_back(1).unwrap();
-    assert_eq!(two.give_back(1), Err(GiveBackError::TooMany { held: 1 }));
+    assert_eq!(two.give_back(1), Err(ReturnPermitsError::TooMany { held: 1 }));
     let one = one.await.unwrap();
     size.set(limit(1)).await.unwrap();
     assert!(two.fence().is_ok() && three.fence().is_ok() && one.fence().is_ok(), "nothing is taken away");

@@ -12,7 +12,7 @@ use std::net::SocketAddr;
 use std::sync::Weak;
 use tokio::sync::mpsc;
 
-struct Parcel {
+struct DelayedPacket {
     from: MemberInfo,
     to: SocketAddr,
     process: Option<ProcessId>,
@@ -41,13 +41,13 @@ pub(crate) struct Lan {
 /// One member's way out.
 struct Cable {
     me: Mutex<MemberInfo>,
-    parcels: mpsc::UnboundedSender<Parcel>,
+    parcels: mpsc::UnboundedSender<DelayedPacket>,
 }
 
 impl Outbox for Cable {
     fn send(&self, to: SocketAddr, process: Option<ProcessId>, packet: Packet) {
         let from = self.me.lock().unwrap().clone();
-        let _ = self.parcels.send(Parcel { from, to, process, packet });
+        let _ = self.parcels.send(DelayedPacket { from, to, process, packet });
     }
 }
 
@@ -58,7 +58,7 @@ impl Network for Cable {
 }
 
 impl Lan {
-    fn deliver(&self, Parcel { from, to, process, packet }: Parcel) {
+    fn deliver(&self, DelayedPacket { from, to, process, packet }: DelayedPacket) {
         let cut = self.cut.lock().unwrap();
         if cut.contains(&to) || cut.contains(&from.addr) {
             return;

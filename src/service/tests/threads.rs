@@ -36,13 +36,13 @@ const STEPS_OF_A_TURN: usize = 2_000;
 const LEASE: Duration = Duration::from_millis(10);
 const LATER: Duration = Duration::from_millis(20);
 
-struct Nowhere;
+struct ThreadTestNetwork;
 
-impl Outbox for Nowhere {
+impl Outbox for ThreadTestNetwork {
     fn send(&self, _to: SocketAddr, _process: Option<ProcessId>, _packet: Packet) {}
 }
 
-impl Network for Nowhere {}
+impl Network for ThreadTestNetwork {}
 
 /// A member alone, with its timer task.
 struct Alone {
@@ -55,7 +55,7 @@ struct Alone {
 fn engine() -> Arc<Engine> {
     let me = MemberInfo { process: ProcessId(7), addr: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), host: None };
     let config = Config { found_alone: true, ..Config::new(me, Timing::lan()) };
-    Engine::new(EngineOptions { config, network: Arc::new(Nowhere), disk: None })
+    Engine::new(EngineOptions { config, network: Arc::new(ThreadTestNetwork), disk: None })
 }
 
 fn alone() -> Alone {

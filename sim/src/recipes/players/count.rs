@@ -1,7 +1,7 @@
 //! `SharedCount`: read, set, added to; its changes are followed.
 
 use super::{Player, goes_on};
-use elderlock::{Count, CountError, Member, SharedCount};
+use elderlock::{CountError, Member, SharedCount, VersionedCount};
 
 const SERVICE: &str = "stats";
 const NAME: &str = "visits";
@@ -97,7 +97,12 @@ pub(super) async fn play(player: &Player) {
 }
 
 /// Whoever was told "written" sees that, or something later.
-fn written(player: &Player, count: &SharedCount, version: elderlock::Token, to: i32) -> Result<Count, CountError> {
+fn written(
+    player: &Player,
+    count: &SharedCount,
+    version: elderlock::Token,
+    to: i32,
+) -> Result<VersionedCount, CountError> {
     player.count("counts set");
     player.stage.board.value(SERVICE, NAME, version, to);
     let now = count.get()?;

@@ -217,7 +217,10 @@ impl MemberBuilder {
         config.stored = stored;
         let engine = Engine::new(EngineOptions { config, network: transport.clone(), disk });
         let member = Member::new(self.cluster.clone(), engine.clone(), Some(transport.clone()));
-        transport.start(Arc::new(Ears { engine: Arc::downgrade(&engine), transport: Arc::downgrade(&transport) }), me);
+        transport.start(
+            Arc::new(NetworkInbox { engine: Arc::downgrade(&engine), transport: Arc::downgrade(&transport) }),
+            me,
+        );
         engine.start(&runtime, {
             let transport = transport.clone();
             async move { transport.shutdown().await }
@@ -315,15 +318,15 @@ impl MemberBuilder {
     }
 }
 
-impl Network for Nowhere {}
+impl Network for NullNetwork {}
 
 /// What the network hears, on its way to the engine. Keeps neither of them alive.
-struct Ears {
+struct NetworkInbox {
     engine: Weak<Engine>,
     transport: Weak<Transport>,
 }
 
-impl Inbox for Ears {
+impl Inbox for NetworkInbox {
     fn input(&self, input: Input) {
         let (Some(engine), Some(transport)) = (self.engine.upgrade(), self.transport.upgrade()) else { return };
         engine.input(match input {
@@ -365,7 +368,7 @@ pub(super) async fn local() -> Result<Member, JoinError> {
     let me = MemberInfo { process, addr: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), host: None };
     let engine = Engine::new(EngineOptions {
         config: builder.config(me, BTreeSet::new()),
-        network: Arc::new(Nowhere),
+        network: Arc::new(NullNetwork),
         disk: None,
     });
     let member = Member::new(builder.cluster.clone(), engine.clone(), None);
@@ -385,9 +388,9 @@ pub(super) async fn local() -> Result<Member, JoinError> {
 }
 
 /// The network of a cluster of one.
-struct Nowhere;
+struct NullNetwork;
 
-impl Outbox for Nowhere {
+impl Outbox for NullNetwork {
     fn send(&self, _to: SocketAddr, _process: Option<ProcessId>, _packet: Packet) {}
 }
 
