@@ -18,16 +18,16 @@ pub fn mix(parts: &[u64]) -> u64 {
 
 /// A stream of hashes for plans that are drawn in one go.
 #[derive(Clone, Debug)]
-pub struct Dice {
+pub struct Rng {
     seed: u64,
     stream: u64,
     rolls: u64,
 }
 
-impl Dice {
+impl Rng {
     /// The stream `stream` of `seed`. Streams have nothing to do with each other.
-    pub fn new(seed: u64, stream: u64) -> Dice {
-        Dice { seed, stream, rolls: 0 }
+    pub fn new(seed: u64, stream: u64) -> Rng {
+        Rng { seed, stream, rolls: 0 }
     }
 
     /// The next number.
@@ -58,7 +58,7 @@ impl Dice {
 }
 
 /// How a hasher of words goes on.
-pub trait Take {
+pub trait WordSink {
     /// The state after this word.
     fn take(state: u64, word: u64) -> u64;
     /// What a state comes to in the end.
@@ -68,19 +68,19 @@ pub trait Take {
 /// A hasher that takes every number as one word, so that equal values are equal whatever order of bytes and width of
 /// words a machine has.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Words<T> {
+pub struct PortableHasher<T> {
     state: u64,
     take: PhantomData<T>,
 }
 
 /// A running digest of a run: equal for equal seeds.
-pub type Digest = Words<Mixed>;
+pub type Digest = PortableHasher<WordMixer>;
 
 /// Mixes each word in.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Mixed;
+pub struct WordMixer;
 
-impl Take for Mixed {
+impl WordSink for WordMixer {
     fn take(state: u64, word: u64) -> u64 {
         mix(&[state, word])
     }
@@ -90,14 +90,14 @@ impl Take for Mixed {
     }
 }
 
-impl<T: Take> Words<T> {
+impl<T: WordSink> PortableHasher<T> {
     /// Begins with this state.
-    pub fn new(state: u64) -> Words<T> {
-        Words { state, take: PhantomData }
+    pub fn new(state: u64) -> PortableHasher<T> {
+        PortableHasher { state, take: PhantomData }
     }
 }
 
-impl<T: Take> Hasher for Words<T> {
+impl<T: WordSink> Hasher for PortableHasher<T> {
     fn finish(&self) -> u64 {
         T::end(self.state)
     }
@@ -160,7 +160,7 @@ mod tests {
     fn the_same_question_has_the_same_answer_and_rates_are_kept() {
         assert_eq!(mix(&[1, 2, 3]), mix(&[1, 2, 3]));
         assert_ne!(mix(&[1, 2, 3]), mix(&[1, 3, 2]));
-        let mut dice = Dice::new(7, 0);
+        let mut dice = Rng::new(7, 0);
         let hits = (0..100_000).filter(|_| dice.chance(200_000)).count();
         assert!((19_000..21_000).contains(&hits), "{hits}");
     }

@@ -6,16 +6,16 @@
 mod plan;
 mod summary;
 
-pub use plan::{Plan, Wishes, describe};
+pub use plan::{ChaosPlan, ClientMix, describe};
 pub use summary::Summary;
 
-use crate::chance::Dice;
+use crate::chance::Rng;
 use crate::fault::{Active, Fault};
-use crate::history::{Ask, Call, Mode};
+use crate::history::{Ask, Call, HoldMode};
 use crate::log::Log;
 use crate::network::{MS, SECOND};
-use crate::quorum::{Farewell, Loss};
-use crate::step::{Step, Wanted};
+use crate::quorum::{QuorumLoss, ShutdownPlan};
+use crate::step::{ClientWant, Step};
 use crate::world::World;
 use elderlock::protocol::Wait;
 use std::collections::BTreeMap;
@@ -43,11 +43,11 @@ const WORDS: u64 = 1 << 42;
 /// The streams of chance that say what clients want of shares and objects.
 const SHARES: u64 = 1 << 43;
 
-impl Plan {
+impl ChaosPlan {
     /// Runs it to the end, or to the first break.
-    pub fn run(&self, world: World) -> Run {
+    pub fn run(&self, world: World) -> ChaosRun {
         let log = Log { scene: self.scene(), steps: Vec::new(), end: 0 };
-        let mut run = Run {
+        let mut run = ChaosRun {
             world,
             log,
             faults: BTreeMap::new(),
@@ -64,8 +64,8 @@ impl Plan {
             run.world.fail_with(panic.as_ref());
         }
         run.log.end = run.world.now;
-        let loss = Loss::of(run.world.record(), usize::from(self.council));
-        run.forced = loss.map(|loss| if self.reckless { Loss::Reckless } else { loss });
+        let loss = QuorumLoss::of(run.world.record(), usize::from(self.council));
+        run.forced = loss.map(|loss| if self.reckless { QuorumLoss::Reckless } else { loss });
         run.world.read_again();
         run
     }
@@ -73,7 +73,7 @@ impl Plan {
 
 /// A plan being run.
 #[derive(Debug)]
-pub struct Run {
+pub struct ChaosRun {
     /// The World.
     pub world: World,
     /// What was done to it.
@@ -83,7 +83,7 @@ pub struct Run {
     /// Whether everything was demanded at the end and came about.
     pub complete: bool,
     /// Why an operator had to force a member to go on, if one had to.
-    pub forced: Option<Loss>,
+    pub forced: Option<QuorumLoss>,
     /// Whether only a part was healed.
     pub part: bool,
     /// How long it was disturbed, and the calls of clients until then.
@@ -93,7 +93,7 @@ pub struct Run {
     deed: u64,
 }
 
-impl Run {
+impl ChaosRun {
     /// Takes a step and writes it down; first of all that, for it may be the last.
     fn apply(&mut self, step: Step) -> bool {
         self.log.steps.push((self.world.now, step));
@@ -112,8 +112,8 @@ impl Run {
         self.apply(step);
     }
 
-    fn tell(&mut self, plan: &Plan) {
-        let mut dice = Dice::new(plan.seed, 2);
+    fn tell(&mut self, plan: &ChaosPlan) {
+        let mut dice = Rng::new(plan.seed, 2);
         let mut active: Vec<(usize, Active)> = Vec::new();
         let mut coming: Vec<(usize, &Fault)> = plan.kept.iter().copied().zip(&plan.faults).collect();
         let mut joining: Vec<(u64, usize)> =
@@ -149,7 +149,13 @@ impl Run {
 
     /// Lets the World go on for a while, with all the faults that begin and end meanwhile. A fault that lurks for a
     /// recovery gets its chance as soon as one begins.
-    fn go_on(&mut self, plan: &Plan, span: u64, coming: &mut Vec<(usize, &Fault)>, active: &mut Vec<(usize, Active)>) {
+    fn go_on(
+        &mut self,
+        plan: &ChaosPlan,
+        span: u64,
+        coming: &mut Vec<(usize, &Fault)>,
+        active: &mut Vec<(usize, Active)>,
+    ) {
         let until = self.world.now + span;
         while self.world.now < until && self.world.broken().is_none() {
             let left = Duration::from_nanos(until - self.world.now);
@@ -166,7 +172,7 @@ impl Run {
     }
 
     /// Begins what begins now, and ends what ends.
-    fn turn(&mut self, plan: &Plan, coming: &mut Vec<(usize, &Fault)>, active: &mut Vec<(usize, Active)>) {
+    fn turn(&mut self, plan: &ChaosPlan, coming: &mut Vec<(usize, &Fault)>, active: &mut Vec<(usize, Active)>) {
         let now = self.world.now;
         let mut changed = false;
         coming.retain(|(number, fault)| {
@@ -195,8 +201,8 @@ impl Run {
             while let Some(step) = one.next(now) {
                 // Who could be spared when the fault began may be needed by now.
                 let ends = match &step {
-                    Step::Crash(place) | Step::Vanish(place) => Some((*place, Farewell::Dead)),
-                    Step::Leave(place) => Some((*place, Farewell::Gone)),
+                    Step::Crash(place) | Step::Vanish(place) => Some((*place, ShutdownPlan::Dead)),
+                    Step::Leave(place) => Some((*place, ShutdownPlan::Gone)),
                     _ => None,
                 };
                 let ends = ends.filter(|(place, _)| self.world.is_alive(*place));
@@ -213,7 +219,7 @@ impl Run {
 
     /// A part of the members that can go on by itself, if there is one: all, and then one after the other is left
     /// out, as long as the rest suffices.
-    fn draw_core(&self, dice: &mut Dice) -> Option<Vec<usize>> {
+    fn draw_core(&self, dice: &mut Rng) -> Option<Vec<usize>> {
         let mut core: Vec<usize> = self.world.places().collect();
         for _ in 0..dice.between(1, 2 * core.len() as u64) {
             let out = dice.below(core.len() as u64) as usize;
@@ -226,7 +232,7 @@ impl Run {
     }
 
     /// The others are killed, stopped, deafened or cut off for good, or whatever became of them stays as it is.
-    fn abandon_all_but(&mut self, core: &[usize], dice: &mut Dice) {
+    fn abandon_all_but(&mut self, core: &[usize], dice: &mut Rng) {
         let others: Vec<usize> = self.world.places().filter(|place| !core.contains(place)).collect();
         self.apply(Step::Heal);
         for &place in &others {
@@ -261,9 +267,9 @@ impl Run {
 
     /// In some runs members are relieved now and then: at one instant one of them says goodbye and all who are down
     /// start, so that the same view has those who go and those who come.
-    fn relieve(&mut self, plan: &Plan) {
-        let mut dice = Dice::new(plan.seed, RELIEF + self.deed);
-        if !Dice::new(plan.seed, RELIEF).chance(300_000) || !dice.chance(5_000) {
+    fn relieve(&mut self, plan: &ChaosPlan) {
+        let mut dice = Rng::new(plan.seed, RELIEF + self.deed);
+        if !Rng::new(plan.seed, RELIEF).chance(300_000) || !dice.chance(5_000) {
             return;
         }
         // Seeds that come and go before they found together never do.
@@ -274,7 +280,7 @@ impl Run {
         for place in self.world.places().filter(|place| !self.world.is_alive(*place)).collect::<Vec<_>>() {
             self.apply(Step::Start(place));
         }
-        if self.world.is_up(goes) && self.world.can_spare(&[goes], Farewell::Gone, plan.reckless) {
+        if self.world.is_up(goes) && self.world.can_spare(&[goes], ShutdownPlan::Gone, plan.reckless) {
             self.apply(Step::Leave(goes));
         }
     }
@@ -292,28 +298,28 @@ impl Run {
 
     /// A client closes an object, turns a share into the lock or the lock into a share, or gives some permits back. False if
     /// there is none who would.
-    fn act_on_shared(&mut self, plan: &Plan) -> bool {
+    fn act_on_shared(&mut self, plan: &ChaosPlan) -> bool {
         if !plan.wishes.shares() {
             return false;
         }
-        let mut dice = Dice::new(plan.seed, SHARES + (1 << 20) + self.deed);
+        let mut dice = Rng::new(plan.seed, SHARES + (1 << 20) + self.deed);
         let world = &self.world;
-        let some = |dice: &mut Dice, these: Vec<Ask>| (!these.is_empty()).then(|| dice.pick(&these).0);
+        let some = |dice: &mut Rng, these: Vec<Ask>| (!these.is_empty()).then(|| dice.pick(&these).0);
         let usable = |ask: &Ask| world.is_up(world.call(*ask).member);
         let claims = |is_it: fn(&Call) -> bool| -> Vec<Ask> {
             world.history().claims().filter(usable).filter(|ask| is_it(world.call(*ask))).collect()
         };
         let step = match dice.below(100) {
             0..12 => some(&mut dice, world.history().opened().filter(usable).collect()).map(Step::Release),
-            12..24 => some(&mut dice, claims(|call| call.mode == Mode::Share)).map(|of| {
+            12..24 => some(&mut dice, claims(|call| call.mode == HoldMode::Share)).map(|of| {
                 let asked = world.call(Ask(of));
                 let (call, place, service) = (world.history().calls.len(), asked.member, asked.service.as_str());
-                let (service, wanted, says) = (service.to_string(), Wanted::Upgrade(of), String::new());
+                let (service, wanted, says) = (service.to_string(), ClientWant::Upgrade(of), String::new());
                 Step::Ask { call, place, service, wanted, owner: 0, says, wait: Wait::Try, lease: None }
             }),
             24..36 => some(&mut dice, claims(Call::may_be_shared)).map(Step::Downgrade),
             36..54 => {
-                let call = some(&mut dice, claims(|call| matches!(call.mode, Mode::Permits(2..))));
+                let call = some(&mut dice, claims(|call| matches!(call.mode, HoldMode::Permits(2..))));
                 call.map(|call| Step::GiveBack(call, 1))
             }
             _ => None,
@@ -325,10 +331,10 @@ impl Run {
     }
 
     /// One deed of one client.
-    fn act(&mut self, plan: &Plan) {
+    fn act(&mut self, plan: &ChaosPlan) {
         // A stream for each deed: what happened before does not change what is wanted next.
         self.deed += 1;
-        let mut dice = Dice::new(plan.seed, 1_000 + self.deed);
+        let mut dice = Rng::new(plan.seed, 1_000 + self.deed);
         let now = self.world.now;
         let (due, later) = std::mem::take(&mut self.pending).into_iter().partition(|(at, _)| *at <= now);
         self.pending = later;
@@ -344,7 +350,7 @@ impl Run {
             return;
         }
         let world = &self.world;
-        let some = |dice: &mut Dice, these: Vec<Ask>| (!these.is_empty()).then(|| dice.pick(&these).0);
+        let some = |dice: &mut Rng, these: Vec<Ask>| (!these.is_empty()).then(|| dice.pick(&these).0);
         let usable = |ask: &Ask| world.is_up(world.call(*ask).member);
         let claims = || world.history().claims().filter(usable).collect();
         match deed {
@@ -355,7 +361,7 @@ impl Run {
                 };
                 let mut from_first = world.places().cycle().skip(first).take(world.places().len());
                 let Some(place) = from_first.find(|place| world.is_up(*place) && !busy(*place)) else { return };
-                let ms = |dice: &mut Dice, high: u64| Duration::from_millis(dice.between(1, high));
+                let ms = |dice: &mut Rng, high: u64| Duration::from_millis(dice.between(1, high));
                 let wait = match dice.below(10) {
                     0..2 => Wait::Try,
                     2..6 => Wait::AtMost(ms(&mut dice, 4_000)),
@@ -369,20 +375,20 @@ impl Run {
                 }
                 let call = world.history().calls.len();
                 let dropped = dice.chance(plan.drops).then(|| draw_drop(&mut dice, call));
-                let mut wishes = Dice::new(plan.seed, WISHES + self.deed);
+                let mut wishes = Rng::new(plan.seed, WISHES + self.deed);
                 let (mut wanted, owner) = plan.wishes.pick(&mut wishes, &service, name, call);
-                if let Wanted::Lock(name) = &wanted {
-                    let mut shares = Dice::new(plan.seed, SHARES + self.deed);
+                if let ClientWant::Lock(name) = &wanted {
+                    let mut shares = Rng::new(plan.seed, SHARES + self.deed);
                     let opened = self.opened_at(place, &service);
                     if let Some(shared) = plan.wishes.pick_shared(&mut shares, name, &opened) {
                         wanted = shared;
                     }
                 }
-                if wanted == Wanted::Suspension && wishes.chance(800_000) {
+                if wanted == ClientWant::Suspension && wishes.chance(800_000) {
                     // Everybody else waits for its end.
                     lease = Some(ms(&mut wishes, 1_500));
                 }
-                let talks = wanted.is_hold() && Dice::new(plan.seed, WORDS + self.deed).chance(700_000);
+                let talks = wanted.is_hold() && Rng::new(plan.seed, WORDS + self.deed).chance(700_000);
                 // Of its own, so that nobody can be taken for another.
                 let says = if talks { format!("client{call}") } else { String::new() };
                 self.apply(Step::Ask { call, place, service, wanted, owner, says, wait, lease });
@@ -422,8 +428,8 @@ impl Run {
 }
 
 /// When a client drops what it has of a call: at once, on the way, when it is answered, or soon after that.
-fn draw_drop(dice: &mut Dice, call: usize) -> Step {
-    let soon = |dice: &mut Dice| Duration::from_nanos(dice.between(MS / 100, 5 * MS));
+fn draw_drop(dice: &mut Rng, call: usize) -> Step {
+    let soon = |dice: &mut Rng| Duration::from_nanos(dice.between(MS / 100, 5 * MS));
     match dice.below(4) {
         0 => Step::Cancel(call),
         1 => Step::GiveUp(call, soon(dice)),
@@ -433,11 +439,11 @@ fn draw_drop(dice: &mut Dice, call: usize) -> Step {
 }
 
 /// Runs a plan without a trace.
-pub fn run_seed(plan: &Plan, prepare: impl Fn(World) -> World) -> Run {
+pub fn run_seed(plan: &ChaosPlan, prepare: impl Fn(World) -> World) -> ChaosRun {
     plan.run(prepare(plan.world().untraced()))
 }
 
 /// Runs a plan with a trace.
-pub fn trace_seed(plan: &Plan, prepare: impl Fn(World) -> World) -> Run {
+pub fn trace_seed(plan: &ChaosPlan, prepare: impl Fn(World) -> World) -> ChaosRun {
     plan.run(prepare(plan.world()))
 }

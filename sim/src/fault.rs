@@ -1,12 +1,12 @@
 //! Faults as values: what, when and for how long. A list of them is a story that can be shrunk.
 
-use crate::chance::{Dice, mix};
-use crate::history::{Ask, Call, Deed, Mode};
+use crate::chance::{Rng, mix};
+use crate::history::{Ask, Call, ClientRequest, HoldMode};
 use crate::kind;
-use crate::network::{MS, Narrow, SECOND, Weather};
-use crate::quorum::Farewell;
-use crate::step::{Packets, Rumour, Step, Wanted};
-use crate::world::{Health, Tear, World};
+use crate::network::{LinkConditions, MS, NarrowPath, SECOND};
+use crate::quorum::ShutdownPlan;
+use crate::step::{ClientWant, OutsideHint, PacketFilter, Step};
+use crate::world::{DiskHealth, TornStep, World};
 use elderlock::protocol::{ProcessId, Wait};
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -39,9 +39,9 @@ pub enum Target {
 
 /// What goes wrong.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum What {
+pub enum FaultKind {
     /// The network gets worse for everybody.
-    Weather(Weather),
+    Weather(LinkConditions),
     /// One way between two members is cut.
     CutOneWay(usize, usize),
     /// One way between two members takes so much longer.
@@ -78,7 +78,7 @@ pub enum What {
     /// A part of the ways, drawn from this number, is clogged one by one, and unclogged in another order.
     Swizzle(u64),
     /// A way lets through only so much, and what it has no room for is dropped.
-    NarrowWay(usize, usize, Narrow),
+    NarrowWay(usize, usize, NarrowPath),
     /// So many times a connection somewhere breaks in the middle of what it carries, by luck drawn from this number.
     Resets(u64, u32),
     /// A wall refuses every connection of a living member.
@@ -94,7 +94,7 @@ pub enum What {
     /// A member of the council hears nobody for an elder lease. When it is back, the elder is cut off with some others.
     Overthrow(Overthrow),
     /// As soon as a view is installed the elder is cut off with some others.
-    SplitView(Loyal),
+    SplitView(CutOffGroup),
     /// A member is cut off until it is about to be removed, and heard again before that is decided; it learns of it late.
     Reprieve(Reprieve),
     /// One of the council says goodbye to the elder's half of the others, and is then heard by the other half alone, which
@@ -138,7 +138,7 @@ pub enum What {
 
 /// Who is cut off together with the elder.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Loyal {
+pub struct CutOffGroup {
     /// Those whose bits are set.
     pub places: u32,
     /// Also one who holds something.
@@ -166,12 +166,12 @@ pub struct Late {
     /// To which place; else to everybody.
     pub to: Option<usize>,
     /// What happens to the sender, or else to the elder, on the way.
-    pub blow: Option<Blow>,
+    pub blow: Option<ConcurrentFault>,
 }
 
 /// What happens to somebody in the middle of another fault.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Blow {
+pub enum ConcurrentFault {
     /// It is killed.
     Crash,
     /// It says goodbye.
@@ -190,69 +190,74 @@ pub struct Overthrow {
     /// How long it hears nobody before.
     pub deaf: u64,
     /// Who is cut off with the elder.
-    pub loyal: Loyal,
+    pub loyal: CutOffGroup,
     /// The others are killed, and started again at once, when the elder is cut off. Where votes are kept on disk.
     pub restart: bool,
 }
 
-impl What {
+impl FaultKind {
     /// Its name in reports.
     pub fn name(&self) -> &'static str {
         match self {
-            What::Weather(weather) if weather.loss > 0 => "loss",
-            What::Weather(weather) if weather.duplicate > 0 => "duplicate",
-            What::Weather(weather) if weather.reorder > 0 => "reorder",
-            What::Weather(weather) if weather.garble > 0 => "garble",
-            What::Weather(_) => "slow",
-            What::CutOneWay(..) => "cut one way",
-            What::SlowWay(..) => "slow way",
-            What::Cut(..) => "cut",
-            What::Isolate(_) => "isolate",
-            What::Split(_) => "split",
-            What::OneNeighbour(..) => "one neighbour",
-            What::Ring(_) => "ring",
-            What::Crash(_) => "crash",
-            What::CrashBoth => "crash both",
-            What::CrashAll => "crash all",
-            What::LoseDisk(_) => "lose disk",
-            What::DieDeciding => "die deciding",
-            What::Vanish(_) => "vanish",
-            What::Pause(_) => "pause",
-            What::Leave(_) => "leave",
-            What::FalseAlarm(..) => "false alarm",
-            What::Swizzle(_) => "swizzle clog",
-            What::NarrowWay(..) => "full buffer",
-            What::Resets(..) => "reset",
-            What::Reject(_) => "false refusal",
-            What::ClockRate(..) => "clock rate",
-            What::WallClock(..) => "wall clock",
-            What::NoDatagrams(_) => "no datagrams",
-            What::Late(_) => "late",
-            What::Overthrow(_) => "overthrow",
-            What::SplitView(_) => "split view",
-            What::Reprieve(_) => "reprieve",
-            What::Turncoat(..) => "turncoat",
-            What::StrayName(..) => "stray name",
-            What::Rush { .. } => "rush",
-            What::Newcomer { .. } => "newcomer",
-            What::Duel { .. } => "duel",
-            What::TornValue { .. } => "torn value",
-            What::SlowDisk(..) => "slow disk",
-            What::FailingDisk(_) => "failing disk",
-            What::FullDisk => "full disk",
-            What::TornStep(..) => "torn step",
+            FaultKind::Weather(weather) if weather.loss > 0 => "loss",
+            FaultKind::Weather(weather) if weather.duplicate > 0 => "duplicate",
+            FaultKind::Weather(weather) if weather.reorder > 0 => "reorder",
+            FaultKind::Weather(weather) if weather.garble > 0 => "garble",
+            FaultKind::Weather(_) => "slow",
+            FaultKind::CutOneWay(..) => "cut one way",
+            FaultKind::SlowWay(..) => "slow way",
+            FaultKind::Cut(..) => "cut",
+            FaultKind::Isolate(_) => "isolate",
+            FaultKind::Split(_) => "split",
+            FaultKind::OneNeighbour(..) => "one neighbour",
+            FaultKind::Ring(_) => "ring",
+            FaultKind::Crash(_) => "crash",
+            FaultKind::CrashBoth => "crash both",
+            FaultKind::CrashAll => "crash all",
+            FaultKind::LoseDisk(_) => "lose disk",
+            FaultKind::DieDeciding => "die deciding",
+            FaultKind::Vanish(_) => "vanish",
+            FaultKind::Pause(_) => "pause",
+            FaultKind::Leave(_) => "leave",
+            FaultKind::FalseAlarm(..) => "false alarm",
+            FaultKind::Swizzle(_) => "swizzle clog",
+            FaultKind::NarrowWay(..) => "full buffer",
+            FaultKind::Resets(..) => "reset",
+            FaultKind::Reject(_) => "false refusal",
+            FaultKind::ClockRate(..) => "clock rate",
+            FaultKind::WallClock(..) => "wall clock",
+            FaultKind::NoDatagrams(_) => "no datagrams",
+            FaultKind::Late(_) => "late",
+            FaultKind::Overthrow(_) => "overthrow",
+            FaultKind::SplitView(_) => "split view",
+            FaultKind::Reprieve(_) => "reprieve",
+            FaultKind::Turncoat(..) => "turncoat",
+            FaultKind::StrayName(..) => "stray name",
+            FaultKind::Rush { .. } => "rush",
+            FaultKind::Newcomer { .. } => "newcomer",
+            FaultKind::Duel { .. } => "duel",
+            FaultKind::TornValue { .. } => "torn value",
+            FaultKind::SlowDisk(..) => "slow disk",
+            FaultKind::FailingDisk(_) => "failing disk",
+            FaultKind::FullDisk => "full disk",
+            FaultKind::TornStep(..) => "torn step",
         }
     }
 
     /// Whom it is aimed at.
     pub fn target(&self) -> Option<Target> {
         match self {
-            What::OneNeighbour(target, _) => Some(*target),
-            What::Isolate(target) | What::Crash(target) | What::Vanish(target) | What::Pause(target) => Some(*target),
-            What::Leave(target) | What::FalseAlarm(_, target) => Some(*target),
-            What::Reject(target) | What::NoDatagrams(target) | What::LoseDisk(target) => Some(*target),
-            What::Reprieve(Reprieve { target, .. }) => Some(*target),
-            What::SlowDisk(target, _) | What::FailingDisk(target) | What::TornStep(target, ..) => Some(*target),
+            FaultKind::OneNeighbour(target, _) => Some(*target),
+            FaultKind::Isolate(target)
+            | FaultKind::Crash(target)
+            | FaultKind::Vanish(target)
+            | FaultKind::Pause(target) => Some(*target),
+            FaultKind::Leave(target) | FaultKind::FalseAlarm(_, target) => Some(*target),
+            FaultKind::Reject(target) | FaultKind::NoDatagrams(target) | FaultKind::LoseDisk(target) => Some(*target),
+            FaultKind::Reprieve(Reprieve { target, .. }) => Some(*target),
+            FaultKind::SlowDisk(target, _) | FaultKind::FailingDisk(target) | FaultKind::TornStep(target, ..) => {
+                Some(*target)
+            }
             _ => None,
         }
     }
@@ -266,7 +271,7 @@ pub struct Fault {
     /// How long it lasts.
     pub lasts: u64,
     /// What it is.
-    pub what: What,
+    pub what: FaultKind,
 }
 
 /// Kinds of faults that a plan may draw from.
@@ -331,7 +336,7 @@ const PATIENCE: u64 = 10 * SECOND;
 
 /// What faults are drawn for.
 #[derive(Clone, Copy, Debug)]
-pub struct Stage {
+pub struct FaultContext {
     /// How many members there are.
     pub places: usize,
     /// How long they are disturbed.
@@ -344,8 +349,8 @@ pub struct Stage {
 
 impl Fault {
     /// Draws a fault of one kind.
-    pub fn draw(dice: &mut Dice, kind: usize, stage: &Stage) -> Fault {
-        let Stage { places, span, member_lease, clock_error } = *stage;
+    pub fn draw(dice: &mut Rng, kind: usize, stage: &FaultContext) -> Fault {
+        let FaultContext { places, span, member_lease, clock_error } = *stage;
         let at = dice.between(SECOND / 2, span);
         let mut lasts = match dice.below(4) {
             0 => dice.between(20 * MS, 300 * MS),
@@ -369,52 +374,59 @@ impl Fault {
         };
         let rate = dice.between(10_000, 300_000) as u32;
         let what = match kind {
-            0 => What::Weather(Weather { loss: rate, ..Weather::FAIR }),
-            1 => What::Weather(Weather { duplicate: rate, ..Weather::FAIR }),
-            2 => What::Weather(Weather { reorder: rate, slowest: 30 * MS, ..Weather::FAIR }),
+            0 => FaultKind::Weather(LinkConditions { loss: rate, ..LinkConditions::FAIR }),
+            1 => FaultKind::Weather(LinkConditions { duplicate: rate, ..LinkConditions::FAIR }),
+            2 => FaultKind::Weather(LinkConditions { reorder: rate, slowest: 30 * MS, ..LinkConditions::FAIR }),
             3 => {
                 let spike_by = dice.between(20 * MS, 4 * SECOND);
-                What::Weather(Weather { spike: rate, spike_by, slowest: dice.between(MS, 60 * MS), ..Weather::FAIR })
+                FaultKind::Weather(LinkConditions {
+                    spike: rate,
+                    spike_by,
+                    slowest: dice.between(MS, 60 * MS),
+                    ..LinkConditions::FAIR
+                })
             }
-            4 => What::CutOneWay(place, other),
-            5 => What::Cut(place, other),
-            6 => What::Isolate(target),
-            7 => What::Split(dice.between(1, (1 << places) - 2) as u32),
-            8 => What::Crash(target),
-            9 => What::CrashBoth,
-            10 => What::Vanish(target),
+            4 => FaultKind::CutOneWay(place, other),
+            5 => FaultKind::Cut(place, other),
+            6 => FaultKind::Isolate(target),
+            7 => FaultKind::Split(dice.between(1, (1 << places) - 2) as u32),
+            8 => FaultKind::Crash(target),
+            9 => FaultKind::CrashBoth,
+            10 => FaultKind::Vanish(target),
             11 => {
                 if dice.chance(500_000) {
                     // Longer than any lease.
                     lasts = member_lease * dice.between(11, 25) / 10;
                 }
-                What::Pause(target)
+                FaultKind::Pause(target)
             }
-            12 => What::Leave(target),
-            13 => What::SlowWay(place, other, dice.between(20 * MS, 2 * SECOND)),
-            14 => What::DieDeciding,
-            FALSE_ALARM => What::FalseAlarm(other, target),
-            16 => What::Swizzle(dice.roll()),
+            12 => FaultKind::Leave(target),
+            13 => FaultKind::SlowWay(place, other, dice.between(20 * MS, 2 * SECOND)),
+            14 => FaultKind::DieDeciding,
+            FALSE_ALARM => FaultKind::FalseAlarm(other, target),
+            16 => FaultKind::Swizzle(dice.roll()),
             17 => {
-                let narrow = Narrow { each: dice.between(MS, 100 * MS), room: dice.between(2, 40) as u32 };
-                What::NarrowWay(place, other, narrow)
+                let narrow = NarrowPath { each: dice.between(MS, 100 * MS), room: dice.between(2, 40) as u32 };
+                FaultKind::NarrowWay(place, other, narrow)
             }
-            18 => What::Resets(dice.roll(), dice.between(1, 12) as u32),
+            18 => FaultKind::Resets(dice.roll(), dice.between(1, 12) as u32),
             // Each damage breaks a connection: more than a few is one long cut.
-            19 => What::Weather(Weather { garble: dice.between(500, 30_000) as u32, ..Weather::FAIR }),
-            REJECT => What::Reject(target),
-            21 => What::ClockRate(place, dice.between(0, 2 * clock_error) as i32 - clock_error as i32),
-            22 => What::WallClock(place, dice.between(0, 2_000_000) as i64 - 1_000_000),
-            NO_DATAGRAMS => What::NoDatagrams(target),
-            CRASH_ALL => What::CrashAll,
-            LOSE_DISK => What::LoseDisk(target),
+            19 => {
+                FaultKind::Weather(LinkConditions { garble: dice.between(500, 30_000) as u32, ..LinkConditions::FAIR })
+            }
+            REJECT => FaultKind::Reject(target),
+            21 => FaultKind::ClockRate(place, dice.between(0, 2 * clock_error) as i32 - clock_error as i32),
+            22 => FaultKind::WallClock(place, dice.between(0, 2_000_000) as i64 - 1_000_000),
+            NO_DATAGRAMS => FaultKind::NoDatagrams(target),
+            CRASH_ALL => FaultKind::CrashAll,
+            LOSE_DISK => FaultKind::LoseDisk(target),
             26 => {
                 // Long enough for a view without its sender.
                 lasts = lasts.max(member_lease * dice.between(2, 20) / 10);
                 let blow = match dice.below(6) {
-                    0 => Some(Blow::Crash),
-                    1 | 2 => Some(Blow::Leave),
-                    3 | 4 => Some(Blow::Isolate),
+                    0 => Some(ConcurrentFault::Crash),
+                    1 | 2 => Some(ConcurrentFault::Leave),
+                    3 | 4 => Some(ConcurrentFault::Isolate),
                     _ => None,
                 };
                 let late =
@@ -427,26 +439,26 @@ impl Fault {
                 if dice.chance(80_000) {
                     // So long that a lease is over and not surely over: somebody is suspended, and still a member.
                     lasts = member_lease * dice.between(100, 107) / 100;
-                    let (kind, blow) = ("Pulse", Some(Blow::GrantorLeaves));
-                    What::Late(Late { kind, from: None, to: Some(other), blow })
+                    let (kind, blow) = ("Pulse", Some(ConcurrentFault::GrantorLeaves));
+                    FaultKind::Late(Late { kind, from: None, to: Some(other), blow })
                 } else {
-                    What::Late(Late { kind: late, from, to, blow })
+                    FaultKind::Late(Late { kind: late, from, to, blow })
                 }
             }
             27 => {
                 lasts = member_lease * dice.between(16, 30) / 10;
                 // An elder lease is two fifths of a member's.
                 let deaf = member_lease * dice.between(41, 60) / 100;
-                What::Overthrow(Overthrow {
+                FaultKind::Overthrow(Overthrow {
                     candidate: place,
                     deaf,
-                    loyal: Loyal::draw(dice, places),
+                    loyal: CutOffGroup::draw(dice, places),
                     restart: dice.chance(700_000),
                 })
             }
             28 => {
                 lasts = member_lease * dice.between(8, 30) / 10;
-                What::SplitView(Loyal::draw(dice, places))
+                FaultKind::SplitView(CutOffGroup::draw(dice, places))
             }
             29 => {
                 // A removal is proposed when a lease is surely over.
@@ -454,24 +466,24 @@ impl Fault {
                 let pending = dice.between(50 * MS, 700 * MS);
                 lasts = cut + pending + dice.between(50 * MS, SECOND);
                 let target = if dice.chance(500_000) { Target::Grantor } else { target };
-                What::Reprieve(Reprieve { target, cut, pending })
+                FaultKind::Reprieve(Reprieve { target, cut, pending })
             }
             30 => {
                 lasts = member_lease * dice.between(8, 25) / 10;
-                What::Turncoat(place, dice.roll())
+                FaultKind::Turncoat(place, dice.roll())
             }
             31 => {
                 // The next elder is chosen when the lease of the last one is over, at two fifths of a member's.
                 lasts = member_lease * dice.between(35, 90) / 100;
-                What::StrayName(place, other)
+                FaultKind::StrayName(place, other)
             }
             RUSH => {
                 lasts = dice.between(20 * MS, 2 * SECOND);
-                What::Rush { turk: place, leaves: dice.chance(400_000) }
+                FaultKind::Rush { turk: place, leaves: dice.chance(400_000) }
             }
             DUEL => {
                 lasts = dice.between(100 * MS, 600 * MS);
-                What::Duel { first: place }
+                FaultKind::Duel { first: place }
             }
             SLOW_DISK => {
                 // From what a busy disk takes to more than a lease.
@@ -481,30 +493,30 @@ impl Fault {
                     _ => member_lease * dice.between(20, 150) / 100,
                 };
                 lasts = lasts.max(3 * takes);
-                What::SlowDisk(target, takes)
+                FaultKind::SlowDisk(target, takes)
             }
-            FAILING_DISK => What::FailingDisk(target),
-            FULL_DISK => What::FullDisk,
+            FAILING_DISK => FaultKind::FailingDisk(target),
+            FULL_DISK => FaultKind::FullDisk,
             TORN_STEP => {
                 lasts = lasts.max(SECOND);
                 let votes = dice.chance(700_000);
-                What::TornStep(target, dice.between(0, if votes { 30 } else { 200 }) as u32, votes)
+                FaultKind::TornStep(target, dice.between(0, if votes { 30 } else { 200 }) as u32, votes)
             }
             ONE_NEIGHBOUR => {
                 lasts = member_lease * dice.between(25, 40) / 10;
-                What::OneNeighbour(target, dice.roll())
+                FaultKind::OneNeighbour(target, dice.roll())
             }
             RING => {
                 lasts = member_lease * dice.between(25, 40) / 10;
-                What::Ring(dice.roll())
+                FaultKind::Ring(dice.roll())
             }
             TORN_VALUE => {
                 lasts = dice.between(20 * MS, 200 * MS);
-                What::TornValue { late: place }
+                FaultKind::TornValue { late: place }
             }
             _ => {
                 lasts = dice.between(400 * MS, 3 * SECOND);
-                What::Newcomer { turk: place }
+                FaultKind::Newcomer { turk: place }
             }
         };
         Fault { at, lasts, what }
@@ -517,17 +529,17 @@ impl Fault {
 
     /// Whether it is aimed at somebody who is there only for moments.
     pub fn is_lurking(&self) -> bool {
-        matches!(self.what, What::SplitView(_))
+        matches!(self.what, FaultKind::SplitView(_))
             || matches!(self.what.target(), Some(Target::Recovering | Target::Awaited))
     }
 }
 
-impl Loyal {
+impl CutOffGroup {
     /// One who holds, or a few: the others are to go on.
-    fn draw(dice: &mut Dice, places: usize) -> Loyal {
-        let some = |dice: &mut Dice| dice.below(1 << places) as u32;
+    fn draw(dice: &mut Rng, places: usize) -> CutOffGroup {
+        let some = |dice: &mut Rng| dice.below(1 << places) as u32;
         let (places, holder) = (some(dice) & some(dice), dice.chance(700_000));
-        Loyal { places: if holder && dice.chance(700_000) { 0 } else { places }, holder }
+        CutOffGroup { places: if holder && dice.chance(700_000) { 0 } else { places }, holder }
     }
 
     /// Tells who they are: never the candidate.
@@ -546,7 +558,7 @@ pub(crate) struct Active {
     pub(crate) until: u64,
     /// The places that it hits.
     pub(crate) places: Vec<usize>,
-    weather: Option<Weather>,
+    weather: Option<LinkConditions>,
     /// The first is due first.
     agenda: VecDeque<(u64, Step)>,
 }
@@ -577,9 +589,9 @@ impl World {
             Target::Awaited => self.recovering().filter_map(|(_, process)| of(process)).next_back(),
             Target::Suspender => self.wants(Call::suspends),
             Target::Batcher => self.wants(|call| call.keys.len() > 1),
-            Target::Sharer => self.wants(|call| matches!(call.mode, Mode::Share | Mode::Permits(_))),
+            Target::Sharer => self.wants(|call| matches!(call.mode, HoldMode::Share | HoldMode::Permits(_))),
             Target::Writer => {
-                let writes = |call: &Call| matches!(call.deed, Deed::Put(..) | Deed::Add(..));
+                let writes = |call: &Call| matches!(call.deed, ClientRequest::Put(..) | ClientRequest::Add(..));
                 let writers = self.history().open().map(|ask| self.call(ask)).filter(|call| writes(call));
                 let opened = self.history().opened().map(|ask| self.call(ask));
                 let place = writers.map(|call| call.member).next().or_else(|| opened.map(|call| call.member).next());
@@ -610,33 +622,33 @@ impl World {
     /// that cannot be spared.
     pub(crate) fn begin_fault(&self, fault: &Fault, reckless: bool) -> Option<Active> {
         let (now, until) = (self.now, self.now + fault.lasts);
-        let mut plot = Plot { now, until, steps: Vec::new() };
+        let mut plot = FaultScript { now, until, steps: Vec::new() };
         let mut weather = None;
         let all = || self.places();
         match fault.what {
-            What::Weather(worse) => weather = Some(worse),
-            What::SlowWay(from, to, by) => {
+            FaultKind::Weather(worse) => weather = Some(worse),
+            FaultKind::SlowWay(from, to, by) => {
                 plot.pair(Step::Slow(from, to, Duration::from_nanos(by)), Step::Slow(from, to, Duration::ZERO));
             }
-            What::CutOneWay(from, to) => plot.pair(Step::Cut(from, to), Step::Mend(from, to)),
-            What::Cut(a, b) => plot.both(a, b, Step::Cut, Step::Mend),
-            What::Isolate(target) => {
+            FaultKind::CutOneWay(from, to) => plot.pair(Step::Cut(from, to), Step::Mend(from, to)),
+            FaultKind::Cut(a, b) => plot.both(a, b, Step::Cut, Step::Mend),
+            FaultKind::Isolate(target) => {
                 let place = self.find(target)?;
                 all().filter(|other| *other != place).for_each(|other| plot.both(place, other, Step::Cut, Step::Mend));
             }
-            What::Split(mask) => {
+            FaultKind::Split(mask) => {
                 let left = |place: &usize| mask >> place & 1 == 1;
                 for a in all().filter(left) {
                     all().filter(|b| !left(b)).for_each(|b| plot.both(a, b, Step::Cut, Step::Mend));
                 }
             }
-            What::OneNeighbour(target, luck) => {
+            FaultKind::OneNeighbour(target, luck) => {
                 let place = self.find(target)?;
                 let mut others: Vec<usize> = all().filter(|other| *other != place).collect();
                 others.sort_by_key(|other| mix(&[luck, *other as u64]));
                 others.iter().skip(1).for_each(|other| plot.both(place, *other, Step::Cut, Step::Mend));
             }
-            What::Ring(luck) => {
+            FaultKind::Ring(luck) => {
                 let mut ring: Vec<usize> = all().collect();
                 ring.sort_by_key(|place| mix(&[luck, *place as u64]));
                 // Beyond five the next but one is a neighbour, too.
@@ -649,62 +661,64 @@ impl World {
                     }
                 }
             }
-            What::Crash(target) => {
+            FaultKind::Crash(target) => {
                 let place = self.find(target)?;
-                plot.down(&self.spared(&[place], Farewell::Dead, reckless)?, Step::Crash, Step::Start);
+                plot.down(&self.spared(&[place], ShutdownPlan::Dead, reckless)?, Step::Crash, Step::Start);
             }
-            What::CrashBoth => {
+            FaultKind::CrashBoth => {
                 let both = [self.find(Target::Elder)?, self.find(Target::Grantor)?];
-                plot.down(&self.spared(&both, Farewell::Dead, reckless)?, Step::Crash, Step::Start);
+                plot.down(&self.spared(&both, ShutdownPlan::Dead, reckless)?, Step::Crash, Step::Start);
             }
-            What::Vanish(target) => {
+            FaultKind::Vanish(target) => {
                 let host = self.peers[self.find(target)?].host;
                 let there: Vec<usize> = all().filter(|place| self.peers[*place].host == host).collect();
-                plot.down(&self.spared(&there, Farewell::Dead, reckless)?, Step::Vanish, Step::Start);
+                plot.down(&self.spared(&there, ShutdownPlan::Dead, reckless)?, Step::Vanish, Step::Start);
             }
-            What::CrashAll => {
+            FaultKind::CrashAll => {
                 let everybody: Vec<usize> = all().collect();
-                plot.down(&self.spared(&everybody, Farewell::Dead, reckless)?, Step::Crash, Step::Start);
+                plot.down(&self.spared(&everybody, ShutdownPlan::Dead, reckless)?, Step::Crash, Step::Start);
             }
-            What::LoseDisk(target) => {
+            FaultKind::LoseDisk(target) => {
                 let place = self.find(target).filter(|place| self.can_lose_disk(*place))?;
-                plot.down(&self.spared(&[place], Farewell::Dead, reckless)?, Step::Crash, Step::Start);
+                plot.down(&self.spared(&[place], ShutdownPlan::Dead, reckless)?, Step::Crash, Step::Start);
                 plot.add(now, Step::LoseDisk(place));
             }
-            What::Leave(target) => {
+            FaultKind::Leave(target) => {
                 let place = self.find(target)?;
-                plot.down(&self.spared(&[place], Farewell::Gone, reckless)?, Step::Leave, Step::Start);
+                plot.down(&self.spared(&[place], ShutdownPlan::Gone, reckless)?, Step::Leave, Step::Start);
             }
-            What::Pause(target) => {
+            FaultKind::Pause(target) => {
                 let place = self.find(target).filter(|place| self.is_up(*place))?;
                 plot.pair(Step::Pause(place), Step::Wake(place));
             }
-            What::SlowDisk(target, takes) => {
+            FaultKind::SlowDisk(target, takes) => {
                 let place = self.find(target)?;
                 plot.pair(
-                    Step::Disk(place, Health::Slow(Duration::from_nanos(takes))),
-                    Step::Disk(place, Health::Fast),
+                    Step::Disk(place, DiskHealth::Slow(Duration::from_nanos(takes))),
+                    Step::Disk(place, DiskHealth::Fast),
                 );
             }
-            What::FailingDisk(target) => {
+            FaultKind::FailingDisk(target) => {
                 let place = self.find(target)?;
-                plot.pair(Step::Disk(place, Health::Failing), Step::Disk(place, Health::Fast));
+                plot.pair(Step::Disk(place, DiskHealth::Failing), Step::Disk(place, DiskHealth::Fast));
             }
-            What::FullDisk => {
-                all().for_each(|place| plot.pair(Step::Disk(place, Health::Failing), Step::Disk(place, Health::Fast)));
+            FaultKind::FullDisk => {
+                all().for_each(|place| {
+                    plot.pair(Step::Disk(place, DiskHealth::Failing), Step::Disk(place, DiskHealth::Fast))
+                });
             }
-            What::TornStep(target, after, votes) => {
+            FaultKind::TornStep(target, after, votes) => {
                 let place = self.find(target)?;
-                plot.add(now, Step::Tear(Tear { place, after, votes, until }));
+                plot.add(now, Step::Tear(TornStep { place, after, votes, until }));
                 plot.add(until, Step::Start(place));
             }
-            What::DieDeciding => plot.add(now, Step::DieDeciding { until: until.max(now + 4 * SECOND) }),
-            What::FalseAlarm(at, about) => {
+            FaultKind::DieDeciding => plot.add(now, Step::DieDeciding { until: until.max(now + 4 * SECOND) }),
+            FaultKind::FalseAlarm(at, about) => {
                 let about = self.find(about).filter(|about| *about != at)?;
                 self.peers[about].process()?;
-                plot.add(now, Step::Notice { at, about, what: Rumour::Unreachable });
+                plot.add(now, Step::Notice { at, about, what: OutsideHint::Unreachable });
             }
-            What::Swizzle(luck) => {
+            FaultKind::Swizzle(luck) => {
                 let ways = all().flat_map(|from| all().map(move |to| (from, to))).filter(|(from, to)| from != to);
                 let draw = |way: &(usize, usize), question| mix(&[luck, way.0 as u64, way.1 as u64, question]);
                 let third = (fault.lasts / 3).max(1);
@@ -713,10 +727,10 @@ impl World {
                     plot.add(until - draw(&way, 2) % third, Step::Unclog(way.0, way.1));
                 }
             }
-            What::NarrowWay(from, to, narrow) => {
+            FaultKind::NarrowWay(from, to, narrow) => {
                 plot.pair(Step::Narrow(from, to, Some(narrow)), Step::Narrow(from, to, None));
             }
-            What::Resets(luck, times) => {
+            FaultKind::Resets(luck, times) => {
                 for number in 0..u64::from(times) {
                     let draw = |question, below: u64| mix(&[luck, number, question]) % below.max(1);
                     let from = draw(0, all().len() as u64) as usize;
@@ -726,46 +740,52 @@ impl World {
                     plot.add(now + draw(3, fault.lasts), step);
                 }
             }
-            What::Reject(target) => {
+            FaultKind::Reject(target) => {
                 let place = self.find(target)?;
                 for other in all().filter(|other| *other != place) {
                     plot.both(place, other, Step::Reject, Step::Accept);
                 }
             }
-            What::ClockRate(place, ppm) => {
+            FaultKind::ClockRate(place, ppm) => {
                 plot.pair(Step::TurnClock(place, ppm), Step::TurnClock(place, self.peers[place].clock.ppm));
             }
-            What::WallClock(place, by) => plot.pair(Step::StepWallClock(place, by), Step::StepWallClock(place, -by)),
-            What::Late(Late { kind, from, to, blow }) => {
+            FaultKind::WallClock(place, by) => {
+                plot.pair(Step::StepWallClock(place, by), Step::StepWallClock(place, -by))
+            }
+            FaultKind::Late(Late { kind, from, to, blow }) => {
                 let from = match from {
                     Some(target) => Some(self.find(target)?),
                     None => None,
                 };
-                let packets = Packets { from, to, kind: Some(kind) };
+                let packets = PacketFilter { from, to, kind: Some(kind) };
                 plot.pair(Step::Hold(packets), Step::LetGo(packets));
                 let victim = match blow {
-                    Some(Blow::GrantorLeaves) => self.find(Target::Grantor).filter(|place| Some(*place) != to),
+                    Some(ConcurrentFault::GrantorLeaves) => {
+                        self.find(Target::Grantor).filter(|place| Some(*place) != to)
+                    }
                     _ => from.or_else(|| self.find_elder()),
                 };
                 if let (Some(blow), Some(place)) = (blow, victim) {
                     let others = all().filter(|other| *other != place);
                     plot.now = now + fault.lasts / 8;
                     match blow {
-                        Blow::Crash => {
-                            plot.down(&self.spared(&[place], Farewell::Dead, reckless)?, Step::Crash, Step::Start);
+                        ConcurrentFault::Crash => {
+                            plot.down(&self.spared(&[place], ShutdownPlan::Dead, reckless)?, Step::Crash, Step::Start);
                         }
-                        Blow::Leave => {
-                            plot.down(&self.spared(&[place], Farewell::Gone, reckless)?, Step::Leave, Step::Start);
+                        ConcurrentFault::Leave => {
+                            plot.down(&self.spared(&[place], ShutdownPlan::Gone, reckless)?, Step::Leave, Step::Start);
                         }
-                        Blow::GrantorLeaves => {
+                        ConcurrentFault::GrantorLeaves => {
                             (plot.now, plot.until) = (until - 5 * MS, until + SECOND);
-                            plot.down(&self.spared(&[place], Farewell::Gone, reckless)?, Step::Leave, Step::Start);
+                            plot.down(&self.spared(&[place], ShutdownPlan::Gone, reckless)?, Step::Leave, Step::Start);
                         }
-                        Blow::Isolate => others.for_each(|other| plot.both(place, other, Step::Cut, Step::Mend)),
+                        ConcurrentFault::Isolate => {
+                            others.for_each(|other| plot.both(place, other, Step::Cut, Step::Mend))
+                        }
                     }
                 }
             }
-            What::Overthrow(Overthrow { candidate, deaf, loyal, restart }) => {
+            FaultKind::Overthrow(Overthrow { candidate, deaf, loyal, restart }) => {
                 let elder = self.find_elder()?;
                 let candidate = self.find(Target::Council(candidate)).filter(|place| *place != elder)?;
                 let others = all().filter(|other| *other != candidate);
@@ -773,7 +793,7 @@ impl World {
                 let loyal = loyal.with(elder, holder, Some(candidate));
                 // The one has it when the elder is cut off, and one of the others wants it.
                 let service = crate::chaos::SERVICES[0];
-                let crown = || Wanted::Lock("crown".to_string());
+                let crown = || ClientWant::Lock("crown".to_string());
                 if let Some(holder) = holder {
                     plot.ask(holder, service, crown());
                 }
@@ -787,21 +807,21 @@ impl World {
                 }
                 if restart && self.common.durable {
                     let rest: Vec<usize> = all().filter(|place| *place != candidate && !loyal(place)).collect();
-                    if let Some(rest) = self.spared(&rest, Farewell::Dead, reckless) {
+                    if let Some(rest) = self.spared(&rest, ShutdownPlan::Dead, reckless) {
                         let until = std::mem::replace(&mut plot.until, plot.now + 5 * MS);
                         plot.down(&rest, Step::Crash, Step::Start);
                         plot.until = until;
                     }
                 }
             }
-            What::SplitView(loyal) => {
+            FaultKind::SplitView(loyal) => {
                 let elder = self.find_elder().filter(|_| self.viewed_at == now)?;
                 let loyal = loyal.with(elder, self.holder(loyal, elder, None), None);
                 for a in all().filter(&loyal) {
                     all().filter(|b| !loyal(b)).for_each(|b| plot.both(a, b, Step::Cut, Step::Mend));
                 }
             }
-            What::Reprieve(Reprieve { target, cut, pending }) => {
+            FaultKind::Reprieve(Reprieve { target, cut, pending }) => {
                 let elder = self.find_elder()?;
                 let place = self.find(target).filter(|place| *place != elder && self.is_up(*place))?;
                 plot.until = now + cut;
@@ -813,10 +833,10 @@ impl World {
                 plot.until = until;
                 ["Install", "FullView"].into_iter().for_each(|kind| plot.hold(None, Some(place), kind));
             }
-            What::Turncoat(number, luck) => {
+            FaultKind::Turncoat(number, luck) => {
                 let elder = self.find_elder()?;
                 let place = self.find(Target::Council(number))?;
-                let spared = self.spared(&[place], Farewell::Gone, reckless)?;
+                let spared = self.spared(&[place], ShutdownPlan::Gone, reckless)?;
                 let mut others: Vec<usize> = all().filter(|other| ![elder, place].contains(other)).collect();
                 others.sort_by_key(|other| mix(&[luck, *other as u64]));
                 let (untold, told) = others.split_at(others.len().div_ceil(2));
@@ -831,21 +851,21 @@ impl World {
                 (plot.now, plot.until) = (turns, until);
                 told.iter().for_each(|&b| plot.both(b, place, Step::Cut, Step::Mend));
             }
-            What::StrayName(named, other) => {
+            FaultKind::StrayName(named, other) => {
                 let elder = self.find_elder().filter(|elder| ![named, other].contains(elder))?;
                 let host = self.peers[elder].host;
                 let there: Vec<usize> = all().filter(|place| self.peers[*place].host == host).collect();
                 let both_stay = [named, other].iter().all(|place| self.is_up(*place) && !there.contains(place));
-                let spared = self.spared(&there, Farewell::Dead, reckless).filter(|_| both_stay)?;
+                let spared = self.spared(&there, ShutdownPlan::Dead, reckless).filter(|_| both_stay)?;
                 ["NameGrantor", "GrantorIs"].into_iter().for_each(|kind| plot.hold(Some(elder), Some(named), kind));
                 let service = format!("errand{now}");
-                plot.ask(named, &service, Wanted::Lock("a".to_string()));
+                plot.ask(named, &service, ClientWant::Lock("a".to_string()));
                 plot.now = now + 20 * MS;
                 plot.down(&spared, Step::Vanish, Step::Start);
                 plot.now = until;
-                plot.ask(other, &service, Wanted::Lock("a".to_string()));
+                plot.ask(other, &service, ClientWant::Lock("a".to_string()));
             }
-            What::Rush { turk, leaves } => {
+            FaultKind::Rush { turk, leaves } => {
                 let service = crate::chaos::SERVICES[0];
                 let grantor = self.find_grantor(service)?;
                 let others: Vec<usize> = all().filter(|place| *place != grantor && self.is_up(*place)).collect();
@@ -854,7 +874,7 @@ impl World {
                     return None;
                 }
                 plot.hold(Some(grantor), None, "TableChunk");
-                plot.ask(nth(turk), service, Wanted::Become);
+                plot.ask(nth(turk), service, ClientWant::Become);
                 plot.now = now + fault.lasts / 3;
                 if leaves {
                     let holders = self
@@ -863,14 +883,14 @@ impl World {
                         .map(|ask| self.call(ask))
                         .filter(|call| call.service.as_str() == service);
                     let holder = holders.map(|call| call.member).find(|place| ![grantor, nth(turk)].contains(place))?;
-                    plot.down(&self.spared(&[holder], Farewell::Gone, reckless)?, Step::Leave, Step::Start);
+                    plot.down(&self.spared(&[holder], ShutdownPlan::Gone, reckless)?, Step::Leave, Step::Start);
                     return Some(plot.active(weather, all()));
                 }
-                plot.ask(nth(turk + 1), service, Wanted::Lock("rush".to_string()));
+                plot.ask(nth(turk + 1), service, ClientWant::Lock("rush".to_string()));
                 plot.now = now + fault.lasts * 2 / 3;
-                plot.ask(nth(turk + 2), service, Wanted::Become);
+                plot.ask(nth(turk + 2), service, ClientWant::Become);
             }
-            What::Newcomer { turk } => {
+            FaultKind::Newcomer { turk } => {
                 let service = crate::chaos::SERVICES[0];
                 let (elder, grantor) = (self.find_elder()?, self.find_grantor(service)?);
                 let others: Vec<usize> =
@@ -879,18 +899,18 @@ impl World {
                     return None;
                 }
                 let (turk, joins) = (others[turk % others.len()], others[(turk + 1) % others.len()]);
-                let spared = self.spared(&[joins], Farewell::Gone, reckless)?;
+                let spared = self.spared(&[joins], ShutdownPlan::Gone, reckless)?;
                 plot.until = now + fault.lasts / 4;
                 plot.down(&spared, Step::Leave, Step::Start);
                 (plot.now, plot.until) = (now + fault.lasts / 8, until);
                 ["Install", "FullView"].into_iter().for_each(|kind| plot.hold(None, Some(turk), kind));
                 plot.now = now + fault.lasts / 2;
-                plot.ask(joins, service, Wanted::Lock("fresh".to_string()));
+                plot.ask(joins, service, ClientWant::Lock("fresh".to_string()));
                 plot.now = now + fault.lasts * 3 / 4;
-                plot.ask(turk, service, Wanted::Lock("fresh".to_string()));
-                plot.ask(turk, service, Wanted::Become);
+                plot.ask(turk, service, ClientWant::Lock("fresh".to_string()));
+                plot.ask(turk, service, ClientWant::Become);
             }
-            What::Duel { first } => {
+            FaultKind::Duel { first } => {
                 let service = crate::chaos::SERVICES[0];
                 let grantor = self.find_grantor(service)?;
                 let up: Vec<usize> = all().filter(|place| *place != grantor && self.is_up(*place)).collect();
@@ -899,14 +919,14 @@ impl World {
                 }
                 let duellists = [up[first % up.len()], up[(first + 1) % up.len()]];
                 let quarter = fault.lasts / 4;
-                plot.ask(duellists[0], service, Wanted::Lock("left".to_string()));
-                plot.ask(duellists[1], service, Wanted::Lock("right".to_string()));
+                plot.ask(duellists[0], service, ClientWant::Lock("left".to_string()));
+                plot.ask(duellists[1], service, ClientWant::Lock("right".to_string()));
                 for (number, duellist) in duellists.into_iter().enumerate() {
                     plot.now = now + quarter * (number as u64 + 1);
-                    plot.ask(duellist, service, Wanted::Suspension);
+                    plot.ask(duellist, service, ClientWant::Suspension);
                 }
             }
-            What::TornValue { late } => {
+            FaultKind::TornValue { late } => {
                 let service = crate::chaos::SERVICES[0];
                 let grantor = self.find_grantor(service)?;
                 let here = |ask: &Ask| {
@@ -918,14 +938,14 @@ impl World {
                 let ((writer, writes), (_, hears)) = (nth(late)?, nth(late + 1)?);
                 let open = self.name_of(writer)?;
                 let are_two = writes.object == hears.object && writes.member != hears.member;
-                let spared = self.spared(&[grantor], Farewell::Dead, reckless).filter(|_| are_two)?;
+                let spared = self.spared(&[grantor], ShutdownPlan::Dead, reckless).filter(|_| are_two)?;
                 plot.hold(Some(grantor), Some(hears.member), "Value");
-                plot.ask(writes.member, service, Wanted::Put(open, format!("torn{}", fault.at)));
+                plot.ask(writes.member, service, ClientWant::Put(open, format!("torn{}", fault.at)));
                 plot.now = now + fault.lasts / 2;
                 plot.until = until + SECOND;
                 plot.down(&spared, Step::Crash, Step::Start);
             }
-            What::NoDatagrams(target) => {
+            FaultKind::NoDatagrams(target) => {
                 let place = self.find(target)?;
                 for other in all().filter(|other| *other != place) {
                     plot.pair(Step::Deafen(place, other), Step::Undeafen(place, other));
@@ -936,33 +956,33 @@ impl World {
     }
 
     /// Who is cut off with the elder because it holds something.
-    fn holder(&self, loyal: Loyal, elder: usize, candidate: Option<usize>) -> Option<usize> {
+    fn holder(&self, loyal: CutOffGroup, elder: usize, candidate: Option<usize>) -> Option<usize> {
         let holders = self.history().claims().map(|ask| self.call(ask).member).filter(|_| loyal.holder);
         holders.filter(|place| *place != elder && Some(*place) != candidate).max()
     }
 
     /// Those of these places that live, if they may end.
-    fn spared(&self, places: &[usize], how: Farewell, reckless: bool) -> Option<Vec<usize>> {
+    fn spared(&self, places: &[usize], how: ShutdownPlan, reckless: bool) -> Option<Vec<usize>> {
         let spared = self.can_spare(places, how, reckless);
         let alive: Vec<usize> = places.iter().copied().filter(|place| self.is_alive(*place)).collect();
         (spared && !alive.is_empty()).then_some(alive)
     }
 
     /// The weather of all faults that go on, over a base.
-    pub(crate) fn weather_of(&self, base: Weather, active: &[(usize, Active)]) -> Step {
+    pub(crate) fn weather_of(&self, base: LinkConditions, active: &[(usize, Active)]) -> Step {
         let all = active.iter().filter_map(|(_, active)| active.weather);
-        Step::Weather(all.fold(base, Weather::worse))
+        Step::Weather(all.fold(base, LinkConditions::worse))
     }
 }
 
 /// The steps of a fault, as they are thought of.
-struct Plot {
+struct FaultScript {
     now: u64,
     until: u64,
     steps: Vec<(u64, Step)>,
 }
 
-impl Plot {
+impl FaultScript {
     fn add(&mut self, at: u64, step: Step) {
         self.steps.push((at, step));
     }
@@ -974,12 +994,12 @@ impl Plot {
 
     /// Packets of a kind are kept back.
     fn hold(&mut self, from: Option<usize>, to: Option<usize>, kind: &'static str) {
-        let packets = Packets { from, to, kind: Some(kind) };
+        let packets = PacketFilter { from, to, kind: Some(kind) };
         self.pair(Step::Hold(packets), Step::LetGo(packets));
     }
 
     /// A client asks for something, and waits for ever. What number its call has is known when it comes to that.
-    fn ask(&mut self, place: usize, service: &str, wanted: Wanted) {
+    fn ask(&mut self, place: usize, service: &str, wanted: ClientWant) {
         let service = service.to_string();
         let (says, wait) = (String::new(), Wait::Forever);
         let ask = Step::Ask { call: 0, place, service, wanted, owner: 0, says, wait, lease: None };
@@ -997,7 +1017,7 @@ impl Plot {
         }
     }
 
-    fn active(mut self, weather: Option<Weather>, all: Range<usize>) -> Active {
+    fn active(mut self, weather: Option<LinkConditions>, all: Range<usize>) -> Active {
         let mut places: Vec<usize> = match weather {
             Some(_) => all.collect(),
             None => self.steps.iter().flat_map(|(_, step)| step.places()).collect(),

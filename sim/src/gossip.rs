@@ -5,10 +5,10 @@
 //! hints go straight into the core; whoever leaves says so. Without it the World invents what gossip would say.
 
 use crate::chance::mix;
-use crate::network::Route;
-use crate::peer::Run;
+use crate::network::Delivery;
+use crate::site::ProcessState;
 use crate::stream::damage;
-use crate::world::{Due, World};
+use crate::world::{ScheduledEvent, World};
 use elderlock::gossip::{Swim, SwimInput, SwimOutput};
 use elderlock::protocol::{Input, MemberInfo, ProcessId, Time};
 use elderlock::wire::{self, GossipCodec};
@@ -25,7 +25,7 @@ const MAX_WAITING: usize = 128;
 
 /// Something that gossip machines say to each other.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub(crate) enum Word {
+pub(crate) enum GossipMessage {
     /// By UDP.
     Datagram(Vec<u8>),
     /// By TCP: tell this process at that place all that you know.
@@ -43,7 +43,7 @@ pub(crate) struct Gossip {
     /// The last one given to a machine of the same process of the system.
     generation: u64,
     /// What came while it was stopped.
-    waiting: VecDeque<Word>,
+    waiting: VecDeque<GossipMessage>,
     out: Vec<SwimOutput>,
 }
 
@@ -84,7 +84,7 @@ impl World {
 
     /// A process starts at `place`: a machine of its own begins with it.
     pub(crate) fn gossip_begins(&mut self, place: usize) {
-        if self.gossip.is_none() || self.peers[place].run != Run::Up {
+        if self.gossip.is_none() || self.peers[place].run != ProcessState::Up {
             return;
         }
         let peer = &self.peers[place];
@@ -100,7 +100,7 @@ impl World {
         // A seed may know things: it is asked once, on the first connection with it.
         for to in self.places().filter(|to| *to != place && seeds.contains(&self.peers[*to].addr)).collect::<Vec<_>>() {
             let way = self.network.route(self.now, place, to);
-            self.send_word(place, to, way, Word::Wanted { at: place, process });
+            self.send_word(place, to, way, GossipMessage::Wanted { at: place, process });
         }
         self.gossip_steps(place, SwimInput::Seeds(seeds));
     }
@@ -126,33 +126,33 @@ impl World {
     }
 
     /// Something arrives for the gossip at `place`.
-    pub(crate) fn gossip_hears(&mut self, place: usize, word: Word) {
+    pub(crate) fn gossip_hears(&mut self, place: usize, word: GossipMessage) {
         let run = self.peers[place].run;
         let Some(gossip) = self.gossip_at(place) else { return };
         match run {
-            Run::Down => {}
-            Run::Paused if gossip.waiting.len() < MAX_WAITING => gossip.waiting.push_back(word),
-            Run::Paused => {}
-            Run::Up => self.gossip_reads(place, word),
+            ProcessState::Down => {}
+            ProcessState::Paused if gossip.waiting.len() < MAX_WAITING => gossip.waiting.push_back(word),
+            ProcessState::Paused => {}
+            ProcessState::Up => self.gossip_reads(place, word),
         }
     }
 
-    fn gossip_reads(&mut self, place: usize, word: Word) {
+    fn gossip_reads(&mut self, place: usize, word: GossipMessage) {
         (self.now, place, &word).hash(&mut self.digest);
         match word {
-            Word::Datagram(bytes) => {
+            GossipMessage::Datagram(bytes) => {
                 if let Ok(payload) = wire::open(CLUSTER, &bytes) {
                     self.gossip_steps(place, SwimInput::Datagram(payload));
                 }
             }
-            Word::Wanted { at, process } => {
+            GossipMessage::Wanted { at, process } => {
                 let state = self.gossip_at(place).and_then(|gossip| Some(gossip.swim.as_ref()?.state()));
                 if let Some(state) = state {
                     let way = self.network.route(self.now, place, at);
-                    self.send_word(place, at, way, Word::State { to: process, state });
+                    self.send_word(place, at, way, GossipMessage::State { to: process, state });
                 }
             }
-            Word::State { to, state } => {
+            GossipMessage::State { to, state } => {
                 if self.peers[place].is(to) {
                     self.gossip_steps(place, SwimInput::State(&state));
                 }
@@ -164,7 +164,7 @@ impl World {
     pub(crate) fn gossip_wakes(&mut self, place: usize) {
         let waiting = self.gossip_at(place).map(|gossip| std::mem::take(&mut gossip.waiting)).unwrap_or_default();
         for word in waiting {
-            if self.peers[place].run == Run::Up {
+            if self.peers[place].run == ProcessState::Up {
                 self.gossip_reads(place, word);
             }
         }
@@ -190,7 +190,7 @@ impl World {
                         if let Some(luck) = way.damage {
                             damage(&mut datagram, luck);
                         }
-                        self.send_word(place, to, way, Word::Datagram(datagram));
+                        self.send_word(place, to, way, GossipMessage::Datagram(datagram));
                     }
                 }
                 // The core may have ended in the middle of this.
@@ -212,9 +212,9 @@ impl World {
         peer.gossip_due = deadline.and_then(|local| peer.clock.when(local));
     }
 
-    fn send_word(&mut self, from: usize, to: usize, way: Route, word: Word) {
+    fn send_word(&mut self, from: usize, to: usize, way: Delivery, word: GossipMessage) {
         for arrival in way.arrivals.into_iter().flatten() {
-            self.schedule(arrival - self.now, Due::Gossip { from, to, word: word.clone() });
+            self.schedule(arrival - self.now, ScheduledEvent::Gossip { from, to, word: word.clone() });
         }
     }
 }

@@ -12,7 +12,7 @@ pub type Key = (ServiceName, Option<LockName>);
 
 /// What a client wants.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub enum Deed {
+pub enum ClientRequest {
     /// To hold something, or to open an object.
     Hold(Want),
     /// To change the value of the object that the call has open; with a version only if it still has that one.
@@ -26,14 +26,14 @@ pub enum Deed {
     /// That all of its member's part in the service ends.
     Destroy,
     /// To know.
-    Look(Query),
+    Query(Query),
     /// To have a hold back.
     Revoke(RevokeCommand),
 }
 
 /// How somebody has what it holds, beside whom.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum Mode {
+pub enum HoldMode {
     /// Beside nobody.
     Alone,
     /// Beside other shares.
@@ -44,29 +44,32 @@ pub enum Mode {
     Open,
 }
 
-impl Mode {
+impl HoldMode {
     /// What is asked for.
-    pub fn of(want: &Want) -> Mode {
+    pub fn of(want: &Want) -> HoldMode {
         match want {
-            Want::Lock(_) | Want::Batch(_) | Want::Suspension => Mode::Alone,
-            Want::Share(_) => Mode::Share,
-            Want::Permits(_, count) => Mode::Permits(count.get()),
-            Want::Open(_) => Mode::Open,
+            Want::Lock(_) | Want::Batch(_) | Want::Suspension => HoldMode::Alone,
+            Want::Share(_) => HoldMode::Share,
+            Want::Permits(_, count) => HoldMode::Permits(count.get()),
+            Want::Open(_) => HoldMode::Open,
         }
     }
 
     /// Whether the two may stand beside each other.
-    pub fn suffers(self, other: Mode) -> bool {
+    pub fn suffers(self, other: HoldMode) -> bool {
         matches!(
             (self, other),
-            (Mode::Share, Mode::Share) | (Mode::Permits(_), Mode::Permits(_)) | (Mode::Open, _) | (_, Mode::Open)
+            (HoldMode::Share, HoldMode::Share)
+                | (HoldMode::Permits(_), HoldMode::Permits(_))
+                | (HoldMode::Open, _)
+                | (_, HoldMode::Open)
         )
     }
 }
 
 /// What a client sees of an object.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub struct Sight {
+pub struct ObjectView {
     /// The version, a token.
     pub version: Token,
     /// The value.
@@ -91,19 +94,19 @@ pub struct Call {
     /// Of which service.
     pub service: ServiceName,
     /// What it wants.
-    pub deed: Deed,
+    pub deed: ClientRequest,
     /// What it wants to hold: one lock, the locks of a batch in their order, or the suspension.
     pub keys: Vec<Key>,
     /// The object that it opens or changes.
     pub object: Option<Key>,
     /// How it has what it holds, or would have it: a lock may become a share, a share a lock, permits fewer.
-    pub mode: Mode,
+    pub mode: HoldMode,
     /// What it was to become, and its grantor may know it as that: nobody has said otherwise.
-    pub turns: Option<Mode>,
+    pub turns: Option<HoldMode>,
     /// It had the lock, and has a share of it since: its grantor may not know yet.
     pub narrowed: bool,
     /// What is seen of the object that it has open.
-    pub sight: Option<Sight>,
+    pub sight: Option<ObjectView>,
     /// On whose behalf.
     pub owner: OwnerId,
     /// What it says of itself.
@@ -156,7 +159,7 @@ impl Call {
 
     /// Whether it wants the suspension of the service.
     pub fn suspends(&self) -> bool {
-        self.deed == Deed::Hold(Want::Suspension)
+        self.deed == ClientRequest::Hold(Want::Suspension)
     }
 
     /// Whether both cannot hold at once, as they are now.
@@ -166,24 +169,24 @@ impl Call {
 
     /// Whether it has a lock that may become a share: one, and not a service.
     pub fn may_be_shared(&self) -> bool {
-        self.mode == Mode::Alone && matches!(self.deed, Deed::Hold(Want::Lock(_) | Want::Share(_)))
+        self.mode == HoldMode::Alone && matches!(self.deed, ClientRequest::Hold(Want::Lock(_) | Want::Share(_)))
     }
 
     /// Whether it has an object open, or wants to.
     pub fn opens(&self) -> bool {
-        matches!(self.deed, Deed::Hold(Want::Open(_)))
+        matches!(self.deed, ClientRequest::Hold(Want::Open(_)))
     }
 
     /// Whether this is what a grantor may know it by: as it is, or was, or is about to be.
     pub fn may_be_known_as(&self, want: &Want) -> bool {
-        let Deed::Hold(asked) = &self.deed else { return false };
-        let may_be = |mode| mode == self.mode || self.turns == Some(mode) || (self.narrowed && mode == Mode::Alone);
+        let ClientRequest::Hold(asked) = &self.deed else { return false };
+        let may_be = |mode| mode == self.mode || self.turns == Some(mode) || (self.narrowed && mode == HoldMode::Alone);
         match (asked, want) {
             (Want::Lock(name) | Want::Share(name), Want::Lock(other) | Want::Share(other)) => {
-                name == other && may_be(Mode::of(want))
+                name == other && may_be(HoldMode::of(want))
             }
             (Want::Permits(name, all), Want::Permits(other, left)) => {
-                let Mode::Permits(mine) = self.mode else { return false };
+                let HoldMode::Permits(mine) = self.mode else { return false };
                 name == other && (mine..=all.get()).contains(&left.get())
             }
             // Whatever the value is by now.
@@ -336,7 +339,7 @@ impl History {
     }
 
     /// The client asks for what it has to become something else.
-    pub(crate) fn turn(&mut self, ask: Ask, mode: Mode) {
+    pub(crate) fn turn(&mut self, ask: Ask, mode: HoldMode) {
         self.calls[ask.0].turns = Some(mode);
     }
 
@@ -344,7 +347,7 @@ impl History {
     pub(crate) fn turned(&mut self, ask: Ask, token: Option<Token>) {
         let call = &mut self.calls[ask.0];
         if token.is_some() {
-            (call.mode, call.fence) = (Mode::Alone, token);
+            (call.mode, call.fence) = (HoldMode::Alone, token);
         }
     }
 
@@ -355,19 +358,19 @@ impl History {
 
     /// Its lock is a share from now on.
     pub(crate) fn downgrade(&mut self, ask: Ask) {
-        self.calls[ask.0].mode = Mode::Share;
+        self.calls[ask.0].mode = HoldMode::Share;
         self.calls[ask.0].narrowed = true;
     }
 
     /// The client gives some of its permits back.
     pub(crate) fn give_back(&mut self, ask: Ask, count: u32) {
-        if let Mode::Permits(left) = &mut self.calls[ask.0].mode {
+        if let HoldMode::Permits(left) = &mut self.calls[ask.0].mode {
             *left = left.saturating_sub(count);
         }
     }
 
     /// The client sees another value.
-    pub(crate) fn see(&mut self, ask: Ask, sight: Sight) {
+    pub(crate) fn see(&mut self, ask: Ask, sight: ObjectView) {
         self.calls[ask.0].sight = Some(sight);
     }
 

@@ -1,6 +1,6 @@
 //! Bounds and sizes of members: as usual here, tiny, and as words of a script.
 
-use crate::chance::Dice;
+use crate::chance::Rng;
 use elderlock::protocol::Limits;
 
 /// As programs have them, but for parts: tables are small here, and are to have parts all the same.
@@ -33,7 +33,7 @@ const BOUNDS: [(&str, Bound, (u64, u64)); 19] = [
 ];
 
 /// Draws them: in half of all plans, and then half of the bounds are tiny.
-pub(crate) fn draw(dice: &mut Dice) -> Limits {
+pub(crate) fn draw(dice: &mut Rng) -> Limits {
     let mut limits = SMALL_PARTS;
     if dice.chance(500_000) {
         for (_, bound, (least, most)) in BOUNDS {
@@ -64,7 +64,7 @@ mod tests {
 
     #[test]
     fn limits_are_read_as_they_are_written() {
-        let some = (1..).map(|seed| draw(&mut Dice::new(seed, 10))).find(|limits| *limits != SMALL_PARTS);
+        let some = (1..).map(|seed| draw(&mut Rng::new(seed, 10))).find(|limits| *limits != SMALL_PARTS);
         let (drawn, mut read_again) = (some.expect("half of all"), Limits::DEFAULT);
         for word in write(drawn).split_whitespace() {
             let (name, value) = word.split_once('=').expect("a name and a value");

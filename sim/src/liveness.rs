@@ -5,10 +5,10 @@ use crate::invariants::{
     values_are_seen_in_order,
 };
 use crate::network::SECOND;
-use crate::peer::{Peer, Run};
 use crate::record::Entry;
 use crate::rule::RuleId;
-use crate::world::{Health, World};
+use crate::site::{ProcessState, Site};
+use crate::world::{DiskHealth, World};
 use elderlock::protocol::Timing;
 use std::time::Duration;
 
@@ -56,7 +56,7 @@ impl World {
     /// Wakes who is stopped and starts who is down of these.
     fn bring_back(&mut self, these: &[usize]) {
         for &place in these {
-            self.set_disk(place, Health::Fast);
+            self.set_disk(place, DiskHealth::Fast);
             self.resume(place);
         }
         self.doomed_until = 0;
@@ -65,10 +65,10 @@ impl World {
         self.run_for(Duration::from_nanos(self.longest_way()));
         // Who was about to leave does, so that another can start there.
         let patience = self.common.timing.member_lease * 2;
-        let leaves = |peer: &Peer| peer.is_alive() && peer.leaving;
+        let leaves = |peer: &Site| peer.is_alive() && peer.leaving;
         self.run_until(|world| !these.iter().any(|place| leaves(&world.peers[*place])), patience);
         for &place in these {
-            if self.peers[place].run == Run::Down {
+            if self.peers[place].run == ProcessState::Down {
                 self.start(place);
             }
         }

@@ -19,25 +19,25 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Runs seeds of chaos on all cores of the machine, and shrinks the first break.
-    Chaos(command::chaos::Options),
+    Chaos(command::chaos::ChaosOptions),
     /// Searches small Worlds exhaustively.
-    Check(command::check::Options),
+    Check(command::check::CheckOptions),
     /// Shows what members cost that do nothing, from a few to a thousand.
-    Crowd(command::crowd::Options),
+    Crowd(command::crowd::CrowdOptions),
     /// Tries breaks that a tool has drawn. Needs a copy that `sim/drawn` makes.
-    Drawn(command::drawn::Options),
+    Drawn(command::drawn::DrawnOptions),
     /// Checks the record of a run, as `chaos --history` writes it, once more.
-    Judge(command::judge::Options),
+    Judge(command::judge::JudgeOptions),
     /// Plants breaks in the core and looks whether chaos finds each. Needs RUSTFLAGS="--cfg elderlock_mutants".
-    Mutants(command::mutants::Options),
+    Mutants(command::mutants::MutantOptions),
     /// Runs whole members with the recipes in simulated time. Needs the feature `recipes`.
-    Recipes(command::recipes::Options),
+    Recipes(command::recipes::RecipeOptions),
     /// Tells a log or a script again, and prints what came of it.
-    Replay(command::replay::Options),
+    Replay(command::replay::ReplayOptions),
     /// Writes a page of HTML about a run: what happened, drawn.
-    Report(command::report::Options),
+    Report(command::report::ReportOptions),
     /// Shows the story that a tape of the fuzzer tells.
-    Tape(command::tape::Options),
+    Tape(command::tape::TapeOptions),
 }
 
 fn main() -> ExitCode {

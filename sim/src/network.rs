@@ -15,7 +15,7 @@ pub const SECOND: u64 = 1_000 * MS;
 
 /// What the network does to every packet.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct Weather {
+pub struct LinkConditions {
     /// Lost, in parts per million.
     pub loss: u32,
     /// Delivered twice, in parts per million.
@@ -34,14 +34,22 @@ pub struct Weather {
     pub garble: u32,
 }
 
-impl Weather {
+impl LinkConditions {
     /// A quiet local network: 0.2 to 1 ms and nothing lost.
-    pub const FAIR: Weather =
-        Weather { loss: 0, duplicate: 0, reorder: 0, fastest: MS / 5, slowest: MS, spike: 0, spike_by: 0, garble: 0 };
+    pub const FAIR: LinkConditions = LinkConditions {
+        loss: 0,
+        duplicate: 0,
+        reorder: 0,
+        fastest: MS / 5,
+        slowest: MS,
+        spike: 0,
+        spike_by: 0,
+        garble: 0,
+    };
 
     /// The worse of the two in every respect.
-    pub fn worse(self, other: Weather) -> Weather {
-        Weather {
+    pub fn worse(self, other: LinkConditions) -> LinkConditions {
+        LinkConditions {
             loss: self.loss.max(other.loss),
             duplicate: self.duplicate.max(other.duplicate),
             reorder: self.reorder.max(other.reorder),
@@ -56,7 +64,7 @@ impl Weather {
 
 /// What a narrow way lets through.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct Narrow {
+pub struct NarrowPath {
     /// One packet in so many nanoseconds.
     pub each: u64,
     /// So many wait; when that is full, whatever else is sent is dropped until all of them are through.
@@ -64,7 +72,7 @@ pub struct Narrow {
 }
 
 #[derive(Clone, Debug, Default)]
-struct Way {
+struct Path {
     packets: u64,
     datagrams: u64,
     last_arrival: u64,
@@ -77,7 +85,7 @@ struct Way {
     refused_at: u64,
     clogs: u32,
     slow_by: u64,
-    narrow: Option<Narrow>,
+    narrow: Option<NarrowPath>,
     waiting: u32,
     overflowing: bool,
     /// Connections so far: what was sent on an earlier one does not arrive.
@@ -86,7 +94,7 @@ struct Way {
 
 /// A packet that was sent: when it arrives, if it does.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Route {
+pub struct Delivery {
     /// The true times at which it arrives: none if it is lost, two if it is doubled.
     pub arrivals: [Option<u64>; 2],
     /// The connection that carries it.
@@ -95,7 +103,7 @@ pub struct Route {
     pub damage: Option<u64>,
 }
 
-impl Route {
+impl Delivery {
     const LOST: [Option<u64>; 2] = [None, None];
 }
 
@@ -103,8 +111,8 @@ impl Route {
 #[derive(Clone, Debug)]
 pub struct Network {
     seed: u64,
-    weather: Weather,
-    ways: BTreeMap<(usize, usize), Way>,
+    weather: LinkConditions,
+    ways: BTreeMap<(usize, usize), Path>,
     /// The longest time that any packet was under way.
     pub longest: u64,
     /// How often a way was cut or mended.
@@ -113,7 +121,7 @@ pub struct Network {
 
 /// What is decided about one packet.
 #[derive(Clone, Copy)]
-enum Question {
+enum PacketDecision {
     Loss,
     Duplicate,
     Reorder,
@@ -133,16 +141,16 @@ const DIAL_EVERY: u64 = 200 * MS;
 impl Network {
     /// A fair network.
     pub fn new(seed: u64) -> Network {
-        Network { seed, weather: Weather::FAIR, ways: BTreeMap::new(), longest: 0, changes: 0 }
+        Network { seed, weather: LinkConditions::FAIR, ways: BTreeMap::new(), longest: 0, changes: 0 }
     }
 
     /// Changes the weather for packets sent from now on.
-    pub fn set_weather(&mut self, weather: Weather) {
+    pub fn set_weather(&mut self, weather: LinkConditions) {
         self.weather = weather;
     }
 
     /// The present weather.
-    pub fn weather(&self) -> Weather {
+    pub fn weather(&self) -> LinkConditions {
         self.weather
     }
 
@@ -186,7 +194,7 @@ impl Network {
 
     /// Whether all ways are as they should be, but for those that are cut.
     pub(crate) fn is_plain(&self) -> bool {
-        let is_plain = |way: &Way| way.clogs == 0 && way.slow_by == 0 && way.narrow.is_none() && way.rejects == 0;
+        let is_plain = |way: &Path| way.clogs == 0 && way.slow_by == 0 && way.narrow.is_none() && way.rejects == 0;
         self.ways.values().all(is_plain)
     }
 
@@ -213,7 +221,7 @@ impl Network {
     }
 
     /// The way is narrow from now on, or as wide as ever.
-    pub fn narrow(&mut self, from: usize, to: usize, narrow: Option<Narrow>) {
+    pub fn narrow(&mut self, from: usize, to: usize, narrow: Option<NarrowPath>) {
         let way = self.ways.entry((from, to)).or_default();
         way.narrow = narrow;
         way.waiting = 0;
@@ -268,60 +276,60 @@ impl Network {
     }
 
     /// What becomes of a packet sent at `now`.
-    pub fn route(&mut self, now: u64, from: usize, to: usize) -> Route {
+    pub fn route(&mut self, now: u64, from: usize, to: usize) -> Delivery {
         let way = self.ways.entry((from, to)).or_default();
         way.packets += 1;
         let (seed, packet, weather) = (self.seed, way.packets, self.weather);
-        let ask = |question: Question| mix(&[seed, from as u64, to as u64, packet, question as u64]);
-        let hit = |question: Question, ppm: u32| ppm > 0 && ask(question) % 1_000_000 < u64::from(ppm);
+        let ask = |question: PacketDecision| mix(&[seed, from as u64, to as u64, packet, question as u64]);
+        let hit = |question: PacketDecision, ppm: u32| ppm > 0 && ask(question) % 1_000_000 < u64::from(ppm);
         let connection = way.connection;
-        if way.cuts > 0 || hit(Question::Loss, weather.loss) {
-            return Route { arrivals: Route::LOST, connection, damage: None };
+        if way.cuts > 0 || hit(PacketDecision::Loss, weather.loss) {
+            return Delivery { arrivals: Delivery::LOST, connection, damage: None };
         }
-        let damage = hit(Question::Garble, weather.garble).then(|| ask(Question::Damage));
+        let damage = hit(PacketDecision::Garble, weather.garble).then(|| ask(PacketDecision::Damage));
         let spread = weather.slowest.saturating_sub(weather.fastest) + 1;
-        let mut arrival = now + way.slow_by + weather.fastest + ask(Question::Latency) % spread;
-        if hit(Question::Spike, weather.spike) {
-            arrival += ask(Question::SpikeBy) % (weather.spike_by + 1);
+        let mut arrival = now + way.slow_by + weather.fastest + ask(PacketDecision::Latency) % spread;
+        if hit(PacketDecision::Spike, weather.spike) {
+            arrival += ask(PacketDecision::SpikeBy) % (weather.spike_by + 1);
         }
         if let Some(narrow) = way.narrow {
             way.overflowing |= way.waiting >= narrow.room;
             if way.overflowing {
-                return Route { arrivals: Route::LOST, connection, damage: None };
+                return Delivery { arrivals: Delivery::LOST, connection, damage: None };
             }
             way.waiting += 1;
             arrival = arrival.max(way.last_arrival + narrow.each);
             way.last_arrival = arrival;
-        } else if !hit(Question::Reorder, weather.reorder) {
+        } else if !hit(PacketDecision::Reorder, weather.reorder) {
             arrival = arrival.max(way.last_arrival);
             way.last_arrival = arrival;
         }
         // What a narrow way has room for is counted, so it doubles nothing.
-        let second = (way.narrow.is_none() && hit(Question::Duplicate, weather.duplicate))
-            .then(|| arrival + ask(Question::SecondLatency) % (20 * weather.slowest + 1));
+        let second = (way.narrow.is_none() && hit(PacketDecision::Duplicate, weather.duplicate))
+            .then(|| arrival + ask(PacketDecision::SecondLatency) % (20 * weather.slowest + 1));
         self.longest = self.longest.max(second.unwrap_or(arrival) - now);
-        Route { arrivals: [Some(arrival), second], connection, damage }
+        Delivery { arrivals: [Some(arrival), second], connection, damage }
     }
 
     /// What becomes of a datagram sent at `now`: as a packet, but each for itself and on no connection.
-    pub fn route_datagram(&mut self, now: u64, from: usize, to: usize) -> Route {
+    pub fn route_datagram(&mut self, now: u64, from: usize, to: usize) -> Delivery {
         let way = self.ways.entry((from, to)).or_default();
         way.datagrams += 1;
         let (seed, packet, weather) = (self.seed, way.datagrams, self.weather);
-        let ask = |question: Question| mix(&[seed, DATAGRAMS, from as u64, to as u64, packet, question as u64]);
-        let hit = |question: Question, ppm: u32| ppm > 0 && ask(question) % 1_000_000 < u64::from(ppm);
-        if way.cuts > 0 || way.deaf > 0 || way.overflowing || hit(Question::Loss, weather.loss) {
-            return Route { arrivals: Route::LOST, connection: 0, damage: None };
+        let ask = |question: PacketDecision| mix(&[seed, DATAGRAMS, from as u64, to as u64, packet, question as u64]);
+        let hit = |question: PacketDecision, ppm: u32| ppm > 0 && ask(question) % 1_000_000 < u64::from(ppm);
+        if way.cuts > 0 || way.deaf > 0 || way.overflowing || hit(PacketDecision::Loss, weather.loss) {
+            return Delivery { arrivals: Delivery::LOST, connection: 0, damage: None };
         }
-        let damage = hit(Question::Garble, weather.garble).then(|| ask(Question::Damage));
+        let damage = hit(PacketDecision::Garble, weather.garble).then(|| ask(PacketDecision::Damage));
         let spread = weather.slowest.saturating_sub(weather.fastest) + 1;
-        let mut arrival = now + way.slow_by + weather.fastest + ask(Question::Latency) % spread;
-        if hit(Question::Spike, weather.spike) {
-            arrival += ask(Question::SpikeBy) % (weather.spike_by + 1);
+        let mut arrival = now + way.slow_by + weather.fastest + ask(PacketDecision::Latency) % spread;
+        if hit(PacketDecision::Spike, weather.spike) {
+            arrival += ask(PacketDecision::SpikeBy) % (weather.spike_by + 1);
         }
-        let second = hit(Question::Duplicate, weather.duplicate)
-            .then(|| arrival + ask(Question::SecondLatency) % (20 * weather.slowest + 1));
-        Route { arrivals: [Some(arrival), second], connection: 0, damage }
+        let second = hit(PacketDecision::Duplicate, weather.duplicate)
+            .then(|| arrival + ask(PacketDecision::SecondLatency) % (20 * weather.slowest + 1));
+        Delivery { arrivals: [Some(arrival), second], connection: 0, damage }
     }
 
     /// A packet has come to the end of its way.
@@ -336,7 +344,7 @@ impl Network {
 mod tests {
     use super::*;
 
-    fn arrivals(weather: Weather, n: u64) -> Vec<Option<u64>> {
+    fn arrivals(weather: LinkConditions, n: u64) -> Vec<Option<u64>> {
         let mut network = Network::new(3);
         network.set_weather(weather);
         (0..n).map(|i| network.route(i * MS / 100, 0, 1).arrivals[0]).collect()
@@ -345,15 +353,18 @@ mod tests {
     #[test]
     fn a_pair_is_in_order_unless_the_weather_says_otherwise() {
         let in_order = |times: &[Option<u64>]| times.iter().flatten().is_sorted();
-        assert!(in_order(&arrivals(Weather { spike: 100_000, spike_by: SECOND, ..Weather::FAIR }, 1_000)));
-        assert!(!in_order(&arrivals(Weather { reorder: 500_000, ..Weather::FAIR }, 1_000)));
+        assert!(in_order(&arrivals(
+            LinkConditions { spike: 100_000, spike_by: SECOND, ..LinkConditions::FAIR },
+            1_000
+        )));
+        assert!(!in_order(&arrivals(LinkConditions { reorder: 500_000, ..LinkConditions::FAIR }, 1_000)));
     }
 
     #[test]
     fn what_one_fault_does_to_a_packet_leaves_other_packets_alone() {
-        let fair = arrivals(Weather::FAIR, 1_000);
-        let lossy = arrivals(Weather { loss: 100_000, reorder: 1_000_000, ..Weather::FAIR }, 1_000);
-        let lossless = arrivals(Weather { reorder: 1_000_000, ..Weather::FAIR }, 1_000);
+        let fair = arrivals(LinkConditions::FAIR, 1_000);
+        let lossy = arrivals(LinkConditions { loss: 100_000, reorder: 1_000_000, ..LinkConditions::FAIR }, 1_000);
+        let lossless = arrivals(LinkConditions { reorder: 1_000_000, ..LinkConditions::FAIR }, 1_000);
         assert!(lossy.iter().filter(|time| time.is_none()).count() > 50);
         assert!(lossy.iter().zip(&lossless).all(|(with, without)| with.is_none() || with == without));
         assert!(fair.iter().all(Option::is_some));
@@ -374,7 +385,7 @@ mod tests {
     #[test]
     fn a_narrow_way_drops_what_it_has_no_room_for_until_it_is_empty_again() {
         let mut network = Network::new(1);
-        network.narrow(0, 1, Some(Narrow { each: 10 * MS, room: 3 }));
+        network.narrow(0, 1, Some(NarrowPath { each: 10 * MS, room: 3 }));
         let times: Vec<_> = (0..5).map(|_| network.route(0, 0, 1).arrivals[0]).collect();
         assert_eq!(times.iter().flatten().count(), 3);
         assert!(times[1].unwrap() >= times[0].unwrap() + 10 * MS, "one after the other");

@@ -1,15 +1,15 @@
 //! Quorums as a driver sees them who knows everything: who may end so that the rest can decide the next view, and
 //! whether anybody still can.
 
-use crate::peer::Peer;
 use crate::record::{Entry, Line, Record};
+use crate::site::Site;
 use crate::world::World;
 use elderlock::protocol::{Change, Notice, Packet, ProcessId, Time, View};
 use std::collections::BTreeSet;
 
 /// How processes are to end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Farewell {
+pub(crate) enum ShutdownPlan {
     /// They are killed, or their hosts fail: what is on disk has their votes.
     Dead,
     /// They say goodbye: views without them are decided.
@@ -66,10 +66,10 @@ impl World {
     }
 
     /// Whether these processes may end: their votes are on disk, or the others can do without them.
-    pub(crate) fn can_spare(&self, places: &[usize], how: Farewell, reckless: bool) -> bool {
+    pub(crate) fn can_spare(&self, places: &[usize], how: ShutdownPlan, reckless: bool) -> bool {
         let has_disk = |place: &usize| self.peers[*place].disk.vote.is_some() || !self.is_alive(*place);
         if self.common.durable && places.iter().all(has_disk) {
-            return how == Farewell::Dead || reckless || self.can_part_with(places);
+            return how == ShutdownPlan::Dead || reckless || self.can_part_with(places);
         }
         self.can_do_without(places, reckless)
     }
@@ -126,7 +126,7 @@ impl World {
     /// anyone: the rest has to be a quorum of that view, too.
     pub(crate) fn can_die_deciding(&self, place: usize, next: &View) -> bool {
         let others = self.places().filter(|other| *other != place && self.has_leased(*other));
-        self.can_spare(&[place], Farewell::Dead, false)
+        self.can_spare(&[place], ShutdownPlan::Dead, false)
             && (self.common.durable || self.is_quorum(next, others.collect::<Vec<_>>()))
     }
 
@@ -170,7 +170,7 @@ impl World {
     /// nobody is there whom it could be said to.
     pub(crate) fn force_one(&mut self) -> bool {
         let knows = |place: usize| {
-            let peer: &Peer = &self.peers[place];
+            let peer: &Site = &self.peers[place];
             let own = self.view(place).map(|view| (view.lineage, view.number));
             own.max(peer.disk.vote.as_ref().map(|stored| (stored.view.lineage, stored.view.number)))
         };
@@ -191,7 +191,7 @@ impl World {
 /// docs/protocol/founding.md, docs/protocol/recovery.md and the known holes of DESIGN.md promise
 /// nothing else.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum Loss {
+pub enum QuorumLoss {
     /// Processes were killed without regard to the quorum.
     Reckless,
     /// Directories were lost, and their votes with them.
@@ -206,21 +206,21 @@ pub enum Loss {
     Unexplained,
 }
 
-impl Loss {
+impl QuorumLoss {
     /// In words.
     pub fn name(self) -> &'static str {
         match self {
-            Loss::Reckless => "killed recklessly",
-            Loss::Directories => "directories lost",
-            Loss::Newcomers => "newcomers without a lease gave up",
-            Loss::Overtaken => "view counts on who had ended before it",
-            Loss::Ended => "voters ended",
-            Loss::Unexplained => "unexplained",
+            QuorumLoss::Reckless => "killed recklessly",
+            QuorumLoss::Directories => "directories lost",
+            QuorumLoss::Newcomers => "newcomers without a lease gave up",
+            QuorumLoss::Overtaken => "view counts on who had ended before it",
+            QuorumLoss::Ended => "voters ended",
+            QuorumLoss::Unexplained => "unexplained",
         }
     }
 
     /// Why the run of this record had to be forced, if it was. `council`: how many have a vote at most.
-    pub fn of(record: &Record, council: usize) -> Option<Loss> {
+    pub fn of(record: &Record, council: usize) -> Option<QuorumLoss> {
         let is_forced = |line: &Line| matches!(&line.entry, Entry::Event { name } if name == "forced");
         let before = &record.lines[..record.lines.iter().position(is_forced)?];
         let is_end = |line: &&Line| matches!(&line.entry, Entry::End { .. });
@@ -249,15 +249,15 @@ impl Loss {
         let lost_disks =
             before.iter().any(|line| matches!(&line.entry, Entry::Fault { kind, .. } if kind == "lose disk"));
         Some(if lost_disks {
-            Loss::Directories
+            QuorumLoss::Directories
         } else if ends.iter().any(|(_, how)| *how == "reborn") {
-            Loss::Newcomers
+            QuorumLoss::Newcomers
         } else if ends.iter().any(|(at, _)| *at <= decided.at) {
-            Loss::Overtaken
+            QuorumLoss::Overtaken
         } else if ends.is_empty() {
-            Loss::Unexplained
+            QuorumLoss::Unexplained
         } else {
-            Loss::Ended
+            QuorumLoss::Ended
         })
     }
 }
@@ -273,12 +273,12 @@ mod tests {
     }
 
     /// Places 0, 1 and 2 have view 1; then come these, and place 2 is forced.
-    fn forced_after(then: Vec<(usize, Entry)>) -> Option<Loss> {
+    fn forced_after(then: Vec<(usize, Entry)>) -> Option<QuorumLoss> {
         let forced = Entry::Event { name: "forced".to_string() };
         let known = (0..3).map(|place| (place, view(1, &[0, 1, 2], &[])));
         let entries = known.chain(then).chain([(2, forced)]);
         let line = |(at, (place, entry)): (usize, _)| Line { at: at as u64, place: Some(place), life: 1, entry };
-        Loss::of(&Record { lines: entries.enumerate().map(line).collect() }, 7)
+        QuorumLoss::of(&Record { lines: entries.enumerate().map(line).collect() }, 7)
     }
 
     fn killed(place: usize) -> (usize, Entry) {
@@ -289,10 +289,10 @@ mod tests {
     fn a_view_that_only_the_dead_saw_is_not_what_the_living_count_on() {
         let decided = |ghosts: &[usize]| view(2, &[1, 2], ghosts);
         let unseen = vec![(0, decided(&[1])), killed(0), killed(1)];
-        assert_eq!(forced_after(unseen), Some(Loss::Ended), "of view 1, which is all that place 2 knows");
+        assert_eq!(forced_after(unseen), Some(QuorumLoss::Ended), "of view 1, which is all that place 2 knows");
         let seen = vec![(0, decided(&[1])), (2, decided(&[1])), killed(0), killed(1)];
-        assert_eq!(forced_after(seen), Some(Loss::Unexplained), "place 2 has all votes of view 2, and knows it");
-        assert_eq!(forced_after(vec![killed(1), (0, decided(&[])), (2, decided(&[]))]), Some(Loss::Overtaken));
-        assert_eq!(forced_after(vec![]), Some(Loss::Unexplained));
+        assert_eq!(forced_after(seen), Some(QuorumLoss::Unexplained), "place 2 has all votes of view 2, and knows it");
+        assert_eq!(forced_after(vec![killed(1), (0, decided(&[])), (2, decided(&[]))]), Some(QuorumLoss::Overtaken));
+        assert_eq!(forced_after(vec![]), Some(QuorumLoss::Unexplained));
     }
 }

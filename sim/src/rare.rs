@@ -2,7 +2,7 @@
 //! nothing about it, so they are counted, and a large batch without one of them fails.
 
 use crate::history::{Ask, Call, Key};
-use crate::invariants::Fact;
+use crate::invariants::Observation;
 use crate::kind::message;
 use crate::world::World;
 use elderlock::protocol::{
@@ -15,22 +15,22 @@ macro_rules! states {
     ($($state:ident $name:literal $why:literal)*) => {
         /// A rare state.
         #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-        pub enum State {
+        pub enum RareState {
             $(#[doc = $why] $state,)*
         }
 
-        impl State {
+        impl RareState {
             /// All of them.
-            pub const ALL: &[State] = &[$(State::$state,)*];
+            pub const ALL: &[RareState] = &[$(RareState::$state,)*];
 
             /// Its name in reports.
             pub fn name(self) -> &'static str {
-                match self { $(State::$state => $name,)* }
+                match self { $(RareState::$state => $name,)* }
             }
 
             /// What it is and why it matters.
             pub fn why(self) -> &'static str {
-                match self { $(State::$state => $why,)* }
+                match self { $(RareState::$state => $why,)* }
             }
         }
     };
@@ -187,7 +187,7 @@ states! {
 
 /// What the present step of a member began with.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-enum Cause {
+enum StepCause {
     #[default]
     Other,
     Ask,
@@ -200,9 +200,9 @@ enum Cause {
 
 /// Counts rare states.
 #[derive(Clone, Debug, Default)]
-pub struct Rare {
-    counts: BTreeMap<State, u64>,
-    cause: Cause,
+pub struct RareStateCounter {
+    counts: BTreeMap<RareState, u64>,
+    cause: StepCause,
     /// The member lease began to run in the present step.
     resumed: bool,
     /// Grants under way.
@@ -235,18 +235,18 @@ pub struct Rare {
     alone: BTreeSet<usize>,
 }
 
-impl Rare {
+impl RareStateCounter {
     /// How often each was reached.
-    pub fn counts(&self) -> &BTreeMap<State, u64> {
+    pub fn counts(&self) -> &BTreeMap<RareState, u64> {
         &self.counts
     }
 
     /// It was reached.
-    pub(crate) fn reach(&mut self, state: State) {
+    pub(crate) fn reach(&mut self, state: RareState) {
         *self.counts.entry(state).or_default() += 1;
     }
 
-    fn reach_if(&mut self, so: bool, state: State) {
+    fn reach_if(&mut self, so: bool, state: RareState) {
         if so {
             self.reach(state);
         }
@@ -254,26 +254,26 @@ impl Rare {
 
     /// A running member is about to do a step.
     pub(crate) fn begins(&mut self, world: &World, place: usize, process: ProcessId, input: &Input) {
-        (self.cause, self.resumed) = (Cause::Other, false);
+        (self.cause, self.resumed) = (StepCause::Other, false);
         let Some(node) = world.peers[place].node.as_ref() else { return };
         match input {
             Input::Received { from, packet, .. } => match packet {
                 Packet::Relay { from, to, packet, .. } if *to == process => {
-                    self.reach_if(matches!(**packet, Packet::Linked { .. }), State::Relayed);
+                    self.reach_if(matches!(**packet, Packet::Linked { .. }), RareState::Relayed);
                     self.receives(world, place, process, from.process, packet);
                 }
                 packet => self.receives(world, place, process, *from, packet),
             },
-            Input::Hint(Hint::Connected(_)) => self.cause = Cause::Connected,
+            Input::Hint(Hint::Connected(_)) => self.cause = StepCause::Connected,
             Input::Command(Command::Leave) => {
-                self.reach_if(node.is_elder(), State::ElderLeaves);
-                self.reach_if(node.grantors().next().is_some(), State::GrantorLeaves);
+                self.reach_if(node.is_elder(), RareState::ElderLeaves);
+                self.reach_if(node.grantors().next().is_some(), RareState::GrantorLeaves);
                 let holds = world.history.claims().any(|ask| world.call(ask).process == process);
-                self.reach_if(holds, State::LeavingWithHolds);
+                self.reach_if(holds, RareState::LeavingWithHolds);
             }
             Input::Command(Command::Release { request }) => {
                 let crosses = self.grants.contains_key(&(process, *request));
-                self.reach_if(crosses && is_unanswered(world, process, *request), State::CancelledInFlight);
+                self.reach_if(crosses && is_unanswered(world, process, *request), RareState::CancelledInFlight);
             }
             _ => {}
         }
@@ -286,9 +286,9 @@ impl Rare {
         };
         match packet {
             Packet::Notice(notice) => match **notice {
-                Notice::Pulse { .. } => self.cause = Cause::Pulse,
-                Notice::Beat { .. } => self.cause = Cause::Beat,
-                Notice::Promise { accepted: Some(_), .. } => self.reach(State::FoundAccepted),
+                Notice::Pulse { .. } => self.cause = StepCause::Pulse,
+                Notice::Beat { .. } => self.cause = StepCause::Beat,
+                Notice::Promise { accepted: Some(_), .. } => self.reach(RareState::FoundAccepted),
                 _ => {}
             },
             Packet::Linked { message, .. } => match message {
@@ -297,38 +297,41 @@ impl Rare {
                     match state {
                         Some(GrantorState::Acting) => {
                             let crosses = self.grants.values().any(|(of, by)| of < epoch && by == service);
-                            self.reach_if(crosses, State::TableInFlight);
+                            self.reach_if(crosses, RareState::TableInFlight);
                         }
-                        Some(GrantorState::Receiving) => self.reach(State::AskedBeforeTable),
+                        Some(GrantorState::Receiving) => self.reach(RareState::AskedBeforeTable),
                         Some(_) => {}
-                        None => self.reach(State::HandedTwice),
+                        None => self.reach(RareState::HandedTwice),
                     }
                 }
-                Message::Decline { .. } => self.reach(State::Declined),
-                Message::Vacant { .. } => self.reach(State::LeftVacant),
+                Message::Decline { .. } => self.reach(RareState::Declined),
+                Message::Vacant { .. } => self.reach(RareState::LeftVacant),
                 Message::Grant { service, epoch, request, .. } => {
-                    self.cause = Cause::Grant;
+                    self.cause = StepCause::Grant;
                     if self.grants.remove(&(process, *request)).is_some() {
                         let reported = self.reported.get(&(process, service.clone()));
-                        self.reach_if(reported.is_some_and(|reported| reported > epoch), State::OldGrantRefused);
+                        self.reach_if(reported.is_some_and(|reported| reported > epoch), RareState::OldGrantRefused);
                     }
                 }
                 Message::RequestLock { service, .. } => {
-                    self.cause = Cause::Ask;
-                    self.reach_if(recovers(service), State::RequestDuringRecovery);
+                    self.cause = StepCause::Ask;
+                    self.reach_if(recovers(service), RareState::RequestDuringRecovery);
                 }
                 Message::Release { service, .. } => {
-                    self.reach_if(recovers(service), State::ReleaseDuringRecovery);
+                    self.reach_if(recovers(service), RareState::ReleaseDuringRecovery);
                     let grants = node.grantors().any(|(of, ..)| of == service);
-                    self.reach_if(self.handed.contains(&(process, service.clone())) && !grants, State::ReleaseAtFormer);
+                    self.reach_if(
+                        self.handed.contains(&(process, service.clone())) && !grants,
+                        RareState::ReleaseAtFormer,
+                    );
                 }
-                Message::InventoryReply { .. } => self.cause = Cause::Inventory,
+                Message::InventoryReply { .. } => self.cause = StepCause::Inventory,
                 Message::NameGrantor { .. } | Message::GrantorIs { .. } | Message::Tokens { .. } => {
                     if matches!(message, Message::NameGrantor { .. }) {
                         self.namings.remove(&process);
                     }
                     let elder = node.view().map(|view| view.elder().process);
-                    self.reach_if(elder.is_some_and(|elder| elder != from), State::OldElderSpeaks);
+                    self.reach_if(elder.is_some_and(|elder| elder != from), RareState::OldElderSpeaks);
                 }
                 _ => {}
             },
@@ -343,66 +346,66 @@ impl Rare {
         let of_it = world.history.claims().map(|ask| world.call(ask)).filter(|call| peer.is(call.process));
         let calls: Vec<_> = of_it.collect();
         let moved = calls.iter().any(|call| call.tokens().any(|(key, token)| self.last.get(key) > Some(&token)));
-        self.reach_if(moved, State::SleeperRobbed);
-        self.reach_if(calls.iter().any(|call| call.until <= now), State::LeaseEndsAsleep);
+        self.reach_if(moved, RareState::SleeperRobbed);
+        self.reach_if(calls.iter().any(|call| call.until <= now), RareState::LeaseEndsAsleep);
     }
 
     /// A packet is lost.
     pub(crate) fn loses(&mut self, packet: &Packet) {
         match message(packet) {
-            Some(Message::Release { .. }) => self.reach(State::ReleaseLost),
-            Some(Message::Grant { .. }) => self.reach(State::GrantLost),
+            Some(Message::Release { .. }) => self.reach(RareState::ReleaseLost),
+            Some(Message::Grant { .. }) => self.reach(RareState::GrantLost),
             _ => {}
         }
     }
 
     /// Whether it has anything to say to a fact.
-    pub(crate) fn minds(fact: &Fact<'_>) -> bool {
+    pub(crate) fn minds(fact: &Observation<'_>) -> bool {
         match fact {
-            Fact::Sent { packet, .. } => match packet {
+            Observation::Sent { packet, .. } => match packet {
                 Packet::Linked { .. } => true,
                 Packet::Notice(notice) => {
                     matches!(**notice, Notice::PreVote { .. } | Notice::Nack { .. } | Notice::FullView(_))
                 }
                 _ => false,
             },
-            Fact::Kept { .. } => false,
+            Observation::Kept { .. } => false,
             _ => true,
         }
     }
 
     /// Looks at a fact.
-    pub(crate) fn hear(&mut self, world: &World, fact: &Fact<'_>) {
+    pub(crate) fn hear(&mut self, world: &World, fact: &Observation<'_>) {
         match fact {
-            Fact::Answers { ask, outcome } => self.answers(world, *ask, outcome),
-            Fact::Answered { ask } => {
+            Observation::Answers { ask, outcome } => self.answers(world, *ask, outcome),
+            Observation::Answered { ask } => {
                 let call = world.call(*ask);
                 if call.suspends() && call.token().is_some() {
                     let holds = |other: &Ask| {
                         let other = world.call(*other);
                         other.process == call.process && other.service == call.service && !other.suspends()
                     };
-                    self.reach_if(world.history.claims().any(|other| holds(&other)), State::Upgraded);
+                    self.reach_if(world.history.claims().any(|other| holds(&other)), RareState::Upgraded);
                 }
                 for (key, token) in call.tokens() {
                     self.last.insert(key.clone(), token);
                     let believe = || world.history.claims_of(key).filter(|ask| world.fence(*ask).is_some());
-                    self.reach_if(!world.bounded && believe().count() > 1, State::TwoBelieve);
+                    self.reach_if(!world.bounded && believe().count() > 1, RareState::TwoBelieve);
                 }
             }
-            Fact::Loses { reason: LostReason::Suspended, .. } => self.reach(State::SuspendedHolding),
-            Fact::Loses { reason: LostReason::Destroyed, .. } => self.reach(State::DestroyedHolding),
-            Fact::Loses { .. } | Fact::Sees { .. } | Fact::Wanted { .. } => {}
-            Fact::Event { place, process, event } => self.event(world, *place, *process, event),
-            Fact::Sent { place, process, to, packet } => self.sends(world, *place, *process, *to, packet),
-            Fact::Ends { place, process } => self.ends(world, *place, *process),
-            Fact::Kept { .. } => {}
-            Fact::Stepped { place } => {
+            Observation::Loses { reason: LostReason::Suspended, .. } => self.reach(RareState::SuspendedHolding),
+            Observation::Loses { reason: LostReason::Destroyed, .. } => self.reach(RareState::DestroyedHolding),
+            Observation::Loses { .. } | Observation::Sees { .. } | Observation::Wanted { .. } => {}
+            Observation::Event { place, process, event } => self.event(world, *place, *process, event),
+            Observation::Sent { place, process, to, packet } => self.sends(world, *place, *process, *to, packet),
+            Observation::Ends { place, process } => self.ends(world, *place, *process),
+            Observation::Kept { .. } => {}
+            Observation::Stepped { place } => {
                 let peer = &world.peers[*place];
                 if peer.is_alive() && peer.lease_end() == elderlock::protocol::Time::MAX {
                     self.alone.insert(*place);
                 } else if !self.alone.is_empty() && self.alone.remove(place) {
-                    self.reach_if(peer.is_alive(), State::SoleQuorumLost);
+                    self.reach_if(peer.is_alive(), RareState::SoleQuorumLost);
                 }
             }
         }
@@ -416,15 +419,15 @@ impl Rare {
             terms.any(|(service, _, state)| *service == call.service && state == GrantorState::Recovering)
         };
         match outcome {
-            Outcome::Granted { .. } => self.reach_if(self.resumed, State::WonWhileSuspended),
+            Outcome::Granted { .. } => self.reach_if(self.resumed, RareState::WonWhileSuspended),
             Outcome::TimedOut => {
-                self.reach_if(self.grants.contains_key(&(call.process, call.request)), State::LimitInFlight);
-                self.reach_if(recovers(), State::LimitDuringRecovery);
+                self.reach_if(self.grants.contains_key(&(call.process, call.request)), RareState::LimitInFlight);
+                self.reach_if(recovers(), RareState::LimitDuringRecovery);
             }
-            Outcome::Undecided => self.reach_if(recovers(), State::TryDuringRecovery),
-            Outcome::Closed(LostReason::Expelled) => self.reach(State::ExpelledWaiting),
-            Outcome::Superseded(_) => self.reach(State::Outbid),
-            Outcome::Deadlock => self.reach(State::Deadlocked),
+            Outcome::Undecided => self.reach_if(recovers(), RareState::TryDuringRecovery),
+            Outcome::Closed(LostReason::Expelled) => self.reach(RareState::ExpelledWaiting),
+            Outcome::Superseded(_) => self.reach(RareState::Outbid),
+            Outcome::Deadlock => self.reach(RareState::Deadlocked),
             _ => {}
         }
     }
@@ -438,28 +441,28 @@ impl Rare {
                 let mut terms = others.filter_map(|(_, peer)| peer.node.as_ref()).flat_map(|node| node.grantors());
                 let past =
                     terms.any(|(of, known, state)| of == service && known < *epoch && state == GrantorState::Acting);
-                self.reach_if(past, State::PastGrantor);
+                self.reach_if(past, RareState::PastGrantor);
                 let old = |call: &&Call| call.service == *service && call.token().is_some_and(|token| token < epoch.0);
                 let held: Vec<&Call> = world.history.claims().map(|ask| world.call(ask)).filter(old).collect();
-                self.reach_if(held.iter().any(|call| call.suspends()), State::HandedSuspension);
-                self.reach_if(held.iter().any(|call| call.keys.len() > 1), State::HandedBatch);
+                self.reach_if(held.iter().any(|call| call.suspends()), RareState::HandedSuspension);
+                self.reach_if(held.iter().any(|call| call.keys.len() > 1), RareState::HandedBatch);
             }
             Event::Suspended => {
-                self.reach_if(node.is_some_and(|node| node.grantors().next().is_some()), State::GrantorSuspended);
+                self.reach_if(node.is_some_and(|node| node.grantors().next().is_some()), RareState::GrantorSuspended);
                 self.dark |= !world.places().any(|place| world.is_ready(place));
             }
             Event::Resumed => {
                 self.resumed = true;
                 let was_dark = std::mem::take(&mut self.dark);
-                self.reach_if(was_dark, State::QuorumRegained);
+                self.reach_if(was_dark, RareState::QuorumRegained);
             }
             Event::Abandoned => {
                 let burnt = self.top.as_ref().is_some_and(|top| top.departed.iter().any(|(gone, _)| *gone == process));
-                self.reach(if burnt { State::BurntJoiner } else { State::FoundingAbandoned });
+                self.reach(if burnt { RareState::BurntJoiner } else { RareState::FoundingAbandoned });
                 self.over.insert(process);
             }
             Event::Expelled | Event::Left { .. } => _ = self.over.insert(process),
-            Event::Supplied { .. } => self.reach(State::RangeUsedUp),
+            Event::Supplied { .. } => self.reach(RareState::RangeUsedUp),
             Event::BecameElder(_)
             | Event::LostGrantor { .. }
             | Event::GrantorAborted { .. }
@@ -472,16 +475,16 @@ impl Rare {
 
     fn installs(&mut self, world: &World, place: usize, process: ProcessId, view: &View) {
         let is_next = |top: &View| top.number.next() == view.number && top.members == view.members;
-        self.reach_if(self.top.as_ref().is_some_and(is_next), State::ViewUsedUp);
+        self.reach_if(self.top.as_ref().is_some_and(is_next), RareState::ViewUsedUp);
         let before = self.views.insert(process, view.number);
         let peer = &world.peers[place];
         match before {
-            Some(before) => self.reach_if(before.next() < view.number, State::MissedView),
+            Some(before) => self.reach_if(before.next() < view.number, RareState::MissedView),
             None => {
                 let own = view.member(process).map(|member| member.joined);
                 let came_later = own.is_some_and(|joined| view.members[0].joined < joined);
                 let is_seed = peer.seeds.contains(&peer.addr) && peer.incarnation > 1;
-                self.reach_if(is_seed && came_later, State::SeedRejoins);
+                self.reach_if(is_seed && came_later, RareState::SeedRejoins);
             }
         }
         if let Some(top) = &self.top {
@@ -499,21 +502,21 @@ impl Rare {
             let revived = |member: &&elderlock::protocol::ViewMember| {
                 member.ghost && view.member(member.info.process).is_some_and(|now| !now.ghost)
             };
-            self.reach_if(top.members.iter().any(|member| revived(&member)), State::GhostRevived);
+            self.reach_if(top.members.iter().any(|member| revived(&member)), RareState::GhostRevived);
             let elder = top.elder().process;
             let is_living = view.member(elder).is_some_and(|member| !member.ghost);
-            self.reach_if(is_living && view.elder().process != elder, State::OlderElder);
+            self.reach_if(is_living && view.elder().process != elder, RareState::OlderElder);
             let joins = view.members.iter().any(|member| !top.contains(member.info.process));
             let gone: Vec<ProcessId> =
                 top.members.iter().map(|member| member.info.process).filter(|member| !view.contains(*member)).collect();
-            self.reach_if(joins && !gone.is_empty(), State::JoinAndDeparture);
+            self.reach_if(joins && !gone.is_empty(), RareState::JoinAndDeparture);
             let unheard = top.members.iter().map(|member| member.info.process);
             let unheard = unheard.filter(|member| !self.views.contains_key(member)).count();
-            self.reach_if(unheard > 0, State::TakenInUntold);
+            self.reach_if(unheard > 0, RareState::TakenInUntold);
             for member in gone {
                 let asked = (member, Epoch(Token::new(Slot(0), 0)))..=(member, LAST_EPOCH);
                 let unanswered: Vec<_> = self.asked.range(asked).copied().collect();
-                self.reach_if(!unanswered.is_empty(), State::AskedAndGone);
+                self.reach_if(!unanswered.is_empty(), RareState::AskedAndGone);
                 for one in unanswered {
                     self.asked.remove(&one);
                 }
@@ -528,17 +531,17 @@ impl Rare {
             Packet::Notice(notice) => match &**notice {
                 Notice::PreVote { instance, .. } => {
                     let rival = self.candidates.insert(*instance, process);
-                    self.reach_if(rival.is_some_and(|rival| rival != process), State::TwoCandidates);
+                    self.reach_if(rival.is_some_and(|rival| rival != process), RareState::TwoCandidates);
                 }
-                Notice::Nack { .. } => self.reach_if(self.cause == Cause::Pulse, State::BoundVote),
+                Notice::Nack { .. } => self.reach_if(self.cause == StepCause::Pulse, RareState::BoundVote),
                 Notice::FullView(view) => {
                     let seeks = world.peers[place].node.as_ref().is_some_and(|node| node.view().is_none());
-                    self.reach_if(seeks && view.lineage.founder != process, State::RememberedView);
+                    self.reach_if(seeks && view.lineage.founder != process, RareState::RememberedView);
                 }
                 _ => {}
             },
             Packet::Linked { message, .. } => {
-                self.reach_if(self.cause == Cause::Connected, State::Resent);
+                self.reach_if(self.cause == StepCause::Connected, RareState::Resent);
                 if let Some(to) = to {
                     self.says(process, to, message);
                 }
@@ -563,18 +566,18 @@ impl Rare {
                     self.reports(process, service, *epoch);
                 }
                 let is_ghost = |top: &View| top.member(to).is_some_and(|member| member.ghost);
-                self.reach_if(self.top.as_ref().is_some_and(is_ghost), State::RecoveryAsksGhost);
+                self.reach_if(self.top.as_ref().is_some_and(is_ghost), RareState::RecoveryAsksGhost);
             }
             Message::TableChunk { service, .. } => _ = self.handed.insert((process, service.clone())),
             Message::NameGrantor { .. } => _ = self.namings.insert(to, process),
-            Message::NotGrantor { .. } => self.reach(State::NotGrantor),
-            Message::Release { .. } => self.reach_if(self.cause == Cause::Grant, State::UnwantedGrant),
+            Message::NotGrantor { .. } => self.reach(RareState::NotGrantor),
+            Message::Release { .. } => self.reach_if(self.cause == StepCause::Grant, RareState::UnwantedGrant),
             Message::GrantorIs { .. } => match self.cause {
-                Cause::Inventory => self.reach(State::AskedBeforeInventory),
-                Cause::Beat => self.reach(State::AskedBeforeQuorum),
+                StepCause::Inventory => self.reach(RareState::AskedBeforeInventory),
+                StepCause::Beat => self.reach(RareState::AskedBeforeQuorum),
                 _ => {}
             },
-            Message::FindGrantor { .. } => self.reach_if(self.cause == Cause::Ask, State::EarlyRequest),
+            Message::FindGrantor { .. } => self.reach_if(self.cause == StepCause::Ask, RareState::EarlyRequest),
             _ => {}
         }
     }
@@ -582,7 +585,7 @@ impl Rare {
     fn reports(&mut self, process: ProcessId, service: &ServiceName, epoch: Epoch) {
         let mut of_it = self.grants.range((process, RequestId(0))..=(process, RequestId(u64::MAX)));
         let crosses = of_it.any(|(_, (of, by))| *of < epoch && by == service);
-        self.reach_if(crosses, State::GrantInFlightAtTakeover);
+        self.reach_if(crosses, RareState::GrantInFlightAtTakeover);
         self.reported.insert((process, service.clone()), epoch);
     }
 
@@ -590,19 +593,19 @@ impl Rare {
         let Some(node) = world.peers[place].node.as_ref() else { return };
         let in_order = self.over.contains(&process);
         let recovers = node.grantors().any(|(_, _, state)| state == GrantorState::Recovering);
-        self.reach_if(recovers, State::RecoveryInterrupted);
+        self.reach_if(recovers, RareState::RecoveryInterrupted);
         let is_in = |state| node.grantors().any(|(_, _, own)| own == state);
-        self.reach_if(is_in(GrantorState::Receiving), State::TurkDies);
-        self.reach_if(is_in(GrantorState::PassingOn), State::MiddleDies);
+        self.reach_if(is_in(GrantorState::Receiving), RareState::TurkDies);
+        self.reach_if(is_in(GrantorState::PassingOn), RareState::MiddleDies);
         let others = world.peers.iter().filter(|peer| peer.is_alive() && !peer.is(process));
         let mut others = others.filter_map(|peer| peer.node.as_ref());
         let awaited = others.any(|other| {
             let receives = other.grantors().any(|(_, _, state)| state == GrantorState::Receiving);
             receives && other.awaiting().any(|one| one == process)
         });
-        self.reach_if(awaited, State::SourceDies);
+        self.reach_if(awaited, RareState::SourceDies);
         let parting = !in_order && node.view().is_some_and(|view| !view.contains(process));
-        self.reach_if(parting, State::KilledParting);
+        self.reach_if(parting, RareState::KilledParting);
         if let Some(top) = self.top.as_ref().filter(|top| top.contains(process)) {
             let untold = !in_order && self.first == Some(process) && self.installers == 1 && top.members.len() > 1;
             let elder = top.elder().process;
@@ -610,18 +613,18 @@ impl Rare {
             let both = self.dead.contains_key(&elder)
                 && self.dead.iter().any(|(dead, granted)| *granted && *dead != elder)
                 && (process == elder || self.dead[&process]);
-            self.reach_if(both, State::ElderAndGrantor);
-            self.reach_if(untold, State::DecidedUntold);
+            self.reach_if(both, RareState::ElderAndGrantor);
+            self.reach_if(untold, RareState::DecidedUntold);
         }
         let unheard = self.namings.remove(&process).is_some();
-        self.reach_if(unheard, State::NamedDiesUnheard);
+        self.reach_if(unheard, RareState::NamedDiesUnheard);
         let naming = self.namings.values().any(|by| *by == process);
-        self.reach_if(naming, State::ElderDiesNaming);
+        self.reach_if(naming, RareState::ElderDiesNaming);
         self.namings.retain(|_, by| *by != process);
         let of_it = (process, RequestId(0))..=(process, RequestId(u64::MAX));
         let crossing: Vec<_> = self.grants.range(of_it).map(|(key, _)| *key).collect();
         let waits = crossing.iter().any(|(process, request)| is_unanswered(world, *process, *request));
-        self.reach_if(waits, State::WaiterDiesInFlight);
+        self.reach_if(waits, RareState::WaiterDiesInFlight);
         for key in crossing {
             self.grants.remove(&key);
         }

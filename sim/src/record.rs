@@ -41,14 +41,14 @@ fn is_first(index: &usize) -> bool {
     *index == 0
 }
 
-fn is_lock(deed: &Deed) -> bool {
-    *deed == Deed::Lock
+fn is_lock(deed: &RecordedRequest) -> bool {
+    *deed == RecordedRequest::Lock
 }
 
 /// What a client asks for.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Deed {
+pub enum RecordedRequest {
     /// A lock, or several, all or nothing.
     #[default]
     Lock,
@@ -74,15 +74,18 @@ pub enum Deed {
     Revoke,
 }
 
-impl Deed {
+impl RecordedRequest {
     /// Whether it is something to hold.
     pub fn is_hold(self) -> bool {
-        matches!(self, Deed::Lock | Deed::Suspend | Deed::Share | Deed::Permits)
+        matches!(
+            self,
+            RecordedRequest::Lock | RecordedRequest::Suspend | RecordedRequest::Share | RecordedRequest::Permits
+        )
     }
 
     /// Whether two who hold so may hold the same at once.
-    pub fn suffers(self, other: Deed) -> bool {
-        self == other && matches!(self, Deed::Share | Deed::Permits)
+    pub fn suffers(self, other: RecordedRequest) -> bool {
+        self == other && matches!(self, RecordedRequest::Share | RecordedRequest::Permits)
     }
 }
 
@@ -121,7 +124,7 @@ pub enum Entry {
         service: String,
         /// For what.
         #[serde(default, skip_serializing_if = "is_lock")]
-        deed: Deed,
+        deed: RecordedRequest,
         /// The lock, or the locks of a batch in their order.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         names: Vec<String>,
@@ -184,7 +187,7 @@ pub enum Entry {
         /// The call.
         call: usize,
         /// What it is now.
-        deed: Deed,
+        deed: RecordedRequest,
         /// Its token now.
         token: u64,
     },

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 /// A packet on its way, as a rule sees it.
 #[derive(Clone, Copy, Debug)]
-pub struct Flight<'a> {
+pub struct PacketDescription<'a> {
     /// The sender's place.
     pub from: usize,
     /// The place at the address it goes to.
@@ -21,7 +21,7 @@ pub struct RuleId(pub(crate) usize);
 
 /// What becomes of the packets that a rule matches.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Fate {
+pub(crate) enum PacketFate {
     /// Kept back until let go.
     Hold,
     /// Dropped, so many more times.
@@ -30,13 +30,13 @@ pub(crate) enum Fate {
     Over,
 }
 
-type Test = Arc<dyn Fn(&Flight<'_>) -> bool + Send + Sync>;
+type Test = Arc<dyn Fn(&PacketDescription<'_>) -> bool + Send + Sync>;
 
 /// A rule.
 #[derive(Clone)]
 pub(crate) struct Rule {
     pub(crate) test: Test,
-    pub(crate) fate: Fate,
+    pub(crate) fate: PacketFate,
     /// Packets kept back: the sender's and receiver's place and the parcel's queue number.
     pub(crate) matched: usize,
 }

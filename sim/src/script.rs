@@ -1,15 +1,15 @@
 //! Steps, logs and scripts as text, in the form of the crate `goldenscript`: commands, `---`, and what came of them.
 //!
 //! A *log* is written by a driver: a World, and steps that are taken `at` a time. A *script* is written by a person, who
-//! may also wait for something to be so (`until`). Both are told to a World by a [`Teller`].
+//! may also wait for something to be so (`until`). Both are told to a World by a [`ScriptRunner`].
 
+mod runner;
 mod scene;
 mod steps;
-mod teller;
 mod words;
 
+pub use runner::ScriptRunner;
 pub use steps::write_step;
-pub use teller::Teller;
 
 use crate::log::Log;
 use crate::network::SECOND;

@@ -3,8 +3,8 @@
 //! break, and what remains tells another story.
 
 use crate::chance::mix;
-use crate::chaos::{Plan, run_seed};
-use crate::invariants::Break;
+use crate::chaos::{ChaosPlan, run_seed};
+use crate::invariants::Violation;
 use crate::log::Log;
 use crate::step::Step;
 use crate::world::World;
@@ -19,7 +19,7 @@ const MAX_LOGS: usize = 1_000;
 const LUCKS: u64 = 4;
 
 /// Whether this run broke as that one did.
-fn is_same(found: Option<&Break>, as_this: &Break) -> bool {
+fn is_same(found: Option<&Violation>, as_this: &Violation) -> bool {
     found.is_some_and(|found| found.invariant == as_this.invariant && found.lock == as_this.lock)
 }
 
@@ -48,7 +48,7 @@ pub(crate) fn reduce<T: Clone>(all: &[T], runs: &mut usize, mut breaks: impl FnM
 }
 
 /// Leaves out the faults of a plan that the break does not take.
-pub fn shrink(plan: &Plan, found: &Break, prepare: impl Fn(World) -> World) -> Plan {
+pub fn shrink(plan: &ChaosPlan, found: &Violation, prepare: impl Fn(World) -> World) -> ChaosPlan {
     let mut runs = MAX_PLANS;
     let kept =
         reduce(&plan.kept, &mut runs, |kept| is_same(run_seed(&plan.only(kept), &prepare).world.broken(), found));
@@ -60,7 +60,7 @@ pub fn shrink(plan: &Plan, found: &Break, prepare: impl Fn(World) -> World) -> P
 ///
 /// Without a call there are fewer packets, and those after it have another luck; a break that hangs on a race would be
 /// missed so. So the rest is tried with some other lucks as well, and the log keeps the one with which it breaks.
-pub fn shrink_log(log: &Log, found: &Break, prepare: impl Fn(World) -> World) -> Log {
+pub fn shrink_log(log: &Log, found: &Violation, prepare: impl Fn(World) -> World) -> Log {
     let replay = |log: &Log| log.replay(prepare(log.scene.world().untraced()));
     let whole = replay(log);
     if !is_same(whole.broken(), found) {
@@ -165,7 +165,7 @@ fn rename(steps: &mut Vec<(u64, Step)>) {
 pub fn save(
     seed: u64,
     log: &Log,
-    found: &Break,
+    found: &Violation,
     prepare: impl Fn(World) -> World,
     folder: &Path,
 ) -> std::io::Result<Option<PathBuf>> {
@@ -173,7 +173,7 @@ pub fn save(
     if !log.steps.last().is_some_and(|(_, step)| step.takes_time()) {
         log.steps.push((log.end, Step::Restore));
     }
-    let mut teller = crate::script::Teller::new(prepare);
+    let mut teller = crate::script::ScriptRunner::new(prepare);
     let told = teller.tell(&log.to_script())?;
     if !is_same(teller.world().broken(), found) {
         return Ok(None);
@@ -188,7 +188,7 @@ pub fn save(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::step::Wanted;
+    use crate::step::ClientWant;
 
     #[test]
     fn what_remains_is_what_it_takes() {
@@ -205,7 +205,7 @@ mod tests {
             call,
             place: 0,
             service: "till".to_string(),
-            wanted: Wanted::SeePlace(of),
+            wanted: ClientWant::SeePlace(of),
             owner: 0,
             says: String::new(),
             wait: elderlock::protocol::Wait::Try,

@@ -5,11 +5,11 @@
 //! (there is no such process, no such call) is left out, so that a log still says something when steps before it are
 //! taken out or the core behaves otherwise.
 
-use crate::history::{Ask, Deed, Mode};
+use crate::history::{Ask, ClientRequest, HoldMode};
 use crate::kind::kind;
-use crate::network::{Narrow, Weather};
-use crate::rule::{Flight, RuleId};
-use crate::world::{Health, Tear, World};
+use crate::network::{LinkConditions, NarrowPath};
+use crate::rule::{PacketDescription, RuleId};
+use crate::world::{DiskHealth, TornStep, World};
 use elderlock::protocol::{
     Batch, Hint, LockName, Metadata, OpenRequest, Outcome, OwnerId, Permits, Query, QueryReply, RevokeCommand, Token,
     Value, Wait, Want,
@@ -30,7 +30,7 @@ pub enum Step {
         /// The service.
         service: String,
         /// What it wants.
-        wanted: Wanted,
+        wanted: ClientWant,
         /// On whose behalf; zero: the whole member's.
         owner: u64,
         /// What it says of itself.
@@ -78,9 +78,9 @@ pub enum Step {
     /// What the data directory of the place keeps is lost. Nobody runs there.
     LoseDisk(usize),
     /// The data directory of the place is as this from now on.
-    Disk(usize, Health),
+    Disk(usize, DiskHealth),
     /// A process dies in the middle of one of its next steps.
-    Tear(Tear),
+    Tear(TornStep),
     /// The next process that decides a view dies before it can tell anyone, if that happens before this instant.
     DieDeciding {
         /// True time in nanoseconds.
@@ -98,7 +98,7 @@ pub enum Step {
     /// Takes back one clog; what waited arrives, in order.
     Unclog(usize, usize),
     /// The way from the first place to the second lets through only so much; `None`: everything.
-    Narrow(usize, usize, Option<Narrow>),
+    Narrow(usize, usize, Option<NarrowPath>),
     /// The connection between the two breaks; what is on its way either way is lost.
     Reset(usize, usize),
     /// The same, and only what is on its way from the first to the second is lost.
@@ -116,17 +116,17 @@ pub enum Step {
     /// The wall clock of a place jumps by so many milliseconds.
     StepWallClock(usize, i64),
     /// The weather from now on.
-    Weather(Weather),
+    Weather(LinkConditions),
     /// Everybody reaches everybody again, in fair weather.
     Heal,
     /// Packets like these are kept back from now on.
-    Hold(Packets),
+    Hold(PacketFilter),
     /// What was kept back of these goes on its way, and no more is kept back.
-    LetGo(Packets),
+    LetGo(PacketFilter),
     /// What was kept back of these is dropped, and no more is kept back.
-    DropHeld(Packets),
+    DropHeld(PacketFilter),
     /// The next packet like these is dropped.
-    DropNext(Packets),
+    DropNext(PacketFilter),
 
     /// Something is noticed at `at` about the process that runs or last ran at `about`.
     Notice {
@@ -135,7 +135,7 @@ pub enum Step {
         /// About whom.
         about: usize,
         /// What.
-        what: Rumour,
+        what: OutsideHint,
     },
 
     /// Everything is healed, everybody is woken or started again, and everything has to work.
@@ -170,7 +170,7 @@ pub enum Step {
 
 /// What a client may want.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum Wanted {
+pub enum ClientWant {
     /// A lock.
     Lock(String),
     /// Several locks, all or nothing.
@@ -211,59 +211,70 @@ pub enum Wanted {
     TakeBack(usize),
 }
 
-impl Wanted {
+impl ClientWant {
     /// Whether it is something to hold.
     pub fn is_hold(&self) -> bool {
-        matches!(self, Wanted::Lock(_) | Wanted::Batch(_) | Wanted::Suspension | Wanted::Share(_) | Wanted::Permits(..))
+        matches!(
+            self,
+            ClientWant::Lock(_)
+                | ClientWant::Batch(_)
+                | ClientWant::Suspension
+                | ClientWant::Share(_)
+                | ClientWant::Permits(..)
+        )
     }
 
     /// The call that it is about.
     pub(crate) fn about_mut(&mut self) -> Option<&mut usize> {
         match self {
-            Wanted::SeePlace(call)
-            | Wanted::Put(call, _)
-            | Wanted::PutIf(call, _)
-            | Wanted::Add(call, _)
-            | Wanted::Upgrade(call)
-            | Wanted::TakeBack(call) => Some(call),
+            ClientWant::SeePlace(call)
+            | ClientWant::Put(call, _)
+            | ClientWant::PutIf(call, _)
+            | ClientWant::Add(call, _)
+            | ClientWant::Upgrade(call)
+            | ClientWant::TakeBack(call) => Some(call),
             _ => None,
         }
     }
 
     /// As a World is asked for it. None if that would mean nothing: names that are none, a call that nobody has made.
-    fn deed(&self, world: &World) -> Option<Deed> {
+    fn deed(&self, world: &World) -> Option<ClientRequest> {
         let lock = |name: &String| LockName::new(name.as_bytes()).ok();
         Some(match self {
-            Wanted::Lock(name) => Deed::Hold(Want::Lock(lock(name)?)),
-            Wanted::Batch(names) => {
+            ClientWant::Lock(name) => ClientRequest::Hold(Want::Lock(lock(name)?)),
+            ClientWant::Batch(names) => {
                 let names: Option<Vec<LockName>> = names.iter().map(lock).collect();
-                Deed::Hold(Want::Batch(Batch::new(names?).ok()?))
+                ClientRequest::Hold(Want::Batch(Batch::new(names?).ok()?))
             }
-            Wanted::Suspension => Deed::Hold(Want::Suspension),
-            Wanted::Share(name) => Deed::Hold(Want::Share(lock(name)?)),
-            Wanted::Permits(name, count) => Deed::Hold(Want::Permits(lock(name)?, Permits::new(*count).ok()?)),
-            Wanted::Open(name, initial) => Deed::Hold(Want::Open(OpenRequest::new(lock(name)?, value(initial)?))),
-            Wanted::Put(call, to) => Deed::Put(world.named(*call)?, value(to)?, None),
-            Wanted::PutIf(call, to) => {
+            ClientWant::Suspension => ClientRequest::Hold(Want::Suspension),
+            ClientWant::Share(name) => ClientRequest::Hold(Want::Share(lock(name)?)),
+            ClientWant::Permits(name, count) => {
+                ClientRequest::Hold(Want::Permits(lock(name)?, Permits::new(*count).ok()?))
+            }
+            ClientWant::Open(name, initial) => {
+                ClientRequest::Hold(Want::Open(OpenRequest::new(lock(name)?, value(initial)?)))
+            }
+            ClientWant::Put(call, to) => ClientRequest::Put(world.named(*call)?, value(to)?, None),
+            ClientWant::PutIf(call, to) => {
                 let open = world.named(*call)?;
-                Deed::Put(open, value(to)?, Some(world.call(open).sight.as_ref()?.version))
+                ClientRequest::Put(open, value(to)?, Some(world.call(open).sight.as_ref()?.version))
             }
-            Wanted::Add(call, by) => Deed::Add(world.named(*call)?, *by),
-            Wanted::Upgrade(call) => Deed::Upgrade(world.named(*call)?),
-            Wanted::Become => Deed::Become,
-            Wanted::Destroy => Deed::Destroy,
-            Wanted::SeeLock(name) => Deed::Look(Query::Lock(lock(name)?)),
-            Wanted::SeeSuspension => Deed::Look(Query::Suspension),
-            Wanted::SeePlace(call) => Deed::Look(Query::Place(world.call(world.named(*call)?).request)),
-            Wanted::SeeHeld => Deed::Look(Query::Held(None)),
-            Wanted::SeeWaiting(name) => Deed::Look(Query::Waiting(lock(name)?, None)),
-            Wanted::AskBack(name) => {
-                Deed::Revoke(RevokeCommand::Ask { name: Some(lock(name)?), metadata: Metadata::default() })
+            ClientWant::Add(call, by) => ClientRequest::Add(world.named(*call)?, *by),
+            ClientWant::Upgrade(call) => ClientRequest::Upgrade(world.named(*call)?),
+            ClientWant::Become => ClientRequest::Become,
+            ClientWant::Destroy => ClientRequest::Destroy,
+            ClientWant::SeeLock(name) => ClientRequest::Query(Query::Lock(lock(name)?)),
+            ClientWant::SeeSuspension => ClientRequest::Query(Query::Suspension),
+            ClientWant::SeePlace(call) => ClientRequest::Query(Query::Place(world.call(world.named(*call)?).request)),
+            ClientWant::SeeHeld => ClientRequest::Query(Query::Held(None)),
+            ClientWant::SeeWaiting(name) => ClientRequest::Query(Query::Waiting(lock(name)?, None)),
+            ClientWant::AskBack(name) => {
+                ClientRequest::Revoke(RevokeCommand::Ask { name: Some(lock(name)?), metadata: Metadata::default() })
             }
-            Wanted::TakeBack(call) => match world.outcome(world.named(*call)?)? {
+            ClientWant::TakeBack(call) => match world.outcome(world.named(*call)?)? {
                 Outcome::RevocationRequested { told: holders, .. }
                 | Outcome::QueryReply(QueryReply::Lock { holders, .. }) => {
-                    Deed::Revoke(RevokeCommand::Take(holders.first()?.clone()))
+                    ClientRequest::Revoke(RevokeCommand::Take(holders.first()?.clone()))
                 }
                 _ => return None,
             },
@@ -317,7 +328,7 @@ impl Step {
 
 /// What may be noticed about a process outside the protocol; see [`Hint`].
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Rumour {
+pub enum OutsideHint {
     /// Gossip calls it down, or a connection to it broke.
     Unreachable,
     /// Its address refuses connections.
@@ -332,7 +343,7 @@ pub enum Rumour {
 
 /// Which packets a rule is about; what is `None` may be anything.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
-pub struct Packets {
+pub struct PacketFilter {
     /// Where they come from.
     pub from: Option<usize>,
     /// Where they go to.
@@ -341,9 +352,9 @@ pub struct Packets {
     pub kind: Option<&'static str>,
 }
 
-impl Packets {
+impl PacketFilter {
     /// Whether this packet is one of them.
-    pub fn contain(&self, flight: &Flight<'_>) -> bool {
+    pub fn contain(&self, flight: &PacketDescription<'_>) -> bool {
         self.from.is_none_or(|from| from == flight.from)
             && self.to.is_none_or(|to| to == flight.to)
             && self.kind.is_none_or(|name| name == kind(flight.packet))
@@ -352,14 +363,14 @@ impl Packets {
 
 /// What steps refer to by name.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Named {
+pub(crate) struct StepNames {
     /// Calls by the number that the log gives them.
     calls: BTreeMap<usize, Ask>,
     names: BTreeMap<Ask, usize>,
     /// Tokens that guards gave.
     tokens: BTreeMap<usize, Token>,
     /// Rules in force.
-    rules: Vec<(Packets, RuleId)>,
+    rules: Vec<(PacketFilter, RuleId)>,
 }
 
 impl Step {
@@ -376,7 +387,7 @@ impl Step {
             | Step::Force(place)
             | Step::LoseDisk(place)
             | Step::Disk(place, _)
-            | Step::Tear(Tear { place, .. })
+            | Step::Tear(TornStep { place, .. })
             | Step::Timer(place)
             | Step::TurnClock(place, _)
             | Step::StepWallClock(place, _) => vec![*place],
@@ -432,7 +443,7 @@ impl World {
             Step::GiveBack(call, count) => self.named(*call).is_some_and(|ask| self.give_back(ask, *count)),
             Step::Downgrade(call) => self.named(*call).is_some_and(|ask| self.downgrade(ask)),
             Step::Fence(call) => {
-                let writes = |ask: &Ask| self.call(*ask).mode == Mode::Alone;
+                let writes = |ask: &Ask| self.call(*ask).mode == HoldMode::Alone;
                 let token = self.named(*call).filter(writes).and_then(|ask| self.fence(ask));
                 self.named.tokens.extend(token.map(|token| (*call, token)));
                 token.is_some()
@@ -505,11 +516,11 @@ impl World {
                 let process = if self.has(*at) && self.has(*about) { self.peers[*about].process() } else { None };
                 let Some(process) = process.filter(|_| self.is_alive(*at)) else { return false };
                 let hint = match what {
-                    Rumour::Unreachable => Hint::Unreachable(process),
-                    Rumour::Refused => Hint::Refused(process),
-                    Rumour::Replaced => Hint::Replaced(process),
-                    Rumour::Dead => Hint::Dead(process),
-                    Rumour::Connected => Hint::Connected(process),
+                    OutsideHint::Unreachable => Hint::Unreachable(process),
+                    OutsideHint::Refused => Hint::Refused(process),
+                    OutsideHint::Replaced => Hint::Replaced(process),
+                    OutsideHint::Dead => Hint::Dead(process),
+                    OutsideHint::Connected => Hint::Connected(process),
                 };
                 self.give_hint(*at, hint);
                 true
@@ -537,7 +548,7 @@ impl World {
     }
 
     /// How many packets have been kept back of these, by a step.
-    pub fn held_of(&self, packets: &Packets) -> usize {
+    pub fn held_of(&self, packets: &PacketFilter) -> usize {
         let rules = self.named.rules.iter().filter(|(these, _)| these == packets);
         rules.map(|(_, rule)| self.matched(*rule)).sum()
     }
@@ -576,7 +587,7 @@ impl World {
         can
     }
 
-    fn end_rules(&mut self, packets: &Packets, end: fn(&mut World, RuleId)) -> bool {
+    fn end_rules(&mut self, packets: &PacketFilter, end: fn(&mut World, RuleId)) -> bool {
         let rules = std::mem::take(&mut self.named.rules);
         let (over, going_on): (Vec<_>, Vec<_>) = rules.into_iter().partition(|(these, _)| these == packets);
         self.named.rules = going_on;

@@ -10,7 +10,7 @@
 //! - the frame is as it was, because the damage changed nothing.
 
 use crate::chance::mix;
-use crate::world::{Due, Parcel, World};
+use crate::world::{PacketInTransit, ScheduledEvent, World};
 use elderlock::wire::{self, Decoder, Frame};
 use std::collections::VecDeque;
 
@@ -19,7 +19,7 @@ use std::collections::VecDeque;
 pub(crate) struct Stream {
     decoder: Decoder,
     /// What was put in and has not come out.
-    sent: VecDeque<Parcel>,
+    sent: VecDeque<PacketInTransit>,
     /// When the frame began whose end has not come.
     begun: Option<u64>,
 }
@@ -52,14 +52,14 @@ impl Default for Stream {
 }
 
 /// What the receiver gets of a stream.
-enum Got {
+enum StreamInput {
     /// What was sent, or with the packet that was read in its place.
-    Read(Box<Parcel>),
+    Read(Box<PacketInTransit>),
     Broken,
 }
 
 impl Stream {
-    fn put(&mut self, parcel: Parcel) {
+    fn put(&mut self, parcel: PacketInTransit) {
         let mut bytes = Vec::new();
         if wire::encode(&Frame::Packet(parcel.packet.clone()), &mut bytes).is_err() {
             return;
@@ -71,13 +71,13 @@ impl Stream {
         self.sent.push_back(parcel);
     }
 
-    fn get(&mut self, like: &Parcel) -> Option<Got> {
+    fn get(&mut self, like: &PacketInTransit) -> Option<StreamInput> {
         match self.decoder.next() {
-            Err(_) => Some(Got::Broken),
+            Err(_) => Some(StreamInput::Broken),
             Ok(None) => None,
             Ok(Some(Frame::Packet(packet))) => match self.sent.iter().position(|parcel| parcel.packet == packet) {
-                Some(at) => self.sent.drain(..=at).next_back().map(|parcel| Got::Read(Box::new(parcel))),
-                None => Some(Got::Read(Box::new(Parcel { packet, ..like.clone() }))),
+                Some(at) => self.sent.drain(..=at).next_back().map(|parcel| StreamInput::Read(Box::new(parcel))),
+                None => Some(StreamInput::Read(Box::new(PacketInTransit { packet, ..like.clone() }))),
             },
             Ok(Some(_)) => self.get(like),
         }
@@ -102,7 +102,7 @@ pub fn damage(bytes: &mut Vec<u8>, luck: u64) {
 
 impl World {
     /// A packet comes to the end of a connection on which something is damaged.
-    pub(crate) fn read_damaged(&mut self, parcel: Parcel) {
+    pub(crate) fn read_damaged(&mut self, parcel: PacketInTransit) {
         let way = (parcel.from, parcel.to);
         let (from, to) = way;
         let like = parcel.clone();
@@ -111,11 +111,11 @@ impl World {
         stream.put(parcel);
         while let Some(got) = stream.get(&like) {
             match got {
-                Got::Read(parcel) => {
+                StreamInput::Read(parcel) => {
                     stream.begun = None;
                     self.hand_over(*parcel);
                 }
-                Got::Broken => {
+                StreamInput::Broken => {
                     self.damages.broken += 1;
                     self.note(to, |_| format!("    breaks the connection with m{from}: it carries nonsense"));
                     self.reset(from, to);
@@ -128,7 +128,7 @@ impl World {
                 stream.begun = Some(self.now);
                 // As the runtime's limits have it.
                 let limit = (self.common.timing.member_lease / 2).as_nanos() as u64;
-                self.schedule(limit, Due::FrameEnds { from, to, begun: self.now });
+                self.schedule(limit, ScheduledEvent::FrameEnds { from, to, begun: self.now });
             }
             self.streams.insert(way, stream);
         }

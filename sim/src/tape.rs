@@ -7,9 +7,9 @@
 use crate::history::Ask;
 use crate::kind::KINDS;
 use crate::log::{Log, Scene};
-use crate::network::{MS, SECOND, Weather};
-use crate::quorum::Farewell;
-use crate::step::{Packets, Rumour, Step, Wanted};
+use crate::network::{LinkConditions, MS, SECOND};
+use crate::quorum::ShutdownPlan;
+use crate::step::{ClientWant, OutsideHint, PacketFilter, Step};
 use crate::world::World;
 use elderlock::protocol::Wait;
 use std::time::Duration;
@@ -28,7 +28,7 @@ const SPANS: [u64; 8] = [5, 20, 80, 300, 700, 1_200, 2_600, 4_000];
 
 /// What came of a tape.
 #[derive(Debug)]
-pub struct Told {
+pub struct TapeResult {
     /// The World at the end.
     pub world: World,
     /// The story, to be told again without the tape.
@@ -79,20 +79,24 @@ impl Tape<'_> {
         }
     }
 
-    fn packets(&mut self, places: usize) -> Packets {
+    fn packets(&mut self, places: usize) -> PacketFilter {
         // One more than there are: any.
         let some = |at: usize| (at < places).then_some(at);
         let kind = self.below(KINDS.len() + 1);
-        Packets { from: some(self.below(places + 1)), to: some(self.below(places + 1)), kind: KINDS.get(kind).copied() }
+        PacketFilter {
+            from: some(self.below(places + 1)),
+            to: some(self.below(places + 1)),
+            kind: KINDS.get(kind).copied(),
+        }
     }
 }
 
 /// Tells a tape to a World that keeps no trace.
-pub fn tell(bytes: &[u8], prepare: impl Fn(World) -> World) -> Told {
+pub fn tell(bytes: &[u8], prepare: impl Fn(World) -> World) -> TapeResult {
     let mut tape = Tape(bytes);
     let scene = tape.scene();
     let world = prepare(scene.world().untraced());
-    let mut told = Told { world, log: Log { scene, steps: Vec::new(), end: 0 }, complete: false };
+    let mut told = TapeResult { world, log: Log { scene, steps: Vec::new(), end: 0 }, complete: false };
     // Whoever founds is started.
     told.world.run_for(Duration::from_millis(1));
     while told.log.steps.len() < MAX_STEPS && told.world.now < MAX_SPAN && told.world.broken().is_none() {
@@ -107,7 +111,7 @@ pub fn tell(bytes: &[u8], prepare: impl Fn(World) -> World) -> Told {
     told
 }
 
-impl Told {
+impl TapeResult {
     fn apply(&mut self, step: Step) -> bool {
         self.log.steps.push((self.world.now, step));
         let (_, step) = &self.log.steps[self.log.steps.len() - 1];
@@ -173,7 +177,7 @@ impl Told {
             },
             30 => {
                 let at = tape.below(places);
-                let what = if tape.is(4) { Rumour::Connected } else { Rumour::Unreachable };
+                let what = if tape.is(4) { OutsideHint::Connected } else { OutsideHint::Unreachable };
                 if at == place {
                     return;
                 }
@@ -183,10 +187,14 @@ impl Told {
                 let rate = 50_000 * (1 + tape.below(6) as u32);
                 let span = tape.span();
                 match tape.below(6) {
-                    0 => Step::Weather(Weather { loss: rate, ..Weather::FAIR }),
-                    1 => Step::Weather(Weather { duplicate: rate, ..Weather::FAIR }),
-                    2 => Step::Weather(Weather { reorder: rate, slowest: 30 * MS, ..Weather::FAIR }),
-                    3 => Step::Weather(Weather { spike: rate, spike_by: span.as_nanos() as u64, ..Weather::FAIR }),
+                    0 => Step::Weather(LinkConditions { loss: rate, ..LinkConditions::FAIR }),
+                    1 => Step::Weather(LinkConditions { duplicate: rate, ..LinkConditions::FAIR }),
+                    2 => Step::Weather(LinkConditions { reorder: rate, slowest: 30 * MS, ..LinkConditions::FAIR }),
+                    3 => Step::Weather(LinkConditions {
+                        spike: rate,
+                        spike_by: span.as_nanos() as u64,
+                        ..LinkConditions::FAIR
+                    }),
                     4 => Step::Slow(place, tape.below(places), span),
                     _ => Step::DieDeciding { until: self.world.now + 4 * SECOND },
                 }
@@ -209,7 +217,7 @@ impl Told {
         };
         let lease = tape.is(3).then(|| tape.span());
         let call = history.calls.len();
-        let wanted = Wanted::Lock(name.into());
+        let wanted = ClientWant::Lock(name.into());
         self.apply(Step::Ask {
             call,
             place,
@@ -224,7 +232,7 @@ impl Told {
 
     /// Something that ends the processes at these places, if the cluster can go on without them.
     fn end(&mut self, step: Step, places: &[usize]) {
-        let how = if matches!(step, Step::Leave(_)) { Farewell::Gone } else { Farewell::Dead };
+        let how = if matches!(step, Step::Leave(_)) { ShutdownPlan::Gone } else { ShutdownPlan::Dead };
         if self.world.can_spare(places, how, false) {
             self.apply(step);
         }
@@ -234,11 +242,11 @@ impl Told {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::chance::Dice;
+    use crate::chance::Rng;
 
     fn tapes() -> impl Iterator<Item = Vec<u8>> {
         (0..40).map(|seed| {
-            let mut dice = Dice::new(seed, 0);
+            let mut dice = Rng::new(seed, 0);
             (0..150).map(|_| dice.roll() as u8).collect()
         })
     }

@@ -1,6 +1,6 @@
 //! How long things took: waits for locks, and the gaps that ended processes leave. Read from records.
 
-use crate::record::{Deed, Entry, Record};
+use crate::record::{Entry, Record, RecordedRequest};
 use hdrhistogram::Histogram;
 use std::collections::BTreeMap;
 
@@ -117,20 +117,20 @@ impl Timed {
             match &line.entry {
                 Entry::Invoke { call, service, deed, names, .. } => {
                     let part = match deed {
-                        Deed::Lock | Deed::Share | Deed::Permits => Part::Locks(names),
-                        Deed::Suspend => Part::All,
-                        Deed::Open
-                        | Deed::Put
-                        | Deed::Upgrade
-                        | Deed::Become
-                        | Deed::Destroy
-                        | Deed::See
-                        | Deed::Revoke => continue,
+                        RecordedRequest::Lock | RecordedRequest::Share | RecordedRequest::Permits => Part::Locks(names),
+                        RecordedRequest::Suspend => Part::All,
+                        RecordedRequest::Open
+                        | RecordedRequest::Put
+                        | RecordedRequest::Upgrade
+                        | RecordedRequest::Become
+                        | RecordedRequest::Destroy
+                        | RecordedRequest::See
+                        | RecordedRequest::Revoke => continue,
                     };
                     asked.insert(*call, (line.at, service, part));
                     let service = services.entry(service).or_default();
                     // Permits may be wanted that nobody has, and not be there.
-                    if *deed != Deed::Permits {
+                    if *deed != RecordedRequest::Permits {
                         service.waiting.insert(*call, part);
                     }
                     service.look(line.at);
@@ -203,7 +203,7 @@ impl Timed {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::{Deed, Line};
+    use crate::record::{Line, RecordedRequest};
 
     #[test]
     fn waits_and_gaps_are_told_from_a_record_and_add_up() {
@@ -212,7 +212,7 @@ mod tests {
         let ask = |call| Entry::Invoke {
             call,
             service: "s".into(),
-            deed: Deed::Lock,
+            deed: RecordedRequest::Lock,
             names: vec!["x".into()],
             permits: 0,
             of: None,
@@ -256,7 +256,7 @@ mod tests {
             wait: None,
             lease: None,
         };
-        let ask = |call| want(call, Deed::Lock, &["x"]);
+        let ask = |call| want(call, RecordedRequest::Lock, &["x"]);
         let ok = |call| Entry::Ok { call, token: call as u64, until: None };
         let gap = |lines: &[Line]| {
             let mut timed = Timed::default();
@@ -280,9 +280,16 @@ mod tests {
         lines.extend([line(800, 1, ask(1)), line(850, 1, ok(1))]);
         assert_eq!(gap(&lines), 50);
         // A suspension has all of it, and while it waits for holders nobody else can be served.
-        let mut lines =
-            vec![line(10, 0, grantor()), line(20, 1, want(0, Deed::Lock, &["x", "y"])), line(30, 1, ok(0)), killed()];
-        lines.extend([line(110, 2, want(1, Deed::Suspend, &[])), line(120, 1, want(2, Deed::Lock, &["z"]))]);
+        let mut lines = vec![
+            line(10, 0, grantor()),
+            line(20, 1, want(0, RecordedRequest::Lock, &["x", "y"])),
+            line(30, 1, ok(0)),
+            killed(),
+        ];
+        lines.extend([
+            line(110, 2, want(1, RecordedRequest::Suspend, &[])),
+            line(120, 1, want(2, RecordedRequest::Lock, &["z"])),
+        ]);
         lines.extend([line(700, 1, Entry::Release { call: 0 }), line(720, 2, ok(1))]);
         assert_eq!(gap(&lines), 20);
     }

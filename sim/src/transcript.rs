@@ -3,7 +3,7 @@
 
 use crate::history::Ask;
 use crate::network::SECOND;
-use crate::record::{Deed, Entry, Line};
+use crate::record::{Entry, Line, RecordedRequest};
 use crate::world::World;
 use std::collections::BTreeMap;
 
@@ -70,24 +70,24 @@ impl Transcript {
                 let asks = if *wait == Some(0) { "tries".to_string() } else { format!("asks{within}") };
                 let lease = lease.map(|lease| format!(", to hold for {}", span(lease))).unwrap_or_default();
                 let words = match deed {
-                    Deed::Lock => format!("{asks} for {service}/{}{lease}", names.join("+")),
-                    Deed::Suspend => format!("{asks} to suspend {service}{lease}"),
-                    Deed::Share => format!("{asks} for a share of {service}/{}{lease}", names.join("+")),
-                    Deed::Permits => format!("{asks} for {permits} of {service}/{}{lease}", names.join("+")),
-                    Deed::Open => format!("opens {service}/{}", names.join("+")),
-                    Deed::Put => format!("writes to {service}/{}", names.join("+")),
-                    Deed::Upgrade => "wants its share to become the lock".to_string(),
-                    Deed::Become => format!("{asks} to become grantor of {service}"),
-                    Deed::Destroy => format!("destroys {service}"),
-                    Deed::See => format!("wants to know of {service}"),
-                    Deed::Revoke => format!("wants something of {service} back"),
+                    RecordedRequest::Lock => format!("{asks} for {service}/{}{lease}", names.join("+")),
+                    RecordedRequest::Suspend => format!("{asks} to suspend {service}{lease}"),
+                    RecordedRequest::Share => format!("{asks} for a share of {service}/{}{lease}", names.join("+")),
+                    RecordedRequest::Permits => format!("{asks} for {permits} of {service}/{}{lease}", names.join("+")),
+                    RecordedRequest::Open => format!("opens {service}/{}", names.join("+")),
+                    RecordedRequest::Put => format!("writes to {service}/{}", names.join("+")),
+                    RecordedRequest::Upgrade => "wants its share to become the lock".to_string(),
+                    RecordedRequest::Become => format!("{asks} to become grantor of {service}"),
+                    RecordedRequest::Destroy => format!("destroys {service}"),
+                    RecordedRequest::See => format!("wants to know of {service}"),
+                    RecordedRequest::Revoke => format!("wants something of {service} back"),
                 };
                 format!("{}: {words}", of(*call)?)
             }
             Entry::Ok { call, .. } if world.call(Ask(*call)).opens() => format!("{}: has it open", of(*call)?),
             Entry::Turned { call, deed, token } => {
                 let (lock, token) = self.token(world, *call, *token);
-                let what = if *deed == Deed::Share { "a share of " } else { "" };
+                let what = if *deed == RecordedRequest::Share { "a share of " } else { "" };
                 format!("{}: has {what}{lock} with token {token} now", of(*call)?)
             }
             Entry::GivenBack { call, left } => format!("{}: gives some back, {left} are left", of(*call)?),

@@ -1,12 +1,12 @@
 //! What a scenario does and asks, in words: clients, faults and questions.
 
-use crate::history::{Ask, Call, Deed, Key, Mode, nth};
+use crate::history::{Ask, Call, ClientRequest, HoldMode, Key, nth};
 use crate::kind::{KINDS, kind};
-use crate::network::{MS, Narrow, Weather};
-use crate::peer::{Peer, Run};
-use crate::rare::State;
-use crate::rule::{Fate, Flight, Rule, RuleId};
-use crate::world::{Due, World};
+use crate::network::{LinkConditions, MS, NarrowPath};
+use crate::rare::RareState;
+use crate::rule::{PacketDescription, PacketFate, Rule, RuleId};
+use crate::site::{ProcessState, Site};
+use crate::world::{ScheduledEvent, World};
 use elderlock::protocol::{
     self, Batch, Command, Edit, GrantorState, Hint, Input, LockName, LostReason, Metadata, Node, Outcome, OwnerId,
     Permits, ProcessId, Query, RequestId, ServiceName, Sizes, Status, StoredVote, Time, Token, Value, View, Wait, Want,
@@ -38,39 +38,39 @@ impl World {
 
     /// Asks for a lock.
     pub fn ask(&mut self, member: usize, service: &str, name: &str, wait: Wait, lease: Option<Duration>) -> Ask {
-        self.want(member, service, Deed::Hold(Want::Lock(lock(name))), OwnerId::default(), wait, lease)
+        self.want(member, service, ClientRequest::Hold(Want::Lock(lock(name))), OwnerId::default(), wait, lease)
     }
 
     /// Asks for several locks, all or nothing, and waits for ever.
     pub fn lock_all(&mut self, member: usize, service: &str, names: &[&str]) -> Ask {
         let batch = Batch::new(names.iter().copied().map(lock).collect()).expect("a scenario's batch is good");
-        self.want(member, service, Deed::Hold(Want::Batch(batch)), OwnerId::default(), Wait::Forever, None)
+        self.want(member, service, ClientRequest::Hold(Want::Batch(batch)), OwnerId::default(), Wait::Forever, None)
     }
 
     /// Asks for the suspension of a service and waits for ever.
     pub fn suspend(&mut self, member: usize, service: &str) -> Ask {
-        self.want(member, service, Deed::Hold(Want::Suspension), OwnerId::default(), Wait::Forever, None)
+        self.want(member, service, ClientRequest::Hold(Want::Suspension), OwnerId::default(), Wait::Forever, None)
     }
 
     /// Asks that the member becomes the grantor, and waits for ever.
     pub fn become_grantor(&mut self, member: usize, service: &str) -> Ask {
-        self.want(member, service, Deed::Become, OwnerId::default(), Wait::Forever, None)
+        self.want(member, service, ClientRequest::Become, OwnerId::default(), Wait::Forever, None)
     }
 
     /// Asks that the member's part in the service ends.
     pub fn destroy(&mut self, member: usize, service: &str) -> Ask {
-        self.want(member, service, Deed::Destroy, OwnerId::default(), Wait::Forever, None)
+        self.want(member, service, ClientRequest::Destroy, OwnerId::default(), Wait::Forever, None)
     }
 
     /// Asks the grantor something.
     pub fn look(&mut self, member: usize, service: &str, at: Query) -> Ask {
-        self.want(member, service, Deed::Look(at), OwnerId::default(), Wait::Try, None)
+        self.want(member, service, ClientRequest::Query(at), OwnerId::default(), Wait::Try, None)
     }
 
     /// Asks for a lock, says something of itself, and waits for ever.
     pub fn lock_saying(&mut self, member: usize, service: &str, name: &str, says: &str) -> Ask {
         let metadata = Metadata::new(says.as_bytes()).expect("a scenario says little");
-        let deed = Deed::Hold(Want::Lock(lock(name)));
+        let deed = ClientRequest::Hold(Want::Lock(lock(name)));
         self.want_as(member, service, deed, (OwnerId::default(), metadata), Wait::Forever, None)
     }
 
@@ -79,7 +79,7 @@ impl World {
         &mut self,
         member: usize,
         service: &str,
-        deed: Deed,
+        deed: ClientRequest,
         owner: OwnerId,
         wait: Wait,
         lease: Option<Duration>,
@@ -92,7 +92,7 @@ impl World {
         &mut self,
         member: usize,
         service: &str,
-        deed: Deed,
+        deed: ClientRequest,
         (owner, metadata): (OwnerId, Metadata),
         wait: Wait,
         lease: Option<Duration>,
@@ -100,27 +100,33 @@ impl World {
         let service = ServiceName::new(service).expect("a scenario's service name is good");
         let of = |want: &Want| want.names().iter().map(|name| (service.clone(), Some(name.clone()))).collect();
         let (keys, object): (Vec<Key>, Option<Key>) = match &deed {
-            Deed::Hold(Want::Suspension) => (vec![(service.clone(), None)], None),
-            Deed::Hold(Want::Open(opening)) => (Vec::new(), Some((service.clone(), Some(opening.name().clone())))),
-            Deed::Hold(want) => (of(want), None),
-            Deed::Put(open, ..) | Deed::Add(open, _) => (Vec::new(), self.call(*open).object.clone()),
-            Deed::Become | Deed::Destroy | Deed::Look(_) | Deed::Upgrade(_) | Deed::Revoke(_) => (Vec::new(), None),
+            ClientRequest::Hold(Want::Suspension) => (vec![(service.clone(), None)], None),
+            ClientRequest::Hold(Want::Open(opening)) => {
+                (Vec::new(), Some((service.clone(), Some(opening.name().clone()))))
+            }
+            ClientRequest::Hold(want) => (of(want), None),
+            ClientRequest::Put(open, ..) | ClientRequest::Add(open, _) => (Vec::new(), self.call(*open).object.clone()),
+            ClientRequest::Become
+            | ClientRequest::Destroy
+            | ClientRequest::Query(_)
+            | ClientRequest::Upgrade(_)
+            | ClientRequest::Revoke(_) => (Vec::new(), None),
         };
         let mode = match &deed {
-            Deed::Hold(want) => Mode::of(want),
-            _ => Mode::Open,
+            ClientRequest::Hold(want) => HoldMode::of(want),
+            _ => HoldMode::Open,
         };
         // What is no lock knows no other limits, and is not held.
         let (wait, lease) = match deed {
-            Deed::Hold(Want::Open(_)) => (wait, None),
-            Deed::Hold(_) => (wait, lease),
-            Deed::Put(..) | Deed::Add(..) => (Wait::Forever, None),
-            Deed::Upgrade(_) => (Wait::Try, None),
-            Deed::Become => (wait, None),
+            ClientRequest::Hold(Want::Open(_)) => (wait, None),
+            ClientRequest::Hold(_) => (wait, lease),
+            ClientRequest::Put(..) | ClientRequest::Add(..) => (Wait::Forever, None),
+            ClientRequest::Upgrade(_) => (Wait::Try, None),
+            ClientRequest::Become => (wait, None),
             // Its shortest wait is longer than that of others.
-            Deed::Revoke(_) => (if wait == Wait::Try { Wait::Forever } else { wait }, None),
-            Deed::Destroy => (Wait::Forever, None),
-            Deed::Look(_) => (Wait::Try, None),
+            ClientRequest::Revoke(_) => (if wait == Wait::Try { Wait::Forever } else { wait }, None),
+            ClientRequest::Destroy => (Wait::Forever, None),
+            ClientRequest::Query(_) => (Wait::Try, None),
         };
         let now = self.now;
         let peer = &mut self.peers[member];
@@ -157,30 +163,30 @@ impl World {
             gone: false,
         };
         let ask = Arc::make_mut(&mut self.history).add(call);
-        if let Deed::Upgrade(of) = deed {
-            Arc::make_mut(&mut self.history).turn(of, Mode::Alone);
+        if let ClientRequest::Upgrade(of) = deed {
+            Arc::make_mut(&mut self.history).turn(of, HoldMode::Alone);
         }
         self.record_invoke(ask);
         let request_of = |of: Ask| self.call(of).request;
         self.feed(
             member,
             Input::Command(match deed {
-                Deed::Put(open, value, expect) => {
+                ClientRequest::Put(open, value, expect) => {
                     Command::Write { request, open: request_of(open), edit: Edit::Set { value, expect } }
                 }
-                Deed::Add(open, by) => {
+                ClientRequest::Add(open, by) => {
                     let tail = Value::new(b"").expect("it is not too long");
                     let edit = Edit::Step { step: protocol::NumberEdit::Add(by), tail };
                     Command::Write { request, open: request_of(open), edit }
                 }
-                Deed::Upgrade(of) => Command::Upgrade { request, hold: request_of(of) },
-                Deed::Hold(want) => {
+                ClientRequest::Upgrade(of) => Command::Upgrade { request, hold: request_of(of) },
+                ClientRequest::Hold(want) => {
                     Command::Lock { request, service, want, owner, wait, lease, revocable: true, metadata }
                 }
-                Deed::Become => Command::Become { request, service, wait },
-                Deed::Destroy => Command::Destroy { request, service },
-                Deed::Look(at) => Command::Query { request, service, at },
-                Deed::Revoke(what) => Command::Revoke { request, service, what, wait },
+                ClientRequest::Become => Command::Become { request, service, wait },
+                ClientRequest::Destroy => Command::Destroy { request, service },
+                ClientRequest::Query(at) => Command::Query { request, service, at },
+                ClientRequest::Revoke(what) => Command::Revoke { request, service, what, wait },
             }),
         );
         ask
@@ -201,7 +207,7 @@ impl World {
     /// Gives so many of its permits back, but not all. False if it has no more.
     pub fn give_back(&mut self, ask: Ask, count: u32) -> bool {
         let Some(name) = self.call(ask).keys.first().and_then(|(_, name)| name.clone()) else { return false };
-        let Mode::Permits(left) = self.call(ask).mode else { return false };
+        let HoldMode::Permits(left) = self.call(ask).mode else { return false };
         let Some(left) = left.checked_sub(count).and_then(|left| Permits::new(left).ok()) else { return false };
         if self.fence(ask).is_none() {
             return false;
@@ -229,7 +235,7 @@ impl World {
 
     /// The client drops its future, or its guard, after so long.
     pub fn give_up_after(&mut self, ask: Ask, after: Duration) {
-        self.schedule(after.as_nanos() as u64, Due::GiveUp { ask });
+        self.schedule(after.as_nanos() as u64, ScheduledEvent::GiveUp { ask });
     }
 
     /// The client drops its future, or the guard that came of it, so long after the answer; zero: before it has
@@ -247,7 +253,7 @@ impl World {
         let call = self.call(ask);
         let (member, process, over) = (call.member, call.process, call.released || call.gone);
         if self.is_paused(member) && self.peers[member].is(process) {
-            self.schedule(5 * MS, Due::GiveUp { ask });
+            self.schedule(5 * MS, ScheduledEvent::GiveUp { ask });
         } else if !over {
             self.release(ask);
         }
@@ -288,7 +294,7 @@ impl World {
     /// Writes to what the lock protects, if `fence` allows it. Returns whether it did.
     pub fn write(&mut self, ask: Ask) -> bool {
         // Who has a share, or permits, reads.
-        let alone = self.call(ask).mode == Mode::Alone;
+        let alone = self.call(ask).mode == HoldMode::Alone;
         let Some(token) = self.fence(ask).filter(|_| alone) else { return false };
         if !self.write_with(ask, token) && self.bounded {
             let lock = self.call(ask).lock();
@@ -310,7 +316,7 @@ impl World {
             all &= taken;
         }
         if !all {
-            self.reach(State::StaleWrite);
+            self.reach(RareState::StaleWrite);
         }
         all
     }
@@ -412,17 +418,17 @@ impl World {
 
     /// Stops the process: its clock goes on, but it does nothing.
     pub fn pause(&mut self, place: usize) {
-        if self.peers[place].run == Run::Up {
+        if self.peers[place].run == ProcessState::Up {
             self.note(place, |_| "is stopped".to_string());
             self.record_pause(place);
-            self.peers[place].run = Run::Paused;
+            self.peers[place].run = ProcessState::Paused;
             self.peers[place].pauses += 1;
         }
     }
 
     /// Wakes a stopped process.
     pub fn resume(&mut self, place: usize) {
-        if self.peers[place].run == Run::Paused {
+        if self.peers[place].run == ProcessState::Paused {
             self.note(place, |_| "wakes".to_string());
             self.wake(place);
         }
@@ -495,7 +501,7 @@ impl World {
     }
 
     /// The way lets through only so much, and has room for only so much; `None`: it is as wide as ever.
-    pub fn narrow(&mut self, from: usize, to: usize, narrow: Option<Narrow>) {
+    pub fn narrow(&mut self, from: usize, to: usize, narrow: Option<NarrowPath>) {
         self.note(from, |_| format!("has a way to m{to} that is {}", if narrow.is_some() { "narrow" } else { "wide" }));
         self.network.narrow(from, to, narrow);
     }
@@ -609,18 +615,18 @@ impl World {
         for (from, to) in self.clogged.keys().copied().collect::<Vec<_>>() {
             self.flush(from, to);
         }
-        self.network.set_weather(Weather::FAIR);
+        self.network.set_weather(LinkConditions::FAIR);
     }
 
     /// The weather from now on.
-    pub fn weather(&mut self, weather: Weather) {
+    pub fn weather(&mut self, weather: LinkConditions) {
         self.network.set_weather(weather);
     }
 
     /// Something is noticed at `place` now.
     pub fn give_hint(&mut self, place: usize, hint: Hint) {
         if let Some(process) = self.peers[place].process() {
-            self.schedule(0, Due::Hint { to: place, process, hint });
+            self.schedule(0, ScheduledEvent::Hint { to: place, process, hint });
         }
     }
 }
@@ -628,8 +634,8 @@ impl World {
 /// Single packets.
 impl World {
     /// Keeps back every packet that matches, until [`let_go`](Self::let_go).
-    pub fn hold(&mut self, test: impl Fn(&Flight<'_>) -> bool + Send + Sync + 'static) -> RuleId {
-        self.rules.push(Rule { test: Arc::new(test), fate: Fate::Hold, matched: 0 });
+    pub fn hold(&mut self, test: impl Fn(&PacketDescription<'_>) -> bool + Send + Sync + 'static) -> RuleId {
+        self.rules.push(Rule { test: Arc::new(test), fate: PacketFate::Hold, matched: 0 });
         RuleId(self.rules.len() - 1)
     }
 
@@ -648,8 +654,8 @@ impl World {
     }
 
     /// Drops the next packet that matches.
-    pub fn drop_next_of(&mut self, test: impl Fn(&Flight<'_>) -> bool + Send + Sync + 'static) -> RuleId {
-        self.rules.push(Rule { test: Arc::new(test), fate: Fate::Drop(1), matched: 0 });
+    pub fn drop_next_of(&mut self, test: impl Fn(&PacketDescription<'_>) -> bool + Send + Sync + 'static) -> RuleId {
+        self.rules.push(Rule { test: Arc::new(test), fate: PacketFate::Drop(1), matched: 0 });
         RuleId(self.rules.len() - 1)
     }
 
@@ -660,17 +666,17 @@ impl World {
 
     /// Ends a rule and sends what it kept back on its way now, in order.
     pub fn let_go(&mut self, rule: RuleId) {
-        self.rules[rule.0].fate = Fate::Over;
+        self.rules[rule.0].fate = PacketFate::Over;
         let (kept, rest) = std::mem::take(&mut self.held).into_iter().partition(|(index, _)| *index == rule.0);
         self.held = rest;
         for (_, parcel) in kept {
-            self.schedule(MS / 5, Due::Packet(Arc::new(parcel)));
+            self.schedule(MS / 5, ScheduledEvent::Packet(Arc::new(parcel)));
         }
     }
 
     /// Ends a rule and drops what it kept back.
     pub fn drop_held(&mut self, rule: RuleId) {
-        self.rules[rule.0].fate = Fate::Over;
+        self.rules[rule.0].fate = PacketFate::Over;
         self.held.retain(|(index, _)| *index != rule.0);
     }
 }
@@ -689,12 +695,12 @@ impl World {
 
     /// Whether a process runs there and is not stopped.
     pub fn is_up(&self, place: usize) -> bool {
-        self.peers[place].run == Run::Up
+        self.peers[place].run == ProcessState::Up
     }
 
     /// Whether a process is there and is stopped.
     pub fn is_paused(&self, place: usize) -> bool {
-        self.peers[place].run == Run::Paused
+        self.peers[place].run == ProcessState::Paused
     }
 
     /// Whether the process at `place` has left, and whether its goodbye was heard.
@@ -794,7 +800,7 @@ impl World {
     /// Whether those at these places are a quorum of the view's council.
     pub fn is_quorum(&self, view: &View, places: impl IntoIterator<Item = usize>) -> bool {
         let processes: Vec<ProcessId> =
-            places.into_iter().map(|place| &self.peers[place]).filter_map(Peer::process).collect();
+            places.into_iter().map(|place| &self.peers[place]).filter_map(Site::process).collect();
         view.is_quorum(&processes)
     }
 }

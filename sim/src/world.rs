@@ -5,27 +5,27 @@
 
 mod building;
 mod disk;
-mod parcel;
 mod process;
 mod time;
 mod trace;
+mod transit;
 mod watch;
 
-pub use disk::{Disk, Health, Tear};
-pub(crate) use parcel::Parcel;
-pub(crate) use time::Due;
+pub use disk::{Disk, DiskHealth, TornStep};
+pub(crate) use time::ScheduledEvent;
+pub(crate) use transit::PacketInTransit;
 
 use crate::chance::Digest;
 use crate::gossip::Gossip;
 use crate::history::{Ask, Call, History};
-use crate::invariants::{Break, Judge};
+use crate::invariants::{InvariantSet, Violation};
 use crate::meter::Metered;
 use crate::network::Network;
-use crate::peer::{Common, Peer, Run};
-use crate::rare::Rare;
+use crate::rare::RareStateCounter;
+use crate::recorder::Recorder;
 use crate::rule::Rule;
-use crate::scribe::Scribe;
-use crate::step::Named;
+use crate::site::{ProcessState, Site, SiteConfig};
+use crate::step::StepNames;
 use crate::store::Store;
 use crate::stream::{Damages, Stream};
 use elderlock::protocol::{Lineage, LineageId, Output, ProcessId, Timing, View};
@@ -38,23 +38,23 @@ use std::time::Duration;
 /// Several cores, their clocks and clients, and the network between them.
 #[derive(Clone, Debug)]
 pub struct World {
-    pub(crate) common: Common,
+    pub(crate) common: SiteConfig,
     pub(crate) now: u64,
     scheduled: u64,
-    pub(crate) queue: BTreeMap<(u64, u64), Due>,
-    pub(crate) peers: Vec<Peer>,
+    pub(crate) queue: BTreeMap<(u64, u64), ScheduledEvent>,
+    pub(crate) peers: Vec<Site>,
     places: BTreeMap<SocketAddr, usize>,
     pub(crate) network: Network,
     /// Copies of a World share it until a client does something.
     pub(crate) history: Arc<History>,
     pub(crate) store: Store,
-    pub(crate) scribe: Scribe,
-    rare: Option<Box<Rare>>,
-    pub(crate) judge: Judge,
+    pub(crate) scribe: Recorder,
+    rare: Option<Box<RareStateCounter>>,
+    pub(crate) judge: InvariantSet,
     pub(crate) rules: Vec<Rule>,
-    pub(crate) held: Vec<(usize, Parcel)>,
+    pub(crate) held: Vec<(usize, PacketInTransit)>,
     /// What waits at the end of clogged ways, in order.
-    pub(crate) clogged: BTreeMap<(usize, usize), Vec<Due>>,
+    pub(crate) clogged: BTreeMap<(usize, usize), Vec<ScheduledEvent>>,
     /// Connections that carry damaged bytes.
     pub(crate) streams: BTreeMap<(usize, usize), Stream>,
     pub(crate) damages: Damages,
@@ -73,7 +73,7 @@ pub struct World {
     /// What each place says, if that is counted.
     pub(crate) meter: Option<Vec<Metered>>,
     /// What steps refer to by name.
-    pub(crate) named: Named,
+    pub(crate) named: StepNames,
     started: bool,
     manual: bool,
     /// Whether clocks keep the bound that the timing states, so that what needs it is checked.
@@ -86,8 +86,8 @@ pub struct World {
     /// Until then the next process to decide a view dies before it can tell anyone.
     pub(crate) doomed_until: u64,
     /// Somebody dies in the middle of a step.
-    torn: Option<Tear>,
-    broken: Option<Break>,
+    torn: Option<TornStep>,
+    broken: Option<Violation>,
     pub(crate) digest: Digest,
     events: u64,
     at_once: (u64, usize, u32),
@@ -108,7 +108,7 @@ impl World {
     /// An empty World. Everything in it that is left to chance follows from the seed.
     pub fn new(seed: u64) -> World {
         World {
-            common: Common {
+            common: SiteConfig {
                 seed,
                 timing: Timing::fast(),
                 council: 7,
@@ -126,9 +126,9 @@ impl World {
             network: Network::new(seed),
             history: Arc::default(),
             store: Store::default(),
-            scribe: Scribe::default(),
+            scribe: Recorder::default(),
             rare: Some(Box::default()),
-            judge: Judge::default(),
+            judge: InvariantSet::default(),
             rules: Vec::new(),
             held: Vec::new(),
             clogged: BTreeMap::new(),
@@ -141,7 +141,7 @@ impl World {
             core_suffices: true,
             gossip: None,
             meter: None,
-            named: Named::default(),
+            named: StepNames::default(),
             started: false,
             manual: false,
             bounded: true,
@@ -196,8 +196,8 @@ impl World {
 
     /// Whether all running processes (of the healed part) are in one view of exactly them, and their leases run.
     pub fn is_settled(&self) -> bool {
-        let running: Vec<&Peer> =
-            self.demanded().map(|place| &self.peers[place]).filter(|peer| peer.run == Run::Up).collect();
+        let running: Vec<&Site> =
+            self.demanded().map(|place| &self.peers[place]).filter(|peer| peer.run == ProcessState::Up).collect();
         let Some(view) = running.first().and_then(|peer| peer.node.as_ref()).and_then(|node| node.view()) else {
             return false;
         };

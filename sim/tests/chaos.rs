@@ -1,6 +1,6 @@
 //! A share of the chaos that `elderlock-sim chaos` makes, small enough for every test run.
 
-use elderlock_sim::chaos::{Plan, Summary, describe, run_seed, trace_seed};
+use elderlock_sim::chaos::{ChaosPlan, Summary, describe, run_seed, trace_seed};
 use elderlock_sim::network::SECOND;
 
 /// Invariants whose premise takes a fault that few plans have. Scripts and 2,000 seeds reach them.
@@ -11,7 +11,7 @@ const RARE: [&str; 1] = ["way_round_keeps_leases"];
 fn two_dozen_seeds_of_chaos_break_nothing() {
     let mut summary = Summary::default();
     for seed in 1..=24 {
-        let plan = Plan::draw(seed, (3, 7));
+        let plan = ChaosPlan::draw(seed, (3, 7));
         let run = run_seed(&plan, |world| world);
         if let Some(found) = run.world.broken() {
             let traced = trace_seed(&plan, |world| world);
@@ -28,10 +28,10 @@ fn two_dozen_seeds_of_chaos_break_nothing() {
 #[test]
 fn the_same_seed_is_the_same_run() {
     for seed in [3, 17, 40] {
-        let plan = Plan::draw(seed, (3, 7));
+        let plan = ChaosPlan::draw(seed, (3, 7));
         let digest = || run_seed(&plan, |world| world).world.digest();
         assert_eq!(digest(), digest());
-        assert_ne!(digest(), run_seed(&Plan::draw(seed + 1, (3, 7)), |world| world).world.digest());
+        assert_ne!(digest(), run_seed(&ChaosPlan::draw(seed + 1, (3, 7)), |world| world).world.digest());
     }
 }
 
@@ -44,7 +44,7 @@ const PINNED: [(u64, u64); 3] =
 #[test]
 fn pinned_seeds_have_the_digests_that_they_have_everywhere() {
     let digest = |seed| {
-        let plan = Plan { span: 10 * SECOND, ..Plan::draw(seed, (3, 7)) };
+        let plan = ChaosPlan { span: 10 * SECOND, ..ChaosPlan::draw(seed, (3, 7)) };
         let run = run_seed(&plan, |world| world);
         assert_eq!(run.world.broken(), None, "seed {seed}");
         run.world.digest()

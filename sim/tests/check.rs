@@ -1,16 +1,17 @@
 //! The model checker sees everything within its bounds, and can fail.
 
-use elderlock_sim::check::{Found, Hunt, Limits, Scope, scopes};
+use elderlock_sim::check::{Scope, ScopeModel, SearchLimits, SearchResult, scopes};
 use std::time::Duration;
 
-const LIMITS: Limits = Limits { time: Duration::from_secs(120), states: 100_000, threads: 1, shortest: true };
+const LIMITS: SearchLimits =
+    SearchLimits { time: Duration::from_secs(120), states: 100_000, threads: 1, shortest: true };
 
-fn search(scope: &Scope, limits: Limits) -> Found {
-    Hunt::new(scope.clone(), |world| world).run(limits, |_, _| {})
+fn search(scope: &Scope, limits: SearchLimits) -> SearchResult {
+    ScopeModel::new(scope.clone(), |world| world).run(limits, |_, _| {})
 }
 
 #[track_caller]
-fn holds(scope: &Scope) -> Found {
+fn holds(scope: &Scope) -> SearchResult {
     let found = search(scope, LIMITS);
     assert!(found.complete && found.broken.is_none(), "{found:?}");
     found
@@ -31,7 +32,7 @@ fn a_holder_that_is_cut_off_shares_its_lock_with_nobody_whatever_comes_first() {
 fn depth_first_and_breadth_first_find_the_same_states() {
     let broad = holds(&scopes::GHOST);
     for threads in [1, 2] {
-        let deep = search(&scopes::GHOST, Limits { shortest: false, threads, ..LIMITS });
+        let deep = search(&scopes::GHOST, SearchLimits { shortest: false, threads, ..LIMITS });
         assert_eq!((broad.states, broad.moves, broad.ends), (deep.states, deep.moves, deep.ends));
     }
 }
@@ -39,7 +40,7 @@ fn depth_first_and_breadth_first_find_the_same_states() {
 /// A bound that cut the search is not called the end of it.
 #[test]
 fn a_search_that_was_cut_says_so() {
-    let found = search(&scopes::GHOST, Limits { states: 20, ..LIMITS });
+    let found = search(&scopes::GHOST, SearchLimits { states: 20, ..LIMITS });
     assert!(!found.complete && found.broken.is_none());
 }
 
@@ -60,7 +61,7 @@ fn what_is_independent_commutes() {
 #[test]
 fn a_grantor_that_believes_gossip_is_found() {
     use elderlock::protocol::mutant::ProtocolMutant;
-    let hunt = Hunt::new(scopes::RUMOUR, |world| world.mutant(ProtocolMutant::FreeOnHint));
+    let hunt = ScopeModel::new(scopes::RUMOUR, |world| world.mutant(ProtocolMutant::FreeOnHint));
     let trail = hunt.run(LIMITS, |_, _| {}).broken.expect("it breaks");
     assert_eq!(trail.broken.invariant, "exclusive_by_lease");
     let story = hunt.tell(&trail);

@@ -2,10 +2,10 @@
 
 use elderlock::protocol::{LostReason, Outcome, Packet, Timing, ViewNumber};
 use elderlock::wire::{self, Decoder, Frame};
-use elderlock_sim::chaos::{Plan, Run, run_seed};
-use elderlock_sim::fault::{Blow, Fault, Late, Loyal, Overthrow, Target, What};
-use elderlock_sim::network::{MS, Narrow, SECOND, Weather};
-use elderlock_sim::quorum::Loss;
+use elderlock_sim::chaos::{ChaosPlan, ChaosRun, run_seed};
+use elderlock_sim::fault::{ConcurrentFault, CutOffGroup, Fault, FaultKind, Late, Overthrow, Target};
+use elderlock_sim::network::{LinkConditions, MS, NarrowPath, SECOND};
+use elderlock_sim::quorum::QuorumLoss;
 use elderlock_sim::record::{Entry, Line};
 use elderlock_sim::stream::damage;
 use elderlock_sim::{Ask, World};
@@ -118,7 +118,7 @@ fn damaged_frames_break_connections_and_nothing_else() {
     let mut world = World::new(5).members(3);
     world.settle();
     let held = world.hold_lock(1, "stock", "a");
-    world.weather(Weather { garble: 50_000, ..Weather::FAIR });
+    world.weather(LinkConditions { garble: 50_000, ..LinkConditions::FAIR });
     world.run_for(ms(3_000));
     let damages = world.damages();
     assert!(damages.damaged > 10 && damages.broken > 1, "{damages:?}");
@@ -156,9 +156,9 @@ fn a_frame_that_does_not_end_breaks_its_connection() {
         .map(|seed| {
             let mut world = World::new(seed).members(3);
             world.settle();
-            world.weather(Weather { garble: 50_000, ..Weather::FAIR });
+            world.weather(LinkConditions { garble: 50_000, ..LinkConditions::FAIR });
             world.run_for(ms(1_000));
-            world.weather(Weather::FAIR);
+            world.weather(LinkConditions::FAIR);
             world.run_for(ms(20_000));
             // Nobody healed it, and everybody is heard again.
             world.hold_lock(1, "stock", "a");
@@ -173,7 +173,7 @@ fn a_frame_that_does_not_end_breaks_its_connection() {
 fn a_narrow_way_drops_what_its_buffer_has_no_room_for() {
     let mut world = met(3);
     let since = now(&world);
-    world.narrow(1, 0, Some(Narrow { each: 100 * MS, room: 2 }));
+    world.narrow(1, 0, Some(NarrowPath { each: 100 * MS, room: 2 }));
     let asks: Vec<Ask> = (0..6).map(|_| world.lock_within(1, "stock", "a", 1_000)).collect();
     world.run_for(ms(1_500));
     let sent = packets(&world, 1, 0, since);
@@ -271,17 +271,17 @@ fn whoever_drops_a_future_at_any_moment_leaves_nothing_behind() {
 fn a_fault_hits_the_member_that_a_recovery_waits_for() {
     let mut found = 0;
     for seed in 1..=6 {
-        let crash = |at, target| Fault { at, lasts: 2 * SECOND, what: What::Crash(target) };
-        let pause = |at, target| Fault { at, lasts: SECOND, what: What::Pause(target) };
+        let crash = |at, target| Fault { at, lasts: 2 * SECOND, what: FaultKind::Crash(target) };
+        let pause = |at, target| Fault { at, lasts: SECOND, what: FaultKind::Pause(target) };
         let faults = vec![crash(8 * SECOND, Target::Grantor), pause(8 * SECOND, Target::Awaited)];
-        let plan = Plan {
+        let plan = ChaosPlan {
             faults,
             kept: vec![0, 1],
             span: 20 * SECOND,
             partial: false,
             joiners: 0,
             founders: 5,
-            ..Plan::draw(seed, (5, 5))
+            ..ChaosPlan::draw(seed, (5, 5))
         };
         let run = run_seed(&plan, |world| world);
         assert_eq!(run.world.broken(), None);
@@ -291,9 +291,9 @@ fn a_fault_hits_the_member_that_a_recovery_waits_for() {
 }
 
 /// A plan of five members in which nothing goes wrong but this.
-fn only(seed: u64, faults: Vec<Fault>) -> Plan {
-    let drawn = Plan::draw(seed, (5, 5));
-    Plan {
+fn only(seed: u64, faults: Vec<Fault>) -> ChaosPlan {
+    let drawn = ChaosPlan::draw(seed, (5, 5));
+    ChaosPlan {
         kept: (0..faults.len()).collect(),
         faults,
         founders: 5,
@@ -315,7 +315,7 @@ fn only(seed: u64, faults: Vec<Fault>) -> Plan {
 }
 
 /// A plan told with its packets, when its faults of one kind began and ended, and where.
-fn tell(plan: &Plan, kind: &str) -> (Run, Vec<(u64, u64, Vec<usize>)>) {
+fn tell(plan: &ChaosPlan, kind: &str) -> (ChaosRun, Vec<(u64, u64, Vec<usize>)>) {
     let run = run_seed(plan, World::with_messages);
     assert_eq!(run.world.broken(), None);
     let mut spans = Vec::new();
@@ -352,8 +352,8 @@ fn sent(world: &World, kind: &str, span: (u64, u64)) -> Vec<(usize, u64, Option<
 #[test]
 fn what_is_late_arrives_when_the_fault_ends_also_from_a_sender_that_is_dead_by_then() {
     let (mut late, mut posthumous) = (0, 0);
-    for (seed, blow) in (1..=8).map(|seed| (seed, (seed % 2 == 0).then_some(Blow::Crash))) {
-        let what = What::Late(Late { kind: "Grant", from: Some(Target::Grantor), to: None, blow });
+    for (seed, blow) in (1..=8).map(|seed| (seed, (seed % 2 == 0).then_some(ConcurrentFault::Crash))) {
+        let what = FaultKind::Late(Late { kind: "Grant", from: Some(Target::Grantor), to: None, blow });
         let (run, spans) = tell(&only(seed, vec![Fault { at: 6 * SECOND, lasts: 2 * SECOND, what }]), "late");
         let [(from, until, _)] = spans[..] else { panic!("seed {seed}: it begins once: {spans:?}") };
         let record = run.world.record();
@@ -388,7 +388,7 @@ fn what_is_late_arrives_when_the_fault_ends_also_from_a_sender_that_is_dead_by_t
 }
 
 /// Nobody is cut off with the elder.
-const ALONE: Loyal = Loyal { places: 0, holder: false };
+const ALONE: CutOffGroup = CutOffGroup { places: 0, holder: false };
 
 /// An overthrown elder is cut off while another one is chosen who hears nobody for an elder lease before; with votes on
 /// disk those who choose are killed and start again at that moment.
@@ -399,8 +399,8 @@ fn an_overthrown_elder_runs_on_while_the_one_that_was_deaf_takes_over() {
         let (member_lease, deaf) = (Timing::fast().member_lease, Timing::fast().elder_lease * 11 / 10);
         let overthrow = Overthrow { candidate: 0, deaf: deaf.as_nanos() as u64, loyal: ALONE, restart };
         let lasts = member_lease.as_nanos() as u64 * 2;
-        let fault = Fault { at: 6 * SECOND, lasts, what: What::Overthrow(overthrow) };
-        let plan = Plan { durable: restart, ..only(seed, vec![fault]) };
+        let fault = Fault { at: 6 * SECOND, lasts, what: FaultKind::Overthrow(overthrow) };
+        let plan = ChaosPlan { durable: restart, ..only(seed, vec![fault]) };
         let (run, spans) = tell(&plan, "overthrow");
         let [(from, until, _)] = spans[..] else { panic!("it begins once: {spans:?}") };
         let lines = &run.world.record().lines;
@@ -440,8 +440,8 @@ fn an_overthrown_elder_runs_on_while_the_one_that_was_deaf_takes_over() {
 fn a_split_view_cuts_the_elder_off_at_the_step_in_which_a_view_is_installed() {
     let mut splits = 0;
     for seed in 1..=6 {
-        let crash = Fault { at: 5 * SECOND, lasts: 4 * SECOND, what: What::Crash(Target::Council(2)) };
-        let split = Fault { at: 6 * SECOND, lasts: 3 * SECOND, what: What::SplitView(ALONE) };
+        let crash = Fault { at: 5 * SECOND, lasts: 4 * SECOND, what: FaultKind::Crash(Target::Council(2)) };
+        let split = Fault { at: 6 * SECOND, lasts: 3 * SECOND, what: FaultKind::SplitView(ALONE) };
         let (run, spans) = tell(&only(seed, vec![crash, split]), "split view");
         for (from, until, places) in spans {
             splits += 1;
@@ -487,7 +487,7 @@ fn a_part_with_a_quorum_comes_to_rest_without_the_others() {
         assert!(world.restore_part_and_demand(&[1, 2]), "{}", world.story(40));
         let forced = |line: &&Line| matches!(&line.entry, Entry::Event { name } if name == "forced");
         assert_eq!(world.record().lines.iter().filter(forced).count(), 1);
-        assert_eq!(Loss::of(world.record(), 7), Some(Loss::Ended));
+        assert_eq!(QuorumLoss::of(world.record(), 7), Some(QuorumLoss::Ended));
     }
 }
 

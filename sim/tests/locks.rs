@@ -3,7 +3,7 @@
 use elderlock::protocol::{LostReason, Outcome, Wait};
 use elderlock_sim::World;
 use elderlock_sim::kind::kind;
-use elderlock_sim::network::{MS, SECOND, Weather};
+use elderlock_sim::network::{LinkConditions, MS, SECOND};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -610,13 +610,13 @@ fn a_network_that_doubles_delays_and_reorders_makes_no_storm() {
     for seed in 0..10 {
         let mut w = World::new(300 + seed).members(4);
         w.settle();
-        w.weather(Weather {
+        w.weather(LinkConditions {
             duplicate: 300_000,
             reorder: 200_000,
             slowest: 50 * MS,
             spike: 100_000,
             spike_by: SECOND,
-            ..Weather::FAIR
+            ..LinkConditions::FAIR
         });
         for round in 0..200 {
             let ask = w.lock_within(round % 4, "s", &format!("x{}", round % 3), 2_000);

@@ -1,8 +1,8 @@
 //! The offline check says yes to what happened, and no to every record that was bent.
 
 use elderlock_sim::World;
-use elderlock_sim::chaos::{Plan, run_seed};
-use elderlock_sim::offline::check;
+use elderlock_sim::chaos::{ChaosPlan, run_seed};
+use elderlock_sim::history_checker::check;
 use elderlock_sim::record::{Entry, Line, Record};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -316,9 +316,9 @@ fn a_lost_answer_is_unknown_for_ever() {
 /// What chaos wrote down holds when it is read again, and says something about everything.
 #[test]
 fn records_of_chaos_hold() {
-    let mut idle: Vec<&str> = elderlock_sim::offline::NAMES.to_vec();
+    let mut idle: Vec<&str> = elderlock_sim::history_checker::NAMES.to_vec();
     for seed in 1..=25 {
-        let run = run_seed(&Plan::draw(seed, (3, 7)), |world| world);
+        let run = run_seed(&ChaosPlan::draw(seed, (3, 7)), |world| world);
         assert_eq!(run.world.broken(), None, "seed {seed}");
         idle.retain(|name| run.world.offline_premises()[name] == 0);
     }

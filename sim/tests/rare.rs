@@ -1,16 +1,16 @@
 //! Rare states are counted when they are reached, and only then.
 
 use elderlock_sim::World;
-use elderlock_sim::rare::State;
+use elderlock_sim::rare::RareState;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
 /// Names tell states apart.
 #[test]
 fn every_rare_state_has_a_name_of_its_own_and_a_reason() {
-    let names: BTreeSet<&str> = State::ALL.iter().map(|state| state.name()).collect();
-    assert!(names.len() == State::ALL.len() && names.len() >= 30);
-    assert!(State::ALL.iter().all(|state| state.why().ends_with('.')));
+    let names: BTreeSet<&str> = RareState::ALL.iter().map(|state| state.name()).collect();
+    assert!(names.len() == RareState::ALL.len() && names.len() >= 30);
+    assert!(RareState::ALL.iter().all(|state| state.why().ends_with('.')));
 }
 
 /// A run in which nothing goes wrong is not rare.
@@ -40,11 +40,11 @@ fn a_sleeper_whose_lock_moved_on_is_counted() {
     world.granted(new);
     assert!(world.write(new));
     world.run_for(Duration::from_millis(10));
-    assert!(!world.rare().contains_key(&State::SleeperRobbed));
+    assert!(!world.rare().contains_key(&RareState::SleeperRobbed));
     world.resume(1);
-    assert_eq!(world.rare()[&State::SleeperRobbed], 1);
+    assert_eq!(world.rare()[&RareState::SleeperRobbed], 1);
     assert!(!world.write_with(old, token));
-    assert_eq!(world.rare()[&State::StaleWrite], 1);
+    assert_eq!(world.rare()[&RareState::StaleWrite], 1);
 }
 
 /// A grant is under way while its grantor ends and the next one recovers; it arrives after that.
@@ -64,6 +64,6 @@ fn a_grant_in_flight_at_a_takeover_is_counted() {
     world.granted(second);
     world.let_go(kept);
     world.run_for(Duration::from_millis(50));
-    assert_eq!(world.rare()[&State::GrantInFlightAtTakeover], 1);
-    assert_eq!(world.rare()[&State::OldGrantRefused], 1);
+    assert_eq!(world.rare()[&RareState::GrantInFlightAtTakeover], 1);
+    assert_eq!(world.rare()[&RareState::OldGrantRefused], 1);
 }

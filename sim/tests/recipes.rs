@@ -1,25 +1,25 @@
 //! A share of what `elderlock-sim recipes` runs, small enough for every test run: `--features recipes`.
 
 use elderlock_sim::recipes::shrink::shrink;
-use elderlock_sim::recipes::{Break, Cast, Cut, Plan, run};
+use elderlock_sim::recipes::{RecipePlan, RecipeViolation, ShrunkPlan, WorkloadKind, run};
 
 /// The same seed is the same run, to the last packet and to the order in which tasks go on.
 #[test]
 fn the_same_seed_of_whole_members_is_the_same_run() {
     for seed in 1..=6 {
-        let plan = Plan::draw(seed, &Cut::default());
+        let plan = RecipePlan::draw(seed, &ShrunkPlan::default());
         let (first, again) = (run(&plan, 0, None), run(&plan, 0, None));
         assert_eq!(first.digest, again.digest, "{}", plan.describe());
-        assert_ne!(first.digest, run(&Plan::draw(seed + 100, &Cut::default()), 0, None).digest);
+        assert_ne!(first.digest, run(&RecipePlan::draw(seed + 100, &ShrunkPlan::default()), 0, None).digest);
     }
 }
 
 /// Every recipe holds what it promises in a few seeds.
 #[test]
 fn a_few_seeds_of_each_recipe_break_nothing() {
-    for cast in Cast::ALL {
+    for cast in WorkloadKind::ALL {
         for seed in 1..=6 {
-            let plan = Plan::draw(seed, &Cut::only(cast));
+            let plan = RecipePlan::draw(seed, &ShrunkPlan::only(cast));
             let run = run(&plan, 60, None);
             assert_eq!(run.broken, None, "{}\n{}", plan.describe(), run.story);
         }
@@ -29,24 +29,33 @@ fn a_few_seeds_of_each_recipe_break_nothing() {
 /// Of a plan that breaks what the break does not take is left out, and what is left is the plan that its options draw.
 #[test]
 fn a_break_is_shrunk_to_what_it_takes() {
-    let breaks = |plan: &Plan| {
+    let breaks = |plan: &RecipePlan| {
         let is_fault_there = plan.faults.iter().any(|fault| fault.number == 2);
-        let is_enough = plan.seats >= 2 && plan.players >= 2 && plan.span >= 4_000 && plan.casts.contains(&Cast::Locks);
+        let is_enough =
+            plan.seats >= 2 && plan.players >= 2 && plan.span >= 4_000 && plan.casts.contains(&WorkloadKind::Locks);
         let what = String::new();
         // Only whole plans break with the luck of the seed.
-        let other = Plan::draw(plan.seed, &Cut { luck: 2, ..Cut::default() }).luck;
+        let other = RecipePlan::draw(plan.seed, &ShrunkPlan { luck: 2, ..ShrunkPlan::default() }).luck;
         let is_unlucky = plan.luck == other || plan.luck == plan.seed && plan.players > 2;
-        (is_fault_there && is_enough && is_unlucky).then_some(Break { invariant: "no_panic", what, at: 9_000_000_000 })
+        (is_fault_there && is_enough && is_unlucky).then_some(RecipeViolation {
+            invariant: "no_panic",
+            what,
+            at: 9_000_000_000,
+        })
     };
-    let is_broken = |seed: &u64| breaks(&Plan::draw(*seed, &Cut::default())).is_some();
+    let is_broken = |seed: &u64| breaks(&RecipePlan::draw(*seed, &ShrunkPlan::default())).is_some();
     let mut shrunk = 0;
     for seed in (1..2_000).filter(is_broken).take(20) {
-        let found = breaks(&Plan::draw(seed, &Cut::default())).expect("it was there");
-        let cut = shrink(seed, &Cut::default(), &found, breaks);
-        let small = Plan::draw(seed, &cut);
+        let found = breaks(&RecipePlan::draw(seed, &ShrunkPlan::default())).expect("it was there");
+        let cut = shrink(seed, &ShrunkPlan::default(), &found, breaks);
+        let small = RecipePlan::draw(seed, &cut);
         assert!(breaks(&small).is_some(), "{cut:?}");
         let kept: Vec<usize> = small.faults.iter().map(|fault| fault.number).collect();
-        assert_eq!((kept, small.casts.as_slice(), small.players), (vec![2], [Cast::Locks].as_slice(), 2), "{cut:?}");
+        assert_eq!(
+            (kept, small.casts.as_slice(), small.players),
+            (vec![2], [WorkloadKind::Locks].as_slice(), 2),
+            "{cut:?}"
+        );
         let lasts = small.faults[0].at + small.faults[0].span;
         assert!(small.span <= lasts.max(9_000), "{cut:?}");
         shrunk += 1;

@@ -1,7 +1,7 @@
 //! The record of a run: what it says, and that it survives being written and read.
 
 use elderlock_sim::World;
-use elderlock_sim::chaos::{Plan, run_seed};
+use elderlock_sim::chaos::{ChaosPlan, run_seed};
 use elderlock_sim::record::{Entry, Record};
 
 /// A lock that passes from a killed holder to a waiter, told by its record.
@@ -41,7 +41,7 @@ fn the_record_tells_who_asked_who_held_and_who_was_killed() {
 #[test]
 fn a_record_that_is_written_and_read_is_the_same() {
     for seed in [2, 5] {
-        let run = run_seed(&Plan::draw(seed, (3, 5)), |world| world.with_messages());
+        let run = run_seed(&ChaosPlan::draw(seed, (3, 5)), |world| world.with_messages());
         let record = run.world.into_record();
         assert!(record.lines.len() > 1_000);
         let text = record.to_json_lines();
@@ -54,7 +54,7 @@ fn a_record_that_is_written_and_read_is_the_same() {
 /// Writing down packets, or nothing of them, changes nothing in a run.
 #[test]
 fn the_record_does_not_disturb_the_run() {
-    let plan = Plan::draw(11, (3, 5));
+    let plan = ChaosPlan::draw(11, (3, 5));
     let without = run_seed(&plan, |world| world);
     let with = run_seed(&plan, |world| world.with_messages());
     assert_eq!(without.world.digest(), with.world.digest());

@@ -1,23 +1,23 @@
 //! A run that was written down is the same run when it is told again.
 
 use elderlock_sim::World;
-use elderlock_sim::chaos::{Plan, run_seed};
-use elderlock_sim::script::Teller;
+use elderlock_sim::chaos::{ChaosPlan, run_seed};
+use elderlock_sim::script::ScriptRunner;
 
 /// The log of a run says everything that was done in it, as values and as text.
 #[test]
 fn replaying_the_written_log_of_a_run_gives_the_same_run() {
     // In 14 a fault lurks for the moment in which a recovery begins.
     for seed in [2, 14] {
-        let run = run_seed(&Plan::draw(seed, (3, 7)), |world| world);
+        let run = run_seed(&ChaosPlan::draw(seed, (3, 7)), |world| world);
         assert!(run.log.steps.len() > 100);
         let again = run.log.replay(run.log.scene.world().untraced());
         assert_eq!(again.digest(), run.world.digest(), "seed {seed}");
         let script = run.log.to_script();
-        let mut teller = Teller::new(World::untraced);
+        let mut teller = ScriptRunner::new(World::untraced);
         let told = teller.tell(&script).unwrap();
         assert_eq!(teller.world().digest(), run.world.digest(), "seed {seed} as text:\n{script}");
         // What came of it does not change what it says, and is the same again.
-        assert_eq!(Teller::new(World::untraced).tell(&told).unwrap(), told, "seed {seed} a second time");
+        assert_eq!(ScriptRunner::new(World::untraced).tell(&told).unwrap(), told, "seed {seed} a second time");
     }
 }

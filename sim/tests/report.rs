@@ -3,10 +3,10 @@
 //! The page measures its labels itself and leaves the figures as attributes of its root (`src/report/page.js`).
 
 use elderlock_sim::World;
-use elderlock_sim::chance::Dice;
-use elderlock_sim::chaos::{Plan, Summary, run_seed};
-use elderlock_sim::record::{Deed, Entry, Line, Record};
-use elderlock_sim::report::{Batch, Case, Gallery, Told, of_batch, of_run};
+use elderlock_sim::chance::Rng;
+use elderlock_sim::chaos::{ChaosPlan, Summary, run_seed};
+use elderlock_sim::record::{Entry, Line, Record, RecordedRequest};
+use elderlock_sim::report::{BatchReport, Case, Gallery, ReportedFault, of_batch, of_run};
 use std::fs::File;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -16,7 +16,7 @@ const MS: u64 = 1_000_000;
 
 /// What the browser says of a page.
 #[derive(Debug)]
-struct Seen {
+struct PageReport {
     labels: u64,
     covered: u64,
     which: String,
@@ -37,7 +37,7 @@ fn browser() -> Option<PathBuf> {
 }
 
 /// Opens a page. `name` is that of its file.
-fn open(browser: &PathBuf, name: &str, page: &str, width: u32) -> Seen {
+fn open(browser: &PathBuf, name: &str, page: &str, width: u32) -> PageReport {
     let room = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{width}"));
     std::fs::create_dir_all(&room).expect("a folder for the page");
     let (file, dom, log) = (room.join("page.html"), room.join("dom.html"), room.join("log.txt"));
@@ -75,7 +75,7 @@ fn open(browser: &PathBuf, name: &str, page: &str, width: u32) -> Seen {
         rest.split('"').next().unwrap_or_default().to_string()
     };
     let number = |name: &str| text(name).parse().expect("a number");
-    Seen {
+    PageReport {
         labels: number("labels"),
         covered: number("covered"),
         which: text("which"),
@@ -96,7 +96,7 @@ fn assert_well(browser: &PathBuf, name: &str, page: &str, width: u32) {
 
 /// A run that no World would make, but a record can: everything at once, and names that are markup.
 fn wild_record(seed: u64) -> Record {
-    let mut dice = Dice::new(seed, 9);
+    let mut dice = Rng::new(seed, 9);
     let members = dice.between(2, 7) as usize;
     let mut lines: Vec<Line> = (0..members).map(|place| line(0, Some(place), Entry::Start)).collect();
     let (mut at, mut packet) = (0, 0);
@@ -112,7 +112,7 @@ fn wild_record(seed: u64) -> Record {
                 open.push((call, place));
                 let name = dice.pick(&["a", "b", "a name of some length"]).to_string();
                 let names = vec![name];
-                let deed = Deed::Lock;
+                let deed = RecordedRequest::Lock;
                 let asks = Entry::Invoke {
                     call,
                     service,
@@ -179,7 +179,8 @@ fn line(at: u64, place: Option<usize>, entry: Entry) -> Line {
 }
 
 fn wild_page(seed: u64) -> String {
-    let told = |number: usize| Told { number, at: MS, lasts: 7 * MS, words: "a <cut>".into(), needed: number < 2 };
+    let told =
+        |number: usize| ReportedFault { number, at: MS, lasts: 7 * MS, words: "a <cut>".into(), needed: number < 2 };
     of_run(&Case {
         record: wild_record(seed),
         source: format!("seed {seed}"),
@@ -203,15 +204,15 @@ fn the_pages_of_a_run_and_of_a_batch_are_well_at_two_widths() {
     let Some(browser) = browser() else { return };
     let (mut total, mut gallery) = (Summary::default(), Gallery::default());
     for seed in 1..=4 {
-        let plan = Plan::draw(seed, (3, 7));
+        let plan = ChaosPlan::draw(seed, (3, 7));
         let run = run_seed(&plan, |world| world);
         total.add(&run);
         gallery.add(&plan, &run);
     }
-    let record = run_seed(&Plan::draw(2, (3, 7)), World::with_messages).world.into_record();
+    let record = run_seed(&ChaosPlan::draw(2, (3, 7)), World::with_messages).world.into_record();
     let run = of_run(&Case { record: record.clone(), source: "seed 2".into(), ..Case::default() });
     let picture = Some(("seed 2".to_string(), record));
-    let batch = of_batch(&Batch { total: &total, gallery: &gallery, from: 1, members: (3, 7), picture });
+    let batch = of_batch(&BatchReport { total: &total, gallery: &gallery, from: 1, members: (3, 7), picture });
     for width in [1280, 500] {
         assert_well(&browser, "run", &run, width);
         assert_well(&browser, "batch", &batch, width);

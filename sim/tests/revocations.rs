@@ -2,7 +2,7 @@
 
 use elderlock::protocol::{HolderInfo, LockName, LostReason, Metadata, Outcome, OwnerId, RevokeCommand, Wait};
 use elderlock_sim::World;
-use elderlock_sim::history::{Ask, Deed};
+use elderlock_sim::history::{Ask, ClientRequest};
 use elderlock_sim::kind::kind;
 use std::time::Duration;
 
@@ -21,12 +21,12 @@ fn with_holder(seed: u64) -> (World, Vec<usize>, Ask) {
 /// Somebody wants "x" back, and waits for ever.
 fn ask_back(w: &mut World, place: usize) -> Ask {
     let name = Some(LockName::new(b"x").expect("a good name"));
-    let deed = Deed::Revoke(RevokeCommand::Ask { name, metadata: Metadata::default() });
+    let deed = ClientRequest::Revoke(RevokeCommand::Ask { name, metadata: Metadata::default() });
     w.want(place, "s", deed, OwnerId::default(), Wait::Forever, None)
 }
 
 fn take_back(w: &mut World, place: usize, holder: HolderInfo) -> Ask {
-    w.want(place, "s", Deed::Revoke(RevokeCommand::Take(holder)), OwnerId::default(), Wait::Forever, None)
+    w.want(place, "s", ClientRequest::Revoke(RevokeCommand::Take(holder)), OwnerId::default(), Wait::Forever, None)
 }
 
 #[track_caller]

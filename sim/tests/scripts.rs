@@ -1,6 +1,6 @@
 //! Stories told as scripts, with what comes of them: a change of either is read as a diff.
 
-use elderlock_sim::script::Teller;
+use elderlock_sim::script::ScriptRunner;
 use elderlock_sim::step::Step;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
@@ -18,7 +18,7 @@ fn tell_all(folder: &str) {
     let files = files(folder);
     assert!(!files.is_empty());
     let tell = |file: &PathBuf| {
-        let mut teller = Teller::new(|world| world);
+        let mut teller = ScriptRunner::new(|world| world);
         goldenscript::run(&mut teller, file).unwrap();
         teller.world().apply(&Step::Restore);
         assert_eq!(teller.world().broken(), None);
@@ -50,7 +50,7 @@ fn every_script_of_a_mutant_breaks_with_it() {
         let Some(line) = script.lines().find_map(|line| line.strip_prefix("# Mutant ")) else { continue };
         let (name, broken) = line.trim_end_matches('.').split_once(" breaks ").unwrap();
         let mutant: ProtocolMutant = name.parse().unwrap();
-        let mut teller = Teller::new(move |world| world.mutant(mutant));
+        let mut teller = ScriptRunner::new(move |world| world.mutant(mutant));
         teller.tell(&script).unwrap();
         let found = teller.world().broken().unwrap_or_else(|| panic!("{} holds", file.display()));
         let lock = found.lock.as_ref().map(|lock| format!(" of {lock}")).unwrap_or_default();
@@ -66,10 +66,10 @@ fn every_script_of_a_mutant_breaks_with_it() {
 fn a_break_of_a_mutant_is_shrunk_and_saved() {
     use elderlock::protocol::mutant::ProtocolMutant;
     use elderlock_sim::World;
-    use elderlock_sim::chaos::{Plan, run_seed};
+    use elderlock_sim::chaos::{ChaosPlan, run_seed};
     use elderlock_sim::shrink::{save, shrink, shrink_log};
     let prepare = |world: World| world.mutant(ProtocolMutant::ReuseTokens);
-    let plans = (1..100).map(|seed| Plan::draw(seed, (3, 5)));
+    let plans = (1..100).map(|seed| ChaosPlan::draw(seed, (3, 5)));
     let broken = plans.filter_map(|plan| run_seed(&plan, prepare).world.broken().cloned().map(|found| (plan, found)));
     let (plan, found) = { broken }.find(|(_, found)| found.lock.is_some()).unwrap();
     let small = shrink(&plan, &found, prepare);
@@ -79,7 +79,7 @@ fn a_break_of_a_mutant_is_shrunk_and_saved() {
     assert!(left < 20 && all > 2 * left, "{left} of {all}");
     let folder = std::env::temp_dir().join(format!("elderlock-breaks-{}", std::process::id()));
     let file = save(plan.seed, &log, &found, prepare, &folder).unwrap().unwrap();
-    let mut teller = Teller::new(prepare);
+    let mut teller = ScriptRunner::new(prepare);
     teller.tell(&std::fs::read_to_string(file).unwrap()).unwrap();
     std::fs::remove_dir_all(folder).unwrap();
     let again = teller.world().broken().unwrap();

@@ -3,7 +3,7 @@
 use elderlock::protocol::Query;
 use elderlock::protocol::{LostReason, Outcome, OwnerId, QueryReply, Wait, Want};
 use elderlock_sim::World;
-use elderlock_sim::history::{Ask, Deed};
+use elderlock_sim::history::{Ask, ClientRequest};
 use std::time::Duration;
 
 fn ms(ms: u64) -> Duration {
@@ -22,7 +22,7 @@ fn with_grantor(seed: u64) -> (World, Vec<usize>) {
 }
 
 fn suspend_within(w: &mut World, place: usize, owner: u64, wait: Wait) -> Ask {
-    w.want(place, "s", Deed::Hold(Want::Suspension), OwnerId(owner), wait, None)
+    w.want(place, "s", ClientRequest::Hold(Want::Suspension), OwnerId(owner), wait, None)
 }
 
 /// A moment in which everything that is under way arrives.
@@ -245,7 +245,7 @@ fn owners_of_one_member_are_told_apart() {
     let (mut w, order) = with_grantor(13);
     let lock = |w: &mut World, owner, name: &str| {
         let name = elderlock::protocol::LockName::new(name.as_bytes()).expect("a good name");
-        w.want(order[2], "s", Deed::Hold(Want::Lock(name)), OwnerId(owner), Wait::Forever, None)
+        w.want(order[2], "s", ClientRequest::Hold(Want::Lock(name)), OwnerId(owner), Wait::Forever, None)
     };
     let held = lock(&mut w, 1, "x");
     w.granted(held);
@@ -363,7 +363,7 @@ fn a_try_for_a_batch_names_what_is_held() {
         ["a", "b"].map(|name| elderlock::protocol::LockName::new(name.as_bytes()).expect("a good name")).into(),
     );
     let want = Want::Batch(batch.expect("a good batch"));
-    let tried = w.want(order[2], "s", Deed::Hold(want), OwnerId::default(), Wait::Try, None);
+    let tried = w.want(order[2], "s", ClientRequest::Hold(want), OwnerId::default(), Wait::Try, None);
     let Outcome::Held(holder) = answered(&mut w, tried) else { panic!("{:?}", w.outcome(tried)) };
     assert_eq!(holder.name.map(|name| name.as_bytes().to_vec()), Some(b"b".to_vec()));
     assert_eq!(holder.process, w.process(order[0]));

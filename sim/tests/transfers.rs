@@ -38,7 +38,7 @@ fn answered(w: &mut World, ask: Ask) -> Outcome {
 
 /// What becomes of a party.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Fate {
+enum PartyFate {
     /// It is killed.
     Dies,
     /// It says goodbye.
@@ -50,7 +50,7 @@ enum Fate {
 }
 
 /// How a party may end. Where it is cut from one other only, nothing ends.
-const ENDS: [Fate; 3] = [Fate::Dies, Fate::Leaves, Fate::CutOff];
+const ENDS: [PartyFate; 3] = [PartyFate::Dies, PartyFate::Leaves, PartyFate::CutOff];
 
 /// Tells a story again and again, in which something becomes of a party, a tenth of a millisecond later each time. `begin`
 /// comes before, `end` after; parties are named by their age. It came to every one of these states of the member at `watched`
@@ -58,7 +58,7 @@ const ENDS: [Fate; 3] = [Fate::Dies, Fate::Leaves, Fate::CutOff];
 #[track_caller]
 fn at_any_moment<T>(
     (seed, members, moments): (u64, usize, u64),
-    (victim, fate): (usize, Fate),
+    (victim, fate): (usize, PartyFate),
     (watched, states): (usize, &[Option<GrantorState>]),
     begin: impl Fn(&mut World, &[usize]) -> T,
     end: impl Fn(&mut World, &[usize], T),
@@ -70,13 +70,13 @@ fn at_any_moment<T>(
         w.run_for(Duration::from_micros(at * 100));
         met.push(granting(&w, order[watched]));
         match fate {
-            Fate::Dies => w.crash(order[victim]),
-            Fate::Leaves => w.leave(order[victim]),
-            Fate::CutOff => w.isolate(order[victim]),
-            Fate::CutFrom(other) => w.cut(order[victim], order[other]),
+            PartyFate::Dies => w.crash(order[victim]),
+            PartyFate::Leaves => w.leave(order[victim]),
+            PartyFate::CutOff => w.isolate(order[victim]),
+            PartyFate::CutFrom(other) => w.cut(order[victim], order[other]),
         }
         end(&mut w, &order, begun);
-        if fate == Fate::Leaves {
+        if fate == PartyFate::Leaves {
             w.expect("it has left", |w| !w.is_alive(order[victim]));
         }
     }
@@ -316,7 +316,7 @@ const WAITER: usize = 4;
 
 /// Something becomes of a party of a transfer, at any moment of it. The hold lasts, and the one who waits is next.
 #[track_caller]
-fn assert_a_transfer_goes_on(seed: u64, victim: usize, fate: Fate) {
+fn assert_a_transfer_goes_on(seed: u64, victim: usize, fate: PartyFate) {
     let begin = |w: &mut World, order: &[usize]| {
         // More than goes into one part of a table.
         let mut held = vec![w.hold_lock(order[HOLDER], "s", "x")];
@@ -375,7 +375,7 @@ fn the_elder_may_go_at_any_moment_of_a_transfer() {
 #[test]
 fn any_link_of_a_transfer_may_be_cut_at_any_moment() {
     for (one, other) in [(ELDER, OLD), (ELDER, TURK), (OLD, TURK), (TURK, HOLDER), (TURK, WAITER)] {
-        assert_a_transfer_goes_on(900, one, Fate::CutFrom(other));
+        assert_a_transfer_goes_on(900, one, PartyFate::CutFrom(other));
     }
 }
 

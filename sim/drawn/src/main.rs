@@ -33,25 +33,25 @@ const COUNT: usize = 440;
 const SEED: u64 = 20_261_123;
 
 /// A place where something can be broken.
-struct Found {
+struct MutationSite {
     file: &'static str,
     line: usize,
     what: String,
 }
 
 /// Goes through a file, numbers all places, and plants those that are chosen.
-struct Planter<'a> {
+struct MutationPlanter<'a> {
     file: &'static str,
-    found: &'a mut Vec<Found>,
+    found: &'a mut Vec<MutationSite>,
     /// By place, the number of the break that is planted there.
     chosen: &'a [Option<usize>],
 }
 
-impl Planter<'_> {
+impl MutationPlanter<'_> {
     /// The number of the break at the next place, if one is planted there.
     fn next(&mut self, span: Span, what: String) -> Option<usize> {
         let chosen = self.chosen.get(self.found.len()).copied().flatten();
-        self.found.push(Found { file: self.file, line: span.start().line, what });
+        self.found.push(MutationSite { file: self.file, line: span.start().line, what });
         chosen
     }
 }
@@ -92,7 +92,7 @@ fn words(tokens: &impl ToTokens) -> String {
     text.chars().take(90).collect()
 }
 
-impl VisitMut for Planter<'_> {
+impl VisitMut for MutationPlanter<'_> {
     fn visit_item_mut(&mut self, item: &mut Item) {
         match item {
             Item::Const(_) | Item::Static(_) | Item::Macro(_) => {}
@@ -156,12 +156,12 @@ impl VisitMut for Planter<'_> {
 }
 
 /// Goes through all files. Returns their text as it is then.
-fn plant(core: &Path, chosen: &[Option<usize>]) -> io::Result<(Vec<Found>, Vec<String>)> {
+fn plant(core: &Path, chosen: &[Option<usize>]) -> io::Result<(Vec<MutationSite>, Vec<String>)> {
     let (mut found, mut texts) = (Vec::new(), Vec::new());
     for file in FILES {
         let text = fs::read_to_string(core.join(file))?;
         let mut parsed = syn::parse_file(&text).map_err(|error| io::Error::other(format!("{file}: {error}")))?;
-        Planter { file, found: &mut found, chosen }.visit_file_mut(&mut parsed);
+        MutationPlanter { file, found: &mut found, chosen }.visit_file_mut(&mut parsed);
         texts.push(parsed.to_token_stream().to_string());
     }
     Ok((found, texts))

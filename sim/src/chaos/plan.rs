@@ -1,15 +1,15 @@
 //! What is drawn before a run: who is there, what clients want, and what goes wrong when.
 
 use super::{NAMES, OBJECTS, SERVICES};
-use crate::chance::Dice;
+use crate::chance::Rng;
 use crate::fault::{
-    CRASH_ALL, DUEL, FAILING_DISK, FALSE_ALARM, FULL_DISK, Fault, KINDS, LOSE_DISK, NO_DATAGRAMS, ONE_NEIGHBOUR,
-    REJECT, RING, RUSH, SLOW_DISK, Stage, TORN_STEP, TORN_VALUE, millis,
+    CRASH_ALL, DUEL, FAILING_DISK, FALSE_ALARM, FULL_DISK, Fault, FaultContext, KINDS, LOSE_DISK, NO_DATAGRAMS,
+    ONE_NEIGHBOUR, REJECT, RING, RUSH, SLOW_DISK, TORN_STEP, TORN_VALUE, millis,
 };
 use crate::limits;
 use crate::log::Scene;
-use crate::network::{MS, SECOND, Weather};
-use crate::step::Wanted;
+use crate::network::{LinkConditions, MS, SECOND};
+use crate::step::ClientWant;
 use crate::world::World;
 use elderlock::protocol::{Limits, Timing};
 
@@ -20,7 +20,7 @@ const PLAIN: u64 = 1_000;
 
 /// How often clients want something else than a lock, in parts per million of what they ask for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Wishes {
+pub struct ClientMix {
     /// Several locks at once.
     batches: u32,
     /// The suspension of the service.
@@ -47,13 +47,13 @@ pub struct Wishes {
     owners: u64,
 }
 
-impl Wishes {
-    fn draw(dice: &mut Dice) -> Wishes {
+impl ClientMix {
+    fn draw(dice: &mut Rng) -> ClientMix {
         let mut rate = |chance, low, high| {
             let rate = dice.between(low, high) as u32;
             if dice.chance(chance) { rate } else { 0 }
         };
-        Wishes {
+        ClientMix {
             batches: rate(500_000, 50_000, 400_000),
             suspensions: rate(400_000, 10_000, 100_000),
             turks: rate(500_000, 10_000, 150_000),
@@ -70,7 +70,7 @@ impl Wishes {
     }
 
     /// The same with what is wanted of shares and objects, by dice of their own.
-    fn and_shares(self, dice: &mut Dice) -> Wishes {
+    fn and_shares(self, dice: &mut Rng) -> ClientMix {
         let mut rate = |chance, low, high| {
             let rate = dice.between(low, high) as u32;
             if dice.chance(chance) { rate } else { 0 }
@@ -78,9 +78,9 @@ impl Wishes {
         let (shares, opens) = (rate(500_000, 100_000, 800_000), rate(600_000, 20_000, 150_000));
         let (permits, puts) = (rate(700_000, 50_000, 500_000), rate(900_000, 50_000, 400_000));
         if opens == 0 {
-            return Wishes { shares, ..self };
+            return ClientMix { shares, ..self };
         }
-        Wishes { shares, permits, opens, puts, ..self }
+        ClientMix { shares, permits, opens, puts, ..self }
     }
 
     /// Whether anybody shares anything.
@@ -89,64 +89,64 @@ impl Wishes {
     }
 
     /// What a client wants of shares and objects instead of one lock, if it does. Of an object it may have it `opened`.
-    pub(super) fn pick_shared(&self, dice: &mut Dice, name: &str, opened: &[(usize, String)]) -> Option<Wanted> {
+    pub(super) fn pick_shared(&self, dice: &mut Rng, name: &str, opened: &[(usize, String)]) -> Option<ClientWant> {
         let pool = opened.iter().find(|(_, name)| name == OBJECTS[0]);
         // How many there may be: now and then none, for a while.
-        let value = |dice: &mut Dice, name: &str| match name == OBJECTS[0] {
+        let value = |dice: &mut Rng, name: &str| match name == OBJECTS[0] {
             true if dice.chance(100_000) => "0".to_string(),
             true => dice.between(1, 5).to_string(),
             false => format!("text{}", dice.below(1 << 40)),
         };
         if dice.chance(self.opens) || (pool.is_none() && dice.chance(self.permits / 4)) {
             let name = *dice.pick(&OBJECTS);
-            return Some(Wanted::Open(name.to_string(), value(dice, name)));
+            return Some(ClientWant::Open(name.to_string(), value(dice, name)));
         }
         if dice.chance(self.puts) && !opened.is_empty() {
             let (call, name) = dice.pick(opened);
             if name == OBJECTS[0] && dice.chance(300_000) {
-                return Some(Wanted::Add(*call, dice.between(0, 3) as i32 - 1));
+                return Some(ClientWant::Add(*call, dice.between(0, 3) as i32 - 1));
             }
             let to = value(dice, name);
-            return Some(if dice.chance(400_000) { Wanted::PutIf(*call, to) } else { Wanted::Put(*call, to) });
+            return Some(if dice.chance(400_000) { ClientWant::PutIf(*call, to) } else { ClientWant::Put(*call, to) });
         }
         if pool.is_some() && dice.chance(self.permits) {
-            return Some(Wanted::Permits(OBJECTS[0].to_string(), dice.between(1, 3) as u32));
+            return Some(ClientWant::Permits(OBJECTS[0].to_string(), dice.between(1, 3) as u32));
         }
-        dice.chance(self.shares).then(|| Wanted::Share(name.to_string()))
+        dice.chance(self.shares).then(|| ClientWant::Share(name.to_string()))
     }
 
     /// What a client wants of a service instead of one lock, on whose behalf, and for how long it may hold.
-    pub(super) fn pick(&self, dice: &mut Dice, service: &str, name: String, calls: usize) -> (Wanted, u64) {
+    pub(super) fn pick(&self, dice: &mut Rng, service: &str, name: String, calls: usize) -> (ClientWant, u64) {
         let owner = dice.below(self.owners + 1);
         let wanted = if dice.chance(self.turks) {
-            Wanted::Become
+            ClientWant::Become
         } else if dice.chance(self.ends) {
-            Wanted::Destroy
+            ClientWant::Destroy
         } else if dice.chance(self.looks) {
             match dice.below(5) {
-                0 => Wanted::SeeSuspension,
-                1 => Wanted::SeeHeld,
-                4 => Wanted::SeeWaiting(name),
-                2 if calls > 0 => Wanted::SeePlace(calls - 1 - dice.below(calls.min(20) as u64) as usize),
-                _ => Wanted::SeeLock(name),
+                0 => ClientWant::SeeSuspension,
+                1 => ClientWant::SeeHeld,
+                4 => ClientWant::SeeWaiting(name),
+                2 if calls > 0 => ClientWant::SeePlace(calls - 1 - dice.below(calls.min(20) as u64) as usize),
+                _ => ClientWant::SeeLock(name),
             }
         } else if dice.chance(self.revocations) {
             if calls > 0 && dice.chance(500_000) {
-                Wanted::TakeBack(calls - 1 - dice.below(calls.min(40) as u64) as usize)
+                ClientWant::TakeBack(calls - 1 - dice.below(calls.min(40) as u64) as usize)
             } else {
-                Wanted::AskBack(name)
+                ClientWant::AskBack(name)
             }
         } else if dice.chance(self.suspensions) && service == SERVICES[self.suspended] {
-            Wanted::Suspension
+            ClientWant::Suspension
         } else if dice.chance(self.batches) {
             let mut names: Vec<String> =
                 NAMES.iter().filter(|_| dice.chance(600_000)).map(ToString::to_string).collect();
             if names.is_empty() {
                 names.push(name);
             }
-            Wanted::Batch(names)
+            ClientWant::Batch(names)
         } else {
-            Wanted::Lock(name)
+            ClientWant::Lock(name)
         };
         (wanted, owner)
     }
@@ -154,7 +154,7 @@ impl Wishes {
 
 /// Everything that is drawn before a run.
 #[derive(Clone, PartialEq, Debug)]
-pub struct Plan {
+pub struct ChaosPlan {
     /// The seed.
     pub seed: u64,
     /// Seeds that found the cluster.
@@ -188,11 +188,11 @@ pub struct Plan {
     /// How often a client drops its future or its guard at some moment, in parts per million of its calls.
     pub drops: u32,
     /// The weather when nothing is wrong.
-    pub weather: Weather,
+    pub weather: LinkConditions,
     /// Clients give back seldom: most holds outlive the fault that they met.
     pub tenacious: bool,
     /// What clients want besides single locks.
-    pub wishes: Wishes,
+    pub wishes: ClientMix,
     /// How long there are faults.
     pub span: u64,
     /// When clients fall silent. What was forgotten is often mended by what is asked next: here nothing is.
@@ -205,10 +205,10 @@ pub struct Plan {
     pub kept: Vec<usize>,
 }
 
-impl Plan {
+impl ChaosPlan {
     /// Draws the plan of a seed, with `members.0` to `members.1` members.
-    pub fn draw(seed: u64, members: (usize, usize)) -> Plan {
-        let mut dice = Dice::new(seed, 1);
+    pub fn draw(seed: u64, members: (usize, usize)) -> ChaosPlan {
+        let mut dice = Rng::new(seed, 1);
         let count = dice.between(members.0 as u64, members.1 as u64) as usize;
         let joiners = if dice.chance(300_000) { dice.below(count as u64 - 1) as usize } else { 0 };
         let timing = if dice.chance(250_000) { Timing::lan() } else { Timing::fast() };
@@ -219,8 +219,8 @@ impl Plan {
             (0..count).map(|_| if skewed { dice.between(0, 2 * error) as i32 - error as i32 } else { 0 }).collect();
         if !bounded {
             // Two believe in one lock only if the clock of one is far behind the other's.
-            let mut dice = Dice::new(seed, 5);
-            let far = |dice: &mut Dice| if dice.chance(500_000) { error as i32 } else { -(error as i32) };
+            let mut dice = Rng::new(seed, 5);
+            let far = |dice: &mut Rng| if dice.chance(500_000) { error as i32 } else { -(error as i32) };
             clocks = clocks.into_iter().map(|ppm| if dice.chance(600_000) { far(&mut dice) } else { ppm }).collect();
         }
         let shared = dice.chance(300_000);
@@ -228,7 +228,7 @@ impl Plan {
         let span = dice.between(60, 66) * SECOND;
         let gossip = dice.chance(250_000);
         let trust_refused = dice.chance(80_000);
-        let durable = Dice::new(seed, 3).chance(400_000);
+        let durable = Rng::new(seed, 3).chance(400_000);
         let fits = |kind: &usize| match *kind {
             FALSE_ALARM => !gossip,
             NO_DATAGRAMS => gossip,
@@ -244,8 +244,12 @@ impl Plan {
                 kinds.push(more);
             }
         }
-        let stage =
-            Stage { places: count, span, member_lease: timing.member_lease.as_nanos() as u64, clock_error: error };
+        let stage = FaultContext {
+            places: count,
+            span,
+            member_lease: timing.member_lease.as_nanos() as u64,
+            clock_error: error,
+        };
         // Each of the first few once, so that there are as many kinds; the rest as it comes.
         let many = dice.between(MIN_KINDS as u64, 40) as usize;
         let mut faults: Vec<Fault> = (0..many)
@@ -254,24 +258,24 @@ impl Plan {
                 Fault::draw(&mut dice, kind, &stage)
             })
             .collect();
-        let (mut late, mut hush) = (Dice::new(seed, 7), span);
+        let (mut late, mut hush) = (Rng::new(seed, 7), span);
         if late.chance(150_000) {
             hush -= late.between(2 * SECOND, 4 * SECOND);
             // Nobody asks where to go but those whom this one makes ask.
             let at = hush + late.between(SECOND / 2, SECOND);
             faults.push(Fault { at, ..Fault::draw(&mut late, RUSH, &stage) });
         }
-        let wishes = Wishes::draw(&mut Dice::new(seed, 6)).and_shares(&mut Dice::new(seed, 8));
-        let mut torn = Dice::new(seed, 9);
+        let wishes = ClientMix::draw(&mut Rng::new(seed, 6)).and_shares(&mut Rng::new(seed, 8));
+        let mut torn = Rng::new(seed, 9);
         for _ in 0..if wishes.opens > 0 { torn.below(4) } else { 0 } {
             faults.push(Fault::draw(&mut torn, TORN_VALUE, &stage));
         }
         let is_plain = seed < PLAIN;
-        let mut duels = Dice::new(seed, 11);
+        let mut duels = Rng::new(seed, 11);
         for _ in 0..if wishes.suspensions > 0 && !is_plain { duels.below(4) } else { 0 } {
             faults.push(Fault::draw(&mut duels, DUEL, &stage));
         }
-        let mut disks = Dice::new(seed, 21);
+        let mut disks = Rng::new(seed, 21);
         for _ in 0..if durable && !is_plain { disks.below(8) } else { 0 } {
             let kind = *disks.pick(&[SLOW_DISK, SLOW_DISK, SLOW_DISK, FAILING_DISK, FULL_DISK]);
             faults.push(Fault::draw(&mut disks, kind, &stage));
@@ -279,7 +283,7 @@ impl Plan {
         for _ in 0..if is_plain { 0 } else { disks.below(5) } {
             faults.push(Fault::draw(&mut disks, TORN_STEP, &stage));
         }
-        let mut rings = Dice::new(seed, 12);
+        let mut rings = Rng::new(seed, 12);
         if !is_plain && rings.chance(200_000) {
             let kind = if rings.chance(500_000) { RING } else { ONE_NEIGHBOUR };
             let ring = Fault::draw(&mut rings, kind, &stage);
@@ -289,7 +293,7 @@ impl Plan {
             faults.push(ring);
         }
         faults.sort_by_key(|fault| fault.at);
-        Plan {
+        ChaosPlan {
             seed,
             founders: count - joiners,
             joiners,
@@ -305,10 +309,10 @@ impl Plan {
             trust_refused,
             partial: dice.chance(300_000),
             drops: if dice.chance(500_000) { dice.between(20_000, 500_000) as u32 } else { 0 },
-            tenacious: Dice::new(seed, 4).chance(350_000),
+            tenacious: Rng::new(seed, 4).chance(350_000),
             wishes,
-            limits: if is_plain { limits::SMALL_PARTS } else { limits::draw(&mut Dice::new(seed, 10)) },
-            weather: Weather { slowest: dice.between(MS / 2, 5 * MS), ..Weather::FAIR },
+            limits: if is_plain { limits::SMALL_PARTS } else { limits::draw(&mut Rng::new(seed, 10)) },
+            weather: LinkConditions { slowest: dice.between(MS / 2, 5 * MS), ..LinkConditions::FAIR },
             span,
             hush,
             pace: dice.between(8, 100) * MS,
@@ -318,9 +322,9 @@ impl Plan {
     }
 
     /// The plan with only these of its faults.
-    pub fn only(&self, kept: &[usize]) -> Plan {
+    pub fn only(&self, kept: &[usize]) -> ChaosPlan {
         let of = |number: &usize| self.kept.iter().position(|kept| kept == number).map(|index| self.faults[index]);
-        Plan { faults: kept.iter().filter_map(of).collect(), kept: kept.to_vec(), ..self.clone() }
+        ChaosPlan { faults: kept.iter().filter_map(of).collect(), kept: kept.to_vec(), ..self.clone() }
     }
 
     /// What the World of this plan is like before anything happens.
@@ -349,7 +353,7 @@ impl Plan {
 }
 
 /// A plan for people.
-pub fn describe(plan: &Plan) -> String {
+pub fn describe(plan: &ChaosPlan) -> String {
     let mut text = format!(
         "{} founders, {} joiners, council {}, member lease {:?}, clocks {:?} ppm, hosts {:?}{}{}{}{}{}{}{}{}",
         plan.founders,

@@ -1,8 +1,8 @@
 //! What came of many runs, counted.
 
-use super::Run;
+use super::ChaosRun;
 use crate::chance::mix;
-use crate::rare::State;
+use crate::rare::RareState;
 use crate::stream::Damages;
 use crate::times::Timed;
 use elderlock::protocol::Outcome;
@@ -51,7 +51,7 @@ pub struct Summary {
 
 impl Summary {
     /// Adds a run.
-    pub fn add(&mut self, run: &Run) {
+    pub fn add(&mut self, run: &ChaosRun) {
         self.seeds += 1;
         self.events += run.world.events();
         self.virtual_seconds += run.world.seconds();
@@ -104,8 +104,8 @@ impl Summary {
         add_all(&mut self.premises, &run.world.premises());
         add_all(&mut self.offline, &run.world.offline_premises());
         let reached = run.world.rare();
-        let times = |state: &State| u64::from(reached.contains_key(state));
-        add_all(&mut self.rare, &State::ALL.iter().map(|state| (state.name(), times(state))).collect());
+        let times = |state: &RareState| u64::from(reached.contains_key(state));
+        add_all(&mut self.rare, &RareState::ALL.iter().map(|state| (state.name(), times(state))).collect());
         self.timed.read(run.world.record());
     }
 

@@ -1,14 +1,14 @@
 //! What a model checker needs of a World: which steps it can take by itself, and what tells its future.
 
-use crate::chance::{Take, Words, mix};
+use crate::chance::{PortableHasher, WordSink, mix};
 use crate::step::Step;
-use crate::world::{Due, Parcel, World};
+use crate::world::{PacketInTransit, ScheduledEvent, World};
 use elderlock::protocol::Input;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 /// The number of a packet under way, as steps name it, and what it is.
-type Numbered<'a> = (usize, &'a Arc<Parcel>);
+type Numbered<'a> = (usize, &'a Arc<PacketInTransit>);
 
 impl World {
     /// Everything that can happen by itself at this instant: any packet under way arrives, or a timer that is due goes
@@ -22,7 +22,7 @@ impl World {
     /// The packets under way, in the order of their arrival.
     pub(crate) fn under_way(&self) -> impl Iterator<Item = Numbered<'_>> {
         let packets = self.queue.values().filter_map(|due| match due {
-            Due::Packet(parcel) => Some(parcel),
+            ScheduledEvent::Packet(parcel) => Some(parcel),
             _ => None,
         });
         packets.enumerate()
@@ -32,7 +32,7 @@ impl World {
     /// there under the old name.
     pub(crate) fn tidy(&mut self) {
         while let Some(key) = self.queue.iter().find_map(|(key, due)| self.is_idle(due).then_some(*key)) {
-            if let Some(Due::Hint { to, process, hint }) = self.queue.remove(&key)
+            if let Some(ScheduledEvent::Hint { to, process, hint }) = self.queue.remove(&key)
                 && self.peers[to].is(process)
             {
                 self.feed(to, Input::Hint(hint));
@@ -40,18 +40,21 @@ impl World {
         }
     }
 
-    fn is_idle(&self, due: &Due) -> bool {
+    fn is_idle(&self, due: &ScheduledEvent) -> bool {
         match due {
-            Due::Packet(parcel) => {
+            ScheduledEvent::Packet(parcel) => {
                 let peer = &self.peers[parcel.to];
                 match parcel.wanted {
                     Some(wanted) => !peer.is(wanted),
                     None => !peer.is_alive(),
                 }
             }
-            Due::Hint { .. } | Due::Rebirth { .. } => true,
+            ScheduledEvent::Hint { .. } | ScheduledEvent::Rebirth { .. } => true,
             // No scope has gossip machines, fickle clients, damaged connections or slow disks.
-            Due::Gossip { .. } | Due::GiveUp { .. } | Due::FrameEnds { .. } | Due::Written { .. } => false,
+            ScheduledEvent::Gossip { .. }
+            | ScheduledEvent::GiveUp { .. }
+            | ScheduledEvent::FrameEnds { .. }
+            | ScheduledEvent::Written { .. } => false,
         }
     }
 
@@ -81,16 +84,21 @@ impl World {
 ///
 /// Most of a World is as it was one move before, so its parts are kept.
 #[derive(Clone, Debug)]
-pub(crate) struct Print {
+pub(crate) struct StateFingerprint {
     peers: Vec<u64>,
     history: u64,
     /// Of all.
     pub(crate) whole: u64,
 }
 
-impl Print {
+impl StateFingerprint {
     /// Of `world`, which came of one with this print, if of any. `in_order`: packets of one pair stay in their order.
-    pub(crate) fn of(world: &World, before: Option<(&World, &Print)>, in_order: bool, left: &impl Hash) -> Print {
+    pub(crate) fn of(
+        world: &World,
+        before: Option<(&World, &StateFingerprint)>,
+        in_order: bool,
+        left: &impl Hash,
+    ) -> StateFingerprint {
         let peer = |place: usize| {
             let peer = &world.peers[place];
             let known = before.filter(|(before, _)| match (&before.peers[place].node, &peer.node) {
@@ -126,15 +134,15 @@ impl Print {
             let sum = world.under_way().fold(0, |sum: u64, (_, parcel)| sum.wrapping_add(parcel.print()));
             sum.hash(&mut hasher);
         }
-        Print { peers, history, whole: hasher.finish() }
+        StateFingerprint { peers, history, whole: hasher.finish() }
     }
 }
 
 /// Tells states apart, whose hashing is much of the work of a search. Each word goes in by a step that loses nothing:
-/// what differs in one word only differs in the end. (`Mixed` is slower, and what it makes of a run must stay as it is.)
-struct Milled;
+/// what differs in one word only differs in the end. (`WordMixer` is slower, and what it makes of a run must stay as it is.)
+struct FingerprintHasher;
 
-impl Take for Milled {
+impl WordSink for FingerprintHasher {
     fn take(state: u64, word: u64) -> u64 {
         let product = (state.rotate_left(29) ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         product ^ (product >> 32)
@@ -146,8 +154,8 @@ impl Take for Milled {
 }
 
 /// Not from zero: zeros at the beginning count, too.
-fn mill() -> Words<Milled> {
-    Words::new(0x243f_6a88_85a3_08d3)
+fn mill() -> PortableHasher<FingerprintHasher> {
+    PortableHasher::new(0x243f_6a88_85a3_08d3)
 }
 
 /// A number that is equal for equal values, and hardly ever for others.
@@ -157,7 +165,7 @@ pub(crate) fn print(what: &impl Hash) -> u64 {
     hasher.finish()
 }
 
-impl Parcel {
+impl PacketInTransit {
     /// Equal for equal packets. The number in the run is a name for logs.
     pub(crate) fn print(&self) -> u64 {
         let parts = (self.from, self.sender, self.to, self.wanted, &self.packet);

@@ -1,9 +1,9 @@
 //! Searching a scope with stateright, and telling what was found.
 
-use crate::check::scope::{Move, Scope, State};
-use crate::invariants::Break;
+use crate::check::scope::{Move, Scope, ScopeState};
+use crate::invariants::Violation;
 use crate::kind::kind;
-use crate::step::{Rumour, Step};
+use crate::step::{OutsideHint, Step};
 use crate::world::World;
 use stateright::{Checker, HasDiscoveries, Model, Property};
 use std::collections::BTreeMap;
@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 /// When a search is given up.
 #[derive(Clone, Copy, Debug)]
-pub struct Limits {
+pub struct SearchLimits {
     /// After so long.
     pub time: Duration,
     /// After so many different states.
@@ -28,7 +28,7 @@ pub struct Limits {
 
 /// What came of a search.
 #[derive(Debug)]
-pub struct Found {
+pub struct SearchResult {
     /// Moves made.
     pub moves: usize,
     /// Different states.
@@ -46,49 +46,49 @@ pub struct Found {
     /// How often the premise of each invariant held on the way to an end, added up over the ends.
     pub premises: BTreeMap<&'static str, u64>,
     /// A way to a broken invariant.
-    pub broken: Option<Trail>,
+    pub broken: Option<Counterexample>,
 }
 
 /// A way to a broken invariant.
 #[derive(Clone, Debug)]
-pub struct Trail {
+pub struct Counterexample {
     /// What breaks.
-    pub broken: Break,
+    pub broken: Violation,
     /// The moves, in order.
     pub moves: Vec<Move>,
 }
 
 /// A search: a scope, and what its Worlds are made with.
 #[derive(Clone)]
-pub struct Hunt {
+pub struct ScopeModel {
     scope: Scope,
     prepare: Arc<dyn Fn(World) -> World + Send + Sync>,
 }
 
 struct Search {
     scope: Scope,
-    first: State,
+    first: ScopeState,
     until: Instant,
     left: AtomicU64,
     cut: AtomicU64,
-    found: OnceLock<(State, Break)>,
+    found: OnceLock<(ScopeState, Violation)>,
     ends: AtomicU64,
     premises: Mutex<BTreeMap<&'static str, u64>>,
 }
 
-impl Hunt {
+impl ScopeModel {
     /// A search of `scope` in which every World is prepared so.
-    pub fn new(scope: Scope, prepare: impl Fn(World) -> World + Send + Sync + 'static) -> Hunt {
-        Hunt { scope, prepare: Arc::new(prepare) }
+    pub fn new(scope: Scope, prepare: impl Fn(World) -> World + Send + Sync + 'static) -> ScopeModel {
+        ScopeModel { scope, prepare: Arc::new(prepare) }
     }
 
     /// Looks at everything within the bounds of the scope, and stops at the first break. `look` is told of the progress
     /// now and then: moves and states so far.
-    pub fn run(&self, limits: Limits, look: impl FnMut(usize, usize)) -> Found {
+    pub fn run(&self, limits: SearchLimits, look: impl FnMut(usize, usize)) -> SearchResult {
         let started = Instant::now();
         let first = match catch_unwind(AssertUnwindSafe(|| self.scope.first(|world| (self.prepare)(world)))) {
             Ok(first) => first,
-            Err(panic) => return Found::before(started, panic.downcast_ref::<String>().cloned()),
+            Err(panic) => return SearchResult::before(started, panic.downcast_ref::<String>().cloned()),
         };
         let search = Search {
             scope: self.scope.clone(),
@@ -108,7 +108,12 @@ impl Hunt {
         }
     }
 
-    fn watch(&self, started: Instant, checker: impl Checker<Search>, mut look: impl FnMut(usize, usize)) -> Found {
+    fn watch(
+        &self,
+        started: Instant,
+        checker: impl Checker<Search>,
+        mut look: impl FnMut(usize, usize),
+    ) -> SearchResult {
         while !checker.is_done() {
             std::thread::sleep(Duration::from_millis(5));
             look(checker.state_count(), checker.unique_state_count());
@@ -119,10 +124,10 @@ impl Hunt {
         let broken = trail.map(|moves| {
             let end = moves.iter().fold(search.first.clone(), |state, what| self.scope.go(&state, what));
             let broken = end.world.broken().cloned().expect("the way leads to a break");
-            Trail { broken, moves }
+            Counterexample { broken, moves }
         });
         let unexplored = search.cut.load(Ordering::Relaxed);
-        Found {
+        SearchResult {
             moves: checker.state_count(),
             states: checker.unique_state_count(),
             depth: checker.max_depth(),
@@ -136,7 +141,7 @@ impl Hunt {
     }
 
     /// The way in words, with what happens at each move.
-    pub fn tell(&self, trail: &Trail) -> String {
+    pub fn tell(&self, trail: &Counterexample) -> String {
         let mut state = self.scope.first(|world| (self.prepare)(world));
         state.world.trace_from_here();
         let mut text = String::new();
@@ -173,19 +178,21 @@ fn say(world: &World, what: &Move) -> String {
         Move::Step(Step::Pause(place)) => format!("m{place} is stopped"),
         Move::Step(Step::Wake(place)) => format!("m{place} wakes"),
         Move::Step(Step::Leave(place)) => format!("m{place} says goodbye"),
-        Move::Step(Step::Notice { at, about, what: Rumour::Dead }) => format!("m{at} sees that m{about} has ended"),
+        Move::Step(Step::Notice { at, about, what: OutsideHint::Dead }) => {
+            format!("m{at} sees that m{about} has ended")
+        }
         Move::Step(Step::Notice { at, about, .. }) => format!("gossip tells m{at} that m{about} is unreachable"),
         Move::Step(other) => format!("{other:?}"),
     }
 }
 
-impl Found {
+impl SearchResult {
     /// The World broke before the search began.
-    fn before(started: Instant, panic: Option<String>) -> Found {
+    fn before(started: Instant, panic: Option<String>) -> SearchResult {
         let what = panic.unwrap_or_else(|| "a panic".to_string());
         let broken =
-            Break { invariant: "no_panic", what: format!("before the search began: {what}"), at: 0, lock: None };
-        Found {
+            Violation { invariant: "no_panic", what: format!("before the search began: {what}"), at: 0, lock: None };
+        SearchResult {
             moves: 0,
             states: 0,
             depth: 0,
@@ -194,20 +201,20 @@ impl Found {
             unexplored: 0,
             ends: 0,
             premises: BTreeMap::new(),
-            broken: Some(Trail { broken, moves: Vec::new() }),
+            broken: Some(Counterexample { broken, moves: Vec::new() }),
         }
     }
 }
 
 impl Model for Search {
-    type State = State;
+    type State = ScopeState;
     type Action = Move;
 
-    fn init_states(&self) -> Vec<State> {
+    fn init_states(&self) -> Vec<ScopeState> {
         vec![self.first.clone()]
     }
 
-    fn actions(&self, state: &State, actions: &mut Vec<Move>) {
+    fn actions(&self, state: &ScopeState, actions: &mut Vec<Move>) {
         let spent = |left: u64| left.checked_sub(1);
         let is_out = self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, spent).is_err();
         if is_out || Instant::now() > self.until {
@@ -224,13 +231,13 @@ impl Model for Search {
         }
     }
 
-    fn next_state(&self, state: &State, what: Move) -> Option<State> {
+    fn next_state(&self, state: &ScopeState, what: Move) -> Option<ScopeState> {
         Some(self.scope.go(state, &what))
     }
 
     fn properties(&self) -> Vec<Property<Self>> {
         // The checker would let later breaks take the place of the first: only the first is one.
-        vec![Property::always("every invariant holds", |search: &Search, state: &State| {
+        vec![Property::always("every invariant holds", |search: &Search, state: &ScopeState| {
             let Some(broken) = state.world.broken() else { return true };
             let (first, _) = search.found.get_or_init(|| (state.clone(), broken.clone()));
             first != state

@@ -10,5 +10,5 @@ mod hunt;
 mod scope;
 pub mod scopes;
 
-pub use hunt::{Found, Hunt, Limits, Trail};
-pub use scope::{Leaps, Move, Network, Scope, State, Which};
+pub use hunt::{Counterexample, ScopeModel, SearchLimits, SearchResult};
+pub use scope::{DeliveryOrder, Move, Scope, ScopeState, TimeLeaps, Which};

@@ -1,10 +1,10 @@
 //! A scope: where a search begins, and the bounds within which it looks at everything.
 
-use crate::check::future::Print;
+use crate::check::future::StateFingerprint;
 use crate::kind::kind;
-use crate::peer::Run;
-use crate::step::{Rumour, Step, Wanted};
-use crate::world::{Parcel, World};
+use crate::site::ProcessState;
+use crate::step::{ClientWant, OutsideHint, Step};
+use crate::world::{PacketInTransit, World};
 use elderlock::protocol::Wait;
 use std::collections::BTreeSet;
 use std::fmt;
@@ -19,7 +19,7 @@ pub(super) const LOCK: &str = "x";
 
 /// How packets of one pair overtake each other.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Network {
+pub enum DeliveryOrder {
     /// Not at all, as over TCP. Pairs are independent.
     InOrder,
     /// In any way.
@@ -28,7 +28,7 @@ pub enum Network {
 
 /// When time may leap.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Leaps {
+pub enum TimeLeaps {
     /// At any moment, with packets under way and timers due.
     Anytime,
     /// When nothing is under way and no timer is due. Timers go off meanwhile when they are due, until one of them sends
@@ -51,7 +51,7 @@ pub struct Scope {
     /// The World at rest, from which all ways go.
     pub start: fn(World) -> World,
     /// What the network does.
-    pub network: Network,
+    pub network: DeliveryOrder,
     /// At most so many processes are killed.
     pub crashes: u8,
     /// Places where processes may be killed.
@@ -75,7 +75,7 @@ pub struct Scope {
     /// Members at which a client asks for the lock, or what `wants` says, at any moment, once for each time that they are named.
     pub asks: &'static [usize],
     /// What they ask for, in the order in which they are named.
-    pub wants: fn(usize) -> Wanted,
+    pub wants: fn(usize) -> ClientWant,
     /// Members that ask to become grantor at any moment, once for each time that they are named.
     pub turks: &'static [usize],
     /// Whether clients give back what they got.
@@ -87,7 +87,7 @@ pub struct Scope {
     /// Leaps of time, in milliseconds; each once, in this order.
     pub leaps: &'static [u64],
     /// When they may happen.
-    pub leaps_when: Leaps,
+    pub leaps_when: TimeLeaps,
     /// These packets arrive at once.
     pub at_once: Which,
     /// These packets may be under way while everything else is at rest.
@@ -103,7 +103,7 @@ impl Scope {
         about: "",
         small: true,
         start: |world| world,
-        network: Network::InOrder,
+        network: DeliveryOrder::InOrder,
         crashes: 0,
         mortal: &[],
         vouched: true,
@@ -114,13 +114,13 @@ impl Scope {
         leavers: &[],
         sleepers: &[],
         asks: &[],
-        wants: |_| Wanted::Lock(LOCK.to_string()),
+        wants: |_| ClientWant::Lock(LOCK.to_string()),
         turks: &[],
         releases: false,
         cancels: false,
         rumours: &[],
         leaps: &[],
-        leaps_when: Leaps::AtRest,
+        leaps_when: TimeLeaps::AtRest,
         at_once: |_, _, _| false,
         late: |_, _, _| false,
         larger: |scope| scope,
@@ -138,14 +138,14 @@ impl Scope {
 
     /// The same with packets that overtake each other in any way, clients that give up waiting, and what else it names.
     pub fn large(&self) -> Scope {
-        (self.larger)(Scope { network: Network::AnyOrder, cancels: self.releases, ..self.clone() })
+        (self.larger)(Scope { network: DeliveryOrder::AnyOrder, cancels: self.releases, ..self.clone() })
     }
 
     /// The bounds in words.
     pub fn bounds(&self) -> String {
         let mut bounds = vec![match self.network {
-            Network::InOrder => "packets of a pair in order".to_string(),
-            Network::AnyOrder => "packets in any order".to_string(),
+            DeliveryOrder::InOrder => "packets of a pair in order".to_string(),
+            DeliveryOrder::AnyOrder => "packets in any order".to_string(),
         }];
         let mut say = |count: usize, what: &str| {
             if count > 0 {
@@ -169,24 +169,24 @@ impl Scope {
     }
 
     /// Where all ways begin; `prepare` makes the Worlds.
-    pub fn first(&self, prepare: impl FnOnce(World) -> World) -> State {
+    pub fn first(&self, prepare: impl FnOnce(World) -> World) -> ScopeState {
         let mut world = (self.start)(prepare(World::new(1).untraced().without_hints()));
         world.lenient_from_here();
-        let left = Left { crashes: self.crashes, faults: self.faults, ..Left::default() };
+        let left = RemainingBudget { crashes: self.crashes, faults: self.faults, ..RemainingBudget::default() };
         self.settle(&mut world);
-        let print = Print::of(&world, None, self.in_order(), &left);
-        State { world, left, print }
+        let print = StateFingerprint::of(&world, None, self.in_order(), &left);
+        ScopeState { world, left, print }
     }
 
     /// Every move from here.
-    pub fn moves(&self, state: &State) -> Vec<Move> {
+    pub fn moves(&self, state: &ScopeState) -> Vec<Move> {
         let (world, left) = (&state.world, &state.left);
         if world.broken().is_some() {
             return Vec::new();
         }
         let mut moves = Vec::new();
         let mut seen = BTreeSet::new();
-        let under_way: Vec<&Parcel> = world.under_way().map(|(_, parcel)| &**parcel).collect();
+        let under_way: Vec<&PacketInTransit> = world.under_way().map(|(_, parcel)| &**parcel).collect();
         let enabled = world.enabled();
         let is_at_rest = under_way.iter().all(|parcel| self.is_late(parcel)) && !enabled.iter().any(is_timer);
         for step in &enabled {
@@ -211,11 +211,11 @@ impl Scope {
         if self.vouched {
             for (at, about) in self.witnesses(world) {
                 if !left.told.contains(&about) {
-                    moves.push(Move::Step(Step::Notice { at, about, what: Rumour::Dead }));
+                    moves.push(Move::Step(Step::Notice { at, about, what: OutsideHint::Dead }));
                 }
             }
         }
-        let wanted = |index| if index < self.asks.len() { (self.wants)(index) } else { Wanted::Become };
+        let wanted = |index| if index < self.asks.len() { (self.wants)(index) } else { ClientWant::Become };
         let clients: Vec<usize> = self.asks.iter().chain(self.turks).copied().collect();
         for (index, place) in clients.iter().enumerate() {
             // Those of one member come in the order in which they are named.
@@ -255,11 +255,11 @@ impl Scope {
         moves.extend(world.places().filter(|place| world.is_paused(*place)).map(|place| Move::Step(Step::Wake(place))));
         for (index, &(at, about)) in self.rumours.iter().enumerate() {
             if left.told_down & 1 << index == 0 && up(&at) {
-                moves.push(Move::Step(Step::Notice { at, about, what: Rumour::Unreachable }));
+                moves.push(Move::Step(Step::Notice { at, about, what: OutsideHint::Unreachable }));
             }
         }
         if let Some(span) = self.leaps.get(usize::from(left.leaps))
-            && (self.leaps_when == Leaps::Anytime || is_at_rest)
+            && (self.leaps_when == TimeLeaps::Anytime || is_at_rest)
         {
             moves.push(Move::Leap(Duration::from_millis(*span)));
         }
@@ -267,7 +267,7 @@ impl Scope {
     }
 
     /// Where a move leads.
-    pub fn go(&self, state: &State, what: &Move) -> State {
+    pub fn go(&self, state: &ScopeState, what: &Move) -> ScopeState {
         let mut left = state.left.clone();
         left.spend(self, what);
         // A core that panics has broken something, too.
@@ -275,7 +275,7 @@ impl Scope {
             let mut world = state.world.clone();
             match what {
                 Move::Step(step) => _ = world.apply(step),
-                Move::Leap(span) if self.leaps_when == Leaps::AtRest => self.wait(&mut world, *span),
+                Move::Leap(span) if self.leaps_when == TimeLeaps::AtRest => self.wait(&mut world, *span),
                 Move::Leap(span) => world.pass(span.as_nanos() as u64),
             }
             self.settle(&mut world);
@@ -287,8 +287,8 @@ impl Scope {
             world.fail("no_panic", format!("{what:?}: {text}"));
             world
         });
-        let print = Print::of(&world, Some((&state.world, &state.print)), self.in_order(), &left);
-        State { world, left, print }
+        let print = StateFingerprint::of(&world, Some((&state.world, &state.print)), self.in_order(), &left);
+        ScopeState { world, left, print }
     }
 
     /// Lets timers go off in their order for a while, or until something is under way.
@@ -314,15 +314,15 @@ impl Scope {
         }
     }
 
-    fn is_late(&self, parcel: &Parcel) -> bool {
+    fn is_late(&self, parcel: &PacketInTransit) -> bool {
         (self.late)(parcel.from, parcel.to, kind(&parcel.packet))
     }
 
     fn in_order(&self) -> bool {
-        self.network == Network::InOrder
+        self.network == DeliveryOrder::InOrder
     }
 
-    fn is_at_once(&self, parcel: &Parcel) -> bool {
+    fn is_at_once(&self, parcel: &PacketInTransit) -> bool {
         (self.at_once)(parcel.from, parcel.to, kind(&parcel.packet))
     }
 
@@ -330,7 +330,7 @@ impl Scope {
     fn witnesses(&self, world: &World) -> impl Iterator<Item = (usize, usize)> {
         let dead = world.places().filter(|place| {
             let peer = &world.peers[*place];
-            peer.run == Run::Down && peer.node.is_some()
+            peer.run == ProcessState::Down && peer.node.is_some()
         });
         dead.flat_map(|dead| world.places().filter(|at| world.is_up(*at)).map(move |at| (at, dead)))
             .filter(|(at, dead)| world.peers[*at].host == world.peers[*dead].host)
@@ -352,7 +352,7 @@ pub enum Move {
 
 /// What is left of the bounds.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
-struct Left {
+struct RemainingBudget {
     crashes: u8,
     faults: u8,
     leaps: u8,
@@ -366,7 +366,7 @@ struct Left {
     told: BTreeSet<usize>,
 }
 
-impl Left {
+impl RemainingBudget {
     fn spend(&mut self, scope: &Scope, what: &Move) {
         let bit = |places: &[usize], place: usize, done: u8| {
             let index = (0..places.len()).find(|index| places[*index] == place && done & 1 << index == 0);
@@ -385,7 +385,7 @@ impl Left {
             Move::Step(Step::LoseDisk(place)) => self.forgot |= bit(scope.forgetful, *place, self.forgot),
             Move::Step(Step::Leave(place)) => self.gone |= bit(scope.leavers, *place, self.gone),
             Move::Step(Step::Pause(place)) => self.slept |= bit(scope.sleepers, *place, self.slept),
-            Move::Step(Step::Notice { about, what: Rumour::Dead, .. }) => _ = self.told.insert(*about),
+            Move::Step(Step::Notice { about, what: OutsideHint::Dead, .. }) => _ = self.told.insert(*about),
             Move::Step(Step::Notice { at, about, .. }) => {
                 let index = scope.rumours.iter().position(|rumour| rumour == &(*at, *about));
                 self.told_down |= index.map_or(0, |index| 1 << index);
@@ -397,26 +397,26 @@ impl Left {
 
 /// A World with what is left of the bounds. Two are equal if the same can come of them.
 #[derive(Clone)]
-pub struct State {
+pub struct ScopeState {
     /// The World.
     pub world: World,
-    left: Left,
-    print: Print,
+    left: RemainingBudget,
+    print: StateFingerprint,
 }
 
-impl Hash for State {
+impl Hash for ScopeState {
     fn hash<H: Hasher>(&self, hasher: &mut H) {
         self.print.whole.hash(hasher);
     }
 }
 
-impl PartialEq for State {
-    fn eq(&self, other: &State) -> bool {
+impl PartialEq for ScopeState {
+    fn eq(&self, other: &ScopeState) -> bool {
         self.print.whole == other.print.whole
     }
 }
 
-impl fmt::Debug for State {
+impl fmt::Debug for ScopeState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:016x}", self.print.whole)
     }

@@ -1,9 +1,9 @@
 //! The scopes that are searched. In all of them the elder is m0.
 
-use crate::check::scope::{LOCK, Network, SERVICE, Scope};
+use crate::check::scope::{DeliveryOrder, LOCK, SERVICE, Scope};
 use crate::history::Ask;
 use crate::kind::kind;
-use crate::step::{Step, Wanted};
+use crate::step::{ClientWant, Step};
 use crate::world::World;
 use elderlock::protocol::Wait;
 use std::collections::BTreeSet;
@@ -241,7 +241,7 @@ const SHARE: usize = 40;
 /// m1 grants, and m2 has a share.
 fn another_shares(world: World) -> World {
     let mut world = granted_by(world, [0; 3], 1, false).0;
-    let (service, wanted) = (SERVICE.to_string(), Wanted::Share(LOCK.to_string()));
+    let (service, wanted) = (SERVICE.to_string(), ClientWant::Share(LOCK.to_string()));
     let (says, wait) = (String::new(), Wait::Forever);
     world.apply(&Step::Ask { call: SHARE, place: 2, service, wanted, owner: 0, says, wait, lease: None });
     world.run_for(Duration::from_millis(500));
@@ -258,7 +258,7 @@ pub const UPGRADE: Scope = Scope {
     crashes: 1,
     mortal: &[1],
     asks: &[2, 0],
-    wants: |index| if index == 0 { Wanted::Upgrade(SHARE) } else { Wanted::Share(LOCK.to_string()) },
+    wants: |index| if index == 0 { ClientWant::Upgrade(SHARE) } else { ClientWant::Share(LOCK.to_string()) },
     turks: &[0],
     releases: true,
     leaps: &[200],
@@ -286,7 +286,7 @@ pub const LATE: Scope = Scope {
     name: "late",
     about: "a holder is cut off with its renewal under way; another wants the lock; leases run out, clocks as unlike as may be",
     start: holder_is_cut_off,
-    network: Network::AnyOrder,
+    network: DeliveryOrder::AnyOrder,
     vouched: false,
     crashes: 0,
     faults: 0,

@@ -1,11 +1,11 @@
 //! `chaos`: runs seeds on all cores of the machine.
 
 use super::lock;
-use super::verdict::{self, Batch, Broken, Progress};
+use super::verdict::{self, BrokenRun, Progress, RunTotals};
 use elderlock_sim::World;
-use elderlock_sim::chaos::{Plan, Summary, describe, run_seed, trace_seed};
-use elderlock_sim::invariants::Break;
-use elderlock_sim::quorum::Loss;
+use elderlock_sim::chaos::{ChaosPlan, Summary, describe, run_seed, trace_seed};
+use elderlock_sim::invariants::Violation;
+use elderlock_sim::quorum::QuorumLoss;
 use elderlock_sim::report::{self, of_batch, of_run};
 use elderlock_sim::shrink::{save, shrink, shrink_log};
 use std::collections::BTreeMap;
@@ -30,7 +30,7 @@ const COUNTING_PERCENT: u64 = 95;
 
 /// What to run.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Options {
+pub(crate) struct ChaosOptions {
     /// How many seeds.
     #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u64).range(1..))]
     seeds: u64,
@@ -74,27 +74,27 @@ pub(crate) fn members(text: &str) -> Result<(usize, usize), String> {
     Ok((low, high))
 }
 
-fn plan(options: &Options, seed: u64) -> Plan {
-    let plan = Plan::draw(seed, options.members);
+fn plan(options: &ChaosOptions, seed: u64) -> ChaosPlan {
+    let plan = ChaosPlan::draw(seed, options.members);
     match &options.faults {
         Some(kept) => plan.only(kept),
         None => plan,
     }
 }
 
-pub(crate) fn run(options: &Options) -> ExitCode {
+pub(crate) fn run(options: &ChaosOptions) -> ExitCode {
     // Panics of the core are caught and told as breaks, with where they happened.
     std::panic::set_hook(Box::new(|panic| eprintln!("{panic}")));
     let next = AtomicU64::new(options.from);
     let end = options.from.saturating_add(options.seeds);
-    let total = Mutex::new(Batch::default());
-    let breaks: Mutex<Vec<(u64, Break)>> = Mutex::new(Vec::new());
+    let total = Mutex::new(RunTotals::default());
+    let breaks: Mutex<Vec<(u64, Violation)>> = Mutex::new(Vec::new());
     let progress = Progress::new(options.seeds);
     let workers = std::thread::available_parallelism().map_or(1, usize::from);
     std::thread::scope(|scope| {
         for _ in 0..workers {
             scope.spawn(|| {
-                let mut batch = Batch::default();
+                let mut batch = RunTotals::default();
                 let started = Instant::now();
                 loop {
                     let seed = next.fetch_add(1, Ordering::Relaxed);
@@ -156,18 +156,18 @@ fn idle(total: &Summary) -> Option<String> {
     if total.seeds >= TELLING_SEEDS && total.counting * 100 < total.seeds * COUNTING_PERCENT {
         why.push(format!("only {} runs say enough to count", total.counting));
     }
-    let forced = total.forced.iter().filter(|(loss, _)| **loss != Loss::Reckless.name()).map(|(_, count)| count);
+    let forced = total.forced.iter().filter(|(loss, _)| **loss != QuorumLoss::Reckless.name()).map(|(_, count)| count);
     let forced: u64 = forced.sum();
     if total.seeds >= TELLING_SEEDS && forced * 1_000 > total.seeds * FORCED_PER_MILLE {
         why.push(format!("{forced} runs lost a quorum that nobody meant to take"));
     }
-    if total.forced.contains_key(Loss::Unexplained.name()) {
+    if total.forced.contains_key(QuorumLoss::Unexplained.name()) {
         why.push("a quorum was lost that was there".to_string());
     }
     (!why.is_empty()).then(|| why.join("; "))
 }
 
-fn one(options: &Options, seed: u64, batch: &mut Batch, progress: &Progress) -> Option<Break> {
+fn one(options: &ChaosOptions, seed: u64, batch: &mut RunTotals, progress: &Progress) -> Option<Violation> {
     let plan = plan(options, seed);
     let run = run_seed(&plan, |world| world);
     batch.summary.add(&run);
@@ -189,28 +189,28 @@ fn one(options: &Options, seed: u64, batch: &mut Batch, progress: &Progress) -> 
         batch.simulated += again.events();
         if again.digest() != run.world.digest() {
             let what = "the same seed went another way".to_string();
-            return Some(Break { invariant: "determinism", lock: None, what, at: 0 });
+            return Some(Violation { invariant: "determinism", lock: None, what, at: 0 });
         }
     }
     run.world.broken().cloned()
 }
 
 /// The broken run shrunk, or the first.
-fn telling(options: &Options, broken: Option<&(u64, Break)>) -> Plan {
+fn telling(options: &ChaosOptions, broken: Option<&(u64, Violation)>) -> ChaosPlan {
     match broken {
         Some((seed, found)) => shrink(&plan(options, *seed), found, |world| world),
         None => plan(options, options.from),
     }
 }
 
-fn write_history(options: &Options, broken: Option<&(u64, Break)>) -> Result<(), String> {
+fn write_history(options: &ChaosOptions, broken: Option<&(u64, Violation)>) -> Result<(), String> {
     let Some(file) = &options.history else { return Ok(()) };
     let run = run_seed(&telling(options, broken), World::with_messages);
     std::fs::write(file, run.world.into_record().to_json_lines())
         .map_err(|error| format!("{}: {error}", file.display()))
 }
 
-fn write_page(options: &Options, total: &Batch, broken: Option<&(u64, Break)>) -> Result<(), String> {
+fn write_page(options: &ChaosOptions, total: &RunTotals, broken: Option<&(u64, Violation)>) -> Result<(), String> {
     let Some(file) = &options.report else { return Ok(()) };
     let (from, members) = (options.from, options.members);
     let page = match broken {
@@ -220,14 +220,14 @@ fn write_page(options: &Options, total: &Batch, broken: Option<&(u64, Break)>) -
             let seed = total.gallery.heals.first().map_or(from, |heal| heal.seed);
             let record = run_seed(&plan(options, seed), |world| world).world.into_record();
             let picture = Some((format!("seed {seed}, the slowest to heal"), record));
-            of_batch(&report::Batch { total: &total.summary, gallery: &total.gallery, from, members, picture })
+            of_batch(&report::BatchReport { total: &total.summary, gallery: &total.gallery, from, members, picture })
         }
     };
     super::report::write(file, &page)
 }
 
 /// A break shrunk, its steps saved, and how to see it again.
-fn told(options: &Options, seed: u64, found: &Break) -> Broken {
+fn told(options: &ChaosOptions, seed: u64, found: &Violation) -> BrokenRun {
     // It was told where it panicked; it will again and again.
     std::panic::set_hook(Box::new(|_| {}));
     let full = plan(options, seed);
@@ -243,7 +243,7 @@ fn told(options: &Options, seed: u64, found: &Break) -> Broken {
     let (low, high) = options.members;
     let again = format!("--members {low}..{high} --faults {}", super::report::numbers(&small.kept));
     let command = "cargo run --release -p elderlock-sim --";
-    Broken {
+    BrokenRun {
         seed,
         found: found.clone(),
         words: report::breach(traced.world.record()).unwrap_or_else(|| found.what.clone()),
@@ -302,10 +302,11 @@ mod tests {
 
     #[test]
     fn a_batch_that_loses_quorums_fails() {
-        let forced = |loss: Loss, times| Summary { forced: BTreeMap::from([(loss.name(), times)]), ..batch(1_000) };
-        assert_eq!(idle(&forced(Loss::Ended, FORCED_PER_MILLE)), None);
-        assert!(says(&forced(Loss::Ended, FORCED_PER_MILLE + 1)).contains("nobody meant to take"));
-        assert_eq!(idle(&forced(Loss::Reckless, 100)), None);
-        assert!(says(&forced(Loss::Unexplained, 1)).contains("that was there"));
+        let forced =
+            |loss: QuorumLoss, times| Summary { forced: BTreeMap::from([(loss.name(), times)]), ..batch(1_000) };
+        assert_eq!(idle(&forced(QuorumLoss::Ended, FORCED_PER_MILLE)), None);
+        assert!(says(&forced(QuorumLoss::Ended, FORCED_PER_MILLE + 1)).contains("nobody meant to take"));
+        assert_eq!(idle(&forced(QuorumLoss::Reckless, 100)), None);
+        assert!(says(&forced(QuorumLoss::Unexplained, 1)).contains("that was there"));
     }
 }

@@ -1,6 +1,6 @@
 //! `check`: searches small Worlds exhaustively.
 
-use elderlock_sim::check::{Found, Hunt, Limits, Scope, scopes};
+use elderlock_sim::check::{Scope, ScopeModel, SearchLimits, SearchResult, scopes};
 use elderlock_sim::report::grouped;
 use indicatif::{ProgressBar, ProgressStyle};
 use rustix::time::{ClockId, clock_gettime};
@@ -9,7 +9,7 @@ use std::time::Duration;
 
 /// What to search, and how far.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Options {
+pub(crate) struct CheckOptions {
     /// Only these scopes, by their names.
     names: Vec<String>,
     /// Only what takes about a minute in all: nothing is lost or doubled, and votes on disk are left out.
@@ -36,7 +36,7 @@ pub(crate) struct Options {
     only: Vec<elderlock::protocol::mutant::ProtocolMutant>,
 }
 
-impl Options {
+impl CheckOptions {
     fn scopes(&self) -> impl Iterator<Item = Scope> {
         let wanted = |scope: &&Scope| match &self.names[..] {
             [] => scope.small || !self.quick,
@@ -50,7 +50,7 @@ impl Options {
     }
 }
 
-pub(crate) fn run(options: &Options) -> ExitCode {
+pub(crate) fn run(options: &CheckOptions) -> ExitCode {
     if let Some(unknown) = options.names.iter().find(|name| scopes::ALL.iter().all(|scope| scope.name != **name)) {
         let names: Vec<&str> = scopes::ALL.iter().map(|scope| scope.name).collect();
         eprintln!("no scope is called {unknown}; there are {}", names.join(", "));
@@ -66,9 +66,9 @@ pub(crate) fn run(options: &Options) -> ExitCode {
     let started = spent();
     let (mut scopes, mut complete, mut broken, mut states_seen) = (0, 0, 0, 0);
     for scope in options.scopes() {
-        let hunt = Hunt::new(scope.clone(), |world| world);
+        let hunt = ScopeModel::new(scope.clone(), |world| world);
         let before = spent();
-        let found = watch(&hunt, &scope, Limits { time, states, threads, shortest: false });
+        let found = watch(&hunt, &scope, SearchLimits { time, states, threads, shortest: false });
         tell(&scope, &found, spent() - before);
         scopes += 1;
         complete += usize::from(found.complete && found.broken.is_none());
@@ -76,7 +76,7 @@ pub(crate) fn run(options: &Options) -> ExitCode {
         states_seen += found.states as u64;
         if let Some(trail) = &found.broken {
             // That way is a long one: a shortest one is looked for, as far as memory goes. Breadth first keeps many Worlds.
-            let shortest = Limits { time, states: 200_000, threads: 1, shortest: true };
+            let shortest = SearchLimits { time, states: 200_000, threads: 1, shortest: true };
             let found = watch(&hunt, &scope, shortest).broken;
             let trail = found.as_ref().unwrap_or(trail);
             println!("\n{}", hunt.tell(trail));
@@ -97,7 +97,7 @@ pub(crate) fn run(options: &Options) -> ExitCode {
     if broken == 0 && (complete == scopes || options.large) { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-fn watch(hunt: &Hunt, scope: &Scope, limits: Limits) -> Found {
+fn watch(hunt: &ScopeModel, scope: &Scope, limits: SearchLimits) -> SearchResult {
     let style = ProgressStyle::with_template("{prefix}: {msg}, {elapsed}").expect("the template is good");
     let bar = ProgressBar::new_spinner().with_style(style).with_prefix(scope.name);
     bar.enable_steady_tick(Duration::from_millis(500));
@@ -114,7 +114,7 @@ fn spent() -> f64 {
     spent.tv_sec as f64 + spent.tv_nsec as f64 / 1e9
 }
 
-fn tell(scope: &Scope, found: &Found, spent: f64) {
+fn tell(scope: &Scope, found: &SearchResult, spent: f64) {
     let took = found.took.as_secs_f64();
     let verdict = match (&found.broken, found.complete) {
         (Some(_), _) => "BROKEN",
@@ -142,7 +142,7 @@ fn tell(scope: &Scope, found: &Found, spent: f64) {
 mod mutants {
     use std::process::ExitCode;
 
-    pub(super) fn run(_: &super::Options) -> ExitCode {
+    pub(super) fn run(_: &super::CheckOptions) -> ExitCode {
         eprintln!("mutants exist only under RUSTFLAGS=\"--cfg elderlock_mutants\"");
         ExitCode::from(2)
     }
@@ -152,7 +152,7 @@ mod mutants {
 mod mutants {
     use elderlock::protocol::mutant::ProtocolMutant;
     use elderlock_sim::World;
-    use elderlock_sim::check::{Found, Hunt, Limits, Scope};
+    use elderlock_sim::check::{Scope, ScopeModel, SearchLimits, SearchResult};
     use std::process::ExitCode;
     use std::sync::atomic::{AtomicUsize, Ordering};
     use std::sync::{Mutex, PoisonError};
@@ -166,7 +166,7 @@ mod mutants {
     const TIME: Duration = Duration::from_secs(600);
 
     /// A scope as it is searched here, and what is known of it from a search without any mutant.
-    struct Ground {
+    struct BaselineSearch {
         scope: Scope,
         /// In words.
         name: String,
@@ -176,7 +176,7 @@ mod mutants {
     }
 
     /// What became of a mutant.
-    enum Fate {
+    enum MutantResult {
         /// An invariant broke in the search.
         Found(String),
         /// The World does not even come to where the search begins. No merit of the search.
@@ -187,7 +187,7 @@ mod mutants {
 
     /// Every mutant against the scopes that come to its lines, the smallest first, until one finds it: the quick form of
     /// each, and those that lose packets with one packet lost or doubled.
-    pub(super) fn run(options: &super::Options) -> ExitCode {
+    pub(super) fn run(options: &super::CheckOptions) -> ExitCode {
         let only = |mutant: &&ProtocolMutant| options.only.is_empty() || options.only.contains(mutant);
         let chosen: Vec<&ProtocolMutant> = ProtocolMutant::ALL.iter().filter(only).collect();
         let states = if options.only.is_empty() { STATES } else { options.states };
@@ -203,12 +203,14 @@ mod mutants {
                     while let Some(mutant) = chosen.get(next.fetch_add(1, Ordering::Relaxed)) {
                         let fate = hunt(&grounds, **mutant, states);
                         let mut found = found.lock().unwrap_or_else(PoisonError::into_inner);
-                        *found += usize::from(matches!(fate, Fate::Found(_)));
+                        *found += usize::from(matches!(fate, MutantResult::Found(_)));
                         match fate {
-                            Fate::Found(how) => println!("{mutant:?}: {how}"),
-                            Fate::Stillborn(what) => println!("{mutant:?}: not counted: {what}"),
-                            Fate::Missed(names) if names.is_empty() => println!("{mutant:?}: no scope comes to it"),
-                            Fate::Missed(names) => println!("{mutant:?}: not found in {}", names.join(", ")),
+                            MutantResult::Found(how) => println!("{mutant:?}: {how}"),
+                            MutantResult::Stillborn(what) => println!("{mutant:?}: not counted: {what}"),
+                            MutantResult::Missed(names) if names.is_empty() => {
+                                println!("{mutant:?}: no scope comes to it")
+                            }
+                            MutantResult::Missed(names) => println!("{mutant:?}: not found in {}", names.join(", ")),
                         }
                     }
                 });
@@ -227,7 +229,7 @@ mod mutants {
 
     /// Searches every scope without a mutant; none if one breaks. One after the other, for the cores of all together
     /// keep the lines they come to.
-    fn survey(options: &super::Options, states: u64) -> Option<Vec<Ground>> {
+    fn survey(options: &super::CheckOptions, states: u64) -> Option<Vec<BaselineSearch>> {
         let scopes: Vec<Scope> = options.scopes().collect();
         let faulty = scopes.iter().filter(|scope| scope.faults > 0).map(Scope::with_one_fault);
         let mut grounds = Vec::new();
@@ -241,13 +243,13 @@ mod mutants {
                 println!("{name} is broken without any mutant: {}", trail.broken.what);
                 return None;
             }
-            grounds.push(Ground { scope, name, states: found.states, reached });
+            grounds.push(BaselineSearch { scope, name, states: found.states, reached });
         }
         grounds.sort_by_key(|ground| ground.states);
         Some(grounds)
     }
 
-    fn hunt(grounds: &[Ground], mutant: ProtocolMutant, limit: u64) -> Fate {
+    fn hunt(grounds: &[BaselineSearch], mutant: ProtocolMutant, limit: u64) -> MutantResult {
         let (mut states, mut in_vain, mut stillborn) = (0, Vec::new(), None);
         for ground in grounds.iter().filter(|ground| ground.reached.contains(&mutant)) {
             let found = search(&ground.scope, limit, move |world| world.mutant(mutant));
@@ -258,17 +260,19 @@ mod mutants {
                 Some(trail) => {
                     let (invariant, moves) = (trail.broken.invariant, trail.moves.len());
                     let name = &ground.name;
-                    return Fate::Found(format!("{invariant} in {name}, after {moves} moves ({states} states)"));
+                    return MutantResult::Found(format!(
+                        "{invariant} in {name}, after {moves} moves ({states} states)"
+                    ));
                 }
             }
         }
-        stillborn.map_or(Fate::Missed(in_vain), Fate::Stillborn)
+        stillborn.map_or(MutantResult::Missed(in_vain), MutantResult::Stillborn)
     }
 
     /// Depth first and by one thread: so it goes the same way every time, and with a mutant the same way as without as
     /// long as nobody comes to its lines.
-    fn search(scope: &Scope, states: u64, prepare: impl Fn(World) -> World + Send + Sync + 'static) -> Found {
-        let hunt = Hunt::new(scope.clone(), prepare);
-        hunt.run(Limits { time: TIME, states, threads: 1, shortest: false }, |_, _| {})
+    fn search(scope: &Scope, states: u64, prepare: impl Fn(World) -> World + Send + Sync + 'static) -> SearchResult {
+        let hunt = ScopeModel::new(scope.clone(), prepare);
+        hunt.run(SearchLimits { time: TIME, states, threads: 1, shortest: false }, |_, _| {})
     }
 }

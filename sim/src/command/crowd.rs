@@ -26,7 +26,7 @@ const TARGET: Duration = Duration::from_secs(1);
 
 /// How many members.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Options {
+pub(crate) struct CrowdOptions {
     /// Sizes of the cluster, each a run of its own.
     #[arg(long, value_delimiter = ',', default_values_t = [3, 10, 30, 100, 300, 1000])]
     members: Vec<usize>,
@@ -35,7 +35,7 @@ pub(crate) struct Options {
     seed: u64,
 }
 
-pub(crate) fn run(options: &Options) -> ExitCode {
+pub(crate) fn run(options: &CrowdOptions) -> ExitCode {
     if let Some(few) = options.members.iter().find(|members| **members < SEEDS) {
         eprintln!("{few} members are too few: it takes {SEEDS} to lose one and go on");
         return ExitCode::from(2);

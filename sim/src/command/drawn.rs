@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 /// What to try.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Options {
+pub(crate) struct DrawnOptions {
     /// The first break, by its number in the list.
     #[arg(long, default_value_t = 1)]
     first: usize,
@@ -24,16 +24,16 @@ pub(crate) struct Options {
 }
 
 #[cfg(not(elderlock_drawn))]
-pub(crate) fn run(_: &Options) -> ExitCode {
+pub(crate) fn run(_: &DrawnOptions) -> ExitCode {
     eprintln!("drawn breaks exist only in the copy that sim/drawn makes; sim/survivors.md says how");
     ExitCode::from(2)
 }
 
 #[cfg(elderlock_drawn)]
-pub(crate) fn run(options: &Options) -> ExitCode {
+pub(crate) fn run(options: &DrawnOptions) -> ExitCode {
     use crate::command::lock;
     use elderlock::protocol::drawn::switch;
-    use elderlock_sim::chaos::{Plan, run_seed};
+    use elderlock_sim::chaos::{ChaosPlan, run_seed};
     use std::sync::Mutex;
     use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -50,7 +50,7 @@ pub(crate) fn run(options: &Options) -> ExitCode {
                         if seed >= end {
                             break;
                         }
-                        let run = run_seed(&Plan::draw(seed, (3, 7)), |world| world);
+                        let run = run_seed(&ChaosPlan::draw(seed, (3, 7)), |world| world);
                         if let Some(one) = run.world.broken() {
                             *lock(&found) = Some((seed, one.invariant));
                         }

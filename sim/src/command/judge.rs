@@ -1,21 +1,21 @@
 //! `judge`: checks the record of a run from a file.
 
-use elderlock_sim::offline;
+use elderlock_sim::history_checker;
 use elderlock_sim::record::Record;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 /// What to check.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Options {
+pub(crate) struct JudgeOptions {
     /// The record, as `chaos --history` writes it.
     file: PathBuf,
 }
 
-pub(crate) fn run(options: &Options) -> ExitCode {
+pub(crate) fn run(options: &JudgeOptions) -> ExitCode {
     let read = std::fs::read_to_string(&options.file).map_err(|error| error.to_string());
     let record = read.and_then(|text| Record::from_json_lines(&text));
-    let findings = match record.and_then(|record| offline::check(&record)) {
+    let findings = match record.and_then(|record| history_checker::check(&record)) {
         Ok(findings) => findings,
         Err(error) => {
             eprintln!("{}: {error}", options.file.display());

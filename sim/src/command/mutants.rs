@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 /// What to hunt.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Options {
+pub(crate) struct MutantOptions {
     /// Only these, by their names.
     #[cfg(elderlock_mutants)]
     names: Vec<elderlock::protocol::mutant::ProtocolMutant>,
@@ -30,7 +30,7 @@ pub(crate) struct Options {
 }
 
 #[cfg(not(elderlock_mutants))]
-pub(crate) fn run(_: &Options) -> ExitCode {
+pub(crate) fn run(_: &MutantOptions) -> ExitCode {
     eprintln!(
         "planted breaks exist only in a build of their own:\n\
          RUSTFLAGS='--cfg elderlock_mutants' CARGO_TARGET_DIR=target/mutants \
@@ -40,7 +40,7 @@ pub(crate) fn run(_: &Options) -> ExitCode {
 }
 
 #[cfg(elderlock_mutants)]
-pub(crate) fn run(options: &Options) -> ExitCode {
+pub(crate) fn run(options: &MutantOptions) -> ExitCode {
     hunt::run(options)
 }
 
@@ -49,8 +49,8 @@ mod hunt {
     use crate::command::lock;
     use elderlock::protocol::mutant::ProtocolMutant;
     use elderlock_sim::World;
-    use elderlock_sim::chaos::{Plan, run_seed};
-    use elderlock_sim::invariants::Break;
+    use elderlock_sim::chaos::{ChaosPlan, run_seed};
+    use elderlock_sim::invariants::Violation;
     use elderlock_sim::shrink::{save, shrink, shrink_log};
     use std::collections::BTreeMap;
     use std::ops::Range;
@@ -248,7 +248,7 @@ mod hunt {
         digits.collect::<String>().parse().ok()
     }
 
-    pub(super) fn run(options: &super::Options) -> ExitCode {
+    pub(super) fn run(options: &super::MutantOptions) -> ExitCode {
         std::panic::set_hook(Box::new(|_| {}));
         let started = Instant::now();
         let is_wanted = |mutant: &ProtocolMutant| options.names.is_empty() || options.names.contains(mutant);
@@ -305,9 +305,9 @@ mod hunt {
         }
     }
 
-    fn write(mutant: ProtocolMutant, seed: u64, found: &Break, folder: &Path) {
+    fn write(mutant: ProtocolMutant, seed: u64, found: &Violation, folder: &Path) {
         let prepare = |world: World| world.mutant(mutant);
-        let small = shrink(&Plan::draw(seed, (3, 7)), found, prepare);
+        let small = shrink(&ChaosPlan::draw(seed, (3, 7)), found, prepare);
         let log = shrink_log(&run_seed(&small, prepare).log, found, prepare);
         match save(seed, &log, found, prepare, folder) {
             Ok(Some(file)) => println!("    {} steps: {}", log.steps.len(), file.display()),
@@ -318,19 +318,19 @@ mod hunt {
 
     /// What a hunt came to.
     #[derive(Default)]
-    struct Hunt {
+    struct MutantHunt {
         /// The first seed that breaks as it should.
-        found: Option<(u64, Break)>,
+        found: Option<(u64, Violation)>,
         /// Other invariants that broke in the seeds before it.
         others: BTreeMap<&'static str, u64>,
     }
 
     /// Tries one seed after the other on all cores, until one of these invariants breaks, or any. Which one is the first
     /// does not depend on who is faster: whoever has begun an earlier one ends it.
-    fn hunt(mutant: ProtocolMutant, seeds: Range<u64>, names: Option<&[&str]>, jobs: Option<usize>) -> Hunt {
+    fn hunt(mutant: ProtocolMutant, seeds: Range<u64>, names: Option<&[&str]>, jobs: Option<usize>) -> MutantHunt {
         let next = AtomicU64::new(seeds.start);
-        let breaks: Mutex<BTreeMap<u64, Break>> = Mutex::default();
-        let counts = |one: &Break| names.is_none_or(|names| names.contains(&one.invariant));
+        let breaks: Mutex<BTreeMap<u64, Violation>> = Mutex::default();
+        let counts = |one: &Violation| names.is_none_or(|names| names.contains(&one.invariant));
         let workers = jobs.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
         std::thread::scope(|scope| {
             for _ in 0..workers {
@@ -340,7 +340,7 @@ mod hunt {
                         if seed >= seeds.end || lock(&breaks).iter().any(|(at, one)| *at < seed && counts(one)) {
                             break;
                         }
-                        let plan = Plan::draw(seed, (3, 7));
+                        let plan = ChaosPlan::draw(seed, (3, 7));
                         let run = run_seed(&plan, |world| world.mutant(mutant));
                         // A seed that breaks without it proves nothing about the mutant.
                         if let Some(one) = run.world.broken()
@@ -352,7 +352,7 @@ mod hunt {
                 });
             }
         });
-        let mut hunt = Hunt::default();
+        let mut hunt = MutantHunt::default();
         for (seed, one) in std::mem::take(&mut *lock(&breaks)) {
             if counts(&one) {
                 hunt.found = Some((seed, one));

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 /// What to run.
 #[derive(Debug, clap::Args)]
 #[cfg_attr(not(feature = "recipes"), allow(dead_code, reason = "the same command line in every build"))]
-pub(crate) struct Options {
+pub(crate) struct RecipeOptions {
     /// How many seeds.
     #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u64).range(1..))]
     seeds: u64,
@@ -56,7 +56,7 @@ fn faults(text: &str) -> Result<Faults, std::num::ParseIntError> {
 }
 
 #[cfg(not(feature = "recipes"))]
-pub(crate) fn run(_: &Options) -> ExitCode {
+pub(crate) fn run(_: &RecipeOptions) -> ExitCode {
     eprintln!("the recipes are in a build of their own: cargo run -p elderlock-sim --features recipes -- recipes");
     ExitCode::from(2)
 }
@@ -66,10 +66,10 @@ pub(crate) use driver::run;
 
 #[cfg(feature = "recipes")]
 mod driver {
-    use super::Options;
+    use super::RecipeOptions;
     use crate::command::lock;
     use elderlock::simulated::RuntimeMutant;
-    use elderlock_sim::recipes::{self, Break, Cast, Cut, Plan, Run, mutants};
+    use elderlock_sim::recipes::{self, RecipePlan, RecipeRun, RecipeViolation, ShrunkPlan, WorkloadKind, mutants};
     use std::collections::BTreeMap;
     use std::process::ExitCode;
     use std::sync::Mutex;
@@ -85,9 +85,9 @@ mod driver {
     /// Seeds spent on one planted break at most.
     const HUNT: u64 = 600;
 
-    pub(crate) fn run(options: &Options) -> ExitCode {
+    pub(crate) fn run(options: &RecipeOptions) -> ExitCode {
         std::panic::set_hook(Box::new(|panic| eprintln!("{panic}")));
-        let only = match options.only.as_deref().map(Cast::find).transpose() {
+        let only = match options.only.as_deref().map(WorkloadKind::find).transpose() {
             Ok(only) => only,
             Err(error) => return wrong(&error),
         };
@@ -98,10 +98,10 @@ mod driver {
         }
     }
 
-    impl Options {
-        fn cut(&self, only: Option<Cast>) -> Cut {
+    impl RecipeOptions {
+        fn cut(&self, only: Option<WorkloadKind>) -> ShrunkPlan {
             let faults = self.faults.clone().map(|faults| faults.0);
-            Cut { only, members: self.members, players: self.players, faults, span: self.span, luck: self.luck }
+            ShrunkPlan { only, members: self.members, players: self.players, faults, span: self.span, luck: self.luck }
         }
     }
 
@@ -128,17 +128,17 @@ mod driver {
         });
     }
 
-    fn batch(options: &Options, cut: &Cut, mutant: Option<RuntimeMutant>) -> ExitCode {
+    fn batch(options: &RecipeOptions, cut: &ShrunkPlan, mutant: Option<RuntimeMutant>) -> ExitCode {
         let started = Instant::now();
         let counts: Mutex<BTreeMap<&'static str, u64>> = Mutex::default();
-        let breaks: Mutex<BTreeMap<u64, Run>> = Mutex::default();
+        let breaks: Mutex<BTreeMap<u64, RecipeRun>> = Mutex::default();
         let (runs, simulated) = (AtomicU64::new(0), AtomicU64::new(0));
         on_all_cores(options.from, options.seeds, |seed| {
-            let plan = Plan::draw(seed, cut);
+            let plan = RecipePlan::draw(seed, cut);
             let mut run = recipes::run(&plan, options.trace, mutant);
             if seed.is_multiple_of(TWICE_EVERY) && recipes::run(&plan, 0, mutant).digest != run.digest {
                 let what = "the same seed went another way".to_owned();
-                run.broken.get_or_insert(Break { invariant: "determinism", what, at: 0 });
+                run.broken.get_or_insert(RecipeViolation { invariant: "determinism", what, at: 0 });
             }
             runs.fetch_add(1, Ordering::Relaxed);
             simulated.fetch_add(run.took, Ordering::Relaxed);
@@ -180,19 +180,25 @@ mod driver {
     }
 
     /// The command that runs it again.
-    fn again(seed: u64, cut: &Cut, mutant: Option<RuntimeMutant>) -> String {
+    fn again(seed: u64, cut: &ShrunkPlan, mutant: Option<RuntimeMutant>) -> String {
         let mutant = mutant.map(|mutant| format!(" --mutant {mutant:?}")).unwrap_or_default();
         format!("elderlock-sim recipes --seeds 1 --from {seed}{}{mutant} --trace 400", cut.args())
     }
 
     /// Tells the story of a break, shrunk first.
-    fn tell(seed: u64, cut: &Cut, found: &Break, options: &Options, mutant: Option<RuntimeMutant>) {
-        let is_same = |run: &Run| run.broken.as_ref().is_some_and(|broken| broken.invariant == found.invariant);
+    fn tell(
+        seed: u64,
+        cut: &ShrunkPlan,
+        found: &RecipeViolation,
+        options: &RecipeOptions,
+        mutant: Option<RuntimeMutant>,
+    ) {
+        let is_same = |run: &RecipeRun| run.broken.as_ref().is_some_and(|broken| broken.invariant == found.invariant);
         let small = match options.keep_going {
             true => cut.clone(),
             false => shrunk(seed, cut, found, mutant),
         };
-        let plan = Plan::draw(seed, &small);
+        let plan = RecipePlan::draw(seed, &small);
         let run = recipes::run(&plan, options.trace, mutant);
         println!("{}\n{}", run.story, plan.describe());
         if small != *cut && is_same(&run) {
@@ -200,7 +206,7 @@ mod driver {
         }
     }
 
-    fn shrunk(seed: u64, cut: &Cut, found: &Break, mutant: Option<RuntimeMutant>) -> Cut {
+    fn shrunk(seed: u64, cut: &ShrunkPlan, found: &RecipeViolation, mutant: Option<RuntimeMutant>) -> ShrunkPlan {
         let mut runs = 0;
         let small = recipes::shrink::shrink(seed, cut, found, |plan| {
             runs += 1;
@@ -210,7 +216,7 @@ mod driver {
         small
     }
 
-    fn hunt_all(options: &Options, wanted: &[RuntimeMutant]) -> ExitCode {
+    fn hunt_all(options: &RecipeOptions, wanted: &[RuntimeMutant]) -> ExitCode {
         if !cfg!(elderlock_mutants) {
             return wrong("planted breaks exist only in a build of their own: RUSTFLAGS='--cfg elderlock_mutants'");
         }
@@ -223,10 +229,10 @@ mod driver {
         for mutant in &hunted {
             let began = Instant::now();
             let (cast, invariants) = mutants::found_by(*mutant);
-            let found: Mutex<BTreeMap<u64, Break>> = Mutex::default();
-            let counts = |found: &Break| invariants.contains(&found.invariant);
+            let found: Mutex<BTreeMap<u64, RecipeViolation>> = Mutex::default();
+            let counts = |found: &RecipeViolation| invariants.contains(&found.invariant);
             on_all_cores(options.from, HUNT, |seed| {
-                let plan = Plan::draw(seed, &Cut::only(cast));
+                let plan = RecipePlan::draw(seed, &ShrunkPlan::only(cast));
                 if let Some(broken) = recipes::run(&plan, 0, Some(*mutant)).broken
                     // A seed that breaks without it proves nothing about it.
                     && recipes::run(&plan, 0, None).broken.is_none()
@@ -240,7 +246,7 @@ mod driver {
             match found.iter().find(|(_, found)| counts(found)) {
                 Some((seed, found)) => {
                     println!("{name:<24} {:>5} {took:>6.1}  {}", seed - options.from + 1, found.invariant);
-                    first.get_or_insert_with(|| (*seed, Cut::only(cast), found.clone(), *mutant));
+                    first.get_or_insert_with(|| (*seed, ShrunkPlan::only(cast), found.clone(), *mutant));
                 }
                 None => {
                     let others: Vec<&str> = found.values().map(|found| found.invariant).collect();
@@ -253,7 +259,7 @@ mod driver {
         if let Some((seed, cut, found, mutant)) = first {
             let small = shrunk(seed, &cut, &found, Some(mutant));
             println!("shrunk: {}", again(seed, &small, Some(mutant)));
-            let broken = recipes::run(&Plan::draw(seed, &small), 0, Some(mutant)).broken;
+            let broken = recipes::run(&RecipePlan::draw(seed, &small), 0, Some(mutant)).broken;
             if small == cut || broken.is_none_or(|broken| broken.invariant != found.invariant) {
                 missed.push("what a shrunk run breaks".to_owned());
             }

@@ -2,13 +2,13 @@
 
 use elderlock_sim::World;
 use elderlock_sim::report::breach;
-use elderlock_sim::script::Teller;
+use elderlock_sim::script::ScriptRunner;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 /// What to tell again.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Options {
+pub(crate) struct ReplayOptions {
     /// The log or script.
     file: PathBuf,
     /// How many lines of the story inside the members are told of a break.
@@ -20,7 +20,7 @@ pub(crate) struct Options {
     mutant: Option<elderlock::protocol::mutant::ProtocolMutant>,
 }
 
-impl Options {
+impl ReplayOptions {
     fn prepare(&self, world: World) -> World {
         #[cfg(elderlock_mutants)]
         if let Some(mutant) = self.mutant {
@@ -30,7 +30,7 @@ impl Options {
     }
 }
 
-pub(crate) fn run(options: &Options) -> ExitCode {
+pub(crate) fn run(options: &ReplayOptions) -> ExitCode {
     let script = match std::fs::read_to_string(&options.file) {
         Ok(script) => script,
         Err(error) => {
@@ -38,7 +38,7 @@ pub(crate) fn run(options: &Options) -> ExitCode {
             return ExitCode::from(2);
         }
     };
-    let mut teller = Teller::new(|world| options.prepare(world));
+    let mut teller = ScriptRunner::new(|world| options.prepare(world));
     match teller.tell(&script) {
         Ok(told) => print!("{told}"),
         Err(error) => {

@@ -2,12 +2,12 @@
 
 use super::chaos::members;
 use elderlock_sim::World;
-use elderlock_sim::chaos::{Plan, describe, run_seed};
-use elderlock_sim::fault::{Blow, Fault, Late, Loyal, Overthrow, Reprieve, Target, What};
-use elderlock_sim::invariants::Break;
+use elderlock_sim::chaos::{ChaosPlan, describe, run_seed};
+use elderlock_sim::fault::{ConcurrentFault, CutOffGroup, Fault, FaultKind, Late, Overthrow, Reprieve, Target};
+use elderlock_sim::invariants::Violation;
 use elderlock_sim::record::Record;
-use elderlock_sim::report::{Case, Told, about, of_run};
-use elderlock_sim::script::Teller;
+use elderlock_sim::report::{Case, ReportedFault, about, of_run};
+use elderlock_sim::script::ScriptRunner;
 use elderlock_sim::shrink::{shrink, shrink_log};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -17,7 +17,7 @@ const HUNTED: u64 = 2_000;
 
 /// What to draw.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Options {
+pub(crate) struct ReportOptions {
     /// The run of this seed. If it breaks, it is shrunk first. With a planted break and no seed: the first that breaks.
     #[arg(long, required_unless_present_any = ["history", "replay", "mutant"])]
     seed: Option<u64>,
@@ -44,7 +44,7 @@ pub(crate) struct Options {
     out: PathBuf,
 }
 
-pub(crate) fn run(options: &Options) -> ExitCode {
+pub(crate) fn run(options: &ReportOptions) -> ExitCode {
     std::panic::set_hook(Box::new(|_| {}));
     let case = match (&options.history, &options.replay, options.seed) {
         (Some(file), ..) => from_history(file),
@@ -63,11 +63,11 @@ pub(crate) fn run(options: &Options) -> ExitCode {
 }
 
 /// The first seed that the planted break breaks.
-fn hunt(options: &Options) -> Result<u64, String> {
+fn hunt(options: &ReportOptions) -> Result<u64, String> {
     let prepare = planted(options.mutant.as_deref())?;
-    let is_wanted = |found: &Break| options.invariant.as_ref().is_none_or(|wanted| *wanted == found.invariant);
+    let is_wanted = |found: &Violation| options.invariant.as_ref().is_none_or(|wanted| *wanted == found.invariant);
     let breaks =
-        |seed: &u64| run_seed(&Plan::draw(*seed, options.members), &prepare).world.broken().is_some_and(is_wanted);
+        |seed: &u64| run_seed(&ChaosPlan::draw(*seed, options.members), &prepare).world.broken().is_some_and(is_wanted);
     (1..=HUNTED).find(breaks).ok_or_else(|| format!("not in {HUNTED} seeds"))
 }
 
@@ -85,7 +85,7 @@ fn from_history(file: &Path) -> Result<Case, String> {
 
 fn from_log(file: &Path, mutant: Option<&str>) -> Result<Case, String> {
     let (script, prepare) = (read(file)?, planted(mutant)?);
-    let mut teller = Teller::new(|world| prepare(world).with_messages());
+    let mut teller = ScriptRunner::new(|world| prepare(world).with_messages());
     teller.tell(&script).map_err(|wrong| format!("{}: {wrong}", file.display()))?;
     let record = teller.world().record().clone();
     let (flags, break_planted) = planting(mutant);
@@ -110,7 +110,7 @@ pub(crate) fn of_seed(
     mutant: Option<&str>,
 ) -> Result<Case, String> {
     let prepare = planted(mutant)?;
-    let full = Plan::draw(seed, members);
+    let full = ChaosPlan::draw(seed, members);
     let small = match faults {
         Some(kept) => full.only(kept),
         None => match run_seed(&full, &prepare).world.broken() {
@@ -129,7 +129,7 @@ pub(crate) fn of_seed(
         Some(log) => log.replay(prepare(log.scene.world().untraced()).with_messages()).into_record(),
         None => run.world.into_record(),
     };
-    let told = |(number, fault): (&usize, &Fault)| Told {
+    let told = |(number, fault): (&usize, &Fault)| ReportedFault {
         number: *number,
         at: fault.at,
         lasts: fault.lasts,
@@ -173,75 +173,83 @@ fn words(fault: &Fault) -> String {
     let way = |from: usize, to: usize| format!("m{from} to m{to}");
     let name = fault.what.name();
     match fault.what {
-        What::Weather(weather) if weather.loss > 0 => format!("{} of all packets are lost", percent(weather.loss)),
-        What::Weather(weather) if weather.duplicate > 0 => {
+        FaultKind::Weather(weather) if weather.loss > 0 => format!("{} of all packets are lost", percent(weather.loss)),
+        FaultKind::Weather(weather) if weather.duplicate > 0 => {
             format!("{} of all packets come twice", percent(weather.duplicate))
         }
-        What::Weather(weather) if weather.reorder > 0 => {
+        FaultKind::Weather(weather) if weather.reorder > 0 => {
             format!("{} of all packets may be overtaken", percent(weather.reorder))
         }
-        What::Weather(weather) if weather.garble > 0 => {
+        FaultKind::Weather(weather) if weather.garble > 0 => {
             format!("{} of all packets are damaged", percent(weather.garble))
         }
-        What::Weather(weather) => format!(
+        FaultKind::Weather(weather) => format!(
             "packets take up to {}, {} of them up to {} longer",
             about(weather.slowest),
             percent(weather.spike),
             about(weather.spike_by)
         ),
-        What::CutOneWay(from, to) => format!("{name}: {}", way(from, to)),
-        What::SlowWay(from, to, by) => format!("{name}: {}, by {}", way(from, to), about(by)),
-        What::Cut(one, other) => format!("{name}: m{one} and m{other}"),
-        What::Split(left) => format!("{name}: {} from the others", places(left)),
-        What::OneNeighbour(target, _) => format!("{name}: {} from all others but one", whom(target)),
-        What::Ring(_) => format!("{name}: each from all others but its neighbours"),
-        What::NarrowWay(from, to, narrow) => {
+        FaultKind::CutOneWay(from, to) => format!("{name}: {}", way(from, to)),
+        FaultKind::SlowWay(from, to, by) => format!("{name}: {}, by {}", way(from, to), about(by)),
+        FaultKind::Cut(one, other) => format!("{name}: m{one} and m{other}"),
+        FaultKind::Split(left) => format!("{name}: {} from the others", places(left)),
+        FaultKind::OneNeighbour(target, _) => format!("{name}: {} from all others but one", whom(target)),
+        FaultKind::Ring(_) => format!("{name}: each from all others but its neighbours"),
+        FaultKind::NarrowWay(from, to, narrow) => {
             format!("{name}: {}, one packet in {} and room for {}", way(from, to), about(narrow.each), narrow.room)
         }
-        What::Resets(_, times) => format!("{name}: {times} times, somewhere"),
-        What::ClockRate(place, ppm) => format!("{name}: m{place}, {:+.1} %", f64::from(ppm) / 10_000.0),
-        What::WallClock(place, by) => format!("{name}: m{place}, by {:+.1} s", by as f64 / 1_000.0),
-        What::FalseAlarm(at, about) => format!("{name}: m{at} about {}", whom(about)),
-        What::Late(Late { kind, from, to, blow }) => {
+        FaultKind::Resets(_, times) => format!("{name}: {times} times, somewhere"),
+        FaultKind::ClockRate(place, ppm) => format!("{name}: m{place}, {:+.1} %", f64::from(ppm) / 10_000.0),
+        FaultKind::WallClock(place, by) => format!("{name}: m{place}, by {:+.1} s", by as f64 / 1_000.0),
+        FaultKind::FalseAlarm(at, about) => format!("{name}: m{at} about {}", whom(about)),
+        FaultKind::Late(Late { kind, from, to, blow }) => {
             let from = from.map(|from| format!(" from {}", whom(from))).unwrap_or_default();
             let to = to.map(|to| format!(" to m{to}")).unwrap_or_default();
             let blow = match blow {
                 None => "",
-                Some(Blow::Crash) => ", and who sends them is killed",
-                Some(Blow::Leave) => ", and who sends them leaves",
-                Some(Blow::Isolate) => ", and who sends them is cut off",
-                Some(Blow::GrantorLeaves) => ", and the grantor leaves",
+                Some(ConcurrentFault::Crash) => ", and who sends them is killed",
+                Some(ConcurrentFault::Leave) => ", and who sends them leaves",
+                Some(ConcurrentFault::Isolate) => ", and who sends them is cut off",
+                Some(ConcurrentFault::GrantorLeaves) => ", and the grantor leaves",
             };
             format!("{name}: every {kind}{from}{to}{blow}")
         }
-        What::Overthrow(Overthrow { candidate, deaf, loyal, restart }) => {
+        FaultKind::Overthrow(Overthrow { candidate, deaf, loyal, restart }) => {
             let loyal = with(loyal);
             let restart = if restart { "; the others restart" } else { "" };
             let candidate = whom(Target::Council(candidate));
             format!("{name}: {candidate} hears nobody for {}, then the elder is cut off{loyal}{restart}", about(deaf))
         }
-        What::SplitView(loyal) => format!("{name}: the elder{} from the others", with(loyal)),
-        What::Reprieve(Reprieve { target, cut, pending }) => {
+        FaultKind::SplitView(loyal) => format!("{name}: the elder{} from the others", with(loyal)),
+        FaultKind::Reprieve(Reprieve { target, cut, pending }) => {
             format!("{name}: {}, heard again after {}, and removed {} later", whom(target), about(cut), about(pending))
         }
-        What::Turncoat(..) => format!("{name}: one of the council"),
-        What::StrayName(named, other) => format!("{name}: m{named} is named late, and m{other} asks"),
-        What::Rush { .. } | What::Newcomer { .. } | What::TornValue { .. } | What::Duel { .. } => name.to_string(),
-        What::Isolate(target) | What::Crash(target) | What::Vanish(target) | What::Pause(target) => {
+        FaultKind::Turncoat(..) => format!("{name}: one of the council"),
+        FaultKind::StrayName(named, other) => format!("{name}: m{named} is named late, and m{other} asks"),
+        FaultKind::Rush { .. } | FaultKind::Newcomer { .. } | FaultKind::TornValue { .. } | FaultKind::Duel { .. } => {
+            name.to_string()
+        }
+        FaultKind::Isolate(target)
+        | FaultKind::Crash(target)
+        | FaultKind::Vanish(target)
+        | FaultKind::Pause(target) => {
             format!("{name}: {}", whom(target))
         }
-        What::Leave(target) | What::Reject(target) | What::NoDatagrams(target) | What::LoseDisk(target) => {
+        FaultKind::Leave(target)
+        | FaultKind::Reject(target)
+        | FaultKind::NoDatagrams(target)
+        | FaultKind::LoseDisk(target) => {
             format!("{name}: {}", whom(target))
         }
-        What::SlowDisk(target, takes) => format!("{name}: {}, {} a write", whom(target), about(takes)),
-        What::FailingDisk(target) | What::TornStep(target, ..) => format!("{name}: {}", whom(target)),
-        What::FullDisk => name.to_string(),
-        What::CrashBoth | What::CrashAll | What::DieDeciding | What::Swizzle(_) => name.to_string(),
+        FaultKind::SlowDisk(target, takes) => format!("{name}: {}, {} a write", whom(target), about(takes)),
+        FaultKind::FailingDisk(target) | FaultKind::TornStep(target, ..) => format!("{name}: {}", whom(target)),
+        FaultKind::FullDisk => name.to_string(),
+        FaultKind::CrashBoth | FaultKind::CrashAll | FaultKind::DieDeciding | FaultKind::Swizzle(_) => name.to_string(),
     }
 }
 
 /// Who is cut off with the elder.
-fn with(loyal: Loyal) -> String {
+fn with(loyal: CutOffGroup) -> String {
     let places = if loyal.places == 0 { String::new() } else { format!(" with {}", places(loyal.places)) };
     let holder = if loyal.holder { " with one who holds" } else { "" };
     format!("{places}{holder}")
@@ -294,16 +302,22 @@ mod tests {
     #[test]
     fn a_fault_says_whom_it_hits() {
         let said = |what| words(&Fault { at: 0, lasts: 0, what });
-        assert_eq!(said(What::CutOneWay(1, 3)), "cut one way: m1 to m3");
-        assert_eq!(said(What::Crash(Target::Place(2))), "crash: m2");
-        assert_eq!(said(What::Isolate(Target::Elder)), "isolate: the elder");
-        assert_eq!(said(What::Swizzle(8)), "swizzle clog");
-        assert_eq!(said(What::SlowWay(0, 3, 1_500_000_000)), "slow way: m0 to m3, by 1.500 s");
+        assert_eq!(said(FaultKind::CutOneWay(1, 3)), "cut one way: m1 to m3");
+        assert_eq!(said(FaultKind::Crash(Target::Place(2))), "crash: m2");
+        assert_eq!(said(FaultKind::Isolate(Target::Elder)), "isolate: the elder");
+        assert_eq!(said(FaultKind::Swizzle(8)), "swizzle clog");
+        assert_eq!(said(FaultKind::SlowWay(0, 3, 1_500_000_000)), "slow way: m0 to m3, by 1.500 s");
         // Numbers that are no places.
-        assert_eq!(said(What::Resets(7, 5)), "reset: 5 times, somewhere");
-        let loyal = Loyal { places: 5, holder: true };
-        assert_eq!(said(What::SplitView(loyal)), "split view: the elder with m0 m2 with one who holds from the others");
-        let late = Late { kind: "Grant", from: Some(Target::Grantor), to: Some(1), blow: Some(Blow::Crash) };
-        assert_eq!(said(What::Late(late)), "late: every Grant from the grantor to m1, and who sends them is killed");
+        assert_eq!(said(FaultKind::Resets(7, 5)), "reset: 5 times, somewhere");
+        let loyal = CutOffGroup { places: 5, holder: true };
+        assert_eq!(
+            said(FaultKind::SplitView(loyal)),
+            "split view: the elder with m0 m2 with one who holds from the others"
+        );
+        let late = Late { kind: "Grant", from: Some(Target::Grantor), to: Some(1), blow: Some(ConcurrentFault::Crash) };
+        assert_eq!(
+            said(FaultKind::Late(late)),
+            "late: every Grant from the grantor to m1, and who sends them is killed"
+        );
     }
 }

@@ -4,7 +4,7 @@ use elderlock::gossip::{Swim, SwimInput, SwimOutput};
 use elderlock::protocol::{Host, MemberInfo, Packet, ProcessId, Time};
 use elderlock::wire::{Frame, GossipCodec, Handshake, HandshakeRefusal, StatusQuery, encode, seal, write_vote};
 use elderlock_sim::World;
-use elderlock_sim::chance::Dice;
+use elderlock_sim::chance::Rng;
 use elderlock_sim::kind::kind;
 use elderlock_sim::tape::tell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 /// Which tape.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Options {
+pub(crate) struct TapeOptions {
     /// The tape: the input that a crash of the fuzz target `world` left.
     #[arg(required_unless_present = "seeds")]
     file: Option<PathBuf>,
@@ -25,7 +25,7 @@ pub(crate) struct Options {
     seeds: Option<PathBuf>,
 }
 
-pub(crate) fn run(options: &Options) -> ExitCode {
+pub(crate) fn run(options: &TapeOptions) -> ExitCode {
     let done = match (&options.file, &options.seeds) {
         (Some(file), _) => show(file),
         (None, Some(folder)) => write_seeds(folder).map(|()| ExitCode::SUCCESS),
@@ -58,7 +58,7 @@ fn show(file: &Path) -> io::Result<ExitCode> {
 const TAPES: u64 = 48;
 
 fn tape(seed: u64) -> Vec<u8> {
-    let mut dice = Dice::new(seed, 7);
+    let mut dice = Rng::new(seed, 7);
     (0..dice.between(40, 160)).map(|_| dice.roll() as u8).collect()
 }
 

@@ -1,7 +1,7 @@
 //! What a person sees of `chaos`: how far it is, and what came of it.
 
-use elderlock_sim::chaos::{Run, Summary};
-use elderlock_sim::invariants::Break;
+use elderlock_sim::chaos::{ChaosRun, Summary};
+use elderlock_sim::invariants::Violation;
 use elderlock_sim::report::{Gallery, about, grouped, held, meaning, timed};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
@@ -14,7 +14,7 @@ const LINE_EVERY: u64 = 15;
 
 /// What came of the runs of a worker, or of all.
 #[derive(Debug, Default)]
-pub(crate) struct Batch {
+pub(crate) struct RunTotals {
     pub(crate) summary: Summary,
     pub(crate) gallery: Gallery,
     /// Steps of cores, those of runs that were run twice included.
@@ -23,8 +23,8 @@ pub(crate) struct Batch {
     pub(crate) busy: Duration,
 }
 
-impl Batch {
-    pub(crate) fn merge(&mut self, other: Batch) {
+impl RunTotals {
+    pub(crate) fn merge(&mut self, other: RunTotals) {
         self.summary.merge(&other.summary);
         self.gallery.merge(other.gallery);
         self.simulated += other.simulated;
@@ -39,9 +39,9 @@ impl Batch {
 
 /// A break, shrunk.
 #[derive(Debug)]
-pub(crate) struct Broken {
+pub(crate) struct BrokenRun {
     pub(crate) seed: u64,
-    pub(crate) found: Break,
+    pub(crate) found: Violation,
     /// What happened, in words for everybody.
     pub(crate) words: String,
     /// The World and the faults that it takes, in words.
@@ -84,7 +84,7 @@ impl Progress {
     }
 
     /// A run is done.
-    pub(crate) fn add(&self, run: &Run) {
+    pub(crate) fn add(&self, run: &ChaosRun) {
         let add = |to: &AtomicU64, more: u64| to.fetch_add(more, Ordering::Relaxed) + more;
         let done = add(&self.done, 1);
         let hours = add(&self.virtual_seconds, run.world.seconds()) as f64 / 3_600.0;
@@ -119,7 +119,7 @@ impl Progress {
 }
 
 /// The verdict for people.
-pub(crate) fn print(batch: &Batch, took: Duration, broken: Option<&Broken>, idle: Option<&str>) {
+pub(crate) fn print(batch: &RunTotals, took: Duration, broken: Option<&BrokenRun>, idle: Option<&str>) {
     let total = &batch.summary;
     match (broken, idle) {
         (Some(broken), _) => {
@@ -191,7 +191,7 @@ pub(crate) fn print(batch: &Batch, took: Duration, broken: Option<&Broken>, idle
     }
 }
 
-fn tell(broken: &Broken) {
+fn tell(broken: &BrokenRun) {
     let found = &broken.found;
     println!("\n{}\n{}", broken.plan, broken.story);
     println!("{} at {:.6} s: {}", found.invariant, found.at as f64 / 1e9, broken.words);
@@ -204,7 +204,7 @@ fn tell(broken: &Broken) {
 }
 
 /// The verdict for machines.
-pub(crate) fn json(batch: &Batch, took: Duration, broken: Option<&Broken>, idle: Option<&str>) -> Value {
+pub(crate) fn json(batch: &RunTotals, took: Duration, broken: Option<&BrokenRun>, idle: Option<&str>) -> Value {
     let total = &batch.summary;
     let (all, one) = batch.rates(took);
     let [damaged, broke, unended] = total.damages;

@@ -4,7 +4,7 @@
 //! Looked at in the table of the latest acting grantor, whenever it began to act or has a new view, and when a batch is
 //! granted. Inside the clock bound.
 
-use super::{Count, Fact, Invariant, Latest, Verdict};
+use super::{Count, Invariant, Latest, Observation, Verdict};
 use crate::history::{Ask, Key};
 use crate::world::World;
 use elderlock::protocol::{Event, GrantorState, LockName, ProcessId, RequestId, Token};
@@ -77,15 +77,17 @@ impl Invariant for BatchIsAtomic {
         self.torn.as_ref()
     }
 
-    fn hear(&mut self, world: &World, fact: &Fact<'_>) -> Verdict {
+    fn hear(&mut self, world: &World, fact: &Observation<'_>) -> Verdict {
         match fact {
-            Fact::Event { event: Event::ViewInstalled(_), .. } => self.changed = true,
-            Fact::Event { event: Event::BecameGrantor { service, epoch }, .. } => {
+            Observation::Event { event: Event::ViewInstalled(_), .. } => self.changed = true,
+            Observation::Event { event: Event::BecameGrantor { service, epoch }, .. } => {
                 self.latest.begins(service, *epoch);
                 self.changed = true;
             }
-            Fact::Answered { ask } if world.is_granted(*ask) && world.call(*ask).keys.len() > 1 => self.granted = true,
-            Fact::Stepped { place } => {
+            Observation::Answered { ask } if world.is_granted(*ask) && world.call(*ask).keys.len() > 1 => {
+                self.granted = true
+            }
+            Observation::Stepped { place } => {
                 let changed = std::mem::take(&mut self.changed);
                 if !world.bounded {
                     return Ok(());

@@ -1,7 +1,7 @@
 //! `cost_is_bounded`: no storm. The members of a World together never send more packets in a virtual second than a
 //! generous limit that has nothing to do with what they are asked to do.
 
-use super::{Count, Fact, Invariant, Verdict};
+use super::{Count, Invariant, Observation, Verdict};
 use crate::network::SECOND;
 use crate::world::World;
 use std::hash::{Hash, Hasher};
@@ -31,8 +31,8 @@ impl Invariant for CostIsBounded {
         self.premises.get()
     }
 
-    fn hear(&mut self, world: &World, fact: &Fact<'_>) -> Verdict {
-        if !matches!(fact, Fact::Sent { .. }) {
+    fn hear(&mut self, world: &World, fact: &Observation<'_>) -> Verdict {
+        if !matches!(fact, Observation::Sent { .. }) {
             return Ok(());
         }
         if self.second != world.now / SECOND {

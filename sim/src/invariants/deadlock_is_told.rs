@@ -5,7 +5,7 @@
 //! this one asked, if both held something by then and hold it still. Where a third one wanted to suspend the service
 //! meanwhile nothing is said: it may have been the first in line.
 
-use super::{Count, Fact, Invariant, Kept, Verdict};
+use super::{Count, GrantorRecord, Invariant, Observation, Verdict};
 use crate::history::{Ask, Call};
 use crate::world::World;
 use elderlock::protocol::{Epoch, Message, Outcome, OwnerId, Packet};
@@ -22,7 +22,7 @@ pub struct DeadlockIsTold {
 impl DeadlockIsTold {
     fn check(&self, world: &World, place: usize, (ask, epoch): (Ask, Epoch)) -> Verdict {
         let call = world.call(ask);
-        let kept = Kept::at(world, place, &call.service);
+        let kept = GrantorRecord::at(world, place, &call.service);
         let held = |by: &Call| {
             kept.holds.iter().any(|((process, request), hold)| {
                 let is_its = *process == by.process && (hold.owner == by.owner || by.owner == OwnerId::default());
@@ -61,10 +61,10 @@ impl Invariant for DeadlockIsTold {
         self.premises.get()
     }
 
-    fn hear(&mut self, world: &World, fact: &Fact<'_>) -> Verdict {
+    fn hear(&mut self, world: &World, fact: &Observation<'_>) -> Verdict {
         match fact {
-            Fact::Answers { outcome: Outcome::Deadlock, .. } => self.premises += 1,
-            Fact::Sent {
+            Observation::Answers { outcome: Outcome::Deadlock, .. } => self.premises += 1,
+            Observation::Sent {
                 place,
                 to: Some(to),
                 packet: Packet::Linked { message: Message::Queued { request, epoch, .. }, .. },

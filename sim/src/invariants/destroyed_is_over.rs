@@ -5,7 +5,7 @@
 //!
 //! After the healing every member destroys every service, and hears that it is destroyed.
 
-use super::{Count, Fact, Invariant, Latest, Verdict};
+use super::{Count, Invariant, Latest, Observation, Verdict};
 use crate::liveness::Demand;
 use crate::world::World;
 use elderlock::protocol::{Epoch, Event, GrantorState, Outcome, ServiceName};
@@ -50,12 +50,12 @@ impl Invariant for DestroyedIsOver {
         self.premises.get()
     }
 
-    fn hear(&mut self, world: &World, fact: &Fact<'_>) -> Verdict {
+    fn hear(&mut self, world: &World, fact: &Observation<'_>) -> Verdict {
         match fact {
-            Fact::Event { event: Event::BecameGrantor { service, epoch }, .. } => {
+            Observation::Event { event: Event::BecameGrantor { service, epoch }, .. } => {
                 self.latest.begins(service, *epoch);
             }
-            Fact::Answers { ask, outcome: Outcome::Destroyed } => {
+            Observation::Answers { ask, outcome: Outcome::Destroyed } => {
                 let call = world.call(*ask);
                 if !world.bounded {
                     return Ok(());

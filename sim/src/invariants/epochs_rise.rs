@@ -9,7 +9,7 @@
 //!
 //! What an elder deals to itself nobody sees but by the epoch that begins.
 
-use super::{Count, Fact, Highest, Invariant, Verdict};
+use super::{Count, Highest, Invariant, Observation, Verdict};
 use crate::world::World;
 use elderlock::protocol::{Epoch, Event, LineageId, Message, Packet, ProcessId, ServiceName, Token};
 use std::collections::{BTreeMap, BTreeSet};
@@ -75,20 +75,20 @@ impl Invariant for EpochsRise {
         self.premises.get()
     }
 
-    fn hear(&mut self, world: &World, fact: &Fact<'_>) -> Verdict {
+    fn hear(&mut self, world: &World, fact: &Observation<'_>) -> Verdict {
         match fact {
-            Fact::Sent {
+            Observation::Sent {
                 place,
                 process,
                 packet:
                     Packet::Linked { message: Message::NameGrantor { range, .. } | Message::Tokens { range, .. }, .. },
                 ..
             } => self.on_range(world, *place, *process, (range.first, range.last)),
-            Fact::Stepped { .. } => {
+            Observation::Stepped { .. } => {
                 self.ranges.on_stepped();
                 Ok(())
             }
-            Fact::Event { place, process, event: Event::BecameGrantor { service, epoch } } => {
+            Observation::Event { place, process, event: Event::BecameGrantor { service, epoch } } => {
                 if let Some(own) = self.terms.insert((*process, service.clone()), *epoch).filter(|own| own >= epoch) {
                     return Err(format!("m{place} becomes grantor of {service} in {epoch}, and was in {own}"));
                 }
@@ -110,12 +110,12 @@ impl Invariant for EpochsRise {
                 self.highest.insert(service.clone(), *epoch);
                 Ok(())
             }
-            Fact::Event { place, process, event: Event::LostGrantor { service, epoch } }
+            Observation::Event { place, process, event: Event::LostGrantor { service, epoch } }
                 if !self.acting.remove(&(*process, service.clone(), *epoch)) =>
             {
                 Err(format!("m{place} loses what it never had: {service} in {epoch}"))
             }
-            Fact::Ends { process, .. } => {
+            Observation::Ends { process, .. } => {
                 self.acting.retain(|(whose, ..)| whose != process);
                 Ok(())
             }

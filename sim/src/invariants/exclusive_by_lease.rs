@@ -1,8 +1,8 @@
 //! `exclusive_by_lease`: no two guards of one lock give a token at the same instant. Stopped processes count: they
 //! may wake now, and their guards look at their clocks first. Inside the clock bound.
 
-use super::{Count, Fact, Invariant, Verdict};
-use crate::history::{Ask, Key, Mode};
+use super::{Count, Invariant, Observation, Verdict};
+use crate::history::{Ask, HoldMode, Key};
 use crate::world::World;
 
 /// See the module.
@@ -26,10 +26,10 @@ impl Invariant for ExclusiveByLease {
         self.crowded.as_ref()
     }
 
-    fn hear(&mut self, world: &World, fact: &Fact<'_>) -> Verdict {
+    fn hear(&mut self, world: &World, fact: &Observation<'_>) -> Verdict {
         match fact {
-            Fact::Answered { ask } if world.is_granted(*ask) => self.premises += 1,
-            Fact::Stepped { .. } => {}
+            Observation::Answered { ask } if world.is_granted(*ask) => self.premises += 1,
+            Observation::Stepped { .. } => {}
             _ => return Ok(()),
         }
         if !world.bounded {
@@ -38,7 +38,7 @@ impl Invariant for ExclusiveByLease {
         // Somebody begins to believe only in a step, so looking after each step misses nothing.
         for (key, claims) in world.history().crowded() {
             // Shares and permits are another invariant's.
-            let alone = claims.iter().copied().filter(|ask| world.call(*ask).mode == Mode::Alone);
+            let alone = claims.iter().copied().filter(|ask| world.call(*ask).mode == HoldMode::Alone);
             let believing: Vec<Ask> = alone.filter(|ask| world.fence(*ask).is_some()).collect();
             if believing.len() > 1 {
                 let who = |ask: &Ask| format!("m{} with {:?}", world.call(*ask).member, world.token(*ask));

@@ -4,8 +4,8 @@
 //! A place counts as acknowledged when the waiter's process has acknowledged the message that told of it. Waiters at
 //! the grantor's own member are told without a message and are left out.
 
-use super::{Count, Fact, Invariant, Verdict};
-use crate::history::{Ask, Call, Mode};
+use super::{Count, Invariant, Observation, Verdict};
+use crate::history::{Ask, Call, HoldMode};
 use crate::network::SECOND;
 use crate::world::World;
 use elderlock::protocol::message::WaitReport;
@@ -128,9 +128,9 @@ impl Invariant for FifoAcrossFailover {
         self.premises.get()
     }
 
-    fn hear(&mut self, world: &World, fact: &Fact<'_>) -> Verdict {
+    fn hear(&mut self, world: &World, fact: &Observation<'_>) -> Verdict {
         match fact {
-            Fact::Sent { process, to: Some(to), packet, .. } => {
+            Observation::Sent { process, to: Some(to), packet, .. } => {
                 let (Packet::Linked { ack, .. } | Packet::Ack { ack, .. }) = packet else { return Ok(()) };
                 if !self.told.is_empty() {
                     let acknowledged: Vec<_> =
@@ -184,7 +184,7 @@ impl Invariant for FifoAcrossFailover {
                 }
                 Ok(())
             }
-            Fact::Answers { ask, outcome: Outcome::Granted { token, .. } } => {
+            Observation::Answers { ask, outcome: Outcome::Granted { token, .. } } => {
                 let Some(place) = self.places.remove(ask) else { return self.hear_newcomer(world, *ask) };
                 self.told_at.remove(ask);
                 let served = world.call(*ask);
@@ -210,7 +210,7 @@ impl Invariant for FifoAcrossFailover {
                 };
                 self.served.retain(|of, (ticket, ..)| !is_first(of, ticket));
                 // When its own member granted it, without a packet, nobody can tell: others may have asked since.
-                if served.mode != Mode::Alone && granted != u64::MAX {
+                if served.mode != HoldMode::Alone && granted != u64::MAX {
                     self.served.insert(*ask, (place, *token, granted));
                 }
                 for (earlier, ticket) in &self.places {

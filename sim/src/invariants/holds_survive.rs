@@ -4,8 +4,8 @@
 //!
 //! What needs clocks is demanded inside their bound.
 
-use super::{Count, Fact, Invariant, Latest, Verdict};
-use crate::history::{Ask, Deed};
+use super::{Count, Invariant, Latest, Observation, Verdict};
+use crate::history::{Ask, ClientRequest};
 use crate::world::World;
 use elderlock::protocol::{Epoch, Event, GrantorState, LostReason, RevokeCommand, ServiceName, Time, Token};
 
@@ -38,12 +38,14 @@ impl HoldsSurvive {
             }
             LostReason::Left => peer.leaving,
             LostReason::Destroyed => world.history().calls.iter().any(|destroys| {
-                destroys.deed == Deed::Destroy && destroys.process == call.process && destroys.service == call.service
+                destroys.deed == ClientRequest::Destroy
+                    && destroys.process == call.process
+                    && destroys.service == call.service
             }),
             LostReason::Superseded => !world.bounded,
             // `told_before_taken` looks closer.
             LostReason::Revoked => {
-                let takes = |deed: &Deed| matches!(deed, Deed::Revoke(RevokeCommand::Take(_)));
+                let takes = |deed: &ClientRequest| matches!(deed, ClientRequest::Revoke(RevokeCommand::Take(_)));
                 world.history().calls.iter().any(|takes_it| takes(&takes_it.deed) && takes_it.service == call.service)
             }
             _ => false,
@@ -103,14 +105,14 @@ impl Invariant for HoldsSurvive {
         self.premises.get()
     }
 
-    fn hear(&mut self, world: &World, fact: &Fact<'_>) -> Verdict {
+    fn hear(&mut self, world: &World, fact: &Observation<'_>) -> Verdict {
         match fact {
-            Fact::Loses { ask, reason } => return self.check_cause(world, *ask, *reason),
-            Fact::Event { event: Event::ViewInstalled(_), .. } => self.changed = true,
-            Fact::Event { event: Event::BecameGrantor { service, epoch }, .. } => {
+            Observation::Loses { ask, reason } => return self.check_cause(world, *ask, *reason),
+            Observation::Event { event: Event::ViewInstalled(_), .. } => self.changed = true,
+            Observation::Event { event: Event::BecameGrantor { service, epoch }, .. } => {
                 self.latest.begins(service, *epoch);
             }
-            Fact::Stepped { place } => {
+            Observation::Stepped { place } => {
                 if self.leases.len() <= *place {
                     self.leases.resize(world.peers.len(), Time::ZERO);
                 }

@@ -12,8 +12,8 @@
 //!
 //! What an elder says to itself is in no packet, so of an elder that asks for itself less is known: that it asked.
 
-use super::{Count, Fact, Invariant, Verdict};
-use crate::history::{Ask, Call, Deed};
+use super::{Count, Invariant, Observation, Verdict};
+use crate::history::{Ask, Call, ClientRequest};
 use crate::liveness::Demand;
 use crate::world::World;
 use elderlock::protocol::{Epoch, Event, GrantorState, Message, Outcome, Packet, ProcessId, RequestId, ServiceName};
@@ -81,7 +81,7 @@ fn ask_to_grant(world: &mut World, place: usize, service: &str, demand: &Demand)
 pub const NAME: &str = "last_young_turk_wins";
 
 /// A word of an elder: who, and which of all that it has said to the one who hears it.
-type Word = (ProcessId, u64);
+type ElderMessage = (ProcessId, u64);
 
 /// See the module.
 #[derive(Clone, Hash, Debug, Default)]
@@ -89,7 +89,7 @@ pub struct LastYoungTurkWins {
     /// The latest epoch for which each process was named, or in which it was seen.
     named: BTreeMap<(ServiceName, ProcessId), Epoch>,
     /// Terms for which a process was named, and which it has neither begun to set up nor declined as far as is known.
-    unheard: BTreeMap<(ServiceName, ProcessId), BTreeMap<Epoch, Word>>,
+    unheard: BTreeMap<(ServiceName, ProcessId), BTreeMap<Epoch, ElderMessage>>,
     /// The terms of each process, acting or not, after its last step.
     terms: BTreeMap<ProcessId, BTreeMap<ServiceName, Epoch>>,
     /// Terms that ended in this step.
@@ -99,9 +99,9 @@ pub struct LastYoungTurkWins {
     /// How often that elder has outbid each other for it.
     spent: BTreeMap<(ServiceName, ProcessId, ProcessId, ProcessId), u64>,
     /// Who is told that who asked after it and the last request of its that had come there, and has not said so to its clients.
-    outbid: BTreeMap<(ServiceName, ProcessId), BTreeMap<Word, (ProcessId, RequestId)>>,
+    outbid: BTreeMap<(ServiceName, ProcessId), BTreeMap<ElderMessage, (ProcessId, RequestId)>>,
     /// Which of those were used in this step.
-    used: BTreeSet<(ServiceName, ProcessId, Word)>,
+    used: BTreeSet<(ServiceName, ProcessId, ElderMessage)>,
     /// Of those who wait at an elder the last that asked, if somebody was outbid for it.
     next: BTreeMap<(ServiceName, ProcessId), ProcessId>,
     /// The last of what counts here that one said to another: what is sent again is no news.
@@ -167,7 +167,7 @@ impl LastYoungTurkWins {
     fn hear_outbid(
         &mut self,
         world: &World,
-        (elder, seq): Word,
+        (elder, seq): ElderMessage,
         of: (ServiceName, ProcessId),
         (by, last): (ProcessId, RequestId),
     ) -> Verdict {
@@ -175,7 +175,11 @@ impl LastYoungTurkWins {
         self.premises += 1;
         let is_true = if by == elder {
             // It asks itself without a packet.
-            world.history().calls.iter().any(|of| of.process == by && of.deed == Deed::Become && of.service == service)
+            world
+                .history()
+                .calls
+                .iter()
+                .any(|of| of.process == by && of.deed == ClientRequest::Become && of.service == service)
         } else {
             let spent = self.spent.entry((service.clone(), by, elder, process)).or_default();
             *spent += 1;
@@ -271,36 +275,38 @@ impl Invariant for LastYoungTurkWins {
         self.premises.get()
     }
 
-    fn hear(&mut self, world: &World, fact: &Fact<'_>) -> Verdict {
+    fn hear(&mut self, world: &World, fact: &Observation<'_>) -> Verdict {
         match fact {
-            Fact::Sent { process, to: Some(to), packet: Packet::Linked { message, seq, .. }, .. } => match message {
-                Message::NameGrantor { service, range, .. } => {
-                    let epoch = Epoch(range.first);
-                    self.name(service, *to, epoch);
-                    if self.is_news(*process, *to, *seq) {
-                        return self.hear_name(world, *process, (service.clone(), *to), (epoch, *seq));
+            Observation::Sent { process, to: Some(to), packet: Packet::Linked { message, seq, .. }, .. } => {
+                match message {
+                    Message::NameGrantor { service, range, .. } => {
+                        let epoch = Epoch(range.first);
+                        self.name(service, *to, epoch);
+                        if self.is_news(*process, *to, *seq) {
+                            return self.hear_name(world, *process, (service.clone(), *to), (epoch, *seq));
+                        }
                     }
+                    Message::Become { service, .. } if self.is_news(*process, *to, *seq) => {
+                        *self.bids.entry((service.clone(), *process, *to)).or_default() += 1;
+                    }
+                    Message::Outbid { service, request, by } if self.is_news(*process, *to, *seq) => {
+                        return self.hear_outbid(world, (*process, *seq), (service.clone(), *to), (*by, *request));
+                    }
+                    // An elder names itself without a packet, and then speaks as what it is.
+                    Message::RequestTable { service, epoch } | Message::Recover { service, epoch } => {
+                        self.name(service, *process, *epoch);
+                    }
+                    Message::TableChunk { service, epoch, .. } | Message::Report { service, epoch, .. } => {
+                        let latest = self.answered.entry((service.clone(), *process)).or_insert(*epoch);
+                        *latest = (*latest).max(*epoch);
+                    }
+                    Message::Decline { service, epoch } => {
+                        self.forget_until((service.clone(), *process), *epoch);
+                    }
+                    _ => {}
                 }
-                Message::Become { service, .. } if self.is_news(*process, *to, *seq) => {
-                    *self.bids.entry((service.clone(), *process, *to)).or_default() += 1;
-                }
-                Message::Outbid { service, request, by } if self.is_news(*process, *to, *seq) => {
-                    return self.hear_outbid(world, (*process, *seq), (service.clone(), *to), (*by, *request));
-                }
-                // An elder names itself without a packet, and then speaks as what it is.
-                Message::RequestTable { service, epoch } | Message::Recover { service, epoch } => {
-                    self.name(service, *process, *epoch);
-                }
-                Message::TableChunk { service, epoch, .. } | Message::Report { service, epoch, .. } => {
-                    let latest = self.answered.entry((service.clone(), *process)).or_insert(*epoch);
-                    *latest = (*latest).max(*epoch);
-                }
-                Message::Decline { service, epoch } => {
-                    self.forget_until((service.clone(), *process), *epoch);
-                }
-                _ => {}
-            },
-            Fact::Event { place, process, event: Event::BecameGrantor { service, epoch } } => {
+            }
+            Observation::Event { place, process, event: Event::BecameGrantor { service, epoch } } => {
                 self.name(service, *process, *epoch);
                 self.premises += 1;
                 self.began.insert(service.clone());
@@ -317,7 +323,7 @@ impl Invariant for LastYoungTurkWins {
                     return Err(format!("{begins} it was told there that another came after it"));
                 }
             }
-            Fact::Event {
+            Observation::Event {
                 process,
                 event: Event::LostGrantor { service, epoch } | Event::GrantorAborted { service, epoch },
                 ..
@@ -325,11 +331,11 @@ impl Invariant for LastYoungTurkWins {
                 self.ended.insert((service.clone(), *process, *epoch));
             }
             // It has heard nothing yet, even if it was the elder before.
-            Fact::Event { process, event: Event::BecameElder(_), .. } => {
+            Observation::Event { process, event: Event::BecameElder(_), .. } => {
                 self.next.retain(|(_, elder), _| elder != process);
             }
-            Fact::Stepped { place } => self.look(world, *place),
-            Fact::Answers { ask, outcome: Outcome::Won } => {
+            Observation::Stepped { place } => self.look(world, *place),
+            Observation::Answers { ask, outcome: Outcome::Won } => {
                 let call = world.call(*ask);
                 let node = world.peers[call.member].node.as_ref();
                 let acts = |(service, _, state): (&ServiceName, Epoch, GrantorState)| {
@@ -340,7 +346,7 @@ impl Invariant for LastYoungTurkWins {
                     return Err(format!("m{} is told that it grants {} and does not", call.member, call.service));
                 }
             }
-            Fact::Answers { ask, outcome: Outcome::Superseded(by) } => {
+            Observation::Answers { ask, outcome: Outcome::Superseded(by) } => {
                 return self.hear_superseded(world, world.call(*ask), *by);
             }
             _ => {}

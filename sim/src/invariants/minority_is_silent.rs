@@ -6,7 +6,7 @@
 //! makes the quorum: whoever took over since then waits for that lease. So two members count as in reach of each other
 //! for a member lease after. (Found by chaos: one answer came back after four seconds and an elder went on, rightly.)
 
-use super::{Count, Fact, Invariant, Verdict};
+use super::{Count, Invariant, Observation, Verdict};
 use crate::world::World;
 use std::collections::BTreeMap;
 
@@ -94,9 +94,9 @@ impl Invariant for MinorityIsSilent {
         self.premises.get()
     }
 
-    fn hear(&mut self, world: &World, fact: &Fact<'_>) -> Verdict {
+    fn hear(&mut self, world: &World, fact: &Observation<'_>) -> Verdict {
         match fact {
-            Fact::Stepped { place } => {
+            Observation::Stepped { place } => {
                 if world.now >= self.looked + LOOK_EVERY {
                     self.looked = world.now;
                     self.look(world);
@@ -106,7 +106,7 @@ impl Invariant for MinorityIsSilent {
                     self.look_from(world, *place);
                 }
             }
-            Fact::Answered { ask } if world.bounded => {
+            Observation::Answered { ask } if world.bounded => {
                 let Some(since) = self.last.get(&world.call(*ask).member) else { return Ok(()) };
                 let timing = world.common.timing;
                 let leases = timing.surely(timing.member_lease + timing.elder_lease).as_nanos() as u64;

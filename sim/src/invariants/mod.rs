@@ -1,6 +1,6 @@
 //! What must always be so. One file for each, under the name it has in sim/README.md.
 //!
-//! An invariant hears every [`Fact`] of a run in order, with the World as it is at that moment, and counts how often
+//! An invariant hears every [`Observation`] of a run in order, with the World as it is at that moment, and counts how often
 //! its premise held: one that never had anything to say is no proof of anything.
 
 pub mod batch_is_atomic;
@@ -38,7 +38,7 @@ pub mod way_round_keeps_leases;
 pub mod what_is_seen_is_so;
 pub mod who_has_most_follows;
 
-use crate::history::{Ask, Key, Sight, lock_name};
+use crate::history::{Ask, Key, ObjectView, lock_name};
 use crate::network::MS;
 use crate::world::World;
 use elderlock::protocol::{
@@ -52,7 +52,7 @@ use std::time::Duration;
 
 /// Something that happened.
 #[derive(Debug)]
-pub enum Fact<'a> {
+pub enum Observation<'a> {
     /// A process answers a request; the history does not have it yet.
     Answers {
         /// The request.
@@ -82,7 +82,7 @@ pub enum Fact<'a> {
         /// The request that has it open.
         ask: Ask,
         /// What it sees.
-        sight: &'a Sight,
+        sight: &'a ObjectView,
     },
     /// An event of a process.
     Event {
@@ -123,12 +123,14 @@ pub enum Fact<'a> {
     },
 }
 
-impl Fact<'_> {
+impl Observation<'_> {
     /// The request that it is about.
     fn ask(&self) -> Option<Ask> {
         match self {
-            Fact::Answers { ask, .. } | Fact::Answered { ask } | Fact::Wanted { ask } => Some(*ask),
-            Fact::Loses { ask, .. } | Fact::Sees { ask, .. } => Some(*ask),
+            Observation::Answers { ask, .. } | Observation::Answered { ask } | Observation::Wanted { ask } => {
+                Some(*ask)
+            }
+            Observation::Loses { ask, .. } | Observation::Sees { ask, .. } => Some(*ask),
             _ => None,
         }
     }
@@ -136,7 +138,7 @@ impl Fact<'_> {
 
 /// A broken invariant.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Break {
+pub struct Violation {
     /// Its name.
     pub invariant: &'static str,
     /// The lock that it is about, `service/name`, if it is about one.
@@ -173,14 +175,14 @@ impl Hash for Count {
 
 /// What an invariant remembers goes with its World: it is copied when that is, and Worlds in which invariants remember
 /// different things are different. `derive(Clone, Hash)` is enough.
-pub trait Memory {
+pub trait CheckerState {
     /// The same once more.
     fn copy(&self) -> Box<dyn Invariant>;
     /// Hashes what it remembers.
     fn hash_memory(&self, hasher: &mut dyn Hasher);
 }
 
-impl<I: Invariant + Clone + Hash + 'static> Memory for I {
+impl<I: Invariant + Clone + Hash + 'static> CheckerState for I {
     fn copy(&self) -> Box<dyn Invariant> {
         Box::new(self.clone())
     }
@@ -197,13 +199,13 @@ impl Clone for Box<dyn Invariant> {
 }
 
 /// Something that must always be so.
-pub trait Invariant: Memory + std::fmt::Debug + Send + Sync {
+pub trait Invariant: CheckerState + std::fmt::Debug + Send + Sync {
     /// Its name.
     fn name(&self) -> &'static str;
     /// How often its premise held.
     fn premises(&self) -> u64;
     /// Looks at a fact.
-    fn hear(&mut self, world: &World, fact: &Fact<'_>) -> Verdict;
+    fn hear(&mut self, world: &World, fact: &Observation<'_>) -> Verdict;
     /// The lock that its last verdict was about, if the fact was not about that lock alone.
     fn lock(&self) -> Option<&Key> {
         None
@@ -263,7 +265,7 @@ impl<K: Ord> Highest<K> {
 
 /// What a grantor keeps of a service, by request.
 #[derive(Debug, Default)]
-pub(crate) struct Kept {
+pub(crate) struct GrantorRecord {
     /// Who holds.
     pub holds: BTreeMap<(ProcessId, RequestId), HoldReport>,
     /// Who waits.
@@ -272,13 +274,13 @@ pub(crate) struct Kept {
     pub objects: BTreeMap<LockName, Content>,
 }
 
-impl Kept {
+impl GrantorRecord {
     /// What the grantor at `place` keeps now.
-    pub(crate) fn at(world: &World, place: usize, service: &ServiceName) -> Kept {
+    pub(crate) fn at(world: &World, place: usize, service: &ServiceName) -> GrantorRecord {
         let peer = &world.peers[place];
-        let Some(node) = &peer.node else { return Kept::default() };
+        let Some(node) = &peer.node else { return GrantorRecord::default() };
         let (holds, waits) = node.contents(service, peer.clock.local(world.now));
-        Kept {
+        GrantorRecord {
             holds: holds.into_iter().map(|(process, hold)| ((process, hold.request), hold)).collect(),
             waits: waits.into_iter().map(|(process, wait)| ((process, wait.request), wait)).collect(),
             objects: node.objects(service).map(|(name, content)| (name.clone(), content.clone())).collect(),
@@ -336,16 +338,16 @@ fn error(world: &World, span: u64) -> u64 {
 
 /// All invariants.
 #[derive(Clone, Debug, Default)]
-pub struct Judge {
+pub struct InvariantSet {
     all: Option<Vec<Box<dyn Invariant>>>,
     /// Of those that are checked outside the steps.
     counted: BTreeMap<&'static str, u64>,
 }
 
-impl Judge {
+impl InvariantSet {
     /// One that looks at nothing.
-    pub(crate) fn blind() -> Judge {
-        Judge { all: Some(Vec::new()), ..Judge::default() }
+    pub(crate) fn blind() -> InvariantSet {
+        InvariantSet { all: Some(Vec::new()), ..InvariantSet::default() }
     }
 }
 
@@ -385,15 +387,15 @@ fn all() -> Vec<Box<dyn Invariant>> {
     ]
 }
 
-impl Judge {
+impl InvariantSet {
     /// Lets every invariant look at the fact.
-    pub fn hear(&mut self, world: &World, fact: &Fact<'_>) -> Result<(), Break> {
+    pub fn hear(&mut self, world: &World, fact: &Observation<'_>) -> Result<(), Violation> {
         for invariant in self.all.get_or_insert_with(all) {
             let verdict = invariant.hear(world, fact);
             verdict.map_err(|what| {
                 let of_fact = || fact.ask().map(|ask| world.call(ask).lock());
                 let lock = invariant.lock().map(lock_name).or_else(of_fact);
-                Break { invariant: invariant.name(), lock, what, at: world.now }
+                Violation { invariant: invariant.name(), lock, what, at: world.now }
             })?;
         }
         Ok(())

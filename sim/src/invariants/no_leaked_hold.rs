@@ -1,7 +1,7 @@
 //! `no_leaked_hold`: once all is given back every lock can be had from every member, and then no member's tables have
 //! anything in them.
 
-use crate::history::{Ask, Deed, lock_name};
+use crate::history::{Ask, ClientRequest, lock_name};
 use crate::liveness::Demand;
 use crate::world::World;
 use elderlock::protocol::{OpenRequest, Outcome, OwnerId, Value, Wait, Want};
@@ -67,7 +67,7 @@ pub fn demand(world: &mut World, demand: &Demand) -> bool {
 fn ask_for(world: &mut World, place: usize, service: &str, want: Want, demand: &Demand) -> Ask {
     let until = world.now + demand.answer.as_nanos() as u64;
     loop {
-        let (deed, limit) = (Deed::Hold(want.clone()), Wait::AtMost(demand.answer));
+        let (deed, limit) = (ClientRequest::Hold(want.clone()), Wait::AtMost(demand.answer));
         let ask = world.want(place, service, deed, OwnerId::default(), limit, None);
         world.run_until(|world| world.is_answered(ask), demand.answer * 2);
         if world.outcome(ask) != Some(&Outcome::Busy) || world.now > until {

@@ -1,6 +1,6 @@
 //! `no_lost_wakeup`: once all is healed and holders give back what they get, every waiter is answered.
 
-use crate::history::{Ask, Deed, Key, Mode};
+use crate::history::{Ask, ClientRequest, HoldMode, Key};
 use crate::liveness::Demand;
 use crate::network::MS;
 use crate::world::World;
@@ -64,9 +64,9 @@ impl Pool {
         self.raised = self.raised.filter(|ask| !is_busy(ask));
         let Ok(many) = Value::new(&MANY.to_le_bytes()) else { return };
         let (deed, asked) = match self.opened {
-            None => (Deed::Hold(Want::Open(OpenRequest::new(self.name.clone(), many))), &mut self.opened),
+            None => (ClientRequest::Hold(Want::Open(OpenRequest::new(self.name.clone(), many))), &mut self.opened),
             Some(open) if world.is_granted(open) && self.raised.is_none() => {
-                (Deed::Put(open, many, None), &mut self.raised)
+                (ClientRequest::Put(open, many, None), &mut self.raised)
             }
             Some(_) => return,
         };
@@ -76,7 +76,8 @@ impl Pool {
 
 fn pools(world: &World) -> Vec<Pool> {
     let Some(place) = world.demanded().find(|place| world.is_up(*place)) else { return Vec::new() };
-    let wanted = world.history().open().map(|ask| world.call(ask)).filter(|call| matches!(call.mode, Mode::Permits(_)));
+    let wanted =
+        world.history().open().map(|ask| world.call(ask)).filter(|call| matches!(call.mode, HoldMode::Permits(_)));
     let keys: BTreeSet<Key> = wanted.flat_map(|call| call.keys.clone()).collect();
     let pool = |(service, name): Key| Some(Pool { place, service, name: name?, opened: None, raised: None });
     keys.into_iter().filter_map(pool).collect()

@@ -1,7 +1,7 @@
 //! `no_resurrected_grant`: whoever has answered a recovery begins to hold nothing of an older epoch any more, but for
 //! what was in its answer: a grant that was under way meanwhile is refused.
 
-use super::{Count, Fact, Invariant, Verdict};
+use super::{Count, Invariant, Observation, Verdict};
 use crate::world::World;
 use elderlock::protocol::{Epoch, Message, Outcome, Packet, ProcessId, RequestId, ServiceName};
 use std::collections::{BTreeMap, BTreeSet};
@@ -36,9 +36,10 @@ impl Invariant for NoResurrectedGrant {
         self.premises.get()
     }
 
-    fn hear(&mut self, world: &World, fact: &Fact<'_>) -> Verdict {
+    fn hear(&mut self, world: &World, fact: &Observation<'_>) -> Verdict {
         match fact {
-            Fact::Sent { process, place, to: Some(to), packet: Packet::Linked { message, .. } } => match message {
+            Observation::Sent { process, place, to: Some(to), packet: Packet::Linked { message, .. } } => match message
+            {
                 Message::Grant { service, epoch, request, .. } => {
                     // Who takes a table over says again what was granted from it: that counts as its own.
                     let sent = self.sent.entry((*to, *request)).or_insert((*epoch, service.clone()));
@@ -62,7 +63,7 @@ impl Invariant for NoResurrectedGrant {
                 }
                 _ => {}
             },
-            Fact::Answers { ask, outcome: Outcome::Granted { token, .. } } => {
+            Observation::Answers { ask, outcome: Outcome::Granted { token, .. } } => {
                 let call = world.call(*ask);
                 let key = (call.process, call.request);
                 let said_by = self.sent.remove(&key).map(|(epoch, _)| epoch);
@@ -82,7 +83,7 @@ impl Invariant for NoResurrectedGrant {
                     ));
                 }
             }
-            Fact::Ends { process, .. } => {
+            Observation::Ends { process, .. } => {
                 self.sent.retain(|(to, _), _| to != process);
             }
             _ => {}

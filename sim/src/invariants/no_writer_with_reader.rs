@@ -1,8 +1,8 @@
 //! `no_writer_with_reader`: nobody believes in a lock while another believes in a share of it, or in permits; nor in a share
 //! beside permits. Stopped processes count, as in `exclusive_by_lease`. Inside the clock bound.
 
-use super::{Count, Fact, Invariant, Verdict};
-use crate::history::{Ask, Key, Mode};
+use super::{Count, Invariant, Observation, Verdict};
+use crate::history::{Ask, HoldMode, Key};
 use crate::world::World;
 
 /// See the module.
@@ -25,12 +25,12 @@ impl Invariant for NoWriterWithReader {
         self.mixed.as_ref()
     }
 
-    fn hear(&mut self, world: &World, fact: &Fact<'_>) -> Verdict {
+    fn hear(&mut self, world: &World, fact: &Observation<'_>) -> Verdict {
         match fact {
-            Fact::Answered { ask } if world.is_granted(*ask) => {
-                self.premises += u64::from(world.call(*ask).mode != Mode::Alone);
+            Observation::Answered { ask } if world.is_granted(*ask) => {
+                self.premises += u64::from(world.call(*ask).mode != HoldMode::Alone);
             }
-            Fact::Stepped { .. } => {}
+            Observation::Stepped { .. } => {}
             _ => return Ok(()),
         }
         if !world.bounded {
@@ -39,13 +39,13 @@ impl Invariant for NoWriterWithReader {
         for (key, claims) in world.history().crowded() {
             let mode = |ask: &Ask| world.call(*ask).mode;
             // Two who both want to be alone are another invariant's.
-            let Some(first) = claims.iter().find(|ask| mode(ask) != Mode::Alone) else { continue };
+            let Some(first) = claims.iter().find(|ask| mode(ask) != HoldMode::Alone) else { continue };
             if claims.iter().all(|ask| mode(ask).suffers(mode(first))) {
                 continue;
             }
             let believing: Vec<&Ask> = claims.iter().filter(|ask| world.fence(**ask).is_some()).collect();
             let is_beside = |one: &Ask, other: &Ask| {
-                !mode(one).suffers(mode(other)) && (mode(one), mode(other)) != (Mode::Alone, Mode::Alone)
+                !mode(one).suffers(mode(other)) && (mode(one), mode(other)) != (HoldMode::Alone, HoldMode::Alone)
             };
             let pair =
                 believing.iter().find_map(|one| Some((one, believing.iter().find(|other| is_beside(one, other))?)));

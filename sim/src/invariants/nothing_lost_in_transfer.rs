@@ -6,7 +6,7 @@
 //! A waiter's place counts when its member knows it. Looked at after the step in which the grantor begins; one that is
 //! already followed is left out. Inside the clock bound.
 
-use super::{Count, Fact, Invariant, Kept, Latest, Verdict, shrunk};
+use super::{Count, GrantorRecord, Invariant, Latest, Observation, Verdict, shrunk};
 use crate::history::Key;
 use crate::world::World;
 use elderlock::protocol::{Epoch, Event, Message, Packet, ProcessId, RequestId, ServiceName};
@@ -31,7 +31,7 @@ impl NothingLostInTransfer {
     fn check(&mut self, world: &World, place: usize, service: &ServiceName, epoch: Epoch) -> Verdict {
         let ages = self.ages.remove(&(service.clone(), epoch)).unwrap_or_default();
         let Some(node) = world.peers[place].node.as_ref().filter(|_| world.is_ready(place)) else { return Ok(()) };
-        let kept = Kept::at(world, place, service);
+        let kept = GrantorRecord::at(world, place, service);
         if let Some((ask, what)) = kept.differs(world) {
             self.lost = world.call(ask).keys.first().cloned();
             return Err(format!("m{place} has taken over {what}: {:?}", world.call(ask)));
@@ -108,9 +108,9 @@ impl Invariant for NothingLostInTransfer {
         self.lost.as_ref()
     }
 
-    fn hear(&mut self, world: &World, fact: &Fact<'_>) -> Verdict {
+    fn hear(&mut self, world: &World, fact: &Observation<'_>) -> Verdict {
         match fact {
-            Fact::Sent {
+            Observation::Sent {
                 packet: Packet::Linked { message: Message::TableChunk { service, epoch, holds, last, .. }, .. },
                 ..
             } if self.latest.of(service) < Some(*epoch) => {
@@ -122,18 +122,18 @@ impl Invariant for NothingLostInTransfer {
                 }
             }
             // Who asks before it acts has lost the table.
-            Fact::Sent { packet: Packet::Linked { message: Message::Recover { service, epoch }, .. }, .. }
-                if self.latest.of(service) < Some(*epoch) =>
-            {
+            Observation::Sent {
+                packet: Packet::Linked { message: Message::Recover { service, epoch }, .. }, ..
+            } if self.latest.of(service) < Some(*epoch) => {
                 self.ages.remove(&(service.clone(), *epoch));
             }
-            Fact::Event { event: Event::BecameGrantor { service, epoch }, .. } => {
+            Observation::Event { event: Event::BecameGrantor { service, epoch }, .. } => {
                 self.latest.begins(service, *epoch);
                 if self.handed.remove(&(service.clone(), *epoch)) && self.latest.of(service) == Some(*epoch) {
                     self.begun = Some((service.clone(), *epoch));
                 }
             }
-            Fact::Stepped { place } => {
+            Observation::Stepped { place } => {
                 let Some((service, epoch)) = self.begun.take() else { return Ok(()) };
                 let node = world.peers[*place].node.as_ref();
                 let goes_on =

@@ -3,7 +3,7 @@
 //!
 //! Looked at when a grantor that acts tells a value to a member.
 
-use super::{Count, Fact, Invariant, Kept, Verdict};
+use super::{Count, GrantorRecord, Invariant, Observation, Verdict};
 use crate::world::World;
 use elderlock::protocol::{GrantorState, Message, Packet};
 
@@ -22,8 +22,8 @@ impl Invariant for ObjectsForgetTheGone {
         self.premises.get()
     }
 
-    fn hear(&mut self, world: &World, fact: &Fact<'_>) -> Verdict {
-        let Fact::Sent {
+    fn hear(&mut self, world: &World, fact: &Observation<'_>) -> Verdict {
+        let Observation::Sent {
             place,
             packet: Packet::Linked { message: Message::Value { service, name, content, .. }, .. },
             ..
@@ -39,7 +39,7 @@ impl Invariant for ObjectsForgetTheGone {
             return Ok(());
         }
         self.premises += 1;
-        let kept = Kept::at(world, *place, service);
+        let kept = GrantorRecord::at(world, *place, service);
         let has_open = |process| {
             let opens = |hold: &elderlock::protocol::HoldReport| hold.want.opens() && hold.want.names().contains(name);
             kept.holds.iter().any(|((of, _), hold)| *of == process && opens(hold))

@@ -1,6 +1,6 @@
 //! `one_elder_per_view`: nobody but the head of a view calls itself its elder, and nobody else does later.
 
-use super::{Count, Fact, Invariant, Verdict};
+use super::{Count, Invariant, Observation, Verdict};
 use crate::world::World;
 use elderlock::protocol::{Event, Lineage, ProcessId, ViewNumber};
 use std::collections::BTreeMap;
@@ -23,8 +23,8 @@ impl Invariant for OneElderPerView {
         self.premises.get()
     }
 
-    fn hear(&mut self, _world: &World, fact: &Fact<'_>) -> Verdict {
-        let Fact::Event { place, process, event } = fact else { return Ok(()) };
+    fn hear(&mut self, _world: &World, fact: &Observation<'_>) -> Verdict {
+        let Observation::Event { place, process, event } = fact else { return Ok(()) };
         if let Event::ViewInstalled(view) = event {
             self.installed.insert((*process, view.number), (view.lineage, view.elder().process));
         }

@@ -1,6 +1,6 @@
 //! `one_grantor_per_epoch`: an epoch is one term of one process for one service, and only it grants in that epoch.
 
-use super::{Count, Fact, Invariant, Verdict};
+use super::{Count, Invariant, Observation, Verdict};
 use crate::kind::message;
 use crate::world::World;
 use elderlock::protocol::{Epoch, Event, LineageId, Message, Packet, ProcessId, ServiceName};
@@ -34,12 +34,12 @@ impl Invariant for OneGrantorPerEpoch {
         self.premises.get()
     }
 
-    fn hear(&mut self, world: &World, fact: &Fact<'_>) -> Verdict {
+    fn hear(&mut self, world: &World, fact: &Observation<'_>) -> Verdict {
         match fact {
-            Fact::Event { process, event: Event::BecameGrantor { service, epoch }, .. } => {
+            Observation::Event { process, event: Event::BecameGrantor { service, epoch }, .. } => {
                 self.claim(world, *epoch, service, *process)
             }
-            Fact::Sent { process, packet, .. } => {
+            Observation::Sent { process, packet, .. } => {
                 let speaker = match packet {
                     Packet::Relay { from, .. } => from.process,
                     _ => *process,

@@ -1,6 +1,6 @@
 //! `one_lineage`: while the lease of any member of one lineage runs, no member of another lineage has one.
 
-use super::{Count, Fact, Invariant, Verdict};
+use super::{Count, Invariant, Observation, Verdict};
 use crate::world::World;
 use elderlock::protocol::Event;
 
@@ -19,8 +19,8 @@ impl Invariant for OneLineage {
         self.premises.get()
     }
 
-    fn hear(&mut self, world: &World, fact: &Fact<'_>) -> Verdict {
-        let Fact::Event { place, event: Event::ViewInstalled(view), .. } = fact else {
+    fn hear(&mut self, world: &World, fact: &Observation<'_>) -> Verdict {
+        let Observation::Event { place, event: Event::ViewInstalled(view), .. } = fact else {
             return Ok(());
         };
         if !world.one_lineage {

@@ -1,7 +1,7 @@
 //! `one_outcome_per_request`: a request is answered once, not after it was given up; a hold is lost at most once;
 //! wait limits are kept (P8); and a process that ends in order owes no answer.
 
-use super::{Count, Fact, Invariant, Verdict};
+use super::{Count, Invariant, Observation, Verdict};
 use crate::history::Call;
 use crate::network::MS;
 use crate::world::World;
@@ -49,9 +49,9 @@ impl Invariant for OneOutcomePerRequest {
         self.premises.get()
     }
 
-    fn hear(&mut self, world: &World, fact: &Fact<'_>) -> Verdict {
+    fn hear(&mut self, world: &World, fact: &Observation<'_>) -> Verdict {
         match fact {
-            Fact::Answers { ask, outcome } => {
+            Observation::Answers { ask, outcome } => {
                 self.premises += 1;
                 let call = world.call(*ask);
                 // What the member finds first in the step of the giving up may still be told.
@@ -61,18 +61,18 @@ impl Invariant for OneOutcomePerRequest {
                 }
                 Self::check_limit(world, call, outcome)?;
             }
-            Fact::Loses { ask, reason } => {
+            Observation::Loses { ask, reason } => {
                 let call = world.call(*ask);
                 let crossing = call.released && call.released_at == world.now && call.lost.is_none();
                 if !call.is_claim() && !crossing {
                     return Err(format!("m{} loses ({reason:?}) what it does not hold: {call:?}", call.member));
                 }
             }
-            Fact::Event { process, event: Event::Expelled | Event::Left { .. } | Event::Abandoned, .. } => {
+            Observation::Event { process, event: Event::Expelled | Event::Left { .. } | Event::Abandoned, .. } => {
                 self.ended.insert(*process);
             }
             // The event may come before the answers, so they are looked for after the step.
-            Fact::Stepped { .. } if !self.ended.is_empty() => {
+            Observation::Stepped { .. } if !self.ended.is_empty() => {
                 let history = world.history();
                 for ask in history.open().chain(history.claims()) {
                     if self.ended.contains(&world.call(ask).process) {

@@ -6,8 +6,8 @@
 //! So it is the latest version below the grant's token, if that is of the same term. Else it is one that the term began with:
 //! as new at least as what somebody who has the object open had seen of earlier terms, for he has reported that.
 
-use super::{Count, Fact, Invariant, Verdict};
-use crate::history::{Ask, Call, Key, Mode};
+use super::{Count, Invariant, Observation, Verdict};
+use crate::history::{Ask, Call, HoldMode, Key};
 use crate::world::World;
 use elderlock::protocol::{Epoch, Event, Message, Packet, ServiceName, Token, Value};
 use std::collections::{BTreeMap, BTreeSet};
@@ -52,7 +52,7 @@ impl PermitsNeverExceedLimit {
 
     fn check(&mut self, world: &World, key: &Key) -> Verdict {
         let permits = |call: &Call| match call.mode {
-            Mode::Permits(left) => Some(left),
+            HoldMode::Permits(left) => Some(left),
             _ => None,
         };
         let believing: Vec<(Token, u32)> = world
@@ -85,21 +85,21 @@ impl Invariant for PermitsNeverExceedLimit {
         self.exceeded.as_ref()
     }
 
-    fn hear(&mut self, world: &World, fact: &Fact<'_>) -> Verdict {
+    fn hear(&mut self, world: &World, fact: &Observation<'_>) -> Verdict {
         match fact {
-            Fact::Sees { ask, sight } => {
+            Observation::Sees { ask, sight } => {
                 if let Some(key) = world.call(*ask).object.clone() {
                     self.on_version(key, sight.version, &sight.value);
                 }
             }
-            Fact::Sent {
+            Observation::Sent {
                 packet: Packet::Linked { message: Message::Value { service, epoch, name, content, .. }, .. },
                 ..
             } => {
                 self.on_term(service, *epoch);
                 self.on_version((service.clone(), Some(name.clone())), content.version, &content.value);
             }
-            Fact::Sent {
+            Observation::Sent {
                 packet:
                     Packet::Linked {
                         message: Message::Grant { service, epoch, .. } | Message::Recover { service, epoch },
@@ -107,13 +107,15 @@ impl Invariant for PermitsNeverExceedLimit {
                     },
                 ..
             }
-            | Fact::Event { event: Event::BecameGrantor { service, epoch }, .. } => self.on_term(service, *epoch),
-            Fact::Answered { ask } if world.is_granted(*ask) => {
-                if matches!(world.call(*ask).mode, Mode::Permits(_)) {
+            | Observation::Event { event: Event::BecameGrantor { service, epoch }, .. } => {
+                self.on_term(service, *epoch)
+            }
+            Observation::Answered { ask } if world.is_granted(*ask) => {
+                if matches!(world.call(*ask).mode, HoldMode::Permits(_)) {
                     self.granted.push(*ask);
                 }
             }
-            Fact::Stepped { .. } => {
+            Observation::Stepped { .. } => {
                 for ask in std::mem::take(&mut self.granted) {
                     if let Some(key) = world.call(ask).keys.first().cloned()
                         && world.bounded

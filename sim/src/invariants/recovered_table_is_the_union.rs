@@ -5,7 +5,7 @@
 //! Looked at after the step in which it begins to act; by then it may have granted on. A grantor that is already
 //! followed by another one is left out: its members answer to that one. Inside the clock bound.
 
-use super::{Count, Fact, Invariant, Kept, Verdict, shrunk};
+use super::{Count, GrantorRecord, Invariant, Observation, Verdict, shrunk};
 use crate::history::{Ask, Call};
 use crate::world::World;
 use elderlock::protocol::{
@@ -55,7 +55,7 @@ impl RecoveredTableIsTheUnion {
         let Some(node) = world.peers[place].node.as_ref() else { return Ok(()) };
         let table: BTreeMap<(ProcessId, RequestId), Option<Token>> =
             node.table(service).map(|(process, request, token)| ((process, request), token)).collect();
-        let kept = Kept::at(world, place, service);
+        let kept = GrantorRecord::at(world, place, service);
         if let Some((ask, what)) = kept.differs(world) {
             return Err(format!("m{place} has recovered {what}: {:?}", world.call(ask)));
         }
@@ -128,9 +128,9 @@ impl Invariant for RecoveredTableIsTheUnion {
         self.premises.get()
     }
 
-    fn hear(&mut self, world: &World, fact: &Fact<'_>) -> Verdict {
+    fn hear(&mut self, world: &World, fact: &Observation<'_>) -> Verdict {
         match fact {
-            Fact::Sent {
+            Observation::Sent {
                 place,
                 process,
                 to: Some(to),
@@ -152,7 +152,7 @@ impl Invariant for RecoveredTableIsTheUnion {
                     asking.whom.insert(*to);
                 }
             }
-            Fact::Event { place, event: Event::BecameGrantor { service, epoch }, .. } => {
+            Observation::Event { place, event: Event::BecameGrantor { service, epoch }, .. } => {
                 match self.asking.get(service) {
                     Some(latest) if latest.epoch == *epoch => self.ended = Some((*place, service.clone())),
                     Some(latest) if latest.epoch > *epoch => {}
@@ -161,12 +161,12 @@ impl Invariant for RecoveredTableIsTheUnion {
                 }
             }
             // It has begun and handed its table over in one step: that is another invariant's.
-            Fact::Event { place, event: Event::LostGrantor { service, .. }, .. } => {
+            Observation::Event { place, event: Event::LostGrantor { service, .. }, .. } => {
                 self.ended.take_if(|(at, ended)| at == place && ended == service);
             }
-            Fact::Loses { ask, .. } => _ = self.lost.insert(*ask, world.now),
-            Fact::Ends { process, .. } => _ = self.gone.insert(*process, world.now),
-            Fact::Stepped { place } if self.ended.as_ref().is_some_and(|(of, ..)| of == place) => {
+            Observation::Loses { ask, .. } => _ = self.lost.insert(*ask, world.now),
+            Observation::Ends { process, .. } => _ = self.gone.insert(*process, world.now),
+            Observation::Stepped { place } if self.ended.as_ref().is_some_and(|(of, ..)| of == place) => {
                 let Some((place, service)) = self.ended.take() else { return Ok(()) };
                 if let Some(asking) = self.asking.get(&service).cloned()
                     && world.bounded

@@ -1,7 +1,7 @@
 //! `suspension_is_exclusive`: while somebody believes in the suspension of a service, nobody but its owner believes in a
 //! lock of it, and its owner does not wait for a second suspension. Inside the clock bound.
 
-use super::{Count, Fact, Invariant, Verdict};
+use super::{Count, Invariant, Observation, Verdict};
 use crate::history::{Call, Key};
 use crate::world::World;
 use elderlock::protocol::OwnerId;
@@ -32,10 +32,12 @@ impl Invariant for SuspensionIsExclusive {
         self.shared.as_ref()
     }
 
-    fn hear(&mut self, world: &World, fact: &Fact<'_>) -> Verdict {
+    fn hear(&mut self, world: &World, fact: &Observation<'_>) -> Verdict {
         match fact {
-            Fact::Answered { ask } if world.is_granted(*ask) && world.call(*ask).suspends() => self.premises += 1,
-            Fact::Stepped { .. } => {}
+            Observation::Answered { ask } if world.is_granted(*ask) && world.call(*ask).suspends() => {
+                self.premises += 1
+            }
+            Observation::Stepped { .. } => {}
             _ => return Ok(()),
         }
         if !world.bounded {

@@ -1,8 +1,8 @@
 //! `token_belongs_to_one_hold`: no token is given out twice in the life of a cluster, whatever the clocks do; of lineages
 //! that live at once, in the life of one.
 
-use super::{Count, Fact, Invariant, Verdict};
-use crate::history::{Ask, Key, Mode, nth};
+use super::{Count, Invariant, Observation, Verdict};
+use crate::history::{Ask, HoldMode, Key, nth};
 use crate::kind::message;
 use crate::world::World;
 use elderlock::protocol::LineageId;
@@ -37,13 +37,13 @@ impl Invariant for TokenBelongsToOneHold {
         self.premises.get()
     }
 
-    fn hear(&mut self, world: &World, fact: &Fact<'_>) -> Verdict {
+    fn hear(&mut self, world: &World, fact: &Observation<'_>) -> Verdict {
         match fact {
-            Fact::Answers { ask, outcome: Outcome::Granted { token, .. } } => {
+            Observation::Answers { ask, outcome: Outcome::Granted { token, .. } } => {
                 self.premises += 1;
                 let call = world.call(*ask);
                 let permits = match call.mode {
-                    Mode::Permits(count) => count as usize,
+                    HoldMode::Permits(count) => count as usize,
                     _ => 1,
                 };
                 let apart = world.dealt_apart(call.process);
@@ -57,7 +57,7 @@ impl Invariant for TokenBelongsToOneHold {
                 }
                 self.grant(world, *token, call.process, call.request)
             }
-            Fact::Answers { outcome: Outcome::Upgraded { hold, token }, ask } => {
+            Observation::Answers { outcome: Outcome::Upgraded { hold, token }, ask } => {
                 self.premises += 1;
                 let call = world.call(*ask);
                 let Some(of) = world.history().find(call.process, *hold) else { return Ok(()) };
@@ -73,7 +73,7 @@ impl Invariant for TokenBelongsToOneHold {
                 self.grant(world, *token, call.process, *hold)
             }
             // The receiver's name is in the packet's address, so a relayed grant is seen when it is relayed.
-            Fact::Sent { to: Some(to), packet: packet @ Packet::Linked { .. }, .. } => match message(packet) {
+            Observation::Sent { to: Some(to), packet: packet @ Packet::Linked { .. }, .. } => match message(packet) {
                 Some(Message::Grant { token, request, .. }) => self.grant(world, *token, *to, *request),
                 _ => Ok(()),
             },

@@ -11,8 +11,8 @@
 //! - At one place the grants of a lock carry rising tokens, in the order in which holders begin: nobody who has had a
 //!   lock gets it with a token that its store would refuse.
 
-use super::{Count, Fact, Highest, Invariant, Verdict};
-use crate::history::{Ask, Key, Mode, nth};
+use super::{Count, Highest, Invariant, Observation, Verdict};
+use crate::history::{Ask, HoldMode, Key, nth};
 use crate::world::World;
 use elderlock::protocol::{Epoch, Event, LineageId, Message, Outcome, Packet, ServiceName, Slot, Token};
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,7 +21,7 @@ use std::collections::{BTreeMap, BTreeSet};
 #[derive(Clone, Hash, Debug, Default)]
 pub struct TokensRise {
     /// Of each lock, and each way to hold it; outside the bound of each place.
-    last: BTreeMap<(Option<usize>, Key), BTreeMap<Mode, Token>>,
+    last: BTreeMap<(Option<usize>, Key), BTreeMap<HoldMode, Token>>,
     /// Where the ranges begin that somebody has spoken of, and of which epoch each is.
     ranges: BTreeMap<(LineageId, Token), (ServiceName, Epoch)>,
     /// Grants that were sent: what is said again is no news.
@@ -77,7 +77,7 @@ impl TokensRise {
         let call = world.call(ask);
         let place = (!world.bounded).then_some(call.member);
         // How many permits makes no difference.
-        let kind = |mode| if matches!(mode, Mode::Permits(_)) { Mode::Permits(0) } else { mode };
+        let kind = |mode| if matches!(mode, HoldMode::Permits(_)) { HoldMode::Permits(0) } else { mode };
         let mode = kind(call.mode);
         for (index, key) in call.keys.iter().enumerate() {
             let token = nth(first, index);
@@ -111,21 +111,21 @@ impl Invariant for TokensRise {
         self.wrong.as_ref()
     }
 
-    fn hear(&mut self, world: &World, fact: &Fact<'_>) -> Verdict {
+    fn hear(&mut self, world: &World, fact: &Observation<'_>) -> Verdict {
         match fact {
-            Fact::Answers { ask, outcome: Outcome::Granted { token, .. } } => self.on_hold(world, *ask, *token),
-            Fact::Answers { ask, outcome: Outcome::Upgraded { hold, token } } => {
+            Observation::Answers { ask, outcome: Outcome::Granted { token, .. } } => self.on_hold(world, *ask, *token),
+            Observation::Answers { ask, outcome: Outcome::Upgraded { hold, token } } => {
                 let Some(of) = world.history().find(world.call(*ask).process, *hold) else { return Ok(()) };
                 let place = (!world.bounded).then_some(world.call(of).member);
                 let last = world.call(of).keys.first().and_then(|key| self.last.get(&(place, key.clone())));
                 // Who asks for what it has already hears the token that it has.
-                if last.and_then(|last| last.get(&Mode::Alone)) == Some(token) {
+                if last.and_then(|last| last.get(&HoldMode::Alone)) == Some(token) {
                     return Ok(());
                 }
                 // It is the lock by now.
                 self.on_hold(world, of, *token)
             }
-            Fact::Sent { place, process, to, packet: Packet::Linked { message, .. }, .. } => match message {
+            Observation::Sent { place, process, to, packet: Packet::Linked { message, .. }, .. } => match message {
                 Message::Upgraded { service, epoch, token, .. } => {
                     self.on_grant((*place, world.dealt_apart(*process)), service, *epoch, *token)
                 }
@@ -144,15 +144,15 @@ impl Invariant for TokensRise {
                 _ => Ok(()),
             },
             // Also what an elder deals to itself.
-            Fact::Event { process, event: Event::Supplied { service, epoch, first }, .. } => {
+            Observation::Event { process, event: Event::Supplied { service, epoch, first }, .. } => {
                 self.ranges.insert((world.dealt_apart(*process), *first), (service.clone(), *epoch));
                 Ok(())
             }
-            Fact::Event { process, event: Event::BecameGrantor { service, epoch }, .. } => {
+            Observation::Event { process, event: Event::BecameGrantor { service, epoch }, .. } => {
                 self.on_epoch(world.dealt_apart(*process), service, *epoch);
                 Ok(())
             }
-            Fact::Stepped { .. } => {
+            Observation::Stepped { .. } => {
                 self.highest.on_stepped();
                 Ok(())
             }

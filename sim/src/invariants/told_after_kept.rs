@@ -1,6 +1,6 @@
 //! `told_after_kept`: where votes are kept, nothing tells of a vote, or of a view that is known for good, before the disk has it.
 
-use super::{Count, Fact, Invariant, Verdict};
+use super::{Count, Invariant, Observation, Verdict};
 use crate::world::World;
 use elderlock::protocol::{Affiliation, Event, Lineage, Notice, Packet, ProcessId, View, ViewNumber};
 use std::collections::{BTreeMap, BTreeSet};
@@ -61,16 +61,16 @@ impl Invariant for ToldAfterKept {
         self.premises.get()
     }
 
-    fn hear(&mut self, world: &World, fact: &Fact<'_>) -> Verdict {
+    fn hear(&mut self, world: &World, fact: &Observation<'_>) -> Verdict {
         if !world.common.durable {
             return Ok(());
         }
         match fact {
-            Fact::Sent { place, packet: Packet::Notice(notice), .. }
-            | Fact::Sent { place, packet: Packet::VoteSuccessor { notice, .. }, .. } => {
+            Observation::Sent { place, packet: Packet::Notice(notice), .. }
+            | Observation::Sent { place, packet: Packet::VoteSuccessor { notice, .. }, .. } => {
                 self.told(world, *place, notice)
             }
-            Fact::Sent { place, packet: Packet::Relay { from, packet, .. }, process, .. }
+            Observation::Sent { place, packet: Packet::Relay { from, packet, .. }, process, .. }
                 if from.process == *process =>
             {
                 match &**packet {
@@ -78,7 +78,7 @@ impl Invariant for ToldAfterKept {
                     _ => Ok(()),
                 }
             }
-            Fact::Event { place, event: Event::ViewInstalled(view), .. } => {
+            Observation::Event { place, event: Event::ViewInstalled(view), .. } => {
                 let key = (view.lineage, view.number);
                 if self.installed.insert(key, view.clone()).is_some() {
                     return Ok(());
@@ -97,7 +97,7 @@ impl Invariant for ToldAfterKept {
                 }
                 Err(format!("m{place} installs view {}, which only {voters:?} have accepted on a disk", view.number))
             }
-            Fact::Kept { place } => {
+            Observation::Kept { place } => {
                 self.look(world, *place);
                 Ok(())
             }

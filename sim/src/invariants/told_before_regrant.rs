@@ -1,7 +1,7 @@
 //! `told_before_regrant`: when a lock is granted, whoever held it before has been told, if its process was running.
 //! Inside the clock bound.
 
-use super::{Count, Fact, Invariant, Verdict};
+use super::{Count, Invariant, Observation, Verdict};
 use crate::history::Key;
 use crate::world::World;
 use std::collections::BTreeSet;
@@ -23,11 +23,11 @@ impl Invariant for ToldBeforeRegrant {
         self.premises.get()
     }
 
-    fn hear(&mut self, world: &World, fact: &Fact<'_>) -> Verdict {
-        if let Fact::Loses { ask, .. } = fact {
+    fn hear(&mut self, world: &World, fact: &Observation<'_>) -> Verdict {
+        if let Observation::Loses { ask, .. } = fact {
             self.lost.extend(world.call(*ask).keys.iter().cloned());
         }
-        let Fact::Answered { ask } = fact else { return Ok(()) };
+        let Observation::Answered { ask } = fact else { return Ok(()) };
         if !world.bounded || !world.is_granted(*ask) {
             return Ok(());
         }

@@ -1,7 +1,7 @@
 //! `told_before_taken`: a hold is taken away only after its holder has been told that it is wanted back; and who is said to
 //! have been told has been.
 
-use super::{Count, Fact, Invariant, Verdict};
+use super::{Count, Invariant, Observation, Verdict};
 use crate::history::Ask;
 use crate::world::World;
 use elderlock::protocol::{HolderInfo, LostReason, Outcome, Token};
@@ -35,19 +35,19 @@ impl Invariant for ToldBeforeTaken {
         self.premises.get()
     }
 
-    fn hear(&mut self, world: &World, fact: &Fact<'_>) -> Verdict {
+    fn hear(&mut self, world: &World, fact: &Observation<'_>) -> Verdict {
         match fact {
-            Fact::Wanted { ask } => {
+            Observation::Wanted { ask } => {
                 let tokens = world.call(*ask).tokens().map(|(_, token)| token);
                 self.told.entry(*ask).or_default().extend(tokens);
             }
-            Fact::Loses { ask, reason: LostReason::Revoked } => {
+            Observation::Loses { ask, reason: LostReason::Revoked } => {
                 self.premises += 1;
                 if !self.told.contains_key(ask) {
                     return Err(format!("taken away before its holder was told: {:?}", world.call(*ask)));
                 }
             }
-            Fact::Answers { outcome: Outcome::RevocationRequested { told, .. }, .. } => {
+            Observation::Answers { outcome: Outcome::RevocationRequested { told, .. }, .. } => {
                 self.premises += told.len() as u64;
                 if let Some(holder) = told.iter().find(|holder| !self.knows(world, holder)) {
                     return Err(format!("said to have been told, and was not: {holder:?}"));

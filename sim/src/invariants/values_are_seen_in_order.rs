@@ -10,8 +10,8 @@
 //!
 //! That it is the last one is demanded inside the clock bound; all else always.
 
-use super::{Count, Fact, Invariant, Verdict};
-use crate::history::{Ask, Call, Deed, Key, Sight, lock_name};
+use super::{Count, Invariant, Observation, Verdict};
+use crate::history::{Ask, Call, ClientRequest, Key, ObjectView, lock_name};
 use crate::liveness::Demand;
 use crate::world::World;
 use elderlock::protocol::{
@@ -172,7 +172,7 @@ impl ValuesAreSeenInOrder {
         Ok(())
     }
 
-    fn on_sight(&mut self, world: &World, key: &Key, ask: Ask, sight: &Sight) -> Verdict {
+    fn on_sight(&mut self, world: &World, key: &Key, ask: Ask, sight: &ObjectView) -> Verdict {
         self.on_version(key, sight.version, &sight.value)?;
         self.on_second(world, key, sight.version, &sight.value)?;
         self.seen.entry((key.clone(), sight.version)).or_default().insert(ask);
@@ -195,11 +195,11 @@ impl ValuesAreSeenInOrder {
     /// A write is answered, and its writer sees what it sees.
     fn on_write(&mut self, world: &World, key: &Key, ask: Ask, (version, number): (Token, Option<i32>)) -> Verdict {
         let (open, expected) = match &world.call(ask).deed {
-            Deed::Put(open, value, expected) => {
+            ClientRequest::Put(open, value, expected) => {
                 self.on_version(key, version, value)?;
                 (open, *expected)
             }
-            Deed::Add(open, by) => {
+            ClientRequest::Add(open, by) => {
                 self.on_added(key, *by, (version, number))?;
                 (open, None)
             }
@@ -236,9 +236,9 @@ impl Invariant for ValuesAreSeenInOrder {
         self.wrong.as_ref()
     }
 
-    fn hear(&mut self, world: &World, fact: &Fact<'_>) -> Verdict {
+    fn hear(&mut self, world: &World, fact: &Observation<'_>) -> Verdict {
         match fact {
-            Fact::Sent {
+            Observation::Sent {
                 packet: Packet::Linked { message: Message::Value { service, epoch, name, content, .. }, .. },
                 ..
             } => {
@@ -246,18 +246,18 @@ impl Invariant for ValuesAreSeenInOrder {
                 self.wrong = Some(key.clone());
                 self.on_told(world, &key, *epoch, content)
             }
-            Fact::Sees { ask, sight } => {
+            Observation::Sees { ask, sight } => {
                 let Some(key) = world.call(*ask).object.clone() else { return Ok(()) };
                 self.wrong = Some(key.clone());
                 self.on_sight(world, &key, *ask, sight)
             }
-            Fact::Answered { ask } => {
+            Observation::Answered { ask } => {
                 let Some(Outcome::Written { version, number }) = world.call(*ask).outcome else { return Ok(()) };
                 let Some(key) = world.call(*ask).object.clone() else { return Ok(()) };
                 self.wrong = Some(key.clone());
                 self.on_write(world, &key, *ask, (version, number))
             }
-            Fact::Event { place, event: Event::BecameGrantor { service, epoch }, .. } => {
+            Observation::Event { place, event: Event::BecameGrantor { service, epoch }, .. } => {
                 // One that asked itself alone has sent no packet, so it is asked how it came to act.
                 let load = world.peers[*place].node.as_ref().and_then(|node| node.load(service));
                 match load.filter(|load| load.epoch == *epoch) {

@@ -2,7 +2,7 @@
 //! views only rise, and after one without it there is none; who is out
 //! never comes back under the same name.
 
-use super::{Count, Fact, Invariant, Verdict};
+use super::{Count, Invariant, Observation, Verdict};
 use crate::world::World;
 use elderlock::protocol::{Event, Lineage, ProcessId, View, ViewNumber};
 use std::collections::{BTreeMap, BTreeSet};
@@ -28,8 +28,8 @@ impl Invariant for ViewsAgree {
         self.premises.get()
     }
 
-    fn hear(&mut self, _world: &World, fact: &Fact<'_>) -> Verdict {
-        let Fact::Event { place, process, event: Event::ViewInstalled(view) } = fact else { return Ok(()) };
+    fn hear(&mut self, _world: &World, fact: &Observation<'_>) -> Verdict {
+        let Observation::Event { place, process, event: Event::ViewInstalled(view) } = fact else { return Ok(()) };
         if !view.is_sound() {
             return Err(format!("m{place} installs what no view may be: {view:?}"));
         }

@@ -4,8 +4,8 @@
 //! A way that is known may end when ways change, so the time counts from the last change on. A lease that was not
 //! renewed before the change runs out within one member lease; the second one is for what is under way then.
 
-use super::{Count, Fact, Invariant, Verdict, stretched};
-use crate::network::{MS, Weather};
+use super::{Count, Invariant, Observation, Verdict, stretched};
+use crate::network::{LinkConditions, MS};
 use crate::world::World;
 use elderlock::protocol::{Event, ProcessId};
 use std::hash::{Hash, Hasher};
@@ -66,7 +66,8 @@ impl WayRoundKeepsLeases {
         let council = of(view.council().map(|info| info.process).collect())?;
         let runs = |place: &usize| world.is_up(*place) && !world.peers[*place].leaving;
         let weather = world.network.weather();
-        let is_fair = weather == Weather { slowest: weather.slowest, ..Weather::FAIR } && weather.slowest <= 10 * MS;
+        let is_fair = weather == LinkConditions { slowest: weather.slowest, ..LinkConditions::FAIR }
+            && weather.slowest <= 10 * MS;
         if !(world.bounded && is_fair && world.rules.is_empty() && world.network.is_plain() && members.iter().all(runs))
         {
             return None;
@@ -93,14 +94,14 @@ impl Invariant for WayRoundKeepsLeases {
         self.premises.get()
     }
 
-    fn hear(&mut self, world: &World, fact: &Fact<'_>) -> Verdict {
+    fn hear(&mut self, world: &World, fact: &Observation<'_>) -> Verdict {
         match fact {
-            Fact::Stepped { .. } if self.looked + LOOK_EVERY <= world.now => {
+            Observation::Stepped { .. } if self.looked + LOOK_EVERY <= world.now => {
                 self.looked = world.now;
                 self.look(world);
             }
-            Fact::Ends { .. } => self.since = None,
-            Fact::Event { place, process, event: Event::Suspended } => {
+            Observation::Ends { .. } => self.since = None,
+            Observation::Event { place, process, event: Event::Suspended } => {
                 self.look(world);
                 let is_member = world.latest.values().any(|view| view.contains(*process));
                 if is_member && self.has_lasted(world) {

@@ -7,8 +7,8 @@
 //! to somebody who never heard of it. That nobody is left out is demanded inside the clock bound, of members of its view that
 //! believed before. Waiters are known by what they say of themselves; of those who cannot be told apart nothing is said.
 
-use super::{Count, Fact, Invariant, Kept, Verdict, stretched};
-use crate::history::{Ask, Call, Deed, Key, lock_name};
+use super::{Count, GrantorRecord, Invariant, Observation, Verdict, stretched};
+use crate::history::{Ask, Call, ClientRequest, Key, lock_name};
 use crate::world::World;
 use elderlock::protocol::{
     Event, HolderInfo, Message, Mode, Outcome, Packet, ProcessId, Query, QueryReply, RequestId, WaitReport, WaiterInfo,
@@ -34,7 +34,7 @@ pub struct WhatIsSeenIsSo {
 impl WhatIsSeenIsSo {
     fn check(&mut self, world: &World, place: usize, ask: Ask, seen: &QueryReply) -> Verdict {
         let call = world.call(ask);
-        let Deed::Look(at) = &call.deed else { return Ok(()) };
+        let ClientRequest::Query(at) = &call.deed else { return Ok(()) };
         let service = &call.service;
         match (at, seen) {
             (Query::Lock(name), QueryReply::Lock { holders, waiters, .. }) => {
@@ -113,7 +113,7 @@ impl WhatIsSeenIsSo {
     /// step; of a step in which somebody was granted something nothing is said.
     fn check_place(&mut self, world: &World, place: usize, at: (Ask, RequestId), before: u64) -> Verdict {
         let look = world.call(at.0);
-        let waits = Kept::at(world, place, &look.service).waits;
+        let waits = GrantorRecord::at(world, place, &look.service).waits;
         let key = (look.process, at.1);
         let Some(own) = waits.get(&key).filter(|own| own.ticket.is_some() && !self.grants) else { return Ok(()) };
         let is_before = |(other, wait): &(&(ProcessId, RequestId), &WaitReport)| {
@@ -142,7 +142,7 @@ impl WhatIsSeenIsSo {
 
     /// These are said to wait for the lock, in this order.
     fn check_waiters(&mut self, world: &World, place: usize, key: &Key, waiters: &[WaiterInfo]) -> Verdict {
-        let waits = Kept::at(world, place, &key.0).waits;
+        let waits = GrantorRecord::at(world, place, &key.0).waits;
         let mut last = None;
         self.lock = Some(key.clone());
         for waiter in waiters {
@@ -151,7 +151,7 @@ impl WhatIsSeenIsSo {
                 Some(name) => want.names().contains(name) && want.mode() == waiter.mode,
                 None => false,
             };
-            let asks = |deed: &Deed| matches!(deed, Deed::Hold(want) if wants(want));
+            let asks = |deed: &ClientRequest| matches!(deed, ClientRequest::Hold(want) if wants(want));
             let of_this = |call: &&Call| call.process == waiter.process && call.metadata == waiter.metadata;
             let mut calls = world.history().calls.iter().filter(of_this).filter(|call| asks(&call.deed));
             if calls.next().is_none() {
@@ -188,9 +188,9 @@ impl Invariant for WhatIsSeenIsSo {
         self.lock.as_ref()
     }
 
-    fn hear(&mut self, world: &World, fact: &Fact<'_>) -> Verdict {
+    fn hear(&mut self, world: &World, fact: &Observation<'_>) -> Verdict {
         match fact {
-            Fact::Sent {
+            Observation::Sent {
                 to: Some(to),
                 packet: Packet::Linked { message: Message::QueryReply { request, seen, .. }, .. },
                 ..
@@ -203,19 +203,21 @@ impl Invariant for WhatIsSeenIsSo {
                 }
             }
             // What a grantor tells itself is in no packet.
-            Fact::Answers { ask, outcome } => {
+            Observation::Answers { ask, outcome } => {
                 let call = world.call(*ask);
                 self.grants |= matches!(outcome, Outcome::Granted { .. });
-                if matches!(call.deed, Deed::Look(_))
+                if matches!(call.deed, ClientRequest::Query(_))
                     && !self.on_its_way.remove(&(call.process, call.request))
                     && let Outcome::QueryReply(seen) = outcome
                 {
                     self.told.push((*ask, seen.clone()));
                 }
             }
-            Fact::Sent { packet: Packet::Linked { message: Message::Grant { .. }, .. }, .. } => self.grants = true,
-            Fact::Event { place, event: Event::Resumed, .. } => self.resumed = Some(*place),
-            Fact::Stepped { place } => {
+            Observation::Sent { packet: Packet::Linked { message: Message::Grant { .. }, .. }, .. } => {
+                self.grants = true
+            }
+            Observation::Event { place, event: Event::Resumed, .. } => self.resumed = Some(*place),
+            Observation::Stepped { place } => {
                 let resumed = self.resumed.take() == Some(*place);
                 for (ask, seen) in std::mem::take(&mut self.told) {
                     if world.is_ready(*place) && !resumed {

@@ -3,7 +3,7 @@
 //!
 //! Looked at when it says so for the first time in its term; one that says it again may have been declined.
 
-use super::{Count, Fact, Invariant, Kept, Verdict};
+use super::{Count, GrantorRecord, Invariant, Observation, Verdict};
 use crate::world::World;
 use elderlock::protocol::{Epoch, Message, Packet, ProcessId, ServiceName};
 use std::cmp::Reverse;
@@ -25,8 +25,8 @@ impl Invariant for WhoHasMostFollows {
         self.premises.get()
     }
 
-    fn hear(&mut self, world: &World, fact: &Fact<'_>) -> Verdict {
-        let Fact::Sent {
+    fn hear(&mut self, world: &World, fact: &Observation<'_>) -> Verdict {
+        let Observation::Sent {
             place,
             process: me,
             packet: Packet::Linked { message: Message::ProposeSuccessor { service, epoch, to }, .. },
@@ -42,7 +42,7 @@ impl Invariant for WhoHasMostFollows {
         let Some(node) = &peer.node else { return Ok(()) };
         let Some(view) = node.view() else { return Ok(()) };
         let suspected = node.status(peer.clock.local(world.now)).suspected;
-        let kept = Kept::at(world, *place, service);
+        let kept = GrantorRecord::at(world, *place, service);
         let rank = |(age, process): (usize, ProcessId)| {
             let holds = kept.holds.iter().filter(|((of, _), hold)| *of == process && !hold.want.opens()).count();
             let waits = kept.waits.keys().filter(|(of, _)| *of == process).count();

@@ -4,26 +4,26 @@
 //! paused clock, a network of this crate and players who use the recipes at random. The seed decides who is polled
 //! first, what players do, what the network does and what goes wrong; the same seed is the same run.
 //!
-//! - [`Plan`] is drawn before the run; [`stage`] has the members, the network and the faults;
-//! - [`players`] play a recipe each; what they believe they put on the [`board`], which judges it;
+//! - [`RecipePlan`] is drawn before the run; [`harness`] has the members, the network and the faults;
+//! - [`workloads`] play a recipe each; what they believe they put on the [`belief_checker`], which judges it;
 //! - [`tasks`] polls all of them in an order of the seed's;
 //! - [`shrink`](mod@shrink) leaves out of a plan that breaks what the break does not take.
 
-pub mod board;
+pub mod belief_checker;
+pub mod harness;
 pub mod mutants;
 pub mod plan;
-pub mod players;
 pub mod shrink;
-pub mod stage;
 pub mod tasks;
+pub mod workloads;
 
-pub use board::Break;
-pub use plan::{Cut, Plan};
-pub use players::Cast;
+pub use belief_checker::RecipeViolation;
+pub use plan::{RecipePlan, ShrunkPlan};
+pub use workloads::WorkloadKind;
 
-use board::Board;
+use belief_checker::BeliefChecker;
 use elderlock::simulated::{RuntimeMutant, Simulation, plant};
-use stage::Stage;
+use harness::ClusterHarness;
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
@@ -31,11 +31,11 @@ use tasks::Tasks;
 
 /// What a run came to.
 #[derive(Clone, Debug)]
-pub struct Run {
+pub struct RecipeRun {
     /// Equal for equal runs.
     pub digest: u64,
     /// What did not hold.
-    pub broken: Option<Break>,
+    pub broken: Option<RecipeViolation>,
     /// What happened how often.
     pub counts: BTreeMap<&'static str, u64>,
     /// Its last lines.
@@ -45,28 +45,28 @@ pub struct Run {
 }
 
 /// Runs a plan, with a break planted or none, and keeps so many lines of its story.
-pub fn run(plan: &Plan, lines: usize, mutant: Option<RuntimeMutant>) -> Run {
+pub fn run(plan: &RecipePlan, lines: usize, mutant: Option<RuntimeMutant>) -> RecipeRun {
     plant(mutant);
     let told = catch_unwind(AssertUnwindSafe(|| tell(plan, lines)));
     plant(None);
     told.unwrap_or_else(|panic| {
         let what = panic.downcast_ref::<String>().cloned();
         let what = what.or_else(|| panic.downcast_ref::<&str>().map(|what| (*what).to_owned())).unwrap_or_default();
-        let broken = Some(Break { invariant: "no_panic", what, at: 0 });
-        Run { digest: 0, broken, counts: BTreeMap::new(), story: String::new(), took: 0 }
+        let broken = Some(RecipeViolation { invariant: "no_panic", what, at: 0 });
+        RecipeRun { digest: 0, broken, counts: BTreeMap::new(), story: String::new(), took: 0 }
     })
 }
 
 /// What must have happened somewhere in a large batch, or the batch says little.
-pub fn deeds(only: Option<Cast>) -> Vec<&'static str> {
+pub fn deeds(only: Option<WorkloadKind>) -> Vec<&'static str> {
     let mut deeds = vec!["crashes", "leaves", "pauses", "cuts", "storms", "dropped futures", "runs that came to rest"];
-    for cast in Cast::ALL.into_iter().filter(|cast| only.is_none_or(|only| only == *cast)) {
+    for cast in WorkloadKind::ALL.into_iter().filter(|cast| only.is_none_or(|only| only == *cast)) {
         deeds.extend(cast.deeds());
     }
     deeds
 }
 
-fn tell(plan: &Plan, lines: usize) -> Run {
+fn tell(plan: &RecipePlan, lines: usize) -> RecipeRun {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
         .start_paused(true)
@@ -77,13 +77,13 @@ fn tell(plan: &Plan, lines: usize) -> Run {
         let simulation = Rc::new(Simulation::new(plan.luck));
         let clock = simulation.clone();
         let began = simulation.now();
-        let board = Rc::new(Board::new(plan.luck, move || clock.now()));
+        let board = Rc::new(BeliefChecker::new(plan.luck, move || clock.now()));
         let (tasks, driver) = Tasks::new(plan.luck, plan.clocks.clone());
-        let stage = Stage::new(plan.clone(), board.clone(), tasks.clone());
+        let stage = ClusterHarness::new(plan.clone(), board.clone(), tasks.clone());
         tasks.begin(None, stage.clone().tell());
         tasks.begin(None, stage.watch());
         driver.await;
-        Run {
+        RecipeRun {
             digest: board.digest(),
             broken: board.broken(),
             counts: board.counts(),

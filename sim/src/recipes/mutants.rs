@@ -1,6 +1,6 @@
 //! The planted breaks of the recipes: who plays when one is hunted, and what must find it.
 
-use super::Cast;
+use super::WorkloadKind;
 use elderlock::simulated::RuntimeMutant;
 
 /// By its name.
@@ -16,41 +16,45 @@ pub fn find(name: &str) -> Result<RuntimeMutant, String> {
 const STUCK: &[&str] = &["no_lost_wakeup", "no_leaked_hold"];
 
 /// What is played while it is hunted, and the invariants of which one must break.
-pub fn found_by(mutant: RuntimeMutant) -> (Cast, &'static [&'static str]) {
+pub fn found_by(mutant: RuntimeMutant) -> (WorkloadKind, &'static [&'static str]) {
     match mutant {
-        RuntimeMutant::FenceWithoutMember => (Cast::Locks, &["exclusive_by_lease", "suspension_is_exclusive"]),
-        RuntimeMutant::KeepDroppedRequest | RuntimeMutant::KeepDroppedHold => (Cast::Locks, STUCK),
-        RuntimeMutant::ConfirmUnheard => (Cast::Locks, &["confirmed_is_free"]),
-        RuntimeMutant::EnterForOthers => (Cast::Mutexes, &["exclusive_by_lease"]),
-        RuntimeMutant::AskAgain => (Cast::Mutexes, &["owners_know_what_they_hold"]),
-        RuntimeMutant::LetNoSiblingIn => (Cast::Mutexes, &["owners_enter_together"]),
-        RuntimeMutant::GiveBackWithFirst => (Cast::Mutexes, &["exclusive_by_lease"]),
-        RuntimeMutant::MultiAsksAgain => (Cast::Mutexes, &["owners_enter_together"]),
-        RuntimeMutant::MultiWithoutOrder | RuntimeMutant::MultiKeepsFirst => (Cast::Mutexes, STUCK),
-        RuntimeMutant::LeadOn | RuntimeMutant::WorkOn => (Cast::Leaders, &["one_leader_per_term"]),
-        RuntimeMutant::EndWithTerm | RuntimeMutant::StandOnce => (Cast::Leaders, &["selectors_stand_again"]),
+        RuntimeMutant::FenceWithoutMember => (WorkloadKind::Locks, &["exclusive_by_lease", "suspension_is_exclusive"]),
+        RuntimeMutant::KeepDroppedRequest | RuntimeMutant::KeepDroppedHold => (WorkloadKind::Locks, STUCK),
+        RuntimeMutant::ConfirmUnheard => (WorkloadKind::Locks, &["confirmed_is_free"]),
+        RuntimeMutant::EnterForOthers => (WorkloadKind::Mutexes, &["exclusive_by_lease"]),
+        RuntimeMutant::AskAgain => (WorkloadKind::Mutexes, &["owners_know_what_they_hold"]),
+        RuntimeMutant::LetNoSiblingIn => (WorkloadKind::Mutexes, &["owners_enter_together"]),
+        RuntimeMutant::GiveBackWithFirst => (WorkloadKind::Mutexes, &["exclusive_by_lease"]),
+        RuntimeMutant::MultiAsksAgain => (WorkloadKind::Mutexes, &["owners_enter_together"]),
+        RuntimeMutant::MultiWithoutOrder | RuntimeMutant::MultiKeepsFirst => (WorkloadKind::Mutexes, STUCK),
+        RuntimeMutant::LeadOn | RuntimeMutant::WorkOn => (WorkloadKind::Leaders, &["one_leader_per_term"]),
+        RuntimeMutant::EndWithTerm | RuntimeMutant::StandOnce => (WorkloadKind::Leaders, &["selectors_stand_again"]),
         RuntimeMutant::TellTwice | RuntimeMutant::LoseInSilence => {
-            (Cast::Leaders, &["listeners_see_every_change_once"])
+            (WorkloadKind::Leaders, &["listeners_see_every_change_once"])
         }
-        RuntimeMutant::UpgradeBlindly | RuntimeMutant::ReadForWrite => (Cast::ReadWrite, &["no_writer_with_reader"]),
+        RuntimeMutant::UpgradeBlindly | RuntimeMutant::ReadForWrite => {
+            (WorkloadKind::ReadWrite, &["no_writer_with_reader"])
+        }
         RuntimeMutant::CountOneMore | RuntimeMutant::GivenBackAndKept => {
-            (Cast::Semaphore, &["permits_never_exceed_limit"])
+            (WorkloadKind::Semaphore, &["permits_never_exceed_limit"])
         }
-        RuntimeMutant::LeaseGivesTwo => (Cast::Semaphore, &["permits_never_exceed_limit"]),
-        RuntimeMutant::KeepDroppedLease => (Cast::Semaphore, &["leases_end_one_by_one"]),
-        RuntimeMutant::LeasesAlike => (Cast::Semaphore, &["token_belongs_to_one_hold"]),
-        RuntimeMutant::SetWithoutLook => (Cast::Count, &["values_are_seen_in_order"]),
-        RuntimeMutant::ReadInSilence | RuntimeMutant::WriteOverLater => (Cast::LockValue, &["holders_write_alone"]),
+        RuntimeMutant::LeaseGivesTwo => (WorkloadKind::Semaphore, &["permits_never_exceed_limit"]),
+        RuntimeMutant::KeepDroppedLease => (WorkloadKind::Semaphore, &["leases_end_one_by_one"]),
+        RuntimeMutant::LeasesAlike => (WorkloadKind::Semaphore, &["token_belongs_to_one_hold"]),
+        RuntimeMutant::SetWithoutLook => (WorkloadKind::Count, &["values_are_seen_in_order"]),
+        RuntimeMutant::ReadInSilence | RuntimeMutant::WriteOverLater => {
+            (WorkloadKind::LockValue, &["holders_write_alone"])
+        }
         RuntimeMutant::GateAlwaysOpen | RuntimeMutant::RoundOfOneLess | RuntimeMutant::LeaveAlone => {
-            (Cast::Barriers, BARRIER)
+            (WorkloadKind::Barriers, BARRIER)
         }
-        RuntimeMutant::GateForgets => (Cast::Barriers, &["barrier_opens_for_all", "no_lost_wakeup"]),
-        RuntimeMutant::LatchOneEarly | RuntimeMutant::CountDownBlindly => (Cast::Barriers, BARRIER),
-        RuntimeMutant::SuspendInSilence | RuntimeMutant::ConnectAgain => (Cast::Connections, STATES),
-        RuntimeMutant::GuardsOutliveMember => (Cast::Connections, &["guards_fail_before_it_is_told"]),
-        RuntimeMutant::WantTwice => (Cast::Revocations, &["asked_back_once"]),
-        RuntimeMutant::WantInSilence | RuntimeMutant::CallItTaken => (Cast::Revocations, TAKEN),
-        RuntimeMutant::TakenAndKept => (Cast::Revocations, &["told_before_taken", "exclusive_by_lease"]),
+        RuntimeMutant::GateForgets => (WorkloadKind::Barriers, &["barrier_opens_for_all", "no_lost_wakeup"]),
+        RuntimeMutant::LatchOneEarly | RuntimeMutant::CountDownBlindly => (WorkloadKind::Barriers, BARRIER),
+        RuntimeMutant::SuspendInSilence | RuntimeMutant::ConnectAgain => (WorkloadKind::Connections, STATES),
+        RuntimeMutant::GuardsOutliveMember => (WorkloadKind::Connections, &["guards_fail_before_it_is_told"]),
+        RuntimeMutant::WantTwice => (WorkloadKind::Revocations, &["asked_back_once"]),
+        RuntimeMutant::WantInSilence | RuntimeMutant::CallItTaken => (WorkloadKind::Revocations, TAKEN),
+        RuntimeMutant::TakenAndKept => (WorkloadKind::Revocations, &["told_before_taken", "exclusive_by_lease"]),
     }
 }
 

@@ -1,13 +1,13 @@
 //! What is drawn before a run: who is there, who plays what, and what goes wrong when.
 
-use super::players::Cast;
-use crate::chance::{Dice, mix};
-use crate::network::{MS, Weather};
+use super::workloads::WorkloadKind;
+use crate::chance::{Rng, mix};
+use crate::network::{LinkConditions, MS};
 use elderlock::Timing;
 
 /// Something that goes wrong, for a while.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub enum Trouble {
+pub enum RecipeFaultKind {
     /// The process of that seat ends; another one is started there later.
     Crash(usize),
     /// The member says goodbye, and comes back later.
@@ -21,27 +21,27 @@ pub enum Trouble {
     /// Seats in the mask and the others do not reach each other.
     Split(u32),
     /// The weather is bad.
-    Storm(Weather),
+    Storm(LinkConditions),
 }
 
 /// When, what and for how long, in milliseconds.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub struct Fault {
+pub struct RecipeFault {
     /// From the end of the founding on.
     pub at: u64,
     /// Its place among all that were drawn.
     pub number: usize,
     /// What.
-    pub trouble: Trouble,
+    pub trouble: RecipeFaultKind,
     /// For how long.
     pub span: u64,
 }
 
 /// What is left of a plan, and how its luck is drawn: what a break does not take is left out. As on the command line.
 #[derive(Clone, PartialEq, Default, Debug)]
-pub struct Cut {
+pub struct ShrunkPlan {
     /// This cast and no other.
-    pub only: Option<Cast>,
+    pub only: Option<WorkloadKind>,
     /// Seats for members, no more than were drawn.
     pub members: Option<usize>,
     /// Of each cast at each member at most so many players.
@@ -54,10 +54,10 @@ pub struct Cut {
     pub luck: u64,
 }
 
-impl Cut {
+impl ShrunkPlan {
     /// This cast and no other.
-    pub fn only(cast: Cast) -> Cut {
-        Cut { only: Some(cast), ..Cut::default() }
+    pub fn only(cast: WorkloadKind) -> ShrunkPlan {
+        ShrunkPlan { only: Some(cast), ..ShrunkPlan::default() }
     }
 
     /// Options of `elderlock-sim recipes`.
@@ -88,7 +88,7 @@ fn numbers(numbers: &[usize]) -> String {
 
 /// A run, before it is run.
 #[derive(Clone, PartialEq, Debug)]
-pub struct Plan {
+pub struct RecipePlan {
     /// Everything else follows from it.
     pub seed: u64,
     /// What the luck of packets, tasks and players follows from.
@@ -102,22 +102,22 @@ pub struct Plan {
     /// Whether others see a process end for sure.
     pub vouched: bool,
     /// What the players play.
-    pub casts: Vec<Cast>,
+    pub casts: Vec<WorkloadKind>,
     /// Of each cast at each member at most so many players.
     pub players: u64,
     /// In the order of their beginnings.
-    pub faults: Vec<Fault>,
+    pub faults: Vec<RecipeFault>,
 }
 
-impl Plan {
+impl RecipePlan {
     /// The run of this seed, or what is left of it.
-    pub fn draw(seed: u64, cut: &Cut) -> Plan {
-        let dice = &mut Dice::new(seed, 1);
+    pub fn draw(seed: u64, cut: &ShrunkPlan) -> RecipePlan {
+        let dice = &mut Rng::new(seed, 1);
         let seats = dice.between(3, 5) as usize;
         let span = dice.between(8_000, 20_000);
         let mut casts = Vec::new();
         for _ in 0..dice.between(1, 3) {
-            let cast = *dice.pick(&Cast::ALL);
+            let cast = *dice.pick(&WorkloadKind::ALL);
             if !casts.contains(&cast) {
                 casts.push(cast);
             }
@@ -125,7 +125,8 @@ impl Plan {
         if let Some(only) = cut.only {
             casts = vec![only];
         }
-        let mut faults: Vec<Fault> = (0..dice.between(3, 9)).map(|_| Fault::draw(dice, seats, span)).collect();
+        let mut faults: Vec<RecipeFault> =
+            (0..dice.between(3, 9)).map(|_| RecipeFault::draw(dice, seats, span)).collect();
         faults.sort_by_key(|fault| fault.at);
         let vouched = dice.chance(500_000);
         let mut clocks = vec![0; seats];
@@ -141,7 +142,7 @@ impl Plan {
         faults.retain(|fault| is_left(fault.number) && fault.at < span && fault.trouble.is_among(seats));
         let luck = if cut.luck == 0 { seed } else { mix(&[seed, cut.luck]) };
         clocks.truncate(seats);
-        Plan { seed, luck, seats, span, clocks, vouched, casts, players: cut.players.unwrap_or(u64::MAX), faults }
+        RecipePlan { seed, luck, seats, span, clocks, vouched, casts, players: cut.players.unwrap_or(u64::MAX), faults }
     }
 
     /// One line each.
@@ -163,32 +164,35 @@ impl Plan {
     }
 }
 
-impl Trouble {
+impl RecipeFaultKind {
     /// Whether it can go wrong so with so many seats.
     fn is_among(self, seats: usize) -> bool {
         match self {
-            Trouble::Crash(seat) | Trouble::Leave(seat) | Trouble::Pause(seat) | Trouble::Isolate(seat) => seat < seats,
-            Trouble::OneWay(from, to) => from < seats && to < seats,
-            Trouble::Split(mask) => ![0, (1 << seats) - 1].contains(&(mask & ((1 << seats) - 1))),
-            Trouble::Storm(_) => true,
+            RecipeFaultKind::Crash(seat)
+            | RecipeFaultKind::Leave(seat)
+            | RecipeFaultKind::Pause(seat)
+            | RecipeFaultKind::Isolate(seat) => seat < seats,
+            RecipeFaultKind::OneWay(from, to) => from < seats && to < seats,
+            RecipeFaultKind::Split(mask) => ![0, (1 << seats) - 1].contains(&(mask & ((1 << seats) - 1))),
+            RecipeFaultKind::Storm(_) => true,
         }
     }
 }
 
-impl Fault {
-    fn draw(dice: &mut Dice, seats: usize, span: u64) -> Fault {
+impl RecipeFault {
+    fn draw(dice: &mut Rng, seats: usize, span: u64) -> RecipeFault {
         let seat = dice.below(seats as u64) as usize;
         let other = (seat + 1 + dice.below(seats as u64 - 1) as usize) % seats;
         let (trouble, low, high) = match dice.below(100) {
-            0..=24 => (Trouble::Crash(seat), 10, 6_000),
-            25..=36 => (Trouble::Leave(seat), 10, 3_000),
-            37..=52 => (Trouble::Pause(seat), 50, 6_000),
-            53..=67 => (Trouble::Isolate(seat), 100, 6_000),
-            68..=76 => (Trouble::OneWay(seat, other), 100, 5_000),
-            77..=86 => (Trouble::Split(dice.between(1, (1 << seats) - 2) as u32), 100, 5_000),
-            _ => (Trouble::Storm(storm(dice)), 500, 5_000),
+            0..=24 => (RecipeFaultKind::Crash(seat), 10, 6_000),
+            25..=36 => (RecipeFaultKind::Leave(seat), 10, 3_000),
+            37..=52 => (RecipeFaultKind::Pause(seat), 50, 6_000),
+            53..=67 => (RecipeFaultKind::Isolate(seat), 100, 6_000),
+            68..=76 => (RecipeFaultKind::OneWay(seat, other), 100, 5_000),
+            77..=86 => (RecipeFaultKind::Split(dice.between(1, (1 << seats) - 2) as u32), 100, 5_000),
+            _ => (RecipeFaultKind::Storm(storm(dice)), 500, 5_000),
         };
-        Fault { at: dice.below(span), number: 0, trouble, span: dice.between(low, high) }
+        RecipeFault { at: dice.below(span), number: 0, trouble, span: dice.between(low, high) }
     }
 }
 
@@ -196,7 +200,7 @@ impl Fault {
 const CLOCK_ERROR: u64 = Timing::fast().clock_error_ppm as u64 - 500;
 
 /// What a network of one building does: late by some milliseconds, and nothing lost.
-pub const CALM: Weather = Weather {
+pub const CALM: LinkConditions = LinkConditions {
     loss: 0,
     duplicate: 0,
     reorder: 0,
@@ -207,8 +211,8 @@ pub const CALM: Weather = Weather {
     garble: 0,
 };
 
-fn storm(dice: &mut Dice) -> Weather {
-    Weather {
+fn storm(dice: &mut Rng) -> LinkConditions {
+    LinkConditions {
         loss: dice.between(0, 150_000) as u32,
         duplicate: dice.between(0, 50_000) as u32,
         reorder: dice.between(0, 100_000) as u32,

@@ -2,8 +2,8 @@
 //! same invariant breaks. With less there are fewer packets, and those that are left have another luck: so each rest is
 //! tried with some other lucks as well, and the one with which it breaks is kept.
 
-use super::board::Break;
-use super::plan::{Cut, Plan};
+use super::belief_checker::RecipeViolation;
+use super::plan::{RecipePlan, ShrunkPlan};
 use crate::shrink::reduce;
 
 /// Runs spent at most.
@@ -12,7 +12,12 @@ const MAX_RUNS: usize = 400;
 const LUCKS: u64 = 3;
 
 /// What is left of the run of `seed` and `cut`, which broke as `found`. `run` says what breaks in a run.
-pub fn shrink(seed: u64, cut: &Cut, found: &Break, run: impl FnMut(&Plan) -> Option<Break>) -> Cut {
+pub fn shrink(
+    seed: u64,
+    cut: &ShrunkPlan,
+    found: &RecipeViolation,
+    run: impl FnMut(&RecipePlan) -> Option<RecipeViolation>,
+) -> ShrunkPlan {
     let mut shrinking = Shrinking { seed, cut: cut.clone(), found: found.clone(), runs: MAX_RUNS, run };
     loop {
         let before = shrinking.cut.clone();
@@ -26,15 +31,15 @@ pub fn shrink(seed: u64, cut: &Cut, found: &Break, run: impl FnMut(&Plan) -> Opt
 struct Shrinking<F> {
     seed: u64,
     /// The least that broke so far, and how it did.
-    cut: Cut,
-    found: Break,
+    cut: ShrunkPlan,
+    found: RecipeViolation,
     runs: usize,
     run: F,
 }
 
-impl<F: FnMut(&Plan) -> Option<Break>> Shrinking<F> {
+impl<F: FnMut(&RecipePlan) -> Option<RecipeViolation>> Shrinking<F> {
     /// Whether that is enough. If it is, nothing more is kept.
-    fn suffices(&mut self, rest: Cut) -> bool {
+    fn suffices(&mut self, rest: ShrunkPlan) -> bool {
         for luck in 0..=LUCKS {
             if self.runs == 0 {
                 return false;
@@ -42,8 +47,8 @@ impl<F: FnMut(&Plan) -> Option<Break>> Shrinking<F> {
             self.runs -= 1;
             // First the one that broke last.
             let luck = if luck == 0 { self.cut.luck } else { luck };
-            let rest = Cut { luck, ..rest.clone() };
-            let broken = (self.run)(&Plan::draw(self.seed, &rest));
+            let rest = ShrunkPlan { luck, ..rest.clone() };
+            let broken = (self.run)(&RecipePlan::draw(self.seed, &rest));
             if let Some(broken) = broken.filter(|broken| broken.invariant == self.found.invariant) {
                 (self.cut, self.found) = (rest, broken);
                 return true;
@@ -52,25 +57,27 @@ impl<F: FnMut(&Plan) -> Option<Break>> Shrinking<F> {
         false
     }
 
-    fn plan(&self) -> Plan {
-        Plan::draw(self.seed, &self.cut)
+    fn plan(&self) -> RecipePlan {
+        RecipePlan::draw(self.seed, &self.cut)
     }
 
     fn once(&mut self) {
         let casts = self.plan().casts;
         if casts.len() > 1 {
-            let _ = casts.iter().any(|cast| self.suffices(Cut { only: Some(*cast), ..self.cut.clone() }));
+            let _ = casts.iter().any(|cast| self.suffices(ShrunkPlan { only: Some(*cast), ..self.cut.clone() }));
         }
         let faults: Vec<usize> = self.plan().faults.iter().map(|fault| fault.number).collect();
         let mut steps = MAX_RUNS;
-        reduce(&faults, &mut steps, |kept| self.suffices(Cut { faults: Some(kept.to_vec()), ..self.cut.clone() }));
+        reduce(&faults, &mut steps, |kept| {
+            self.suffices(ShrunkPlan { faults: Some(kept.to_vec()), ..self.cut.clone() })
+        });
         for players in 1..self.plan().players.min(4) {
-            if self.suffices(Cut { players: Some(players), ..self.cut.clone() }) {
+            if self.suffices(ShrunkPlan { players: Some(players), ..self.cut.clone() }) {
                 break;
             }
         }
         for members in 1..self.plan().seats {
-            if self.suffices(Cut { members: Some(members), ..self.cut.clone() }) {
+            if self.suffices(ShrunkPlan { members: Some(members), ..self.cut.clone() }) {
                 break;
             }
         }
@@ -79,7 +86,7 @@ impl<F: FnMut(&Plan) -> Option<Break>> Shrinking<F> {
         let faults = self.plan().faults.iter().map(|fault| fault.at + fault.span).max().unwrap_or_default();
         for span in [until, faults, self.plan().span / 2, self.plan().span * 3 / 4] {
             if span < self.plan().span {
-                self.suffices(Cut { span: Some(span), ..self.cut.clone() });
+                self.suffices(ShrunkPlan { span: Some(span), ..self.cut.clone() });
             }
         }
     }

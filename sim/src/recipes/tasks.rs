@@ -20,7 +20,7 @@ type Task = Pin<Box<dyn Future<Output = ()>>>;
 #[derive(Clone)]
 pub struct Tasks {
     orders: Rc<RefCell<Vec<Order>>>,
-    bell: Arc<Bell>,
+    bell: Arc<TaskWakeSet>,
 }
 
 enum Order {
@@ -33,7 +33,7 @@ enum Order {
 
 /// Who is woken.
 #[derive(Default)]
-struct Bell {
+struct TaskWakeSet {
     woken: Mutex<BTreeSet<u64>>,
     driver: Mutex<Option<Waker>>,
 }
@@ -42,7 +42,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Bell {
+impl TaskWakeSet {
     fn ring(&self) {
         let driver = lock(&self.driver).clone();
         if let Some(driver) = driver {
@@ -51,12 +51,12 @@ impl Bell {
     }
 }
 
-struct Ringer {
+struct TaskWaker {
     task: u64,
-    bell: Arc<Bell>,
+    bell: Arc<TaskWakeSet>,
 }
 
-impl Wake for Ringer {
+impl Wake for TaskWaker {
     fn wake(self: Arc<Self>) {
         lock(&self.bell.woken).insert(self.task);
         self.bell.ring();
@@ -65,9 +65,9 @@ impl Wake for Ringer {
 
 impl Tasks {
     /// No tasks yet, and the driver that moves them. `clocks`: by how many millionths each place's clock is too fast.
-    pub fn new(seed: u64, clocks: Vec<i32>) -> (Tasks, Driver) {
+    pub fn new(seed: u64, clocks: Vec<i32>) -> (Tasks, TaskDriver) {
         let tasks = Tasks { orders: Rc::default(), bell: Arc::default() };
-        let driver = Driver {
+        let driver = TaskDriver {
             orders: tasks.orders.clone(),
             bell: tasks.bell.clone(),
             tasks: BTreeMap::new(),
@@ -113,9 +113,9 @@ impl Tasks {
 }
 
 /// Moves the tasks until they are closed.
-pub struct Driver {
+pub struct TaskDriver {
     orders: Rc<RefCell<Vec<Order>>>,
-    bell: Arc<Bell>,
+    bell: Arc<TaskWakeSet>,
     tasks: BTreeMap<u64, (Option<usize>, Task)>,
     /// By place: who was woken meanwhile.
     frozen: BTreeMap<usize, BTreeSet<u64>>,
@@ -126,7 +126,7 @@ pub struct Driver {
     closed: bool,
 }
 
-impl Driver {
+impl TaskDriver {
     /// By so much the clock of a task's place is too fast.
     fn clock(&self, place: Option<usize>) -> i32 {
         place.and_then(|place| self.clocks.get(place)).copied().unwrap_or_default()
@@ -168,7 +168,7 @@ impl Driver {
     }
 }
 
-impl Future for Driver {
+impl Future for TaskDriver {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
@@ -186,7 +186,7 @@ impl Future for Driver {
                 this.tasks.insert(id, (place, task));
                 continue;
             }
-            let waker = Waker::from(Arc::new(Ringer { task: id, bell: this.bell.clone() }));
+            let waker = Waker::from(Arc::new(TaskWaker { task: id, bell: this.bell.clone() }));
             let clock = this.clock(place);
             if by_clock(clock, || task.as_mut().poll(&mut Context::from_waker(&waker)).is_pending()) {
                 this.tasks.insert(id, (place, task));

@@ -2,7 +2,7 @@
 
 use super::page::{about, bars, facts, grouped, page, table, verdict};
 use super::words::meaning;
-use crate::chaos::{Plan, Run, Summary};
+use crate::chaos::{ChaosPlan, ChaosRun, Summary};
 use crate::record::{Entry, Record};
 use crate::times::{Timed, Times};
 use std::collections::{BTreeMap, BTreeSet};
@@ -37,7 +37,7 @@ pub struct Gallery {
 
 impl Gallery {
     /// Adds a run.
-    pub fn add(&mut self, plan: &Plan, run: &Run) {
+    pub fn add(&mut self, plan: &ChaosPlan, run: &ChaosRun) {
         let members = plan.founders + plan.joiners;
         *self.sizes.entry(members).or_default() += 1;
         for kind in run.faults.keys() {
@@ -84,7 +84,7 @@ fn healing(record: &Record) -> Option<u64> {
 
 /// A batch of runs.
 #[derive(Clone, Debug)]
-pub struct Batch<'a> {
+pub struct BatchReport<'a> {
     /// What came of it.
     pub total: &'a Summary,
     /// What else is shown.
@@ -110,7 +110,7 @@ pub fn held(total: &Summary) -> String {
 }
 
 /// The page of a batch without a break.
-pub fn of_batch(batch: &Batch<'_>) -> String {
+pub fn of_batch(batch: &BatchReport<'_>) -> String {
     let total = batch.total;
     let mut body = String::new();
     let (low, high) = batch.members;
@@ -232,7 +232,7 @@ fn heat(out: &mut String, gallery: &Gallery) {
     out.push_str("</table></div>");
 }
 
-fn heals(out: &mut String, batch: &Batch<'_>) {
+fn heals(out: &mut String, batch: &BatchReport<'_>) {
     if batch.gallery.heals.is_empty() {
         return;
     }

@@ -1,9 +1,9 @@
 //! The space-time diagram: time from left to right on a real axis, a lane for each member.
 
-use super::labels::{self, Label, Spot};
+use super::labels::{self, Label, LabelPosition};
 use super::page::escape;
 use super::past::is_routine;
-use super::story::{Breach, Flight, Hold, IS_ELDER, Lane, Note, Span, Story};
+use super::story::{Breach, DrawnPacket, HoldSpan, IS_ELDER, SiteStory, Span, Story, StoryNote};
 use std::fmt::Write;
 
 /// Pixels.
@@ -23,7 +23,7 @@ const MESSAGES: usize = 1_200;
 
 /// What is drawn.
 #[derive(Debug)]
-pub(super) struct Frame<'a> {
+pub(super) struct DiagramFrame<'a> {
     /// The run.
     pub story: &'a Story,
     /// Which part of it.
@@ -40,13 +40,13 @@ pub(super) struct Frame<'a> {
 /// the line of its life, at which messages leave and arrive.
 struct Track<'a> {
     place: usize,
-    lane: &'a Lane,
+    lane: &'a SiteStory,
     top: i64,
-    labels: Vec<(String, &'static str, i64, Option<Spot>)>,
+    labels: Vec<(String, &'static str, i64, Option<LabelPosition>)>,
     label_rows: usize,
     services: Vec<&'a str>,
-    shown: Vec<Vec<&'a Hold>>,
-    others: Vec<Vec<&'a Hold>>,
+    shown: Vec<Vec<&'a HoldSpan>>,
+    others: Vec<Vec<&'a HoldSpan>>,
 }
 
 impl Track<'_> {
@@ -69,7 +69,7 @@ impl Track<'_> {
 }
 
 /// Draws it: first the names of the lanes, then the rest, as two pictures of one height.
-pub(super) fn draw(frame: &Frame<'_>) -> String {
+pub(super) fn draw(frame: &DiagramFrame<'_>) -> String {
     let focus = frame.story.focus();
     let mut head = frame.head();
     let head_rows = labels::height(&head.iter().map(|(.., spot)| *spot).collect::<Vec<_>>());
@@ -130,7 +130,7 @@ fn write_in_bar(out: &mut String, words: &str, class: &str, bar: (i64, i64), y: 
     let _ = write!(out, "<text class=\"label {class}\" x=\"{x}\" y=\"{y}\" data-last=\"{last}\">{words}</text>");
 }
 
-impl<'a> Frame<'a> {
+impl<'a> DiagramFrame<'a> {
     fn plot(&self) -> i64 {
         let name = |breach: &Breach| labels::width(&breach.invariant, TEXT) + 10;
         let margin = self.story.breach.as_ref().map_or(30, |breach| name(breach).max(MARGIN));
@@ -164,7 +164,7 @@ impl<'a> Frame<'a> {
     }
 
     /// The labels above all lanes: the break, the healing, the faults.
-    fn head(&self) -> Vec<(String, &'static str, i64, Option<Spot>)> {
+    fn head(&self) -> Vec<(String, &'static str, i64, Option<LabelPosition>)> {
         let mut wanted: Vec<(String, &'static str, i64)> = Vec::new();
         if let Some(breach) = self.story.breach.as_ref().filter(|breach| self.contains(breach.at)) {
             wanted.push((breach.invariant.replace('_', " "), "broken", self.x(breach.at) + 5));
@@ -185,20 +185,20 @@ impl<'a> Frame<'a> {
         &self,
         wanted: Vec<(String, &'static str, i64)>,
         rows: usize,
-    ) -> Vec<(String, &'static str, i64, Option<Spot>)> {
+    ) -> Vec<(String, &'static str, i64, Option<LabelPosition>)> {
         let label = |(words, _, at): &(String, &str, i64)| Label { at: *at, width: labels::width(words, TEXT) };
         let spots = labels::stack(&wanted.iter().map(label).collect::<Vec<_>>(), self.width, rows);
         wanted.into_iter().zip(spots).map(|((words, class, at), spot)| (words, class, at, spot)).collect()
     }
 
-    fn track(&self, place: usize, lane: &'a Lane, focus: Option<&str>) -> Track<'a> {
+    fn track(&self, place: usize, lane: &'a SiteStory, focus: Option<&str>) -> Track<'a> {
         let mut services: Vec<&str> =
             lane.terms.iter().filter(|term| term.span.meets(&self.window)).map(|term| term.service.as_str()).collect();
         services.sort_unstable();
         services.dedup();
         let here =
-            |hold: &&Hold| hold.place == place && Span { from: hold.asked, until: hold.over }.meets(&self.window);
-        let (shown, others): (Vec<&Hold>, Vec<&Hold>) = self
+            |hold: &&HoldSpan| hold.place == place && Span { from: hold.asked, until: hold.over }.meets(&self.window);
+        let (shown, others): (Vec<&HoldSpan>, Vec<&HoldSpan>) = self
             .story
             .holds
             .iter()
@@ -213,9 +213,9 @@ impl<'a> Frame<'a> {
     }
 
     /// Puts holds into rows, so that none covers another.
-    fn pack(&self, mut holds: Vec<&'a Hold>, gap: i64) -> Vec<Vec<&'a Hold>> {
+    fn pack(&self, mut holds: Vec<&'a HoldSpan>, gap: i64) -> Vec<Vec<&'a HoldSpan>> {
         holds.sort_by_key(|hold| hold.asked);
-        let mut rows: Vec<(i64, Vec<&Hold>)> = Vec::new();
+        let mut rows: Vec<(i64, Vec<&HoldSpan>)> = Vec::new();
         for hold in holds {
             let (from, until) = (self.x(hold.asked), self.x(hold.over).max(self.x(hold.asked) + 2));
             match rows.iter_mut().find(|(end, _)| *end + gap <= from) {
@@ -232,9 +232,9 @@ impl<'a> Frame<'a> {
     fn lane_labels(
         &self,
         place: usize,
-        lane: &Lane,
-        shown: &[Vec<&Hold>],
-    ) -> Vec<(String, &'static str, i64, Option<Spot>)> {
+        lane: &SiteStory,
+        shown: &[Vec<&HoldSpan>],
+    ) -> Vec<(String, &'static str, i64, Option<LabelPosition>)> {
         let mut wanted: Vec<(u8, u64, String, &'static str)> = Vec::new();
         for hold in shown.iter().flatten() {
             let held = hold.held().filter(|span| span.meets(&self.window));
@@ -245,13 +245,13 @@ impl<'a> Frame<'a> {
                 wanted.push((0, span.from, format!("token {}", hold.token), "token"));
             }
         }
-        let class = |note: &Note| match note.rank {
+        let class = |note: &StoryNote| match note.rank {
             0 => "grave",
             _ if note.words == IS_ELDER => "elder",
             _ => "",
         };
-        let note = |note: &Note| (note.rank, note.at, note.words.clone(), class(note));
-        let told = |note: &&Note| self.contains(note.at) && (note.rank <= 2 || self.named);
+        let note = |note: &StoryNote| (note.rank, note.at, note.words.clone(), class(note));
+        let told = |note: &&StoryNote| self.contains(note.at) && (note.rank <= 2 || self.named);
         wanted.extend(lane.notes.iter().filter(told).map(note));
         // Whose beginning is out of sight.
         let from = self.window.from;
@@ -383,7 +383,7 @@ impl<'a> Frame<'a> {
         }
     }
 
-    fn draw_hold(&self, out: &mut String, hold: &Hold, y: i64) {
+    fn draw_hold(&self, out: &mut String, hold: &HoldSpan, y: i64) {
         let got = hold.got.unwrap_or(hold.over);
         self.rect(out, "wait", &Span { from: hold.asked, until: got }, y + 7, 2, 1, &format!("{} waits", about(hold)));
         let Some(held) = hold.held() else { return };
@@ -417,12 +417,12 @@ impl<'a> Frame<'a> {
     }
 
     fn draw_messages(&self, out: &mut String, tracks: &[Track<'_>]) {
-        let inside = |flight: &Flight| {
+        let inside = |flight: &DrawnPacket| {
             Span { from: flight.sent, until: flight.arrived.unwrap_or(flight.sent) }.meets(&self.window)
         };
-        let known = |flight: &&Flight| flight.to < tracks.len() && flight.from < tracks.len();
+        let known = |flight: &&DrawnPacket| flight.to < tracks.len() && flight.from < tracks.len();
         out.push_str("<g class=\"all\">");
-        let mut rest: Vec<&Flight> =
+        let mut rest: Vec<&DrawnPacket> =
             self.story.flights.iter().filter(known).filter(|flight| inside(flight) && self.named).collect();
         rest.sort_by_key(|flight| (is_routine(&flight.kind), std::cmp::Reverse(flight.sent)));
         for flight in rest.into_iter().take(MESSAGES) {
@@ -438,7 +438,7 @@ impl<'a> Frame<'a> {
         out.push_str("</g>");
     }
 
-    fn draw_flight(&self, out: &mut String, flight: &Flight, tracks: &[Track<'_>]) {
+    fn draw_flight(&self, out: &mut String, flight: &DrawnPacket, tracks: &[Track<'_>]) {
         let (from, to) = (tracks[flight.from].base(), tracks[flight.to].base());
         let (down, x) = (if to > from { 1 } else { -1 }, self.x(flight.sent));
         let name =
@@ -465,7 +465,7 @@ impl<'a> Frame<'a> {
     }
 
     /// The lines that go through all lanes, and the labels of the head.
-    fn draw_marks(&self, out: &mut String, head: &[(String, &'static str, i64, Option<Spot>)], bottom: i64) {
+    fn draw_marks(&self, out: &mut String, head: &[(String, &'static str, i64, Option<LabelPosition>)], bottom: i64) {
         for (words, class, at, spot) in head {
             let Some(spot) = spot else { continue };
             let y = 8 + spot.row as i64 * ROW + 11;
@@ -486,7 +486,7 @@ impl<'a> Frame<'a> {
 }
 
 /// A hold in words.
-fn about(hold: &Hold) -> String {
+fn about(hold: &HoldSpan) -> String {
     let mut words = format!("m{}, {}, asked at {}", hold.place, hold.lock, duration(hold.asked));
     if let Some(got) = hold.got {
         let _ = write!(words, ", token {} since {}", hold.token, duration(got));

@@ -17,7 +17,7 @@ pub(super) struct Label {
 
 /// Where a label stands.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Spot {
+pub(super) struct LabelPosition {
     /// Where it begins.
     pub left: i64,
     /// In which row, from 0.
@@ -32,7 +32,7 @@ pub(super) fn width(text: &str, size: i64) -> i64 {
 /// Gives each label the first row that has room for it, the earlier ones first: so their order is their importance.
 /// A label begins where it wants to, or as far to the left as it must to end within the strip. `None`: no row has
 /// room, or it is wider than the strip.
-pub(super) fn stack(labels: &[Label], strip: i64, rows: usize) -> Vec<Option<Spot>> {
+pub(super) fn stack(labels: &[Label], strip: i64, rows: usize) -> Vec<Option<LabelPosition>> {
     let mut taken: Vec<Vec<(i64, i64)>> = vec![Vec::new(); rows];
     let place = |label: &Label| {
         if label.width > strip {
@@ -43,23 +43,23 @@ pub(super) fn stack(labels: &[Label], strip: i64, rows: usize) -> Vec<Option<Spo
         let free = |row: &Vec<(i64, i64)>| row.iter().all(|(from, to)| right + GAP <= *from || to + GAP <= left);
         let row = taken.iter().position(free)?;
         taken[row].push((left, right));
-        Some(Spot { left, row })
+        Some(LabelPosition { left, row })
     };
     labels.iter().map(place).collect()
 }
 
 /// The rows that these spots take.
-pub(super) fn height(spots: &[Option<Spot>]) -> usize {
+pub(super) fn height(spots: &[Option<LabelPosition>]) -> usize {
     spots.iter().flatten().map(|spot| spot.row + 1).max().unwrap_or(0)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::chance::Dice;
+    use crate::chance::Rng;
 
     fn some_labels(seed: u64) -> (Vec<Label>, i64) {
-        let mut dice = Dice::new(seed, 0);
+        let mut dice = Rng::new(seed, 0);
         let strip = dice.between(100, 1_200) as i64;
         let many = dice.below(60);
         let label = |_| Label {
@@ -75,7 +75,7 @@ mod tests {
             let (labels, strip) = some_labels(seed);
             let spots = stack(&labels, strip, 5);
             assert_eq!(spots.len(), labels.len());
-            let placed: Vec<(Spot, i64)> =
+            let placed: Vec<(LabelPosition, i64)> =
                 labels.iter().zip(&spots).filter_map(|(label, spot)| Some(((*spot)?, label.width))).collect();
             for (index, (one, width)) in placed.iter().enumerate() {
                 assert!(one.left >= 0 && one.left + width <= strip && one.row < 5);

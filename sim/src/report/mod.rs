@@ -8,12 +8,12 @@ mod past;
 mod story;
 mod words;
 
-pub use batch::{Batch, Gallery, Heal, held, of_batch, timed};
+pub use batch::{BatchReport, Gallery, Heal, held, of_batch, timed};
 pub use page::{about, grouped};
 pub use words::meaning;
 
 use crate::record::Record;
-use diagram::{Frame, duration};
+use diagram::{DiagramFrame, duration};
 use page::{command, facts, page, table, verdict};
 use std::fmt::Write;
 use story::{Span, Story};
@@ -23,7 +23,7 @@ const WIDTH: i64 = 1_120;
 
 /// A fault, before and after shrinking.
 #[derive(Clone, Debug)]
-pub struct Told {
+pub struct ReportedFault {
     /// Its number in the plan.
     pub number: usize,
     /// When it begins, in nanoseconds.
@@ -48,7 +48,7 @@ pub struct Case {
     /// The break that was planted in the core, if one was.
     pub planted: Option<String>,
     /// All faults of the plan; empty if they are not known.
-    pub faults: Vec<Told>,
+    pub faults: Vec<ReportedFault>,
     /// How many steps of clients and faults it takes, and how many there were; `None` if nothing was shrunk.
     pub steps: Option<(usize, usize)>,
     /// Those steps, to be read.
@@ -109,12 +109,14 @@ pub fn of_run(case: &Case) -> String {
 
 fn tell_faults(out: &mut String, story: &Story, case: &Case) {
     let head = ["#fault", "#at", "#for", "what"];
-    let row = |fault: &Told| vec![fault.number.to_string(), about(fault.at), about(fault.lasts), fault.words.clone()];
-    let (needed, rest): (Vec<&Told>, Vec<&Told>) = case.faults.iter().partition(|fault| fault.needed);
+    let row = |fault: &ReportedFault| {
+        vec![fault.number.to_string(), about(fault.at), about(fault.lasts), fault.words.clone()]
+    };
+    let (needed, rest): (Vec<&ReportedFault>, Vec<&ReportedFault>) = case.faults.iter().partition(|fault| fault.needed);
     if case.faults.is_empty() {
         if !story.faults.is_empty() {
             out.push_str("<h2>Faults</h2>");
-            let words = |fault: &story::Shade| fault.words(story.lanes.len());
+            let words = |fault: &story::FaultBand| fault.words(story.lanes.len());
             table(
                 out,
                 &head,
@@ -166,7 +168,7 @@ fn draw(out: &mut String, story: &Story) {
             .filter(|index| story.flights[*index].sent + (window.until - window.from) / 40 < blot)
             .collect();
         let shown: &[usize] = if level == 0 { &[] } else { &shown };
-        let frame = Frame { story, window: *window, width: WIDTH, past: shown, named };
+        let frame = DiagramFrame { story, window: *window, width: WIDTH, past: shown, named };
         let _ = write!(out, "<div class=\"level level-{level}\">{}</div>", diagram::draw(&frame));
     }
     out.push_str("</div>");

@@ -1,6 +1,6 @@
 //! What a record tells, put together for drawing: spans instead of instants.
 
-use crate::record::{Deed, Entry, Line, Record};
+use crate::record::{Entry, Line, Record, RecordedRequest};
 use elderlock::protocol::Slot;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -25,7 +25,7 @@ impl Span {
 
 /// Something at one instant, in words.
 #[derive(Clone, Debug)]
-pub(super) struct Note {
+pub(super) struct StoryNote {
     /// When.
     pub at: u64,
     /// What.
@@ -36,7 +36,7 @@ pub(super) struct Note {
 
 /// A term of a grantor.
 #[derive(Clone, Debug)]
-pub(super) struct Term {
+pub(super) struct EpochSpan {
     /// From its naming, or since it began to ask.
     pub span: Span,
     /// When it began to grant.
@@ -49,7 +49,7 @@ pub(super) struct Term {
 
 /// A request, and the hold that came of it.
 #[derive(Clone, Debug)]
-pub(super) struct Hold {
+pub(super) struct HoldSpan {
     /// The place of its member.
     pub place: usize,
     /// `service/name`.
@@ -70,7 +70,7 @@ pub(super) struct Hold {
     pub end: String,
 }
 
-impl Hold {
+impl HoldSpan {
     fn leased(&self) -> u64 {
         self.lease.unwrap_or(u64::MAX).min(self.stopped.unwrap_or(u64::MAX))
     }
@@ -84,7 +84,7 @@ impl Hold {
 
 /// What happened at one place.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Lane {
+pub(super) struct SiteStory {
     /// While a process was there.
     pub alive: Vec<Span>,
     /// While it was stopped.
@@ -94,16 +94,16 @@ pub(super) struct Lane {
     /// While its member lease did not run, after it had.
     pub suspended: Vec<Span>,
     /// What it granted.
-    pub terms: Vec<Term>,
+    pub terms: Vec<EpochSpan>,
     /// Views installed here: when, and in words.
-    pub views: Vec<Note>,
+    pub views: Vec<StoryNote>,
     /// Everything else.
-    pub notes: Vec<Note>,
+    pub notes: Vec<StoryNote>,
 }
 
 /// A fault.
 #[derive(Clone, Debug)]
-pub(super) struct Shade {
+pub(super) struct FaultBand {
     /// Its number in the plan.
     pub number: usize,
     /// Its kind.
@@ -114,7 +114,7 @@ pub(super) struct Shade {
     pub span: Span,
 }
 
-impl Shade {
+impl FaultBand {
     /// For a label.
     pub(super) fn words(&self, lanes: usize) -> String {
         let whom = match self.places.len() {
@@ -128,7 +128,7 @@ impl Shade {
 
 /// A packet under way.
 #[derive(Clone, Debug)]
-pub(super) struct Flight {
+pub(super) struct DrawnPacket {
     /// From which place.
     pub from: usize,
     /// To which.
@@ -162,13 +162,13 @@ pub(super) struct Breach {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Story {
     /// One for each place.
-    pub lanes: Vec<Lane>,
+    pub lanes: Vec<SiteStory>,
     /// In the order in which they began.
-    pub faults: Vec<Shade>,
+    pub faults: Vec<FaultBand>,
     /// In the order of asking.
-    pub holds: Vec<Hold>,
+    pub holds: Vec<HoldSpan>,
     /// In the order of sending; those that never arrived last.
-    pub flights: Vec<Flight>,
+    pub flights: Vec<DrawnPacket>,
     /// When everything was healed.
     pub heal: Option<u64>,
     /// What was broken.
@@ -193,7 +193,7 @@ impl Story {
     /// Puts a record together.
     pub(super) fn of(record: &Record) -> Story {
         let end = record.lines.iter().map(|line| line.at).max().unwrap_or(0);
-        let mut teller = Teller { story: Story { end, ..Story::default() }, ..Teller::default() };
+        let mut teller = StoryBuilder { story: Story { end, ..Story::default() }, ..StoryBuilder::default() };
         for line in &record.lines {
             teller.hear(line);
         }
@@ -253,27 +253,27 @@ impl Story {
 }
 
 #[derive(Default)]
-struct Teller {
+struct StoryBuilder {
     story: Story,
     /// Of `story.holds`, by the number of the call.
     calls: BTreeMap<usize, usize>,
-    sent: BTreeMap<u64, (Flight, bool)>,
+    sent: BTreeMap<u64, (DrawnPacket, bool)>,
     faults: BTreeMap<usize, usize>,
     /// When and where something happened last.
     last: Option<(u64, usize)>,
 }
 
-impl Teller {
-    fn lane(&mut self, place: usize) -> &mut Lane {
+impl StoryBuilder {
+    fn lane(&mut self, place: usize) -> &mut SiteStory {
         if self.story.lanes.len() <= place {
-            self.story.lanes.resize_with(place + 1, Lane::default);
+            self.story.lanes.resize_with(place + 1, SiteStory::default);
         }
         &mut self.story.lanes[place]
     }
 
     fn note(&mut self, line: &Line, rank: u8, words: impl Into<String>) {
         if let Some(place) = line.place {
-            self.lane(place).notes.push(Note { at: line.at, words: words.into(), rank });
+            self.lane(place).notes.push(StoryNote { at: line.at, words: words.into(), rank });
         }
     }
 
@@ -284,11 +284,21 @@ impl Teller {
             (Entry::Invoke { call, service, deed, names, .. }, Some(place)) if deed.is_hold() => {
                 self.calls.insert(*call, self.story.holds.len());
                 self.lane(place);
-                let names = if *deed == Deed::Suspend { "*".to_string() } else { names.join("+") };
+                let names = if *deed == RecordedRequest::Suspend { "*".to_string() } else { names.join("+") };
                 let lock = format!("{service}/{names}");
                 let (token, how) = (String::new(), String::new());
                 let (got, lease, stopped) = (None, None, None);
-                self.story.holds.push(Hold { place, lock, asked: at, got, token, lease, stopped, over: end, end: how });
+                self.story.holds.push(HoldSpan {
+                    place,
+                    lock,
+                    asked: at,
+                    got,
+                    token,
+                    lease,
+                    stopped,
+                    over: end,
+                    end: how,
+                });
             }
             (Entry::Ok { call, token: number, until }, _) => {
                 if let Some(hold) = self.hold(*call) {
@@ -349,27 +359,27 @@ impl Teller {
                 self.grantor(place, at, service, token(*epoch), *recovering);
             }
             (Entry::NoGrantor { service, .. }, Some(place)) => {
-                let of_it = |term: &&mut Term| term.span.until == end && term.service == *service;
+                let of_it = |term: &&mut EpochSpan| term.span.until == end && term.service == *service;
                 if let Some(term) = self.lane(place).terms.iter_mut().rev().find(of_it) {
                     term.span.until = at;
                 }
             }
             (Entry::Send { packet, to, kind, lost }, Some(from)) => {
                 let kind = kind.clone();
-                let flight = Flight { from, to: *to, kind, sent: at, arrived: None, lost: lost.clone() };
+                let flight = DrawnPacket { from, to: *to, kind, sent: at, arrived: None, lost: lost.clone() };
                 self.sent.insert(*packet, (flight, false));
             }
             (Entry::Arrive { packet }, Some(to)) => {
                 if let Some((flight, arrived)) = self.sent.get_mut(packet) {
                     *arrived = true;
-                    let flight = Flight { to, arrived: Some(at), ..flight.clone() };
+                    let flight = DrawnPacket { to, arrived: Some(at), ..flight.clone() };
                     self.story.flights.push(flight);
                 }
             }
             (Entry::Fault { fault, kind, places }, _) => {
                 self.faults.insert(*fault, self.story.faults.len());
                 let (kind, places) = (kind.clone(), places.clone());
-                self.story.faults.push(Shade { number: *fault, kind, places, span: open });
+                self.story.faults.push(FaultBand { number: *fault, kind, places, span: open });
             }
             (Entry::Mended { fault }, _) => {
                 let fault = self.faults.get(fault).copied();
@@ -393,7 +403,7 @@ impl Teller {
         self.last = line.place.map(|place| (at, place)).or(self.last);
     }
 
-    fn hold(&mut self, call: usize) -> Option<&mut Hold> {
+    fn hold(&mut self, call: usize) -> Option<&mut HoldSpan> {
         self.calls.get(&call).and_then(|index| self.story.holds.get_mut(*index))
     }
 
@@ -429,12 +439,12 @@ impl Teller {
             (false, Some(span)) => span.until = at,
             _ => {}
         }
-        lane.views.push(Note { at, words, rank: 3 });
+        lane.views.push(StoryNote { at, words, rank: 3 });
     }
 
     /// The process is stopped, and its member's lease ends meanwhile: so do its holds, unless it wakes before.
     fn lease(&mut self, place: usize, at: u64, until: u64) {
-        let open = |hold: &&mut Hold| hold.place == place && hold.got.is_some() && hold.end.is_empty();
+        let open = |hold: &&mut HoldSpan| hold.place == place && hold.got.is_some() && hold.end.is_empty();
         for hold in self.story.holds.iter_mut().filter(open) {
             hold.stopped = Some(until.max(at));
         }
@@ -485,7 +495,7 @@ impl Teller {
                     term.span.until = at;
                 }
                 let span = Span { from: at, until: end };
-                lane.terms.push(Term { span, acts, service: service.to_string(), epoch });
+                lane.terms.push(EpochSpan { span, acts, service: service.to_string(), epoch });
             }
         }
     }
@@ -529,7 +539,7 @@ fn and_ghosts(ghosts: &[(usize, u64)]) -> String {
 
 /// Words that an invariant wrote for engineers, for everybody: calls with their members, locks and tokens as they are
 /// drawn. `call` finds a call's hold.
-fn plain<'a>(words: &str, call: impl Fn(usize) -> Option<&'a Hold>, locks: &BTreeSet<&str>) -> String {
+fn plain<'a>(words: &str, call: impl Fn(usize) -> Option<&'a HoldSpan>, locks: &BTreeSet<&str>) -> String {
     let mut plain = words.to_string();
     for lock in locks {
         let (service, name) = lock.split_once('/').unwrap_or((lock, ""));
@@ -587,7 +597,7 @@ mod tests {
         Entry::Invoke {
             call,
             service: "stock".into(),
-            deed: Deed::Lock,
+            deed: RecordedRequest::Lock,
             names: vec!["a".into()],
             permits: 0,
             of: None,

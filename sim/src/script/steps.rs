@@ -5,10 +5,10 @@ use super::words::{
     Parsed, call, number, numbered, place, places, read_ppm, read_rate, read_span, read_time, time, word,
 };
 use crate::kind::KINDS;
-use crate::network::{MS, Narrow, Weather};
-use crate::step::{Packets, Rumour, Step, Wanted};
+use crate::network::{LinkConditions, MS, NarrowPath};
+use crate::step::{ClientWant, OutsideHint, PacketFilter, Step};
 use crate::transcript::span;
-use crate::world::{Health, Tear};
+use crate::world::{DiskHealth, TornStep};
 use elderlock::protocol::{LockName, Metadata, ServiceName, Value, Wait};
 use goldenscript::{Argument, ArgumentConsumer};
 use std::error::Error;
@@ -21,25 +21,25 @@ pub fn write_step(step: &Step) -> String {
     match step {
         Step::Ask { call, place, service, wanted, owner, says, wait, lease } => {
             let (verb, names): (&str, Vec<String>) = match wanted {
-                Wanted::Lock(name) => ("lock", vec![quoted(name)]),
-                Wanted::Batch(names) => ("lock-all", names.iter().map(|name| quoted(name)).collect()),
-                Wanted::Suspension => ("suspend", Vec::new()),
-                Wanted::Share(name) => ("share", vec![quoted(name)]),
-                Wanted::Permits(name, count) => ("permits", vec![quoted(name), count.to_string()]),
-                Wanted::Open(name, initial) => ("open", vec![quoted(name), quoted(initial)]),
-                Wanted::Put(call, to) => ("put", vec![format!("c{call}"), quoted(to)]),
-                Wanted::PutIf(call, to) => ("put-if", vec![format!("c{call}"), quoted(to)]),
-                Wanted::Add(call, by) => ("add", vec![format!("c{call}"), quoted(&by.to_string())]),
-                Wanted::Upgrade(call) => ("upgrade", vec![format!("c{call}")]),
-                Wanted::Become => ("become", Vec::new()),
-                Wanted::Destroy => ("destroy", Vec::new()),
-                Wanted::SeeLock(name) => ("see", vec![quoted(name)]),
-                Wanted::SeeSuspension => ("see-suspension", Vec::new()),
-                Wanted::SeePlace(call) => ("see-place", vec![format!("c{call}")]),
-                Wanted::SeeHeld => ("see-held", Vec::new()),
-                Wanted::SeeWaiting(name) => ("see-waiting", vec![quoted(name)]),
-                Wanted::AskBack(name) => ("ask-back", vec![quoted(name)]),
-                Wanted::TakeBack(call) => ("take-back", vec![format!("c{call}")]),
+                ClientWant::Lock(name) => ("lock", vec![quoted(name)]),
+                ClientWant::Batch(names) => ("lock-all", names.iter().map(|name| quoted(name)).collect()),
+                ClientWant::Suspension => ("suspend", Vec::new()),
+                ClientWant::Share(name) => ("share", vec![quoted(name)]),
+                ClientWant::Permits(name, count) => ("permits", vec![quoted(name), count.to_string()]),
+                ClientWant::Open(name, initial) => ("open", vec![quoted(name), quoted(initial)]),
+                ClientWant::Put(call, to) => ("put", vec![format!("c{call}"), quoted(to)]),
+                ClientWant::PutIf(call, to) => ("put-if", vec![format!("c{call}"), quoted(to)]),
+                ClientWant::Add(call, by) => ("add", vec![format!("c{call}"), quoted(&by.to_string())]),
+                ClientWant::Upgrade(call) => ("upgrade", vec![format!("c{call}")]),
+                ClientWant::Become => ("become", Vec::new()),
+                ClientWant::Destroy => ("destroy", Vec::new()),
+                ClientWant::SeeLock(name) => ("see", vec![quoted(name)]),
+                ClientWant::SeeSuspension => ("see-suspension", Vec::new()),
+                ClientWant::SeePlace(call) => ("see-place", vec![format!("c{call}")]),
+                ClientWant::SeeHeld => ("see-held", Vec::new()),
+                ClientWant::SeeWaiting(name) => ("see-waiting", vec![quoted(name)]),
+                ClientWant::AskBack(name) => ("ask-back", vec![quoted(name)]),
+                ClientWant::TakeBack(call) => ("take-back", vec![format!("c{call}")]),
             };
             let verb = if *wait == Wait::Try {
                 TRIES.iter().find(|(of, _)| *of == verb).map_or(verb, |(_, to)| to)
@@ -80,10 +80,10 @@ pub fn write_step(step: &Step) -> String {
         Step::Leave(place) => format!("leave m{place}"),
         Step::Force(place) => format!("force m{place}"),
         Step::LoseDisk(place) => format!("lose-disk m{place}"),
-        Step::Disk(place, Health::Fast) => format!("disk m{place} fast"),
-        Step::Disk(place, Health::Slow(takes)) => format!("disk m{place} slow takes={}", span(nanos(takes))),
-        Step::Disk(place, Health::Failing) => format!("disk m{place} failing"),
-        Step::Tear(Tear { place, after, votes, until }) => {
+        Step::Disk(place, DiskHealth::Fast) => format!("disk m{place} fast"),
+        Step::Disk(place, DiskHealth::Slow(takes)) => format!("disk m{place} slow takes={}", span(nanos(takes))),
+        Step::Disk(place, DiskHealth::Failing) => format!("disk m{place} failing"),
+        Step::Tear(TornStep { place, after, votes, until }) => {
             let what = if *votes { "votes" } else { "anything" };
             format!("tear m{place} {what} {after} until={}", time(*until))
         }
@@ -94,7 +94,7 @@ pub fn write_step(step: &Step) -> String {
         Step::Clog(from, to) => format!("clog m{from} m{to}"),
         Step::Unclog(from, to) => format!("unclog m{from} m{to}"),
         Step::Narrow(from, to, None) => format!("widen m{from} m{to}"),
-        Step::Narrow(from, to, Some(Narrow { each, room })) => {
+        Step::Narrow(from, to, Some(NarrowPath { each, room })) => {
             format!("narrow m{from} m{to} each={} room={room}", span(*each))
         }
         Step::Reset(a, b) => format!("reset m{a} m{b}"),
@@ -144,12 +144,12 @@ const TRIES: [(&str, &str); 7] = [
     ("open", "try-open"),
 ];
 
-const RUMOURS: [(Rumour, &str); 5] = [
-    (Rumour::Unreachable, "unreachable"),
-    (Rumour::Refused, "refused"),
-    (Rumour::Replaced, "replaced"),
-    (Rumour::Dead, "dead"),
-    (Rumour::Connected, "connected"),
+const RUMOURS: [(OutsideHint, &str); 5] = [
+    (OutsideHint::Unreachable, "unreachable"),
+    (OutsideHint::Refused, "refused"),
+    (OutsideHint::Replaced, "replaced"),
+    (OutsideHint::Dead, "dead"),
+    (OutsideHint::Connected, "connected"),
 ];
 
 /// A step from the line of a script: its first word, and the rest. `None`: no step is called so.
@@ -168,32 +168,32 @@ pub(super) fn read_step(name: &str, args: &mut ArgumentConsumer<'_>) -> Parsed<O
                 None => Wait::Forever,
             };
             let wanted = match verb {
-                "lock" => Wanted::Lock(lock(args)?),
+                "lock" => ClientWant::Lock(lock(args)?),
                 "lock-all" => {
                     let mut names = vec![lock(args)?];
                     while let Some(name) = args.next_pos() {
                         LockName::new(name.as_bytes())?;
                         names.push(name.to_string());
                     }
-                    Wanted::Batch(names)
+                    ClientWant::Batch(names)
                 }
-                "suspend" => Wanted::Suspension,
-                "share" => Wanted::Share(lock(args)?),
-                "permits" => Wanted::Permits(lock(args)?, u32::try_from(number(args)?)?),
-                "open" => Wanted::Open(lock(args)?, value(args)?),
-                "put" => Wanted::Put(self::call(args)?, value(args)?),
-                "put-if" => Wanted::PutIf(self::call(args)?, value(args)?),
-                "add" => Wanted::Add(self::call(args)?, word(args, "how much")?.parse()?),
-                "upgrade" => Wanted::Upgrade(self::call(args)?),
-                "become" => Wanted::Become,
-                "destroy" => Wanted::Destroy,
-                "see" => Wanted::SeeLock(lock(args)?),
-                "see-suspension" => Wanted::SeeSuspension,
-                "see-place" => Wanted::SeePlace(self::call(args)?),
-                "see-waiting" => Wanted::SeeWaiting(lock(args)?),
-                "ask-back" => Wanted::AskBack(lock(args)?),
-                "take-back" => Wanted::TakeBack(self::call(args)?),
-                _ => Wanted::SeeHeld,
+                "suspend" => ClientWant::Suspension,
+                "share" => ClientWant::Share(lock(args)?),
+                "permits" => ClientWant::Permits(lock(args)?, u32::try_from(number(args)?)?),
+                "open" => ClientWant::Open(lock(args)?, value(args)?),
+                "put" => ClientWant::Put(self::call(args)?, value(args)?),
+                "put-if" => ClientWant::PutIf(self::call(args)?, value(args)?),
+                "add" => ClientWant::Add(self::call(args)?, word(args, "how much")?.parse()?),
+                "upgrade" => ClientWant::Upgrade(self::call(args)?),
+                "become" => ClientWant::Become,
+                "destroy" => ClientWant::Destroy,
+                "see" => ClientWant::SeeLock(lock(args)?),
+                "see-suspension" => ClientWant::SeeSuspension,
+                "see-place" => ClientWant::SeePlace(self::call(args)?),
+                "see-waiting" => ClientWant::SeeWaiting(lock(args)?),
+                "ask-back" => ClientWant::AskBack(lock(args)?),
+                "take-back" => ClientWant::TakeBack(self::call(args)?),
+                _ => ClientWant::SeeHeld,
             };
             let lease = args.take_key("lease").map(read_span).transpose()?;
             let owner = args.take_key("owner").map(str::parse).transpose()?.unwrap_or_default();
@@ -224,9 +224,9 @@ pub(super) fn read_step(name: &str, args: &mut ArgumentConsumer<'_>) -> Parsed<O
         "disk" => {
             let place = place(args)?;
             let health = match word(args, "how it is")? {
-                "fast" => Health::Fast,
-                "slow" => Health::Slow(read_span(args.take_key("takes").ok_or("wants takes=")?)?),
-                "failing" => Health::Failing,
+                "fast" => DiskHealth::Fast,
+                "slow" => DiskHealth::Slow(read_span(args.take_key("takes").ok_or("wants takes=")?)?),
+                "failing" => DiskHealth::Failing,
                 _ => return Err("fast, slow or failing".into()),
             };
             Step::Disk(place, health)
@@ -240,7 +240,7 @@ pub(super) fn read_step(name: &str, args: &mut ArgumentConsumer<'_>) -> Parsed<O
             };
             let after = u32::try_from(number(args)?)?;
             let until = read_time(args.take_key("until").ok_or("wants until=")?)?;
-            Step::Tear(Tear { place, after, votes, until })
+            Step::Tear(TornStep { place, after, votes, until })
         }
         "die-deciding" => Step::DieDeciding { until: read_time(args.take_key("until").ok_or("wants until=")?)? },
         "cut" => Step::Cut(place(args)?, place(args)?),
@@ -252,7 +252,7 @@ pub(super) fn read_step(name: &str, args: &mut ArgumentConsumer<'_>) -> Parsed<O
         "narrow" => {
             let each = read_span(args.take_key("each").ok_or("wants each=")?)?.as_nanos() as u64;
             let room = args.take_key("room").ok_or("wants room=")?.parse()?;
-            Step::Narrow(place(args)?, place(args)?, Some(Narrow { each, room }))
+            Step::Narrow(place(args)?, place(args)?, Some(NarrowPath { each, room }))
         }
         "reset" => Step::Reset(place(args)?, place(args)?),
         "reset-half" => Step::ResetHalf(place(args)?, place(args)?),
@@ -308,8 +308,8 @@ fn value(args: &mut ArgumentConsumer<'_>) -> Parsed<String> {
 }
 
 /// Only what is not fair is said.
-fn write_weather(weather: &Weather) -> String {
-    let fair = Weather::FAIR;
+fn write_weather(weather: &LinkConditions) -> String {
+    let fair = LinkConditions::FAIR;
     let mut text = "weather".to_string();
     let rates = [
         ("loss", weather.loss, fair.loss),
@@ -332,8 +332,8 @@ fn write_weather(weather: &Weather) -> String {
     text
 }
 
-fn read_weather(args: &mut ArgumentConsumer<'_>) -> Parsed<Weather> {
-    let mut weather = Weather::FAIR;
+fn read_weather(args: &mut ArgumentConsumer<'_>) -> Parsed<LinkConditions> {
+    let mut weather = LinkConditions::FAIR;
     while let Some((name, value)) = args.next_key() {
         let nanos = || Ok::<u64, Box<dyn Error>>(read_span(value)?.as_nanos() as u64);
         match name {
@@ -351,17 +351,17 @@ fn read_weather(args: &mut ArgumentConsumer<'_>) -> Parsed<Weather> {
     Ok(weather)
 }
 
-fn write_packets(packets: &Packets) -> String {
+fn write_packets(packets: &PacketFilter) -> String {
     let kind = packets.kind.map(|kind| format!(" {kind}"));
     let from = packets.from.map(|from| format!(" from=m{from}"));
     let to = packets.to.map(|to| format!(" to=m{to}"));
     [kind, from, to].into_iter().flatten().collect()
 }
 
-pub(super) fn read_packets(args: &mut ArgumentConsumer<'_>) -> Parsed<Packets> {
+pub(super) fn read_packets(args: &mut ArgumentConsumer<'_>) -> Parsed<PacketFilter> {
     let known = |name| KINDS.iter().copied().find(|kind| *kind == name);
     let kind = args.next_pos().map(|name| known(name).ok_or_else(|| format!("no packet is called {name}")));
-    Ok(Packets {
+    Ok(PacketFilter {
         kind: kind.transpose()?,
         from: args.take_key("from").map(|text| numbered(text, 'm')).transpose()?,
         to: args.take_key("to").map(|text| numbered(text, 'm')).transpose()?,
@@ -403,49 +403,54 @@ mod tests {
             lease,
         };
         let want = |wanted, owner, wait, lease| saying(wanted, owner, "", wait, lease);
-        let ask = |wait, lease, name: &str| want(Wanted::Lock(name.to_string()), 0, wait, lease);
+        let ask = |wait, lease, name: &str| want(ClientWant::Lock(name.to_string()), 0, wait, lease);
         let packets = [
-            Packets::default(),
-            Packets { from: Some(1), to: None, kind: Some("Grant") },
-            Packets { from: None, to: Some(2), kind: None },
+            PacketFilter::default(),
+            PacketFilter { from: Some(1), to: None, kind: Some("Grant") },
+            PacketFilter { from: None, to: Some(2), kind: None },
         ];
         let mut steps = vec![
             ask(Wait::Forever, None, "a"),
             ask(Wait::Try, Some(Duration::from_millis(70)), "a/b\"c"),
             ask(Wait::AtMost(Duration::from_micros(1_500)), None, "ä"),
-            want(Wanted::Batch(vec!["a".to_string(), "b c".to_string()]), 3, Wait::Try, Some(Duration::from_secs(1))),
-            want(Wanted::Batch(vec!["a".to_string()]), 0, Wait::Forever, None),
-            saying(Wanted::Lock("a".to_string()), 0, "client12", Wait::Forever, None),
-            saying(Wanted::Suspension, 4, "a \"b\"=ä", Wait::Try, Some(Duration::from_secs(2))),
-            want(Wanted::Suspension, 4, Wait::AtMost(Duration::from_secs(2)), None),
-            want(Wanted::Suspension, 0, Wait::Try, Some(Duration::from_secs(2))),
-            want(Wanted::Become, 0, Wait::AtMost(Duration::from_secs(2)), None),
-            want(Wanted::Become, 0, Wait::Try, None),
-            want(Wanted::Destroy, 0, Wait::Forever, None),
-            want(Wanted::SeeLock("a".to_string()), 0, Wait::Try, None),
-            want(Wanted::SeeSuspension, 0, Wait::Try, None),
-            want(Wanted::SeePlace(3), 0, Wait::Try, None),
-            want(Wanted::SeeHeld, 0, Wait::Try, None),
-            want(Wanted::SeeWaiting("a".to_string()), 0, Wait::Try, None),
-            want(Wanted::Share("a".to_string()), 1, Wait::AtMost(Duration::from_secs(2)), None),
-            want(Wanted::Share("a".to_string()), 0, Wait::Try, None),
-            want(Wanted::Permits("pool".to_string(), 3), 0, Wait::Forever, Some(Duration::from_secs(2))),
-            want(Wanted::Permits("pool".to_string(), 1), 0, Wait::Try, None),
-            want(Wanted::Open("pool".to_string(), "3".to_string()), 0, Wait::Forever, None),
             want(
-                Wanted::Open("note".to_string(), "a \"b\"=ä".to_string()),
+                ClientWant::Batch(vec!["a".to_string(), "b c".to_string()]),
+                3,
+                Wait::Try,
+                Some(Duration::from_secs(1)),
+            ),
+            want(ClientWant::Batch(vec!["a".to_string()]), 0, Wait::Forever, None),
+            saying(ClientWant::Lock("a".to_string()), 0, "client12", Wait::Forever, None),
+            saying(ClientWant::Suspension, 4, "a \"b\"=ä", Wait::Try, Some(Duration::from_secs(2))),
+            want(ClientWant::Suspension, 4, Wait::AtMost(Duration::from_secs(2)), None),
+            want(ClientWant::Suspension, 0, Wait::Try, Some(Duration::from_secs(2))),
+            want(ClientWant::Become, 0, Wait::AtMost(Duration::from_secs(2)), None),
+            want(ClientWant::Become, 0, Wait::Try, None),
+            want(ClientWant::Destroy, 0, Wait::Forever, None),
+            want(ClientWant::SeeLock("a".to_string()), 0, Wait::Try, None),
+            want(ClientWant::SeeSuspension, 0, Wait::Try, None),
+            want(ClientWant::SeePlace(3), 0, Wait::Try, None),
+            want(ClientWant::SeeHeld, 0, Wait::Try, None),
+            want(ClientWant::SeeWaiting("a".to_string()), 0, Wait::Try, None),
+            want(ClientWant::Share("a".to_string()), 1, Wait::AtMost(Duration::from_secs(2)), None),
+            want(ClientWant::Share("a".to_string()), 0, Wait::Try, None),
+            want(ClientWant::Permits("pool".to_string(), 3), 0, Wait::Forever, Some(Duration::from_secs(2))),
+            want(ClientWant::Permits("pool".to_string(), 1), 0, Wait::Try, None),
+            want(ClientWant::Open("pool".to_string(), "3".to_string()), 0, Wait::Forever, None),
+            want(
+                ClientWant::Open("note".to_string(), "a \"b\"=ä".to_string()),
                 0,
                 Wait::AtMost(Duration::from_secs(2)),
                 None,
             ),
-            want(Wanted::Put(4, "x".to_string()), 0, Wait::Forever, None),
-            want(Wanted::PutIf(4, "7".to_string()), 0, Wait::AtMost(Duration::from_secs(2)), None),
-            want(Wanted::Add(4, -7), 0, Wait::Forever, None),
+            want(ClientWant::Put(4, "x".to_string()), 0, Wait::Forever, None),
+            want(ClientWant::PutIf(4, "7".to_string()), 0, Wait::AtMost(Duration::from_secs(2)), None),
+            want(ClientWant::Add(4, -7), 0, Wait::Forever, None),
             Step::GiveBack(1, 2),
-            want(Wanted::Upgrade(2), 0, Wait::Try, None),
+            want(ClientWant::Upgrade(2), 0, Wait::Try, None),
             Step::Downgrade(3),
-            want(Wanted::AskBack("a".to_string()), 0, Wait::AtMost(Duration::from_secs(2)), None),
-            want(Wanted::TakeBack(3), 0, Wait::Forever, None),
+            want(ClientWant::AskBack("a".to_string()), 0, Wait::AtMost(Duration::from_secs(2)), None),
+            want(ClientWant::TakeBack(3), 0, Wait::Forever, None),
             Step::Release(1),
             Step::Cancel(2),
             Step::Extend(3, Duration::from_secs(2)),
@@ -462,8 +467,8 @@ mod tests {
             Step::Cut(0, 1),
             Step::Mend(1, 0),
             Step::Slow(1, 2, Duration::from_nanos(12_345)),
-            Step::Weather(Weather::FAIR),
-            Step::Weather(Weather {
+            Step::Weather(LinkConditions::FAIR),
+            Step::Weather(LinkConditions {
                 loss: 1,
                 duplicate: 2,
                 reorder: 3,
@@ -478,14 +483,14 @@ mod tests {
             Step::GiveUpAnswered(9, Duration::ZERO),
             Step::Force(1),
             Step::LoseDisk(2),
-            Step::Disk(1, Health::Slow(Duration::from_millis(250))),
-            Step::Disk(1, Health::Failing),
-            Step::Disk(0, Health::Fast),
-            Step::Tear(Tear { place: 1, after: 3, votes: true, until: 12_345_678_901 }),
-            Step::Tear(Tear { place: 0, after: 0, votes: false, until: 12_345_678_901 }),
+            Step::Disk(1, DiskHealth::Slow(Duration::from_millis(250))),
+            Step::Disk(1, DiskHealth::Failing),
+            Step::Disk(0, DiskHealth::Fast),
+            Step::Tear(TornStep { place: 1, after: 3, votes: true, until: 12_345_678_901 }),
+            Step::Tear(TornStep { place: 0, after: 0, votes: false, until: 12_345_678_901 }),
             Step::Clog(0, 1),
             Step::Unclog(0, 1),
-            Step::Narrow(0, 1, Some(Narrow { each: 1_500, room: 3 })),
+            Step::Narrow(0, 1, Some(NarrowPath { each: 1_500, room: 3 })),
             Step::Narrow(0, 1, None),
             Step::Reset(0, 1),
             Step::ResetHalf(0, 1),

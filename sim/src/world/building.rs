@@ -2,8 +2,8 @@
 
 use super::World;
 use crate::clock::Clock;
-use crate::invariants::Judge;
-use crate::peer::Peer;
+use crate::invariants::InvariantSet;
+use crate::site::Site;
 use elderlock::protocol::{Limits, Timing};
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -11,9 +11,9 @@ use std::net::SocketAddr;
 impl World {
     /// Members that are all seeds and found the cluster together, each on a host of its own.
     pub fn members(mut self, count: usize) -> World {
-        self.peers.extend((0..count).map(|_| Peer::new(0)));
+        self.peers.extend((0..count).map(|_| Site::new(0)));
         for place in 0..self.peers.len() {
-            self.peers[place] = Peer::new(place);
+            self.peers[place] = Site::new(place);
         }
         let seeds: BTreeSet<SocketAddr> = self.peers.iter().map(|peer| peer.addr).collect();
         for peer in &mut self.peers {
@@ -27,7 +27,7 @@ impl World {
     pub fn joiners(mut self, count: usize) -> World {
         let seeds: BTreeSet<SocketAddr> = self.peers.iter().map(|peer| peer.addr).collect();
         for place in self.peers.len()..self.peers.len() + count {
-            let peer = Peer { seeds: seeds.clone(), ..Peer::new(place) };
+            let peer = Site { seeds: seeds.clone(), ..Site::new(place) };
             self.places.insert(peer.addr, place);
             self.peers.push(peer);
         }
@@ -137,7 +137,7 @@ impl World {
     /// Nothing is checked, counted as rare, traced or written down: for those who look at what a crowd costs. Most invariants look
     /// at all members after each step.
     pub fn unwatched(mut self) -> World {
-        self.judge = Judge::blind();
+        self.judge = InvariantSet::blind();
         self.rare = None;
         self.put_the_pen_down();
         self.untraced()

@@ -1,11 +1,11 @@
 //! Data directories: writes that take their time, fail or never happen, and processes that die in the middle of a step.
 
-use super::{Due, World};
+use super::{ScheduledEvent, World};
 use crate::chance::mix;
-use crate::invariants::Fact;
-use crate::peer::Run;
-use crate::quorum::Farewell;
-use crate::rare::State;
+use crate::invariants::Observation;
+use crate::quorum::ShutdownPlan;
+use crate::rare::RareState;
+use crate::site::ProcessState;
 use elderlock::protocol::{Event, Input, Notice, Output, Packet, ProcessId, StoredVote};
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -16,7 +16,7 @@ pub struct Disk {
     /// What it keeps.
     pub vote: Option<StoredVote>,
     /// How it is.
-    pub health: Health,
+    pub health: DiskHealth,
     /// Writes of the present process that have begun, by their numbers, in order.
     pub(crate) writing: VecDeque<(u64, StoredVote)>,
     /// Writes that ended in the present step, and whether they succeeded.
@@ -25,7 +25,7 @@ pub struct Disk {
 
 /// How a data directory is.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
-pub enum Health {
+pub enum DiskHealth {
     /// A write is done at once.
     #[default]
     Fast,
@@ -37,7 +37,7 @@ pub enum Health {
 
 /// A process that is to die in the middle of a step.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct Tear {
+pub struct TornStep {
     /// Where.
     pub place: usize,
     /// After so many outputs of steps that put out several.
@@ -50,7 +50,7 @@ pub struct Tear {
 
 impl World {
     /// Changes how the data directory at `place` is.
-    pub fn set_disk(&mut self, place: usize, health: Health) {
+    pub fn set_disk(&mut self, place: usize, health: DiskHealth) {
         if std::mem::replace(&mut self.peers[place].disk.health, health) != health {
             self.note(place, |_| format!("has a disk that is {health:?}"));
         }
@@ -59,19 +59,19 @@ impl World {
     /// A process asks for a write.
     pub(super) fn write_vote(&mut self, place: usize, process: ProcessId, number: u64, vote: StoredVote) {
         match self.peers[place].disk.health {
-            Health::Failing => {
+            DiskHealth::Failing => {
                 // What fails may be the last part of it, when the new vote is there.
                 if mix(&[self.common.seed, 0xd15c, place as u64, number, self.now]).is_multiple_of(4) {
                     self.keep(place, vote);
                 }
                 self.peers[place].disk.ended.push_back((number, false));
-                self.reach(State::Voteless);
+                self.reach(RareState::Voteless);
             }
-            Health::Fast if self.peers[place].disk.writing.is_empty() => {
+            DiskHealth::Fast if self.peers[place].disk.writing.is_empty() => {
                 self.keep(place, vote);
                 self.peers[place].disk.ended.push_back((number, true));
             }
-            Health::Fast | Health::Slow(_) => {
+            DiskHealth::Fast | DiskHealth::Slow(_) => {
                 self.peers[place].disk.writing.push_back((number, vote));
                 if self.peers[place].disk.writing.len() == 1 {
                     self.begin_write(place, process);
@@ -82,15 +82,15 @@ impl World {
 
     fn keep(&mut self, place: usize, vote: StoredVote) {
         self.peers[place].disk.vote = Some(vote);
-        self.tell(&Fact::Kept { place });
+        self.tell(&Observation::Kept { place });
     }
 
     fn begin_write(&mut self, place: usize, process: ProcessId) {
         let takes = match self.peers[place].disk.health {
-            Health::Slow(takes) => takes.as_nanos() as u64,
+            DiskHealth::Slow(takes) => takes.as_nanos() as u64,
             _ => 0,
         };
-        self.schedule(takes, Due::Written { to: place, process });
+        self.schedule(takes, ScheduledEvent::Written { to: place, process });
     }
 
     /// The first write under way ends.
@@ -100,7 +100,7 @@ impl World {
         }
         let disk = &mut self.peers[place].disk;
         let Some((number, vote)) = disk.writing.pop_front() else { return };
-        let fails = disk.health == Health::Failing;
+        let fails = disk.health == DiskHealth::Failing;
         let more = !disk.writing.is_empty();
         if !fails {
             self.keep(place, vote);
@@ -132,12 +132,12 @@ impl World {
             self.keep(place, vote);
         }
         if loses_some {
-            self.reach(State::EndsWriting);
+            self.reach(RareState::EndsWriting);
         }
     }
 
     /// The process dies in the middle of one of its next steps.
-    pub(crate) fn tear(&mut self, tear: Tear) {
+    pub(crate) fn tear(&mut self, tear: TornStep) {
         self.torn = Some(tear);
     }
 
@@ -169,7 +169,7 @@ impl World {
             return None;
         }
         self.torn = None;
-        let may_die = self.peers[place].run == Run::Up && self.can_spare(&[place], Farewell::Dead, false);
+        let may_die = self.peers[place].run == ProcessState::Up && self.can_spare(&[place], ShutdownPlan::Dead, false);
         may_die.then_some(after)
     }
 }

@@ -1,14 +1,14 @@
 //! A process in the World: it starts, gets inputs, what it puts out is carried out, and it ends.
 
 use super::trace::show;
-use super::{Due, World};
+use super::{ScheduledEvent, World};
 use crate::chance::mix;
-use crate::history::{Ask, Deed, Sight};
-use crate::invariants::Fact;
+use crate::history::{Ask, ClientRequest, ObjectView};
+use crate::invariants::Observation;
 use crate::network::MS;
-use crate::peer::Run;
-use crate::rare::State;
+use crate::rare::RareState;
 use crate::record::Entry;
+use crate::site::ProcessState;
 use elderlock::protocol::{Command, Content, Event, Hint, Input, LineageId, Outcome, Output, ProcessId};
 use std::hash::Hash;
 use std::sync::Arc;
@@ -37,14 +37,14 @@ impl World {
         }
         let peer = &mut self.peers[place];
         match peer.run {
-            Run::Down => return,
-            Run::Paused => {
+            ProcessState::Down => return,
+            ProcessState::Paused => {
                 if input != Input::Timer {
                     peer.inbox.push_back(input);
                 }
                 return;
             }
-            Run::Up => {}
+            ProcessState::Up => {}
         }
         if input == Input::Command(Command::Leave) {
             peer.leaving = true;
@@ -76,7 +76,7 @@ impl World {
         }
         if torn.is_some() {
             self.note(place, |_| "dies in the middle of a step".to_string());
-            self.reach(State::TornStep);
+            self.reach(RareState::TornStep);
             self.crash(place);
         }
         self.record_recoveries(place);
@@ -96,13 +96,15 @@ impl World {
         if self.at_once.2 > MAX_STEPS_AT_ONCE {
             self.fail("time_goes_on", format!("m{place} has something due at one instant again and again"));
         }
-        self.tell(&Fact::Stepped { place });
+        self.tell(&Observation::Stepped { place });
         self.hear_of_writes(place, process);
     }
 
     /// The timer of the member at `place` goes off.
     pub(crate) fn ring(&mut self, place: usize) -> bool {
-        let Some(due) = self.peers[place].due.filter(|_| self.peers[place].run == Run::Up) else { return false };
+        let Some(due) = self.peers[place].due.filter(|_| self.peers[place].run == ProcessState::Up) else {
+            return false;
+        };
         self.now = self.now.max(due);
         self.feed(place, Input::Timer);
         true
@@ -133,15 +135,15 @@ impl World {
                 match outcome {
                     Outcome::Extended { until } => Arc::make_mut(&mut self.history).extend(ask, until),
                     Outcome::Narrowed => {}
-                    Outcome::NotHeld if !matches!(self.call(ask).deed, Deed::Upgrade(_)) => {}
+                    Outcome::NotHeld if !matches!(self.call(ask).deed, ClientRequest::Upgrade(_)) => {}
                     outcome => {
                         self.on_turned(ask, &outcome);
                         if let Outcome::Opened { content, .. } = &outcome {
                             self.see(ask, content);
                         }
-                        self.tell(&Fact::Answers { ask, outcome: &outcome });
+                        self.tell(&Observation::Answers { ask, outcome: &outcome });
                         Arc::make_mut(&mut self.history).answer(ask, outcome, self.now);
-                        self.tell(&Fact::Answered { ask });
+                        self.tell(&Observation::Answered { ask });
                         if let Some(after) = self.fickle.remove(&ask) {
                             self.give_up_after(ask, after);
                         }
@@ -161,7 +163,7 @@ impl World {
                     return self.fail("one_outcome_per_request", format!("m{place} loses unknown {request:?}"));
                 };
                 self.record_lost(ask, reason);
-                self.tell(&Fact::Loses { ask, reason });
+                self.tell(&Observation::Loses { ask, reason });
                 Arc::make_mut(&mut self.history).lose(ask, reason);
             }
             Output::RevocationRequested { request, .. } => {
@@ -169,7 +171,7 @@ impl World {
                 let Some(ask) = self.history.find(process, request) else {
                     return self.fail("told_before_taken", format!("m{place} is told of unknown {request:?}"));
                 };
-                self.tell(&Fact::Wanted { ask });
+                self.tell(&Observation::Wanted { ask });
             }
             Output::Event(event) => self.on_event(place, process, event),
             Output::Store { number, vote } => self.write_vote(place, process, number, *vote),
@@ -179,15 +181,15 @@ impl World {
     /// Who has an object open sees what it has to tell.
     fn see(&mut self, ask: Ask, content: &Content) {
         let Content { value, version, maybe_stale, .. } = content;
-        let sight = Sight { version: *version, value: value.clone(), stale: *maybe_stale };
+        let sight = ObjectView { version: *version, value: value.clone(), stale: *maybe_stale };
         self.record_sight(ask, &sight);
-        self.tell(&Fact::Sees { ask, sight: &sight });
+        self.tell(&Observation::Sees { ask, sight: &sight });
         Arc::make_mut(&mut self.history).see(ask, sight);
     }
 
     /// A share is the lock now, or stays what it was.
     fn on_turned(&mut self, ask: Ask, outcome: &Outcome) {
-        let Deed::Upgrade(of) = self.call(ask).deed else { return };
+        let ClientRequest::Upgrade(of) = self.call(ask).deed else { return };
         let token = match outcome {
             Outcome::Upgraded { token, .. } => Some(*token),
             _ => None,
@@ -228,7 +230,7 @@ impl World {
             self.lineages.insert(process, view.lineage.id());
         }
         self.record_event(place, &event);
-        self.tell(&Fact::Event { place, process, event: &event });
+        self.tell(&Observation::Event { place, process, event: &event });
         if let Event::Left { heard } = event {
             if heard && !self.is_known_to_be_gone(place, process) {
                 self.fail("who_leaves_has_left", format!("m{place} says that its goodbye was heard, and it was not"));
@@ -241,15 +243,15 @@ impl World {
         }
         match event {
             Event::Expelled | Event::Abandoned | Event::Forced => {
-                self.schedule(MS, Due::Rebirth { to: place, process })
+                self.schedule(MS, ScheduledEvent::Rebirth { to: place, process })
             }
             Event::WrongClock { .. } => {
                 self.end_process(place, "wrong_clock");
-                self.peers[place].run = Run::Down;
+                self.peers[place].run = ProcessState::Down;
             }
             Event::Left { .. } => {
                 self.end_process(place, "left");
-                self.peers[place].run = Run::Down;
+                self.peers[place].run = ProcessState::Down;
             }
             _ => {}
         }
@@ -267,13 +269,13 @@ impl World {
     pub(crate) fn end_process(&mut self, place: usize, how: &str) {
         self.gossip_ends(place, how);
         if let Some(process) = self.peers[place].process() {
-            self.tell(&Fact::Ends { place, process });
+            self.tell(&Observation::Ends { place, process });
             let unknown = Arc::make_mut(&mut self.history).end_process(process);
             self.record_end(place, how, &unknown);
         }
         self.end_writes(place);
         let peer = &mut self.peers[place];
-        peer.run = Run::Down;
+        peer.run = ProcessState::Down;
         peer.due = None;
         peer.inbox.clear();
         peer.next_life = None;
@@ -282,10 +284,10 @@ impl World {
     /// Wakes a stopped process: what came meanwhile and its timer are handled in an order left to chance.
     pub(crate) fn wake(&mut self, place: usize) {
         let peer = &mut self.peers[place];
-        peer.run = Run::Up;
+        peer.run = ProcessState::Up;
         let waiting = std::mem::take(&mut peer.inbox);
         if let Some(process) = peer.process().filter(|_| std::mem::take(&mut peer.overdue)) {
-            self.schedule(MS, Due::Rebirth { to: place, process });
+            self.schedule(MS, ScheduledEvent::Rebirth { to: place, process });
         }
         self.record_here(place, Entry::Wake);
         self.look_for_rare(|rare, world| rare.wakes(world, place));
@@ -304,7 +306,7 @@ impl World {
         if self.hints
             && let Some(process) = self.peers[to].process()
         {
-            self.schedule(after, Due::Hint { to, process, hint });
+            self.schedule(after, ScheduledEvent::Hint { to, process, hint });
         }
     }
 }

@@ -1,18 +1,18 @@
 //! One queue orders everything by (true time, order of scheduling): the World goes on from one thing that is due to the next.
 
-use super::{Parcel, World};
-use crate::gossip::Word;
+use super::{PacketInTransit, World};
+use crate::gossip::GossipMessage;
 use crate::history::Ask;
-use crate::peer::Run;
+use crate::site::ProcessState;
 use elderlock::protocol::{Hint, Input, ProcessId};
 use std::sync::Arc;
 use std::time::Duration;
 
 /// Something that will happen.
 #[derive(Clone, Debug)]
-pub(crate) enum Due {
+pub(crate) enum ScheduledEvent {
     /// A packet arrives at a place.
-    Packet(Arc<Parcel>),
+    Packet(Arc<PacketInTransit>),
     /// A process notices something.
     Hint { to: usize, process: ProcessId, hint: Hint },
     /// An expelled process starts again as a new one.
@@ -20,7 +20,7 @@ pub(crate) enum Due {
     /// A client gives up what it asked for.
     GiveUp { ask: Ask },
     /// Something of the gossip machines arrives at a place.
-    Gossip { from: usize, to: usize, word: Word },
+    Gossip { from: usize, to: usize, word: GossipMessage },
     /// A write to a data directory ends.
     Written { to: usize, process: ProcessId },
     /// The frame that has begun then on a damaged connection has to have ended.
@@ -92,7 +92,7 @@ impl World {
             .peers
             .iter()
             .enumerate()
-            .filter(|(_, peer)| peer.run == Run::Up)
+            .filter(|(_, peer)| peer.run == ProcessState::Up)
             .filter_map(|(place, peer)| Some((peer.next()?, place)))
             .min();
         let first = self.queue.first_key_value().map(|(key, _)| *key);
@@ -130,21 +130,21 @@ impl World {
         }
     }
 
-    pub(crate) fn schedule(&mut self, after: u64, due: Due) {
+    pub(crate) fn schedule(&mut self, after: u64, due: ScheduledEvent) {
         self.scheduled += 1;
         self.queue.insert((self.now + after, self.scheduled), due);
     }
 
-    pub(super) fn happen(&mut self, due: Due) {
+    pub(super) fn happen(&mut self, due: ScheduledEvent) {
         match due {
-            Due::Packet(parcel) => self.deliver(Arc::unwrap_or_clone(parcel)),
-            Due::Hint { to, process, hint } => {
+            ScheduledEvent::Packet(parcel) => self.deliver(Arc::unwrap_or_clone(parcel)),
+            ScheduledEvent::Hint { to, process, hint } => {
                 if self.peers[to].is(process) {
                     self.feed(to, Input::Hint(hint));
                 }
             }
-            Due::Rebirth { to, process } => {
-                if self.peers[to].is(process) && self.peers[to].run == Run::Paused {
+            ScheduledEvent::Rebirth { to, process } => {
+                if self.peers[to].is(process) && self.peers[to].run == ProcessState::Paused {
                     self.peers[to].overdue = true;
                 } else if self.peers[to].is(process) {
                     let next =
@@ -154,14 +154,14 @@ impl World {
                     self.start(to);
                 }
             }
-            Due::GiveUp { ask } => self.give_up(ask),
-            Due::Written { to, process } => self.end_write(to, process),
-            Due::FrameEnds { from, to, begun } => self.end_unfinished(from, to, begun),
-            Due::Gossip { from, to, word } => {
+            ScheduledEvent::GiveUp { ask } => self.give_up(ask),
+            ScheduledEvent::Written { to, process } => self.end_write(to, process),
+            ScheduledEvent::FrameEnds { from, to, begun } => self.end_unfinished(from, to, begun),
+            ScheduledEvent::Gossip { from, to, word } => {
                 if self.network.is_clogged(from, to) {
-                    self.clogged.entry((from, to)).or_default().push(Due::Gossip { from, to, word });
+                    self.clogged.entry((from, to)).or_default().push(ScheduledEvent::Gossip { from, to, word });
                 } else {
-                    if !matches!(word, Word::Datagram(_)) {
+                    if !matches!(word, GossipMessage::Datagram(_)) {
                         self.network.arrived(from, to);
                     }
                     self.gossip_hears(to, word);

@@ -2,7 +2,7 @@
 
 use super::World;
 use crate::network::SECOND;
-use crate::peer::Peer;
+use crate::site::Site;
 use elderlock::protocol::{Input, Packet, View};
 use std::collections::VecDeque;
 
@@ -40,7 +40,7 @@ impl World {
         std::mem::take(&mut self.trace)
     }
 
-    pub(crate) fn note(&mut self, place: usize, text: impl FnOnce(&Peer) -> String) {
+    pub(crate) fn note(&mut self, place: usize, text: impl FnOnce(&Site) -> String) {
         if self.tracing {
             let line = format!("{} m{place} {}", seconds(self.now), text(&self.peers[place]));
             self.note_line(line);

@@ -2,18 +2,18 @@
 
 use super::World;
 use super::trace::seconds;
-use crate::invariants::{Break, Fact};
-use crate::rare::{Rare, State};
+use crate::invariants::{Observation, Violation};
+use crate::rare::{RareState, RareStateCounter};
 use crate::record::Entry;
 use std::collections::BTreeMap;
 
 impl World {
     /// Lets the invariants look at a fact.
-    pub(crate) fn tell(&mut self, fact: &Fact<'_>) {
+    pub(crate) fn tell(&mut self, fact: &Observation<'_>) {
         if self.broken.is_some() {
             return;
         }
-        if Rare::minds(fact) {
+        if RareStateCounter::minds(fact) {
             self.look_for_rare(|rare, world| rare.hear(world, fact));
         }
         let mut judge = std::mem::take(&mut self.judge);
@@ -25,7 +25,7 @@ impl World {
     }
 
     /// A rare state is reached.
-    pub(crate) fn reach(&mut self, state: State) {
+    pub(crate) fn reach(&mut self, state: RareState) {
         self.look_for_rare(|rare, _| rare.reach(state));
     }
 
@@ -45,7 +45,7 @@ impl World {
         self.note_line(format!("{invariant} is broken: {what}"));
         let (name, words) = (invariant.to_string(), what.clone());
         self.record_line(None, Entry::Break { invariant: name, lock: lock.clone(), words });
-        self.broken = Some(Break { invariant, lock, what, at: self.now });
+        self.broken = Some(Violation { invariant, lock, what, at: self.now });
     }
 
     /// The break is of this time, and was seen only now.
@@ -68,7 +68,7 @@ impl World {
     }
 
     /// The first broken invariant.
-    pub fn broken(&self) -> Option<&Break> {
+    pub fn broken(&self) -> Option<&Violation> {
         self.broken.as_ref()
     }
 
@@ -82,11 +82,11 @@ impl World {
     }
 
     /// How often each rare state was reached.
-    pub fn rare(&self) -> BTreeMap<State, u64> {
+    pub fn rare(&self) -> BTreeMap<RareState, u64> {
         self.rare.as_ref().map(|rare| rare.counts().clone()).unwrap_or_default()
     }
 
-    pub(super) fn look_for_rare(&mut self, look: impl FnOnce(&mut Rare, &World)) {
+    pub(super) fn look_for_rare(&mut self, look: impl FnOnce(&mut RareStateCounter, &World)) {
         if let Some(mut rare) = self.rare.take() {
             look(&mut rare, self);
             self.rare = Some(rare);

@@ -1,17 +1,17 @@
 //! Packets on their way: from the core that sends one to the core that gets it.
 
-use super::{Due, World};
-use crate::invariants::Fact;
+use super::{ScheduledEvent, World};
+use crate::invariants::Observation;
 use crate::kind::kind;
-use crate::network::{MS, Route, SECOND};
-use crate::rule::{Fate, Flight};
+use crate::network::{Delivery, MS, SECOND};
+use crate::rule::{PacketDescription, PacketFate};
 use elderlock::protocol::{Hint, Input, Packet, ProcessId};
 use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
 
 /// A packet on its way.
 #[derive(Clone, Debug)]
-pub(crate) struct Parcel {
+pub(crate) struct PacketInTransit {
     /// Its number in this run.
     pub(crate) number: u64,
     /// What tells it from others, once that was looked for.
@@ -38,12 +38,12 @@ impl World {
         wanted: Option<ProcessId>,
         packet: Packet,
     ) {
-        self.tell(&Fact::Sent { place: from, process: sender, to: wanted, packet: &packet });
+        self.tell(&Observation::Sent { place: from, process: sender, to: wanted, packet: &packet });
         self.hear_proposal(&packet);
         self.meter_frame(from, &packet);
         let Some(&to) = self.places.get(&to) else { return };
         let sent = self.now;
-        let mut parcel = Parcel {
+        let mut parcel = PacketInTransit {
             number: 0,
             print: OnceLock::new(),
             from,
@@ -55,29 +55,29 @@ impl World {
             connection: 0,
             damage: None,
         };
-        let flight = Flight { from, to, packet: &parcel.packet };
-        let matching = self.rules.iter().position(|rule| rule.fate != Fate::Over && (rule.test)(&flight));
+        let flight = PacketDescription { from, to, packet: &parcel.packet };
+        let matching = self.rules.iter().position(|rule| rule.fate != PacketFate::Over && (rule.test)(&flight));
         if let Some(index) = matching {
             let rule = &mut self.rules[index];
             rule.matched += 1;
             let fate = rule.fate;
             match fate {
-                Fate::Hold => {
+                PacketFate::Hold => {
                     self.note(from, |_| format!("    held back: {} to m{to}", kind(&parcel.packet)));
                     parcel.number = self.record_send(from, to, kind(&parcel.packet), None);
                     self.held.push((index, parcel));
                     return;
                 }
-                Fate::Drop(left) => {
-                    rule.fate = if left > 1 { Fate::Drop(left - 1) } else { Fate::Over };
+                PacketFate::Drop(left) => {
+                    rule.fate = if left > 1 { PacketFate::Drop(left - 1) } else { PacketFate::Over };
                     self.note(from, |_| format!("    dropped: {} to m{to}", kind(&parcel.packet)));
                     self.record_send(from, to, kind(&parcel.packet), Some("dropped"));
                     return;
                 }
-                Fate::Over => {}
+                PacketFate::Over => {}
             }
         }
-        let Route { arrivals, connection, damage } = self.network.route(self.now, from, to);
+        let Delivery { arrivals, connection, damage } = self.network.route(self.now, from, to);
         (parcel.connection, parcel.damage) = (connection, damage);
         if arrivals[0].is_none() {
             self.look_for_rare(|rare, _| rare.loses(&parcel.packet));
@@ -87,23 +87,23 @@ impl World {
         if arrivals[0].is_none() {
             self.note(from, |_| format!("    lost: {} to m{to}", kind(&parcel.packet)));
             if let Some(wanted) = wanted.filter(|_| self.hints && self.network.is_refused(self.now, from, to)) {
-                self.schedule(MS / 5, Due::Hint { to: from, process: sender, hint: Hint::Refused(wanted) });
+                self.schedule(MS / 5, ScheduledEvent::Hint { to: from, process: sender, hint: Hint::Refused(wanted) });
             }
         }
         let parcel = Arc::new(parcel);
         for arrival in arrivals.into_iter().flatten() {
-            self.schedule(arrival - self.now, Due::Packet(Arc::clone(&parcel)));
+            self.schedule(arrival - self.now, ScheduledEvent::Packet(Arc::clone(&parcel)));
         }
     }
 
     /// A packet comes to the end of its way.
-    pub(super) fn deliver(&mut self, parcel: Parcel) {
+    pub(super) fn deliver(&mut self, parcel: PacketInTransit) {
         let (from, to) = (parcel.from, parcel.to);
         if !self.network.is_open(from, to, parcel.connection) {
             return self.note(from, |_| format!("    lost with its connection: {} to m{to}", kind(&parcel.packet)));
         }
         if self.network.is_clogged(from, to) {
-            self.clogged.entry((from, to)).or_default().push(Due::Packet(Arc::new(parcel)));
+            self.clogged.entry((from, to)).or_default().push(ScheduledEvent::Packet(Arc::new(parcel)));
             return;
         }
         self.network.arrived(from, to);
@@ -115,8 +115,8 @@ impl World {
     }
 
     /// A packet comes out of its connection.
-    pub(crate) fn hand_over(&mut self, parcel: Parcel) {
-        let Parcel { number, from, sender, to, wanted, packet, .. } = parcel;
+    pub(crate) fn hand_over(&mut self, parcel: PacketInTransit) {
+        let PacketInTransit { number, from, sender, to, wanted, packet, .. } = parcel;
         let peer = &self.peers[to];
         let here = peer.is_alive() && wanted.is_none_or(|wanted| peer.process() == Some(wanted));
         if here {
@@ -129,14 +129,14 @@ impl World {
             && !self.network.is_cut(to, from)
         {
             let hint = if peer.is_alive() { Hint::Replaced(wanted) } else { Hint::Refused(wanted) };
-            self.schedule(MS / 5, Due::Hint { to: from, process: sender, hint });
+            self.schedule(MS / 5, ScheduledEvent::Hint { to: from, process: sender, hint });
         }
     }
 
     /// What waited at the end of a clogged way arrives now, in order.
     pub(crate) fn flush(&mut self, from: usize, to: usize) {
         for due in self.clogged.remove(&(from, to)).unwrap_or_default() {
-            if let Due::Packet(parcel) = &due {
+            if let ScheduledEvent::Packet(parcel) = &due {
                 self.network.longest = self.network.longest.max(self.now - parcel.sent);
             }
             self.schedule(0, due);
@@ -145,7 +145,7 @@ impl World {
 
     /// Where the packet with this number stands in the queue.
     fn nth(&self, number: usize) -> Option<(u64, u64)> {
-        let packets = self.queue.iter().filter(|(_, due)| matches!(due, Due::Packet(_)));
+        let packets = self.queue.iter().filter(|(_, due)| matches!(due, ScheduledEvent::Packet(_)));
         packets.map(|(key, _)| *key).nth(number)
     }
 

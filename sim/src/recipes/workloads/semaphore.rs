@@ -1,7 +1,7 @@
 //! `Semaphore`: several permits at once, some given back early, and a limit that changes meanwhile.
 
-use super::{Player, goes_on};
-use crate::recipes::board::Mode;
+use super::{Workload, goes_on};
+use crate::recipes::belief_checker::ClaimMode;
 use elderlock::{Lease, LockError, LockService, Member, Mode as Held, PermitGuard, Semaphore, Token};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -13,7 +13,7 @@ const NAME: &str = "connections";
 const INITIAL: u32 = 1;
 const HIGHEST: u64 = 4;
 
-pub(super) async fn play(player: &Player) {
+pub(super) async fn play(player: &Workload) {
     player.stage.board.limit_begins(SERVICE, INITIAL);
     'anew: while !player.is_ending() {
         player.rest(1, 100).await;
@@ -69,7 +69,7 @@ pub(super) async fn play(player: &Player) {
     }
 }
 
-async fn hold(player: &Player, service: &LockService, guard: PermitGuard, began: u64) {
+async fn hold(player: &Workload, service: &LockService, guard: PermitGuard, began: u64) {
     player.note(|| format!("has {} permits by {:?}", guard.permits(), guard.token()));
     let guard = Rc::new(RefCell::new(guard));
     let seen = Rc::downgrade(&guard);
@@ -82,7 +82,7 @@ async fn hold(player: &Player, service: &LockService, guard: PermitGuard, began:
         let guard = guard.borrow();
         (guard.permits() > 0).then(|| guard.fence().ok())?
     });
-    player.claim(SERVICE, NAME, Mode::Permits { many, asked: began }, belief);
+    player.claim(SERVICE, NAME, ClaimMode::Permits { many, asked: began }, belief);
     player.rest(1, 150).await;
     if player.below(3) == 0 && guard.borrow().permits() > 1 {
         player.count("permits given back early");
@@ -98,7 +98,7 @@ async fn hold(player: &Player, service: &LockService, guard: PermitGuard, began:
 }
 
 /// Permits taken apart: each goes from task to task, and ends by itself.
-async fn apart(player: &Player, service: &LockService, guard: PermitGuard, began: u64) {
+async fn apart(player: &Workload, service: &LockService, guard: PermitGuard, began: u64) {
     let (hold, many) = (guard.token(), guard.permits());
     player.count("permits taken apart");
     player.note(|| format!("takes {many} permits of {hold:?} apart"));
@@ -109,7 +109,7 @@ async fn apart(player: &Player, service: &LockService, guard: PermitGuard, began
         let belief = Box::new(move || seen.upgrade()?.fence().ok());
         let believed = Rc::downgrade(lease);
         let many = Box::new(move || believed.upgrade().map_or(0, |_| 1));
-        player.claim(SERVICE, NAME, Mode::Permits { many, asked: began }, belief);
+        player.claim(SERVICE, NAME, ClaimMode::Permits { many, asked: began }, belief);
     }
     let kept = leases.pop();
     for lease in leases {
@@ -126,7 +126,7 @@ async fn apart(player: &Player, service: &LockService, guard: PermitGuard, began
 }
 
 /// Another task of the process takes the lease, and may hand it on.
-fn hand_on(player: &Player, lease: Rc<Lease>, left: Rc<Cell<u32>>) {
+fn hand_on(player: &Workload, lease: Rc<Lease>, left: Rc<Cell<u32>>) {
     player.begin("a lease", move |next| async move {
         next.rest(1, 150).await;
         if next.below(3) == 0 {
@@ -144,7 +144,7 @@ fn hand_on(player: &Player, lease: Rc<Lease>, left: Rc<Cell<u32>>) {
 }
 
 /// `leases_end_one_by_one`: while all is calm the grantor knows within a second how many of the leases are left.
-async fn look(player: &Player, service: &LockService, hold: Token, left: &Cell<u32>) {
+async fn look(player: &Workload, service: &LockService, hold: Token, left: &Cell<u32>) {
     let before = left.get();
     player.rest(1_000, 1_000).await;
     let Ok(seen) = service.inspect(NAME).await else { return };

@@ -4,7 +4,7 @@ use crate::record::{Entry, Line};
 
 /// One place.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Place {
+pub(super) struct SiteHistory {
     /// Which process runs there, or ran last.
     pub(super) life: u64,
     pub(super) alive: bool,
@@ -19,7 +19,7 @@ pub(super) struct Place {
     pub(super) resumed_at: Option<u64>,
 }
 
-impl Place {
+impl SiteHistory {
     /// Whether its member lease runs at `at`.
     pub(super) fn is_leased(&self, at: u64) -> bool {
         self.alive && self.leased && (!self.paused || at < self.lease_end)
@@ -33,19 +33,19 @@ impl Place {
 
 /// All places.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Stage {
-    places: Vec<Place>,
+pub(super) struct SiteIndex {
+    places: Vec<SiteHistory>,
 }
 
-impl Stage {
-    pub(super) fn place(&mut self, place: usize) -> &mut Place {
+impl SiteIndex {
+    pub(super) fn place(&mut self, place: usize) -> &mut SiteHistory {
         if self.places.len() <= place {
-            self.places.resize_with(place + 1, Place::default);
+            self.places.resize_with(place + 1, SiteHistory::default);
         }
         &mut self.places[place]
     }
 
-    pub(super) fn places(&self) -> impl Iterator<Item = (usize, &Place)> {
+    pub(super) fn places(&self) -> impl Iterator<Item = (usize, &SiteHistory)> {
         self.places.iter().enumerate()
     }
 
@@ -54,7 +54,7 @@ impl Stage {
         let Some(place) = line.place else { return };
         let place = self.place(place);
         match &line.entry {
-            Entry::Start => *place = Place { life: line.life, alive: true, ..Place::default() },
+            Entry::Start => *place = SiteHistory { life: line.life, alive: true, ..SiteHistory::default() },
             Entry::End { .. } => (place.alive, place.paused, place.leased) = (false, false, false),
             Entry::Pause => (place.paused, place.lease_end) = (true, u64::MAX),
             Entry::Lease { until } => place.lease_end = until.unwrap_or(u64::MAX),

@@ -2,11 +2,11 @@
 //!
 //! What clients and members do is always written: memory only, and little of it. Packets are written when asked for.
 
-use crate::history::{self, Ask, Mode, Sight};
+use crate::history::{self, Ask, HoldMode, ObjectView};
+use crate::history_checker;
 use crate::network::SECOND;
-use crate::offline;
-use crate::peer::Run;
-use crate::record::{Deed, Entry, Line, Record};
+use crate::record::{Entry, Line, Record, RecordedRequest};
+use crate::site::ProcessState;
 use crate::world::World;
 use elderlock::protocol::{
     Epoch, Event, GrantorState, Limits, LostReason, Outcome, ProcessId, ServiceName, Time, Token, View, Wait, Want,
@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// The pen of a World.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Scribe {
+pub(crate) struct Recorder {
     record: Record,
     /// Nothing is written down.
     silent: bool,
@@ -40,7 +40,7 @@ pub(crate) struct Scribe {
     second: (u64, u64),
 }
 
-impl Scribe {
+impl Recorder {
     /// Whether nothing is written down.
     pub(crate) fn is_silent(&self) -> bool {
         self.silent
@@ -81,7 +81,7 @@ impl World {
 
     /// The second judge reads what was written down. For the end of a run.
     pub fn read_again(&mut self) {
-        match offline::check(&self.scribe.record) {
+        match history_checker::check(&self.scribe.record) {
             Ok(findings) => {
                 self.scribe.premises = findings.premises;
                 if let Some(flaw) = findings.flaws.into_iter().next() {
@@ -178,17 +178,17 @@ impl World {
             call: ask.0,
             service: call.service.as_str().to_string(),
             deed: match &call.deed {
-                history::Deed::Hold(Want::Suspension) => Deed::Suspend,
-                history::Deed::Hold(Want::Share(_)) => Deed::Share,
-                history::Deed::Hold(Want::Permits(..)) => Deed::Permits,
-                history::Deed::Hold(Want::Open(_)) => Deed::Open,
-                history::Deed::Hold(_) => Deed::Lock,
-                history::Deed::Put(..) | history::Deed::Add(..) => Deed::Put,
-                history::Deed::Upgrade(_) => Deed::Upgrade,
-                history::Deed::Become => Deed::Become,
-                history::Deed::Destroy => Deed::Destroy,
-                history::Deed::Look(_) => Deed::See,
-                history::Deed::Revoke(_) => Deed::Revoke,
+                history::ClientRequest::Hold(Want::Suspension) => RecordedRequest::Suspend,
+                history::ClientRequest::Hold(Want::Share(_)) => RecordedRequest::Share,
+                history::ClientRequest::Hold(Want::Permits(..)) => RecordedRequest::Permits,
+                history::ClientRequest::Hold(Want::Open(_)) => RecordedRequest::Open,
+                history::ClientRequest::Hold(_) => RecordedRequest::Lock,
+                history::ClientRequest::Put(..) | history::ClientRequest::Add(..) => RecordedRequest::Put,
+                history::ClientRequest::Upgrade(_) => RecordedRequest::Upgrade,
+                history::ClientRequest::Become => RecordedRequest::Become,
+                history::ClientRequest::Destroy => RecordedRequest::Destroy,
+                history::ClientRequest::Query(_) => RecordedRequest::See,
+                history::ClientRequest::Revoke(_) => RecordedRequest::Revoke,
             },
             names: call
                 .keys
@@ -197,11 +197,13 @@ impl World {
                 .filter_map(|(_, name)| Some(String::from_utf8_lossy(name.as_ref()?.as_bytes()).into_owned()))
                 .collect(),
             permits: match &call.deed {
-                history::Deed::Hold(Want::Permits(_, permits)) => permits.get(),
+                history::ClientRequest::Hold(Want::Permits(_, permits)) => permits.get(),
                 _ => 0,
             },
             of: match &call.deed {
-                history::Deed::Put(of, ..) | history::Deed::Add(of, _) | history::Deed::Upgrade(of) => Some(of.0),
+                history::ClientRequest::Put(of, ..)
+                | history::ClientRequest::Add(of, _)
+                | history::ClientRequest::Upgrade(of) => Some(of.0),
                 _ => None,
             },
             owner: call.owner.0,
@@ -246,7 +248,7 @@ impl World {
             Outcome::Busy => fail("busy"),
             Outcome::Closed(reason) => fail(&format!("closed: {}", lost(*reason))),
             Outcome::Extended { until } => Entry::Extended { call: ask.0, until: self.true_end(place, *until) },
-            Outcome::NotHeld if matches!(self.call(ask).deed, history::Deed::Upgrade(_)) => fail("not held"),
+            Outcome::NotHeld if matches!(self.call(ask).deed, history::ClientRequest::Upgrade(_)) => fail("not held"),
             Outcome::NotHeld | Outcome::Narrowed => return,
         };
         self.record_here(place, entry);
@@ -263,18 +265,18 @@ impl World {
     /// Its share is the lock now, or its lock a share.
     pub(crate) fn record_turned(&mut self, ask: Ask) {
         let call = self.call(ask);
-        let deed = if call.mode == Mode::Share { Deed::Share } else { Deed::Lock };
+        let deed = if call.mode == HoldMode::Share { RecordedRequest::Share } else { RecordedRequest::Lock };
         let token = call.token().map_or(0, Token::get);
         self.record_call(ask, Entry::Turned { call: ask.0, deed, token });
     }
 
     pub(crate) fn record_given_back(&mut self, ask: Ask) {
-        if let Mode::Permits(left) = self.call(ask).mode {
+        if let HoldMode::Permits(left) = self.call(ask).mode {
             self.record_call(ask, Entry::GivenBack { call: ask.0, left });
         }
     }
 
-    pub(crate) fn record_sight(&mut self, ask: Ask, sight: &Sight) {
+    pub(crate) fn record_sight(&mut self, ask: Ask, sight: &ObjectView) {
         let bytes = sight.value.as_bytes();
         let value = match <[u8; 4]>::try_from(bytes) {
             Ok(limit) => u32::from_le_bytes(limit).to_string(),
@@ -396,7 +398,7 @@ impl World {
         }
         let begun = std::mem::take(&mut self.scribe.begun);
         // What a process was about to do when it died in the middle of a step is no role of it.
-        if self.peers[place].run == Run::Down {
+        if self.peers[place].run == ProcessState::Down {
             return;
         }
         for (service, epoch) in begun {

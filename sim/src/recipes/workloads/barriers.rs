@@ -1,6 +1,6 @@
 //! `Barrier`, `DoubleBarrier` and `CountDownLatch`: nobody passes too early, and everybody passes in the end.
 
-use super::{Player, goes_on};
+use super::{Workload, goes_on};
 use elderlock::{
     Barrier, BarrierError, CountDownLatch, CountError, DoubleBarrier, LockError, LockService, LostReason, Member,
 };
@@ -17,7 +17,7 @@ const COUNTS: u32 = 3;
 /// A latch is used for so long, then comes the next.
 const LATCH_FOR: u64 = 3_000_000_000;
 
-pub(super) async fn play(player: &Player) {
+pub(super) async fn play(player: &Workload) {
     while !player.is_ending() {
         player.rest(1, 200).await;
         let Ok(service) = player.member.lock_service(SERVICE).await else { return };
@@ -30,7 +30,7 @@ pub(super) async fn play(player: &Player) {
     }
 }
 
-async fn gate(player: &Player, service: &LockService) {
+async fn gate(player: &Workload, service: &LockService) {
     let Some(Ok(barrier)) = player.fickle("open", Barrier::open(service, GATE)).await else { return };
     for _ in 0..1 + player.below(6) {
         if player.is_ending() {
@@ -78,7 +78,7 @@ async fn gate(player: &Player, service: &LockService) {
     }
 }
 
-async fn round(player: &Player, service: &LockService) {
+async fn round(player: &Workload, service: &LockService) {
     let Some(Ok(barrier)) = player.fickle("open", DoubleBarrier::open(service, ROUNDS, TOGETHER)).await else { return };
     let board = &player.stage.board;
     let (stay, began) = (board.enters(player.number), board.now());
@@ -122,7 +122,7 @@ async fn round(player: &Player, service: &LockService) {
     board.goes_out(stay);
 }
 
-async fn latch(player: &Player, service: &LockService) {
+async fn latch(player: &Workload, service: &LockService) {
     let board = &player.stage.board;
     let name = format!("latch {}", board.now() / LATCH_FOR);
     let opened = player.fickle("open", CountDownLatch::open(service, &name, COUNTS)).await;

@@ -1,14 +1,14 @@
 //! `Connection`: states come in the order that is written down, none is lost, and guards fail before it is told.
 
-use super::{Player, at_once, goes_on, have_read_and_write};
-use crate::recipes::board::Mode;
+use super::{Workload, at_once, goes_on, have_read_and_write};
+use crate::recipes::belief_checker::ClaimMode;
 use elderlock::{Connection, ConnectionState, ConnectionStatus, Guard, LockError, LockService, LostReason, Member};
 use std::rc::Rc;
 
 const SERVICE: &str = "sessions";
 const NAMES: [&str; 3] = ["a", "b", "c"];
 
-pub(super) async fn play(player: &Player) {
+pub(super) async fn play(player: &Workload) {
     while !player.is_ending() {
         player.rest(1, 100).await;
         let Ok(service) = player.member.lock_service(SERVICE).await else { return };
@@ -20,22 +20,22 @@ pub(super) async fn play(player: &Player) {
 }
 
 /// A guard that was good when so many had been told that the member is not connected.
-struct Kept {
+struct KeptGuard {
     guard: Rc<Guard>,
     breaks: usize,
 }
 
 /// What a reader has heard, and the guards that hang on it.
 struct Listener<'a> {
-    player: &'a Player,
+    player: &'a Workload,
     connection: Connection,
     heard: Vec<ConnectionState>,
-    kept: Vec<Kept>,
+    kept: Vec<KeptGuard>,
     /// The member has left, and everything was read.
     is_over: bool,
 }
 
-async fn listen(player: &Player, service: &LockService) {
+async fn listen(player: &Workload, service: &LockService) {
     let (connection, mut lazy) = (player.member.connection(), player.member.connection());
     let mut listener = Listener { player, connection, heard: Vec::new(), kept: Vec::new(), is_over: false };
     for _ in 0..5 + player.below(40) {
@@ -93,9 +93,9 @@ impl Listener<'_> {
                 self.hear().await;
                 let guard = Rc::new(guard);
                 let seen = Rc::downgrade(&guard);
-                let mode = if is_share { Mode::Share } else { Mode::Lock };
+                let mode = if is_share { ClaimMode::Share } else { ClaimMode::Lock };
                 player.claim(SERVICE, name, mode, Box::new(move || seen.upgrade()?.fence().ok()));
-                self.kept.push(Kept { guard, breaks: self.breaks() });
+                self.kept.push(KeptGuard { guard, breaks: self.breaks() });
             }
             Some(Err(LockError::TimedOut)) | None => {}
             Some(Err(error)) => goes_on(player, name, &error),

@@ -1,12 +1,12 @@
 //! `LockValue`: read and written by whoever holds the lock of its name.
 
-use super::{Player, goes_on, have};
+use super::{Workload, goes_on, have};
 use elderlock::{Guard, LockError, LockService, LockValue, LockValueError, Member, Token};
 
 const SERVICE: &str = "shelf";
 const NAMES: [&str; 2] = ["left", "right"];
 
-pub(super) async fn play(player: &Player) {
+pub(super) async fn play(player: &Workload) {
     while !player.is_ending() {
         player.rest(1, 100).await;
         let Ok(service) = player.member.lock_service(SERVICE).await else { return };
@@ -39,7 +39,7 @@ pub(super) async fn play(player: &Player) {
 
 /// Takes the lock, reads and writes.
 async fn hold(
-    player: &Player,
+    player: &Workload,
     service: &LockService,
     name: &'static str,
     value: &LockValue,
@@ -86,7 +86,7 @@ async fn hold(
 }
 
 /// Everybody sees the same number under a version.
-fn seen_at(player: &Player, name: &'static str, version: Token, value: &[u8]) -> i32 {
+fn seen_at(player: &Workload, name: &'static str, version: Token, value: &[u8]) -> i32 {
     let Some(number) = std::str::from_utf8(value).ok().and_then(|text| text.parse().ok()) else {
         player.stage.board.fail("values_are_seen_in_order", format!("{name} of {version:?} is {value:?}"));
         return 0;

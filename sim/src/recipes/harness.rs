@@ -1,9 +1,9 @@
 //! The stage: members on their seats, the network between them, and what goes wrong.
 
-use super::board::Board;
-use super::plan::{CALM, Plan, Trouble};
-use super::players::{self, Player};
+use super::belief_checker::BeliefChecker;
+use super::plan::{CALM, RecipeFaultKind, RecipePlan};
 use super::tasks::Tasks;
+use super::workloads::{self, Workload};
 use crate::chance::mix;
 use crate::network::{MS, Network};
 use elderlock::protocol::event::{Hint, Input};
@@ -31,13 +31,13 @@ const DIAL_EVERY: u64 = 200 * MS;
 const CLUSTER: &str = "stage";
 
 /// Where a member lives, one after the other.
-struct Seat {
+struct MemberSlot {
     addr: SocketAddr,
     member: Option<Member>,
     ears: Option<SimulatedInbox>,
     frozen: bool,
     /// What came while it was frozen: its system keeps it.
-    mailbox: Vec<Flight>,
+    mailbox: Vec<PacketInFlight>,
     /// Which process that has been started here.
     life: u64,
     /// It was started and has joined.
@@ -46,29 +46,29 @@ struct Seat {
 
 /// What members want sent, until the pump takes it.
 #[derive(Default)]
-struct Postbox {
+struct Outgoing {
     parcels: VecDeque<(usize, u64, SimulatedPacket)>,
     pump: Option<Waker>,
 }
 
-struct Flight {
+struct PacketInFlight {
     from: usize,
     to: usize,
     parcel: Rc<SimulatedPacket>,
 }
 
 /// See the head of the module.
-pub struct Stage {
+pub struct ClusterHarness {
     /// What it is to be.
-    pub plan: Plan,
+    pub plan: RecipePlan,
     /// What the players claim.
-    pub board: Rc<Board>,
+    pub board: Rc<BeliefChecker>,
     /// Everything that goes on.
     pub tasks: Tasks,
     network: RefCell<Network>,
-    seats: RefCell<Vec<Seat>>,
-    postbox: Arc<Mutex<Postbox>>,
-    flying: RefCell<BTreeMap<(u64, u64), Flight>>,
+    seats: RefCell<Vec<MemberSlot>>,
+    postbox: Arc<Mutex<Outgoing>>,
+    flying: RefCell<BTreeMap<(u64, u64), PacketInFlight>>,
     flights: Cell<u64>,
     dials: RefCell<BTreeMap<(usize, usize), u64>>,
     /// Players that have not come to their end, by their numbers: what they play, and what they wait for.
@@ -76,11 +76,11 @@ pub struct Stage {
     next_player: Cell<u64>,
 }
 
-impl Stage {
+impl ClusterHarness {
     /// An empty stage.
-    pub fn new(plan: Plan, board: Rc<Board>, tasks: Tasks) -> Rc<Stage> {
+    pub fn new(plan: RecipePlan, board: Rc<BeliefChecker>, tasks: Tasks) -> Rc<ClusterHarness> {
         let seats = (0..plan.seats)
-            .map(|seat| Seat {
+            .map(|seat| MemberSlot {
                 addr: SocketAddr::from(([10, 0, 0, seat as u8 + 1], 7400)),
                 member: None,
                 ears: None,
@@ -92,7 +92,7 @@ impl Stage {
             .collect();
         let mut network = Network::new(mix(&[plan.luck, 2]));
         network.set_weather(CALM);
-        Rc::new(Stage {
+        Rc::new(ClusterHarness {
             plan,
             board,
             tasks,
@@ -174,7 +174,7 @@ impl Stage {
             if ears.joined(JOIN_LIMIT).await {
                 stage.board.note(|| format!("member {seat} has joined"));
                 stage.seats.borrow_mut()[seat].joined = true;
-                players::enter(&stage, seat, &member);
+                workloads::enter(&stage, seat, &member);
             }
         });
     }
@@ -254,11 +254,11 @@ impl Stage {
     // Players.
 
     /// A player for a member, with a number of its own.
-    pub fn player(self: &Rc<Self>, seat: usize, member: &Member, plays: &str) -> Player {
+    pub fn player(self: &Rc<Self>, seat: usize, member: &Member, plays: &str) -> Workload {
         let number = self.next_player.get() + 1;
         self.next_player.set(number);
         self.playing.borrow_mut().insert(number, (seat, plays.to_owned()));
-        Player::new(self.clone(), seat, member.clone(), number)
+        Workload::new(self.clone(), seat, member.clone(), number)
     }
 
     /// What the player waits for now.
@@ -275,10 +275,10 @@ impl Stage {
 
     // What goes wrong, and what is mended.
 
-    async fn go_wrong(self: &Rc<Self>, trouble: Trouble, span: Duration) {
+    async fn go_wrong(self: &Rc<Self>, trouble: RecipeFaultKind, span: Duration) {
         let seats = self.plan.seats;
         match trouble {
-            Trouble::Crash(seat) => {
+            RecipeFaultKind::Crash(seat) => {
                 // Votes that are lost for good must never be a quorum's.
                 if self.away() >= (seats - 1) / 2 || !self.is_up(seat) {
                     return;
@@ -295,7 +295,7 @@ impl Stage {
                 tokio::time::sleep(span).await;
                 self.start(seat);
             }
-            Trouble::Leave(seat) => {
+            RecipeFaultKind::Leave(seat) => {
                 let (life, is_well) = {
                     let seat = &self.seats.borrow()[seat];
                     (seat.life, seat.joined && !seat.frozen)
@@ -316,7 +316,7 @@ impl Stage {
                 tokio::time::sleep(span).await;
                 self.start(seat);
             }
-            Trouble::Pause(seat) => {
+            RecipeFaultKind::Pause(seat) => {
                 if !self.is_up(seat) || self.seats.borrow()[seat].frozen {
                     return;
                 }
@@ -330,10 +330,10 @@ impl Stage {
                     self.thaw(seat);
                 }
             }
-            Trouble::Isolate(seat) => self.cut(span, |from, to| from == seat || to == seat).await,
-            Trouble::OneWay(from, to) => self.cut(span, |a, b| a == from && b == to).await,
-            Trouble::Split(mask) => self.cut(span, |a, b| (mask >> a & 1) != (mask >> b & 1)).await,
-            Trouble::Storm(weather) => {
+            RecipeFaultKind::Isolate(seat) => self.cut(span, |from, to| from == seat || to == seat).await,
+            RecipeFaultKind::OneWay(from, to) => self.cut(span, |a, b| a == from && b == to).await,
+            RecipeFaultKind::Split(mask) => self.cut(span, |a, b| (mask >> a & 1) != (mask >> b & 1)).await,
+            RecipeFaultKind::Storm(weather) => {
                 self.board.count("storms");
                 self.board.note(|| "a storm".to_owned());
                 self.network.borrow_mut().set_weather(weather);
@@ -405,7 +405,7 @@ impl Stage {
         }
         let members = self.members();
         for (seat, member) in &members {
-            let all = paced(self.plan.clocks[*seat], players::have_all(self, member));
+            let all = paced(self.plan.clocks[*seat], workloads::have_all(self, member));
             if let Err(why) =
                 tokio::time::timeout(LOCK_LIMIT, all).await.unwrap_or_else(|_| Err("no answer".to_owned()))
             {
@@ -497,18 +497,18 @@ impl Stage {
                 self.dial_fails(from, to, Hint::Unreachable(process));
             }
             for at in route.arrivals.into_iter().flatten() {
-                self.fly(at, Flight { from, to, parcel: parcel.clone() });
+                self.fly(at, PacketInFlight { from, to, parcel: parcel.clone() });
             }
         }
     }
 
-    fn fly(&self, at: u64, flight: Flight) {
+    fn fly(&self, at: u64, flight: PacketInFlight) {
         let number = self.flights.get() + 1;
         self.flights.set(number);
         self.flying.borrow_mut().insert((at, number), flight);
     }
 
-    fn deliver(&self, flight: Flight) {
+    fn deliver(&self, flight: PacketInFlight) {
         {
             let mut seats = self.seats.borrow_mut();
             if seats[flight.to].frozen {
@@ -516,7 +516,7 @@ impl Stage {
                 return seats[to].mailbox.push(flight);
             }
         }
-        let Flight { from, to, parcel } = flight;
+        let PacketInFlight { from, to, parcel } = flight;
         let ears = self.seats.borrow()[to].ears.clone();
         let there = ears.as_ref().and_then(SimulatedInbox::process);
         let is_wanted = there.is_some() && parcel.process.is_none_or(|process| there == Some(process));

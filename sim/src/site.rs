@@ -16,7 +16,7 @@ const WALL_ORIGIN: u64 = WALL_START - 1_000;
 
 /// Whether the process runs.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Run {
+pub enum ProcessState {
     /// There is no process.
     Down,
     /// It runs.
@@ -27,7 +27,7 @@ pub enum Run {
 
 /// A place in the World.
 #[derive(Clone, Debug)]
-pub struct Peer {
+pub struct Site {
     /// Where its processes are reached.
     pub addr: SocketAddr,
     /// Places with the same number share a kernel.
@@ -41,7 +41,7 @@ pub struct Peer {
     /// How far its wall clock is off, in milliseconds. Only foundings and the generations of gossip look at it.
     pub wall: i64,
     /// Whether the present process runs.
-    pub run: Run,
+    pub run: ProcessState,
     /// The present process, or the last one. Copies of a World share those in which nothing happened since.
     pub node: Option<Arc<Node>>,
     /// Its process has been told to leave.
@@ -72,7 +72,7 @@ pub struct Peer {
 
 /// What all places have in common.
 #[derive(Clone, Copy, Debug)]
-pub struct Common {
+pub struct SiteConfig {
     /// The run's seed.
     pub seed: u64,
     /// The times to found with.
@@ -90,11 +90,11 @@ pub struct Common {
     pub mutant: Option<elderlock::protocol::mutant::ProtocolMutant>,
 }
 
-impl Peer {
+impl Site {
     /// An empty place.
-    pub fn new(place: usize) -> Peer {
+    pub fn new(place: usize) -> Site {
         let octets = (place as u16 + 1).to_be_bytes();
-        Peer {
+        Site {
             addr: SocketAddr::from((Ipv4Addr::new(10, 0, octets[0], octets[1]), 7400)),
             host: place as u32,
             host_up: true,
@@ -102,7 +102,7 @@ impl Peer {
             // Far apart, so that nothing can come of comparing two clocks.
             clock: Clock { offset: (place as u64 * 7 + 1) * 3_600_000_000_000, ppm: 0, since: 0 },
             wall: 0,
-            run: Run::Down,
+            run: ProcessState::Down,
             node: None,
             leaving: false,
             heard: None,
@@ -120,14 +120,14 @@ impl Peer {
     }
 
     /// Puts a new process here.
-    pub fn start(&mut self, place: usize, common: &Common, now: u64) {
+    pub fn start(&mut self, place: usize, common: &SiteConfig, now: u64) {
         self.incarnation += 1;
         self.requests = 0;
         self.inbox.clear();
         self.overdue = false;
         self.leaving = false;
         self.heard = None;
-        self.run = Run::Up;
+        self.run = ProcessState::Up;
         self.host_up = true;
         let ask = |part| mix(&[common.seed, 0x70, place as u64, self.incarnation, part]);
         let me = MemberInfo {
@@ -179,7 +179,7 @@ impl Peer {
 
     /// Whether a process is here, running or stopped.
     pub fn is_alive(&self) -> bool {
-        self.run != Run::Down
+        self.run != ProcessState::Down
     }
 
     /// Whether `process` is the one that is here now.

@@ -1,46 +1,47 @@
 //! Views, elders and grantors.
 
-use super::stage::Stage;
+use super::site_index::SiteIndex;
 use super::{Findings, Terms};
 use crate::record::{Entry, Record};
 use elderlock::protocol::Slot;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A process: its place, and which one there.
-type Who = (usize, u64);
+type ProcessKey = (usize, u64);
 
 /// A view as a line tells it.
 #[derive(Clone, PartialEq, Eq, Debug)]
-struct View {
-    founder: Who,
+struct RecordedView {
+    founder: ProcessKey,
     number: u64,
     slots: (u64, u32),
-    members: Vec<Who>,
-    ghosts: Vec<Who>,
+    members: Vec<ProcessKey>,
+    ghosts: Vec<ProcessKey>,
 }
 
-impl View {
-    fn elder(&self) -> Option<Who> {
+impl RecordedView {
+    fn elder(&self) -> Option<ProcessKey> {
         self.members.iter().find(|who| !self.ghosts.contains(who)).copied()
     }
 }
 
 pub(super) fn check(record: &Record, terms: &Terms, findings: &mut Findings) {
-    let mut stage = Stage::default();
-    let mut views: BTreeMap<(Who, u64), View> = BTreeMap::new();
-    let mut present: BTreeMap<Who, View> = BTreeMap::new();
-    let mut elders: BTreeMap<(Who, u64), Who> = BTreeMap::new();
-    let mut terms_of: BTreeMap<u64, (&str, Who)> = BTreeMap::new();
+    let mut stage = SiteIndex::default();
+    let mut views: BTreeMap<(ProcessKey, u64), RecordedView> = BTreeMap::new();
+    let mut present: BTreeMap<ProcessKey, RecordedView> = BTreeMap::new();
+    let mut elders: BTreeMap<(ProcessKey, u64), ProcessKey> = BTreeMap::new();
+    let mut terms_of: BTreeMap<u64, (&str, ProcessKey)> = BTreeMap::new();
     let mut highest: BTreeMap<&str, u64> = BTreeMap::new();
-    let mut own: BTreeMap<(Who, &str), u64> = BTreeMap::new();
+    let mut own: BTreeMap<(ProcessKey, &str), u64> = BTreeMap::new();
     for line in &record.lines {
         stage.heed(line);
         let (at, Some(place)) = (line.at, line.place) else { continue };
         let who = (place, line.life);
         match &line.entry {
             Entry::View { number, slots, members, lives, ghosts, founder } => {
-                let members: Vec<Who> = members.iter().copied().zip(lives.iter().copied()).collect();
-                let view = View { founder: *founder, number: *number, slots: *slots, members, ghosts: ghosts.clone() };
+                let members: Vec<ProcessKey> = members.iter().copied().zip(lives.iter().copied()).collect();
+                let view =
+                    RecordedView { founder: *founder, number: *number, slots: *slots, members, ghosts: ghosts.clone() };
                 one_lineage(&stage, &present, who, &view, at, findings);
                 if let Some(before) = present.get(&who)
                     && (before.founder != view.founder || before.number >= view.number)
@@ -88,7 +89,7 @@ pub(super) fn check(record: &Record, terms: &Terms, findings: &mut Findings) {
                 }
                 // Whatever the clocks do: it was dealt in a view that somebody had, and at one process a term is the last.
                 let slot = epoch / Slot::TOKENS;
-                let has = |view: &View| (view.slots.0..view.slots.0 + u64::from(view.slots.1)).contains(&slot);
+                let has = |view: &RecordedView| (view.slots.0..view.slots.0 + u64::from(view.slots.1)).contains(&slot);
                 if !views.values().any(has) {
                     let what = format!("m{place} grants {service} in {epoch}, of a view that nobody has");
                     findings.flaw("epochs_rise", at, what);
@@ -118,7 +119,14 @@ pub(super) fn check(record: &Record, terms: &Terms, findings: &mut Findings) {
 }
 
 /// While the lease of any member of one lineage runs, no member of another lineage has one.
-fn one_lineage(stage: &Stage, present: &BTreeMap<Who, View>, who: Who, view: &View, at: u64, findings: &mut Findings) {
+fn one_lineage(
+    stage: &SiteIndex,
+    present: &BTreeMap<ProcessKey, RecordedView>,
+    who: ProcessKey,
+    view: &RecordedView,
+    at: u64,
+    findings: &mut Findings,
+) {
     for (place, state) in stage.places().filter(|(place, state)| *place != who.0 && state.is_leased(at)) {
         let Some(theirs) = present.get(&(place, state.life)) else { continue };
         findings.premise("one_lineage");
@@ -130,16 +138,16 @@ fn one_lineage(stage: &Stage, present: &BTreeMap<Who, View>, who: Who, view: &Vi
 }
 
 /// Who was out of a view is in no later one of that lineage.
-fn nobody_comes_back(views: &BTreeMap<(Who, u64), View>, findings: &mut Findings) {
+fn nobody_comes_back(views: &BTreeMap<(ProcessKey, u64), RecordedView>, findings: &mut Findings) {
     let mut lineage = None;
-    let (mut before, mut out): (BTreeSet<Who>, BTreeSet<Who>) = Default::default();
+    let (mut before, mut out): (BTreeSet<ProcessKey>, BTreeSet<ProcessKey>) = Default::default();
     for view in views.values() {
         if lineage != Some(view.founder) {
             lineage = Some(view.founder);
             before.clear();
             out.clear();
         }
-        let members: BTreeSet<Who> = view.members.iter().copied().collect();
+        let members: BTreeSet<ProcessKey> = view.members.iter().copied().collect();
         out.extend(before.difference(&members));
         if let Some(back) = members.intersection(&out).next() {
             findings.flaw("views_agree", 0, format!("{back:?} was out and is back in view {}", view.number));

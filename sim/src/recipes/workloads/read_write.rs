@@ -1,14 +1,14 @@
 //! `ReadWriteLock`: readers beside each other, writers alone, from one to the other and back.
 
-use super::{Player, goes_on, have_read_and_write};
-use crate::recipes::board::Mode;
+use super::{Workload, goes_on, have_read_and_write};
+use crate::recipes::belief_checker::ClaimMode;
 use elderlock::{LockError, Member, ReadGuard, ReadWriteLock, UpgradeError, WriteGuard};
 use std::rc::Rc;
 
 const SERVICE: &str = "pages";
 const NAMES: [&str; 2] = ["index", "news"];
 
-pub(super) async fn play(player: &Player) {
+pub(super) async fn play(player: &Workload) {
     while !player.is_ending() {
         player.rest(1, 200).await;
         let Ok(service) = player.member.lock_service(SERVICE).await else { return };
@@ -46,11 +46,11 @@ pub(super) async fn play(player: &Player) {
     }
 }
 
-async fn read(player: &Player, name: &'static str, guard: ReadGuard) {
+async fn read(player: &Workload, name: &'static str, guard: ReadGuard) {
     player.note(|| format!("reads {name} by {:?}", guard.token()));
     let guard = Rc::new(guard);
     let seen = Rc::downgrade(&guard);
-    player.claim(SERVICE, name, Mode::Share, Box::new(move || seen.upgrade()?.fence().ok()));
+    player.claim(SERVICE, name, ClaimMode::Share, Box::new(move || seen.upgrade()?.fence().ok()));
     player.rest(1, 150).await;
     if player.below(3) != 0 {
         return;
@@ -66,7 +66,7 @@ async fn read(player: &Player, name: &'static str, guard: ReadGuard) {
             player.note(|| format!("still reads {name}"));
             let guard = Rc::new(guard);
             let seen = Rc::downgrade(&guard);
-            player.claim(SERVICE, name, Mode::Share, Box::new(move || seen.upgrade()?.fence().ok()));
+            player.claim(SERVICE, name, ClaimMode::Share, Box::new(move || seen.upgrade()?.fence().ok()));
             player.rest(1, 50).await;
         }
         Some(Err((error, _))) => goes_on(player, "upgrade", &error),
@@ -74,11 +74,11 @@ async fn read(player: &Player, name: &'static str, guard: ReadGuard) {
     }
 }
 
-async fn write(player: &Player, name: &'static str, guard: WriteGuard) {
+async fn write(player: &Workload, name: &'static str, guard: WriteGuard) {
     player.note(|| format!("writes {name} by {:?}", guard.token()));
     let guard = Rc::new(guard);
     let seen = Rc::downgrade(&guard);
-    player.claim(SERVICE, name, Mode::Lock, Box::new(move || seen.upgrade()?.fence().ok()));
+    player.claim(SERVICE, name, ClaimMode::Lock, Box::new(move || seen.upgrade()?.fence().ok()));
     player.rest(1, 100).await;
     if player.below(3) != 0 {
         return;

@@ -5,7 +5,7 @@
 //! so it is known over which ways anything can have come within the last so many seconds, and from whom to whom.
 
 use super::{Findings, Terms};
-use crate::record::{Deed, Entry, Line, Record};
+use crate::record::{Entry, Line, Record, RecordedRequest};
 use std::collections::BTreeSet;
 
 const SILENT: &str = "minority_is_silent";
@@ -17,10 +17,10 @@ const SLACK: u64 = 100_000_000;
 const SECOND: u64 = 1_000_000_000;
 
 /// A place with a vote on the next view, and its weight.
-type Vote = (usize, u64);
+type VoteRecord = (usize, u64);
 
 /// When each way was last whole.
-struct Map {
+struct ReachabilityMap {
     places: usize,
     running: Vec<bool>,
     cut: Vec<bool>,
@@ -28,10 +28,10 @@ struct Map {
     last: Vec<Option<u64>>,
 }
 
-impl Map {
-    fn new(places: usize) -> Map {
+impl ReachabilityMap {
+    fn new(places: usize) -> ReachabilityMap {
         let ways = places * places;
-        Map { places, running: vec![false; places], cut: vec![false; ways], last: vec![None; ways] }
+        ReachabilityMap { places, running: vec![false; places], cut: vec![false; ways], last: vec![None; ways] }
     }
 
     fn is_there(&self, place: usize) -> bool {
@@ -85,16 +85,16 @@ impl Map {
 }
 
 /// The latest view of all, and until when it was that.
-struct Reign {
+struct LatestView {
     slot: u64,
-    votes: Vec<Vote>,
+    votes: Vec<VoteRecord>,
     until: u64,
 }
 
 pub(super) fn check(record: &Record, terms: &Terms, findings: &mut Findings) {
     count_packets(record, findings);
-    let mut map = Map::new(terms.places);
-    let mut reigns: Vec<Reign> = Vec::new();
+    let mut map = ReachabilityMap::new(terms.places);
+    let mut reigns: Vec<LatestView> = Vec::new();
     let mut slow = 0;
     // To have an object open takes no lease: what comes of it may wait for a process that sleeps.
     let mut opens = BTreeSet::new();
@@ -112,9 +112,9 @@ pub(super) fn check(record: &Record, terms: &Terms, findings: &mut Findings) {
                 if let Some(last) = reigns.last_mut() {
                     last.until = at;
                 }
-                reigns.push(Reign { slot: *slot, votes: votes(line, terms.council), until: u64::MAX });
+                reigns.push(LatestView { slot: *slot, votes: votes(line, terms.council), until: u64::MAX });
             }
-            (Entry::Invoke { call, deed: Deed::Open, .. }, _) => _ = opens.insert(*call),
+            (Entry::Invoke { call, deed: RecordedRequest::Open, .. }, _) => _ = opens.insert(*call),
             (Entry::Ok { call, .. }, _) if opens.contains(call) => {}
             (entry @ (Entry::Ok { .. } | Entry::Fail { .. }), Some(place)) if terms.bounded && terms.council > 0 => {
                 // A lease may come from an elder whose own stands on answers as old as a lease; and that elder may have
@@ -123,8 +123,8 @@ pub(super) fn check(record: &Record, terms: &Terms, findings: &mut Findings) {
                 let memory = 2 * terms.surely(member) + terms.surely(elder) + 4 * slow + SLACK;
                 let Some(since) = at.checked_sub(memory) else { continue };
                 let heard = map.heard(place, since);
-                let is_quorum = |reign: &Reign| {
-                    let weigh = |of: &mut dyn Iterator<Item = &Vote>| of.map(|(_, weight)| weight).sum::<u64>();
+                let is_quorum = |reign: &LatestView| {
+                    let weigh = |of: &mut dyn Iterator<Item = &VoteRecord>| of.map(|(_, weight)| weight).sum::<u64>();
                     let all = weigh(&mut reign.votes.iter());
                     2 * weigh(&mut reign.votes.iter().filter(|(place, _)| heard.get(*place) == Some(&true))) > all
                 };
@@ -144,7 +144,7 @@ pub(super) fn check(record: &Record, terms: &Terms, findings: &mut Findings) {
 }
 
 /// The votes that a view has on the next one: of its oldest living members; the first has more.
-fn votes(line: &Line, council: usize) -> Vec<Vote> {
+fn votes(line: &Line, council: usize) -> Vec<VoteRecord> {
     let Entry::View { members, lives, ghosts, .. } = &line.entry else { return Vec::new() };
     let living = members.iter().copied().zip(lives.iter().copied()).filter(|who| !ghosts.contains(who));
     living.take(council).enumerate().map(|(age, (place, _))| (place, if age == 0 { 3 } else { 2 })).collect()

@@ -2,19 +2,19 @@
 //!
 //! The record says it in calls. So this goes over the record once, knows of each call where it stands, and compares.
 
-use super::stage::Stage;
+use super::site_index::SiteIndex;
 use super::{Findings, Terms};
-use crate::record::{Deed, Entry, Record};
+use crate::record::{Entry, Record, RecordedRequest};
 use std::collections::{BTreeMap, BTreeSet};
 
 const NAME: &str = "recovered_table_is_the_union";
 
 /// A process: its place, and which one there.
-type Who = (usize, u64);
+type ProcessKey = (usize, u64);
 
 /// Where a call stands.
-struct Standing<'a> {
-    who: Who,
+struct EpochRecord<'a> {
+    who: ProcessKey,
     service: &'a str,
     suspends: bool,
     is_try: bool,
@@ -27,36 +27,36 @@ struct Standing<'a> {
 }
 
 /// A term that began with a question to everybody.
-struct Question {
+struct RecoveryQuery {
     at: u64,
-    asked: BTreeSet<Who>,
+    asked: BTreeSet<ProcessKey>,
 }
 
 pub(super) fn check(record: &Record, terms: &Terms, findings: &mut Findings) {
-    let mut stage = Stage::default();
-    let mut views: BTreeMap<usize, BTreeSet<Who>> = BTreeMap::new();
-    let mut calls: BTreeMap<usize, Standing<'_>> = BTreeMap::new();
-    let mut questions: BTreeMap<(&str, u64), Question> = BTreeMap::new();
+    let mut stage = SiteIndex::default();
+    let mut views: BTreeMap<usize, BTreeSet<ProcessKey>> = BTreeMap::new();
+    let mut calls: BTreeMap<usize, EpochRecord<'_>> = BTreeMap::new();
+    let mut questions: BTreeMap<(&str, u64), RecoveryQuery> = BTreeMap::new();
     let mut newest: BTreeMap<&str, u64> = BTreeMap::new();
     for line in &record.lines {
         stage.heed(line);
         let (at, place) = (line.at, line.place.unwrap_or_default());
         match &line.entry {
-            Entry::Invoke { call, service, deed, wait, .. } if deed.is_hold() || *deed == Deed::Open => {
-                let standing = Standing {
+            Entry::Invoke { call, service, deed, wait, .. } if deed.is_hold() || *deed == RecordedRequest::Open => {
+                let standing = EpochRecord {
                     who: (place, line.life),
                     service,
-                    suspends: *deed == Deed::Suspend,
+                    suspends: *deed == RecordedRequest::Suspend,
                     is_try: *wait == Some(0),
                     asked: at,
                     token: None,
                     // Of an object nobody is told a token.
-                    turns: *deed == Deed::Open,
+                    turns: *deed == RecordedRequest::Open,
                     over: u64::MAX,
                 };
                 calls.insert(*call, standing);
             }
-            Entry::Invoke { of: Some(of), deed: Deed::Upgrade, .. } => {
+            Entry::Invoke { of: Some(of), deed: RecordedRequest::Upgrade, .. } => {
                 if let Some(standing) = calls.get_mut(of) {
                     standing.turns = true;
                 }
@@ -79,7 +79,7 @@ pub(super) fn check(record: &Record, terms: &Terms, findings: &mut Findings) {
                 *last = (*last).max(*epoch);
                 if *recovering {
                     let asked = views.get(&place).cloned().unwrap_or_default();
-                    questions.insert((service, *epoch), Question { at, asked });
+                    questions.insert((service, *epoch), RecoveryQuery { at, asked });
                 }
             }
             Entry::Table { service, epoch, holds, waits, strange } => {
@@ -120,9 +120,14 @@ impl Table<'_> {
     }
 
     /// What is in it and should not be: of others than the members, or over before anybody was asked.
-    fn surplus(&self, calls: &BTreeMap<usize, Standing<'_>>, question: &Question, view: &BTreeSet<Who>) -> Vec<String> {
+    fn surplus(
+        &self,
+        calls: &BTreeMap<usize, EpochRecord<'_>>,
+        question: &RecoveryQuery,
+        view: &BTreeSet<ProcessKey>,
+    ) -> Vec<String> {
         let (place, service) = (self.place, self.service);
-        let is_right = |of: &Standing<'_>| of.service == service && of.over >= question.at && view.contains(&of.who);
+        let is_right = |of: &EpochRecord<'_>| of.service == service && of.over >= question.at && view.contains(&of.who);
         let wrong = self.calls().filter(|call| !calls.get(*call).is_some_and(is_right));
         wrong.map(|call| format!("m{place} begins to grant {service} with call {call}, which was over")).collect()
     }
@@ -130,9 +135,9 @@ impl Table<'_> {
     /// What should be in it and is not: each hold of a member with its token, and each wait of those who were asked.
     fn lacks(
         &self,
-        calls: &BTreeMap<usize, Standing<'_>>,
-        question: &Question,
-        view: &BTreeSet<Who>,
+        calls: &BTreeMap<usize, EpochRecord<'_>>,
+        question: &RecoveryQuery,
+        view: &BTreeSet<ProcessKey>,
         findings: &mut Findings,
     ) -> Vec<String> {
         let (place, service) = (self.place, self.service);
@@ -148,7 +153,7 @@ impl Table<'_> {
             } else if !of.is_try && of.asked < question.at && question.asked.contains(&of.who) {
                 findings.premise(NAME);
                 // Of two holders that would suspend the service one is refused.
-                let suspends = |call| calls.get(call).is_some_and(|of: &Standing<'_>| of.suspends);
+                let suspends = |call| calls.get(call).is_some_and(|of: &EpochRecord<'_>| of.suspends);
                 let is_refused = of.suspends && self.calls().any(suspends);
                 if held.is_none() && !self.waits.contains(call) && !is_refused {
                     lacks.push(format!("m{place} begins to grant {service} without call {call}, which waits"));

@@ -11,9 +11,9 @@ mod read_write;
 pub mod revocations;
 mod semaphore;
 
-use super::board::{Belief, Mode};
-use super::stage::Stage;
-use crate::chance::Dice;
+use super::belief_checker::{Belief, ClaimMode};
+use super::harness::ClusterHarness;
+use crate::chance::Rng;
 use elderlock::simulated::by_clock;
 use elderlock::{LockError, LockService, Member};
 use std::cell::RefCell;
@@ -26,7 +26,7 @@ use std::time::Duration;
 
 /// What can be played.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Cast {
+pub enum WorkloadKind {
     /// Locks, batches, suspensions, transfers and destructions of a service.
     Locks,
     /// Mutexes, reentrant and not, and multi locks.
@@ -49,41 +49,41 @@ pub enum Cast {
     Revocations,
 }
 
-impl Cast {
+impl WorkloadKind {
     /// All of them.
-    pub const ALL: [Cast; 10] = [
-        Cast::Locks,
-        Cast::Mutexes,
-        Cast::Leaders,
-        Cast::ReadWrite,
-        Cast::Semaphore,
-        Cast::Count,
-        Cast::LockValue,
-        Cast::Barriers,
-        Cast::Connections,
-        Cast::Revocations,
+    pub const ALL: [WorkloadKind; 10] = [
+        WorkloadKind::Locks,
+        WorkloadKind::Mutexes,
+        WorkloadKind::Leaders,
+        WorkloadKind::ReadWrite,
+        WorkloadKind::Semaphore,
+        WorkloadKind::Count,
+        WorkloadKind::LockValue,
+        WorkloadKind::Barriers,
+        WorkloadKind::Connections,
+        WorkloadKind::Revocations,
     ];
 
     /// As on the command line.
     pub fn name(self) -> &'static str {
         match self {
-            Cast::Locks => "locks",
-            Cast::Mutexes => "mutexes",
-            Cast::Leaders => "leaders",
-            Cast::ReadWrite => "read-write",
-            Cast::Semaphore => "semaphore",
-            Cast::Count => "count",
-            Cast::LockValue => "lock-value",
-            Cast::Barriers => "barriers",
-            Cast::Connections => "connections",
-            Cast::Revocations => "revocations",
+            WorkloadKind::Locks => "locks",
+            WorkloadKind::Mutexes => "mutexes",
+            WorkloadKind::Leaders => "leaders",
+            WorkloadKind::ReadWrite => "read-write",
+            WorkloadKind::Semaphore => "semaphore",
+            WorkloadKind::Count => "count",
+            WorkloadKind::LockValue => "lock-value",
+            WorkloadKind::Barriers => "barriers",
+            WorkloadKind::Connections => "connections",
+            WorkloadKind::Revocations => "revocations",
         }
     }
 
     /// By its name.
-    pub fn find(name: &str) -> Result<Cast, String> {
-        let names = || Cast::ALL.map(Cast::name).join(", ");
-        Cast::ALL
+    pub fn find(name: &str) -> Result<WorkloadKind, String> {
+        let names = || WorkloadKind::ALL.map(WorkloadKind::name).join(", ");
+        WorkloadKind::ALL
             .into_iter()
             .find(|cast| cast.name() == name)
             .ok_or_else(|| format!("nobody plays {name}; there are {}", names()))
@@ -92,7 +92,7 @@ impl Cast {
     /// What its players must have done somewhere in a large batch.
     pub fn deeds(self) -> &'static [&'static str] {
         match self {
-            Cast::Locks => &[
+            WorkloadKind::Locks => &[
                 "locks held",
                 "batches held",
                 "suspensions held",
@@ -101,54 +101,56 @@ impl Cast {
                 "transfers asked for",
                 "destructions",
             ],
-            Cast::Mutexes => {
+            WorkloadKind::Mutexes => {
                 &["locks entered again", "locks held by two tasks", "multi locks held", "multi locks entered again"]
             }
-            Cast::Leaders => {
+            WorkloadKind::Leaders => {
                 &["terms led", "works led", "works run", "works interrupted", "terms heard from beginning to end"]
             }
-            Cast::ReadWrite => &["shares held", "upgrades", "upgrades refused", "downgrades"],
-            Cast::Semaphore => {
+            WorkloadKind::ReadWrite => &["shares held", "upgrades", "upgrades refused", "downgrades"],
+            WorkloadKind::Semaphore => {
                 &["permits held", "limits set", "permits given back early", "permits handed on", "leases looked up"]
             }
-            Cast::Count => &["counts added to", "counts set", "counts changed meanwhile"],
-            Cast::LockValue => &["values read under the lock", "values written under the lock"],
-            Cast::Barriers => {
+            WorkloadKind::Count => &["counts added to", "counts set", "counts changed meanwhile"],
+            WorkloadKind::LockValue => &["values read under the lock", "values written under the lock"],
+            WorkloadKind::Barriers => {
                 &["gates passed", "rounds entered", "rounds left", "latches counted down", "latches passed"]
             }
-            Cast::Connections => {
+            WorkloadKind::Connections => {
                 &["suspensions heard of", "reconnections heard of", "losses heard of", "guards that failed"]
             }
-            Cast::Revocations => &["locks wanted back", "holders told", "holds taken away", "untold not taken away"],
+            WorkloadKind::Revocations => {
+                &["locks wanted back", "holders told", "holds taken away", "untold not taken away"]
+            }
         }
     }
 
     /// How many there are at each member.
     fn players(self) -> u64 {
         match self {
-            Cast::Connections | Cast::Count | Cast::Leaders => 2,
+            WorkloadKind::Connections | WorkloadKind::Count | WorkloadKind::Leaders => 2,
             _ => 3,
         }
     }
 }
 
-async fn play(cast: Cast, player: &Player) {
+async fn play(cast: WorkloadKind, player: &Workload) {
     match cast {
-        Cast::Locks => locks::play(player).await,
-        Cast::Mutexes => mutexes::play(player).await,
-        Cast::Leaders => leaders::play(player).await,
-        Cast::ReadWrite => read_write::play(player).await,
-        Cast::Semaphore => semaphore::play(player).await,
-        Cast::Count => count::play(player).await,
-        Cast::LockValue => lock_value::play(player).await,
-        Cast::Barriers => barriers::play(player).await,
-        Cast::Connections => connections::play(player).await,
-        Cast::Revocations => revocations::play(player).await,
+        WorkloadKind::Locks => locks::play(player).await,
+        WorkloadKind::Mutexes => mutexes::play(player).await,
+        WorkloadKind::Leaders => leaders::play(player).await,
+        WorkloadKind::ReadWrite => read_write::play(player).await,
+        WorkloadKind::Semaphore => semaphore::play(player).await,
+        WorkloadKind::Count => count::play(player).await,
+        WorkloadKind::LockValue => lock_value::play(player).await,
+        WorkloadKind::Barriers => barriers::play(player).await,
+        WorkloadKind::Connections => connections::play(player).await,
+        WorkloadKind::Revocations => revocations::play(player).await,
     }
 }
 
 /// The players of a member that has joined.
-pub fn enter(stage: &Rc<Stage>, seat: usize, member: &Member) {
+pub fn enter(stage: &Rc<ClusterHarness>, seat: usize, member: &Member) {
     for cast in stage.plan.casts.clone() {
         for _ in 0..cast.players().min(stage.plan.players) {
             let player = Rc::new(stage.player(seat, member, cast.name()));
@@ -162,43 +164,43 @@ pub fn enter(stage: &Rc<Stage>, seat: usize, member: &Member) {
 }
 
 /// After the healing: everything that can be had can be had here.
-pub async fn have_all(stage: &Rc<Stage>, member: &Member) -> Result<(), String> {
+pub async fn have_all(stage: &Rc<ClusterHarness>, member: &Member) -> Result<(), String> {
     for cast in stage.plan.casts.clone() {
         match cast {
-            Cast::Locks => locks::have_all(member).await?,
-            Cast::Mutexes => mutexes::have_all(member).await?,
-            Cast::Leaders => leaders::have_all(member).await?,
-            Cast::ReadWrite => read_write::have_all(member).await?,
-            Cast::Semaphore => semaphore::have_all(member).await?,
-            Cast::Count => count::have_all(member).await?,
-            Cast::LockValue => lock_value::have_all(member).await?,
-            Cast::Barriers => barriers::have_all(member).await?,
-            Cast::Connections => connections::have_all(member).await?,
-            Cast::Revocations => revocations::have_all(member).await?,
+            WorkloadKind::Locks => locks::have_all(member).await?,
+            WorkloadKind::Mutexes => mutexes::have_all(member).await?,
+            WorkloadKind::Leaders => leaders::have_all(member).await?,
+            WorkloadKind::ReadWrite => read_write::have_all(member).await?,
+            WorkloadKind::Semaphore => semaphore::have_all(member).await?,
+            WorkloadKind::Count => count::have_all(member).await?,
+            WorkloadKind::LockValue => lock_value::have_all(member).await?,
+            WorkloadKind::Barriers => barriers::have_all(member).await?,
+            WorkloadKind::Connections => connections::have_all(member).await?,
+            WorkloadKind::Revocations => revocations::have_all(member).await?,
         }
     }
     Ok(())
 }
 
 /// One of those who play. What it does is drawn from the seed and its number.
-pub struct Player {
-    pub(super) stage: Rc<Stage>,
+pub struct Workload {
+    pub(super) stage: Rc<ClusterHarness>,
     pub(super) seat: usize,
     pub(super) member: Member,
     pub(super) number: u64,
     /// In whose name it believes: its own number, or that of another task of the same owner.
     name: u64,
-    dice: RefCell<Dice>,
+    dice: RefCell<Rng>,
 }
 
-impl Player {
-    pub(super) fn new(stage: Rc<Stage>, seat: usize, member: Member, number: u64) -> Player {
-        let dice = RefCell::new(Dice::new(stage.plan.luck, 1_000 + number));
-        Player { stage, seat, member, number, name: number, dice }
+impl Workload {
+    pub(super) fn new(stage: Rc<ClusterHarness>, seat: usize, member: Member, number: u64) -> Workload {
+        let dice = RefCell::new(Rng::new(stage.plan.luck, 1_000 + number));
+        Workload { stage, seat, member, number, name: number, dice }
     }
 
     /// Begins a task of the same process that acts in this one's name. What both believe is believed by one.
-    fn begin<F: Future<Output = ()> + 'static>(&self, plays: &str, act: impl FnOnce(Rc<Player>) -> F) {
+    fn begin<F: Future<Output = ()> + 'static>(&self, plays: &str, act: impl FnOnce(Rc<Workload>) -> F) {
         let mut other = self.stage.player(self.seat, &self.member, plays);
         other.name = self.name;
         let other = Rc::new(other);
@@ -235,7 +237,7 @@ impl Player {
     }
 
     /// From now on it believes in this.
-    fn claim(&self, service: &'static str, name: &str, mode: Mode, belief: Belief) {
+    fn claim(&self, service: &'static str, name: &str, mode: ClaimMode, belief: Belief) {
         self.stage.board.claim(self.name, service, name, mode, self.by_own_clock(belief));
     }
 
@@ -308,7 +310,7 @@ async fn at_once<F: Future>(future: F) -> Option<F::Output> {
 }
 
 /// Notes an error.
-fn goes_on<E: Debug>(player: &Player, what: &str, error: &E) {
+fn goes_on<E: Debug>(player: &Workload, what: &str, error: &E) {
     player.count("errors");
     player.note(|| format!("{what}: {error:?}"));
 }

@@ -1,7 +1,7 @@
 //! `LeaderLatch` and `LeaderSelector`: one leads at a time, and whoever listens hears of every change, once.
 
-use super::{Player, goes_on};
-use crate::recipes::board::Mode;
+use super::{Workload, goes_on};
+use crate::recipes::belief_checker::ClaimMode;
 use elderlock::{
     CloseMode, LatchEvent, LatchEvents, LeaderLatch, LeaderSelector, LockService, Member, SelectorError, Term, Token,
 };
@@ -14,7 +14,7 @@ use std::time::Duration;
 const SERVICE: &str = "jobs";
 const NAME: &str = "cron";
 
-pub(super) async fn play(player: &Player) {
+pub(super) async fn play(player: &Workload) {
     while !player.is_ending() {
         player.rest(1, 200).await;
         let Ok(service) = player.member.lock_service(SERVICE).await else { return };
@@ -27,13 +27,13 @@ pub(super) async fn play(player: &Player) {
     }
 }
 
-fn leads(player: &Player, term: &Term) {
+fn leads(player: &Workload, term: &Term) {
     player.note(|| format!("leads by {:?}", term.token()));
     let term = term.clone();
-    player.claim(SERVICE, NAME, Mode::Lead, Box::new(move || term.fence().ok()));
+    player.claim(SERVICE, NAME, ClaimMode::Lead, Box::new(move || term.fence().ok()));
 }
 
-async fn latch(player: &Player, service: &LockService) {
+async fn latch(player: &Workload, service: &LockService) {
     let Ok(mut latch) = LeaderLatch::new(service, NAME, player.number.to_string()) else { return };
     if player.below(3) == 0 {
         latch = latch.lease(player.millis(50, 600));
@@ -92,7 +92,7 @@ async fn rest_of(reader: &mut LatchEvents, heard: &mut Vec<LatchEvent>) {
 }
 
 /// `listeners_see_every_change_once`
-fn judge(player: &Player, heard: &[Vec<LatchEvent>; 2], led: &[Token], mode: CloseMode) {
+fn judge(player: &Workload, heard: &[Vec<LatchEvent>; 2], led: &[Token], mode: CloseMode) {
     let [one, other] = heard;
     let is_whole = |heard: &[LatchEvent]| !heard.iter().any(|event| matches!(event, LatchEvent::Missed { .. }));
     if !is_whole(one) || !is_whole(other) {
@@ -132,7 +132,7 @@ fn judge(player: &Player, heard: &[Vec<LatchEvent>; 2], led: &[Token], mode: Clo
     }
 }
 
-async fn selector(player: &Player, service: &LockService) {
+async fn selector(player: &Workload, service: &LockService) {
     let Ok(selector) = LeaderSelector::new(service, NAME, player.number.to_string()) else { return };
     for _ in 0..1 + player.below(3) {
         if player.is_ending() {
@@ -157,7 +157,7 @@ async fn selector(player: &Player, service: &LockService) {
 }
 
 /// A selector that runs on: one work at a time, each no longer than its term, and a place in line after each.
-async fn run(player: &Player, service: &LockService) {
+async fn run(player: &Workload, service: &LockService) {
     let Ok(mut selector) = LeaderSelector::new(service, NAME, player.number.to_string()) else { return };
     if player.below(3) == 0 {
         selector = selector.lease(player.millis(50, 600));
@@ -187,7 +187,7 @@ async fn run(player: &Player, service: &LockService) {
 }
 
 /// What is done in a term.
-async fn work(player: &Player, term: Term, is_working: &Cell<bool>) {
+async fn work(player: &Workload, term: Term, is_working: &Cell<bool>) {
     /// However it ends.
     struct Working<'a>(&'a Cell<bool>);
     impl Drop for Working<'_> {
@@ -219,7 +219,7 @@ async fn work(player: &Player, term: Term, is_working: &Cell<bool>) {
 }
 
 /// `selectors_stand_again`: who runs leads, or stands in line.
-async fn watch(player: &Player, selector: &LeaderSelector, works: &Cell<u64>, is_working: &Cell<bool>) {
+async fn watch(player: &Workload, selector: &LeaderSelector, works: &Cell<u64>, is_working: &Cell<bool>) {
     let (mut misses, mut last) = (0, 0);
     for _ in 0..5 + player.below(20) {
         player.rest(200, 300).await;

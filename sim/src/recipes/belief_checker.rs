@@ -3,7 +3,7 @@
 //! A claim is checked at the instant at which it is made, against every other one that is still believed at that
 //! instant: belief is what `fence()` answers then, of this claim and of the others.
 
-use super::players::revocations::Wanted;
+use super::workloads::revocations::WatchedHold;
 use crate::chance::Digest;
 use elderlock::Token;
 use std::cell::{Cell, RefCell};
@@ -22,7 +22,7 @@ const LINES: usize = 4_000;
 
 /// An invariant that did not hold.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Break {
+pub struct RecipeViolation {
     /// Its name.
     pub invariant: &'static str,
     /// What was seen.
@@ -32,7 +32,7 @@ pub struct Break {
 }
 
 /// What a claim lays claim to.
-pub enum Mode {
+pub enum ClaimMode {
     /// The lock, alone.
     Lock,
     /// The lead of that name, alone.
@@ -50,14 +50,14 @@ pub enum Mode {
     Suspension,
 }
 
-impl std::fmt::Display for Mode {
+impl std::fmt::Display for ClaimMode {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Mode::Lock => f.write_str("the lock"),
-            Mode::Lead => f.write_str("the lead"),
-            Mode::Share => f.write_str("a share"),
-            Mode::Permits { many, .. } => write!(f, "{} permits", many()),
-            Mode::Suspension => f.write_str("the suspension"),
+            ClaimMode::Lock => f.write_str("the lock"),
+            ClaimMode::Lead => f.write_str("the lead"),
+            ClaimMode::Share => f.write_str("a share"),
+            ClaimMode::Permits { many, .. } => write!(f, "{} permits", many()),
+            ClaimMode::Suspension => f.write_str("the suspension"),
         }
     }
 }
@@ -80,21 +80,21 @@ struct Limit {
 type Version = (&'static str, &'static str, Token);
 
 /// What a holder did with the value of its lock.
-struct Touch {
+struct ValueAccess {
     token: Token,
     /// The version that it read, and the one that it wrote then, or read.
     versions: (Token, Token),
 }
 
 /// A stay at a double barrier.
-struct Stay {
+struct BarrierStay {
     who: u64,
     gone: Option<u64>,
     /// Once it has entered, and until it begins to leave.
     belief: Option<Belief>,
 }
 
-impl Stay {
+impl BarrierStay {
     fn is_inside(&self) -> bool {
         self.belief.as_ref().is_some_and(|belief| belief().is_some())
     }
@@ -112,16 +112,16 @@ struct Counted {
 struct Claim {
     service: &'static str,
     name: String,
-    mode: Mode,
+    mode: ClaimMode,
     who: u64,
     belief: Belief,
 }
 
 /// See the head of the module.
-pub struct Board {
+pub struct BeliefChecker {
     digest: RefCell<Digest>,
     story: RefCell<VecDeque<String>>,
-    broken: RefCell<Option<Break>>,
+    broken: RefCell<Option<RecipeViolation>>,
     claims: RefCell<Vec<Claim>>,
     highest: RefCell<BTreeMap<(&'static str, String), Token>>,
     counts: RefCell<BTreeMap<&'static str, u64>>,
@@ -129,19 +129,19 @@ pub struct Board {
     /// The number of each version, and whether all was calm when it was first seen.
     values: RefCell<BTreeMap<Version, (i32, bool)>>,
     /// By service and name.
-    touched: RefCell<BTreeMap<(&'static str, &'static str), Vec<Touch>>>,
+    touched: RefCell<BTreeMap<(&'static str, &'static str), Vec<ValueAccess>>>,
     removals: Cell<u64>,
     /// When the last removal that was answered began and ended.
     removed: Cell<(u64, u64)>,
     /// By who removes the barrier: until when that may happen.
     removing: RefCell<BTreeMap<u64, u64>>,
-    stays: RefCell<BTreeMap<u64, Stay>>,
+    stays: RefCell<BTreeMap<u64, BarrierStay>>,
     troubles: Cell<u64>,
     calm_from: Cell<u64>,
     count_downs: RefCell<BTreeMap<String, u64>>,
     counted: RefCell<Vec<Counted>>,
     /// By their tokens: holds that may be wanted back.
-    pub wanted: RefCell<BTreeMap<Token, Rc<Wanted>>>,
+    pub wanted: RefCell<BTreeMap<Token, Rc<WatchedHold>>>,
     /// Releases that a grantor is said to have heard of, by their tokens, with when that was said.
     confirmed: RefCell<BTreeMap<Token, u64>>,
     /// The name of the last of them, and who waits for the next one.
@@ -151,10 +151,10 @@ pub struct Board {
     pub ending: Cell<bool>,
 }
 
-impl Board {
+impl BeliefChecker {
     /// An empty one, with a clock.
-    pub fn new(seed: u64, now: impl Fn() -> u64 + 'static) -> Board {
-        Board {
+    pub fn new(seed: u64, now: impl Fn() -> u64 + 'static) -> BeliefChecker {
+        BeliefChecker {
             digest: RefCell::new(Digest::new(seed)),
             story: RefCell::default(),
             broken: RefCell::default(),
@@ -226,18 +226,18 @@ impl Board {
 
     /// The invariant does not hold; the first to say so counts.
     pub fn fail(&self, invariant: &'static str, what: impl Into<String>) {
-        let found = Break { invariant, what: what.into(), at: self.now() };
+        let found = RecipeViolation { invariant, what: what.into(), at: self.now() };
         self.note(|| format!("BREAK {}: {}", found.invariant, found.what));
         self.broken.borrow_mut().get_or_insert(found);
     }
 
     /// The first break.
-    pub fn broken(&self) -> Option<Break> {
+    pub fn broken(&self) -> Option<RecipeViolation> {
         self.broken.borrow().clone()
     }
 
     /// `who` believes from now on. Judged here and now.
-    pub fn claim(&self, who: u64, service: &'static str, name: &str, mode: Mode, belief: Belief) {
+    pub fn claim(&self, who: u64, service: &'static str, name: &str, mode: ClaimMode, belief: Belief) {
         // What was lost before anybody looked at it is no claim.
         let Some(token) = belief() else { return self.count("lost before use") };
         let mut claims = self.claims.borrow_mut();
@@ -246,10 +246,12 @@ impl Board {
             let is_same = other.name == name;
             let there = (other.belief)();
             let invariant = match (&mode, &other.mode) {
-                (Mode::Suspension, _) | (_, Mode::Suspension) => "suspension_is_exclusive",
-                (Mode::Lock, Mode::Lock) if is_same => "exclusive_by_lease",
-                (Mode::Lead, Mode::Lead) if is_same => "one_leader_per_term",
-                (Mode::Lock, Mode::Share) | (Mode::Share, Mode::Lock) if is_same => "no_writer_with_reader",
+                (ClaimMode::Suspension, _) | (_, ClaimMode::Suspension) => "suspension_is_exclusive",
+                (ClaimMode::Lock, ClaimMode::Lock) if is_same => "exclusive_by_lease",
+                (ClaimMode::Lead, ClaimMode::Lead) if is_same => "one_leader_per_term",
+                (ClaimMode::Lock, ClaimMode::Share) | (ClaimMode::Share, ClaimMode::Lock) if is_same => {
+                    "no_writer_with_reader"
+                }
                 _ => continue,
             };
             let there = format!("player {} has {} of {} by {there:?}", other.who, other.mode, other.name);
@@ -261,15 +263,15 @@ impl Board {
         if before.is_some_and(|before| before > token) {
             self.fail("tokens_rise", format!("player {who} has {service}/{name} by {token:?} after {before:?}"));
         }
-        if matches!(mode, Mode::Lock | Mode::Lead) {
+        if matches!(mode, ClaimMode::Lock | ClaimMode::Lead) {
             highest.insert((service, name.to_owned()), before.map_or(token, |before| before.max(token)));
         }
         self.count(match mode {
-            Mode::Lock => "locks held",
-            Mode::Lead => "terms led",
-            Mode::Share => "shares held",
-            Mode::Permits { .. } => "permits held",
-            Mode::Suspension => "suspensions held",
+            ClaimMode::Lock => "locks held",
+            ClaimMode::Lead => "terms led",
+            ClaimMode::Share => "shares held",
+            ClaimMode::Permits { .. } => "permits held",
+            ClaimMode::Suspension => "suspensions held",
         });
         claims.push(Claim { service, name: name.to_owned(), mode, who, belief });
         self.judge_permits(&claims, service, name);
@@ -281,13 +283,13 @@ impl Board {
     fn judge_permits(&self, claims: &[Claim], service: &'static str, name: &str) {
         let (mut sum, mut since) = (0_u64, 0);
         for claim in claims.iter().filter(|claim| claim.service == service && claim.name == name) {
-            if let Mode::Permits { many, asked } = &claim.mode {
+            if let ClaimMode::Permits { many, asked } = &claim.mode {
                 sum += u64::from(many());
                 since = since.max(*asked);
             }
         }
         let tokens = |claim: &Claim| match &claim.mode {
-            Mode::Permits { many, .. } => (claim.belief)().map(|token| (token.get(), u64::from(many()))),
+            ClaimMode::Permits { many, .. } => (claim.belief)().map(|token| (token.get(), u64::from(many()))),
             _ => None,
         };
         let one = claims.last().and_then(tokens);
@@ -425,18 +427,18 @@ impl Board {
         let mut touched = self.touched.borrow_mut();
         let all = touched.entry((service, name)).or_default();
         let is_between = |one: Token, (from, to)| from < one && one < to;
-        let meets = |other: &&Touch| {
+        let meets = |other: &&ValueAccess| {
             let (first, last) = other.versions;
             let is_met = is_between(first, (from, to)) || is_between(last, (from, to)) || is_between(to, (first, last));
             other.token != token && is_met
         };
-        if let Some(Touch { token: other, versions: (first, last) }) = all.iter().find(meets) {
+        if let Some(ValueAccess { token: other, versions: (first, last) }) = all.iter().find(meets) {
             let what = format!(
                 "{service}/{name}: {token:?} read {from:?} and wrote {to:?}, and {other:?} read {first:?} and wrote {last:?}"
             );
             self.fail("holders_write_alone", what);
         }
-        all.push(Touch { token, versions: (from, to) });
+        all.push(ValueAccess { token, versions: (from, to) });
     }
 
     // Barriers: `barrier_opens_once`, `barrier_opens_for_all`.
@@ -477,7 +479,7 @@ impl Board {
     pub fn enters(&self, who: u64) -> u64 {
         let mut stays = self.stays.borrow_mut();
         let stay = stays.last_key_value().map_or(0, |(stay, _)| stay + 1);
-        stays.insert(stay, Stay { who, gone: None, belief: None });
+        stays.insert(stay, BarrierStay { who, gone: None, belief: None });
         stay
     }
 

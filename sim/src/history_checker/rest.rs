@@ -1,12 +1,12 @@
 //! What was demanded after the healing: one view, nobody waiting, nothing left over, and every lock to be had.
 
 use super::Findings;
-use super::stage::Stage;
-use crate::record::{Deed, Entry, Record};
+use super::site_index::SiteIndex;
+use crate::record::{Entry, Record, RecordedRequest};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// One call, as far as it matters here.
-struct Call<'a> {
+struct FinalCall<'a> {
     place: usize,
     /// Its locks; the suspension goes by the empty name.
     keys: Vec<(&'a str, &'a str)>,
@@ -23,8 +23,8 @@ pub(super) fn check(record: &Record, findings: &mut Findings) {
         return;
     };
     let places: BTreeSet<usize> = places.iter().copied().collect();
-    let mut calls: BTreeMap<usize, Call<'_>> = BTreeMap::new();
-    let mut stage = Stage::default();
+    let mut calls: BTreeMap<usize, FinalCall<'_>> = BTreeMap::new();
+    let mut stage = SiteIndex::default();
     let mut views: BTreeMap<usize, &Entry> = BTreeMap::new();
     let (mut healed_at, mut settled) = (None, false);
     let mut had: BTreeSet<(usize, &str, &str)> = BTreeSet::new();
@@ -35,12 +35,12 @@ pub(super) fn check(record: &Record, findings: &mut Findings) {
             Entry::Invoke { call, service, deed, names, .. } => {
                 let place = line.place.unwrap_or_default();
                 let mut keys: Vec<_> = names.iter().map(|name| (service.as_str(), name.as_str())).collect();
-                if *deed == Deed::Suspend {
+                if *deed == RecordedRequest::Suspend {
                     keys.push((service, ""));
                 }
                 // Objects are no locks, and are in nobody's way.
                 keys.retain(|_| deed.is_hold());
-                calls.insert(*call, Call { place, keys, asked: line.at, held: false, over: false });
+                calls.insert(*call, FinalCall { place, keys, asked: line.at, held: false, over: false });
             }
             Entry::Ok { call, .. } => {
                 if let Some(call) = calls.get_mut(call) {
@@ -87,7 +87,7 @@ pub(super) fn check(record: &Record, findings: &mut Findings) {
 }
 
 /// Whether those at `places` are in one view of exactly them, all living, and their leases run.
-fn is_settled(stage: &Stage, views: &BTreeMap<usize, &Entry>, places: &BTreeSet<usize>, at: u64) -> bool {
+fn is_settled(stage: &SiteIndex, views: &BTreeMap<usize, &Entry>, places: &BTreeSet<usize>, at: u64) -> bool {
     let all_leased = places
         .iter()
         .all(|wanted| stage.places().any(|(place, state)| place == *wanted && !state.paused && state.is_leased(at)));

@@ -1,12 +1,12 @@
 //! `SharedCount`: read, set, added to; its changes are followed.
 
-use super::{Player, goes_on};
+use super::{Workload, goes_on};
 use elderlock::{CountError, Member, SharedCount, VersionedCount};
 
 const SERVICE: &str = "stats";
 const NAME: &str = "visits";
 
-pub(super) async fn play(player: &Player) {
+pub(super) async fn play(player: &Workload) {
     'anew: while !player.is_ending() {
         player.rest(1, 100).await;
         let Ok(service) = player.member.lock_service(SERVICE).await else { return };
@@ -98,7 +98,7 @@ pub(super) async fn play(player: &Player) {
 
 /// Whoever was told "written" sees that, or something later.
 fn written(
-    player: &Player,
+    player: &Workload,
     count: &SharedCount,
     version: elderlock::Token,
     to: i32,

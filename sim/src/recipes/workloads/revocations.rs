@@ -1,7 +1,7 @@
 //! Revocation: a holder is told once that its lock is wanted back; only then it is taken away, and the next one gets it.
 
-use super::{Player, at_once, goes_on, have};
-use crate::recipes::board::Mode;
+use super::{Workload, at_once, goes_on, have};
+use crate::recipes::belief_checker::ClaimMode;
 use elderlock::simulated::{by_clock, paced};
 use elderlock::{
     Guard, HolderInfo, LockError, LockService, LossWatch, LostReason, Member, Revocation, RevokeError, Token,
@@ -12,7 +12,7 @@ use std::rc::Rc;
 const SERVICE: &str = "till";
 const NAMES: [&str; 2] = ["a", "b"];
 
-pub(super) async fn play(player: &Player) {
+pub(super) async fn play(player: &Workload) {
     while !player.is_ending() {
         player.rest(1, 150).await;
         let Ok(service) = player.member.lock_service(SERVICE).await else { return };
@@ -26,7 +26,7 @@ pub(super) async fn play(player: &Player) {
 }
 
 /// What can be seen of a hold without keeping it.
-pub struct Wanted {
+pub struct WatchedHold {
     watch: LossWatch,
     revocation: Revocation,
     is_revocable: bool,
@@ -34,13 +34,13 @@ pub struct Wanted {
     clock: i32,
 }
 
-impl Wanted {
+impl WatchedHold {
     fn is_over(&self) -> bool {
         by_clock(self.clock, || self.watch.reason().is_some())
     }
 }
 
-async fn take(player: &Player, service: &LockService) {
+async fn take(player: &Workload, service: &LockService) {
     let name = *player.pick(&NAMES);
     let is_revocable = player.below(5) > 0;
     let mut wish = if player.below(4) == 0 { service.share(name) } else { service.lock(name) };
@@ -60,16 +60,17 @@ async fn take(player: &Player, service: &LockService) {
     }
 }
 
-async fn hold(player: &Player, name: &'static str, guard: Guard, is_revocable: bool) {
+async fn hold(player: &Workload, name: &'static str, guard: Guard, is_revocable: bool) {
     let board = &player.stage.board;
     let (token, watch) = (guard.token(), guard.watch());
     player.note(|| format!("has {name} by {token:?}, revocable: {is_revocable}"));
-    let wanted = Wanted { watch: watch.clone(), revocation: guard.revocation(), is_revocable, clock: player.clock() };
+    let wanted =
+        WatchedHold { watch: watch.clone(), revocation: guard.revocation(), is_revocable, clock: player.clock() };
     board.wanted.borrow_mut().insert(token, Rc::new(wanted));
     let mut revocation = guard.revocation();
     let guard = Rc::new(guard);
     let seen = Rc::downgrade(&guard);
-    let mode = if guard.is_shared() { Mode::Share } else { Mode::Lock };
+    let mode = if guard.is_shared() { ClaimMode::Share } else { ClaimMode::Lock };
     player.claim(SERVICE, name, mode, Box::new(move || seen.upgrade()?.fence().ok()));
     let mut heard = BTreeSet::new();
     // One in three gives it back when it is wanted, another one works on, the third is deaf.
@@ -97,7 +98,7 @@ async fn hold(player: &Player, name: &'static str, guard: Guard, is_revocable: b
 }
 
 /// `told_before_taken`: what is taken away was revocable, its holder has been told, and has it no more.
-fn judge_taken(player: &Player, token: Token) {
+fn judge_taken(player: &Workload, token: Token) {
     let board = &player.stage.board;
     // Granted, and its player has not come to put it there.
     let Some(wanted) = board.wanted.borrow().get(&token).cloned() else { return };
@@ -113,7 +114,7 @@ fn judge_taken(player: &Player, token: Token) {
     }
 }
 
-async fn ask(player: &Player, service: &LockService) {
+async fn ask(player: &Workload, service: &LockService) {
     let name = *player.pick(&NAMES);
     let board = &player.stage.board;
     let word = format!("{}-{}", player.number, board.now());
@@ -155,7 +156,7 @@ async fn ask(player: &Player, service: &LockService) {
 }
 
 /// Who is said not to have made it revocable has not.
-fn judge_firm(player: &Player, firm: &HolderInfo) {
+fn judge_firm(player: &Workload, firm: &HolderInfo) {
     let board = &player.stage.board;
     if board.wanted.borrow().get(&firm.token).is_some_and(|wanted| wanted.is_revocable) {
         board.fail("told_before_taken", format!("{:?} is revocable, and was not told", firm.token));
@@ -163,7 +164,7 @@ fn judge_firm(player: &Player, firm: &HolderInfo) {
 }
 
 /// Who is said to have been told has been: whoever has a guard of it can hear it.
-async fn judge_told(player: &Player, holder: &HolderInfo, word: &str) {
+async fn judge_told(player: &Workload, holder: &HolderInfo, word: &str) {
     let board = &player.stage.board;
     let Some(wanted) = board.wanted.borrow().get(&holder.token).cloned() else { return };
     let mut revocation = wanted.revocation.clone();
@@ -182,7 +183,7 @@ async fn judge_told(player: &Player, holder: &HolderInfo, word: &str) {
 }
 
 /// An operator who has asked nobody.
-async fn force_untold(player: &Player, service: &LockService) {
+async fn force_untold(player: &Workload, service: &LockService) {
     let name = *player.pick(&NAMES);
     let Ok(seen) = service.inspect(name).await else { return };
     let Some(holder) = seen.holder else { return };
@@ -196,7 +197,7 @@ async fn force_untold(player: &Player, service: &LockService) {
 }
 
 /// It is over, and while all is calm whoever waits has it within a second.
-async fn taken(player: &Player, service: &LockService, name: &str, holder: &HolderInfo) {
+async fn taken(player: &Workload, service: &LockService, name: &str, holder: &HolderInfo) {
     player.count("holds taken away");
     player.note(|| format!("has taken {name} by {:?} away", holder.token));
     judge_taken(player, holder.token);

@@ -8,10 +8,10 @@
 
 mod locks;
 mod members;
+mod reachability;
 mod rest;
-mod stage;
+mod site_index;
 mod tables;
-mod ways;
 
 use crate::record::{Entry, Record};
 use std::collections::BTreeMap;
@@ -47,7 +47,7 @@ pub const NAMES: [&str; 25] = [
 
 /// Something in a record that may not be.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub struct Flaw {
+pub struct RecordViolation {
     /// When, in true nanoseconds.
     pub at: u64,
     /// The invariant.
@@ -60,7 +60,7 @@ pub struct Flaw {
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Findings {
     /// What is wrong, the earliest first.
-    pub flaws: Vec<Flaw>,
+    pub flaws: Vec<RecordViolation>,
     /// How often the premise of each invariant held.
     pub premises: BTreeMap<&'static str, u64>,
 }
@@ -71,7 +71,7 @@ impl Findings {
     }
 
     fn flaw(&mut self, invariant: &'static str, at: u64, what: String) {
-        self.flaws.push(Flaw { at, invariant, what });
+        self.flaws.push(RecordViolation { at, invariant, what });
     }
 }
 
@@ -122,7 +122,7 @@ pub fn check(record: &Record) -> Result<Findings, String> {
     locks::check(record, &terms, &mut findings)?;
     rest::check(record, &mut findings);
     tables::check(record, &terms, &mut findings);
-    ways::check(record, &terms, &mut findings);
+    reachability::check(record, &terms, &mut findings);
     findings.flaws.sort();
     Ok(findings)
 }

@@ -1,14 +1,14 @@
 //! Plain locks of the service: alone, in batches, whole suspensions; transfers and destructions meanwhile.
 
-use super::{Player, goes_on, have};
-use crate::recipes::board::Mode;
+use super::{Workload, goes_on, have};
+use crate::recipes::belief_checker::ClaimMode;
 use elderlock::{Guard, LockError, LockService, Member, TryLockError};
 use std::rc::Rc;
 
 const SERVICE: &str = "stock";
 const NAMES: [&str; 3] = ["a", "b", "c"];
 
-pub(super) async fn play(player: &Player) {
+pub(super) async fn play(player: &Workload) {
     while !player.is_ending() {
         player.rest(1, 300).await;
         let Ok(locks) = player.member.lock_service(SERVICE).await else { return };
@@ -26,7 +26,7 @@ pub(super) async fn play(player: &Player) {
     }
 }
 
-async fn one(player: &Player, locks: &LockService) {
+async fn one(player: &Workload, locks: &LockService) {
     let name = *player.pick(&NAMES);
     let mut wish = locks.lock(name).owner(player.number);
     if player.below(2) == 0 {
@@ -42,13 +42,13 @@ async fn one(player: &Player, locks: &LockService) {
     }
 }
 
-fn refused(player: &Player, name: &str, error: &LockError) {
+fn refused(player: &Workload, name: &str, error: &LockError) {
     if !matches!(error, LockError::TimedOut) {
         goes_on(player, name, error);
     }
 }
 
-async fn attempt(player: &Player, locks: &LockService) {
+async fn attempt(player: &Workload, locks: &LockService) {
     let mut name = *player.pick(&NAMES);
     let board = player.stage.board.clone();
     if player.below(2) == 0
@@ -65,11 +65,11 @@ async fn attempt(player: &Player, locks: &LockService) {
     }
 }
 
-async fn hold(player: &Player, name: &'static str, guard: Guard) {
+async fn hold(player: &Workload, name: &'static str, guard: Guard) {
     player.note(|| format!("has {name} by {:?}", guard.token()));
     let guard = Rc::new(guard);
     let seen = Rc::downgrade(&guard);
-    player.claim(SERVICE, name, Mode::Lock, Box::new(move || seen.upgrade()?.fence().ok()));
+    player.claim(SERVICE, name, ClaimMode::Lock, Box::new(move || seen.upgrade()?.fence().ok()));
     player.rest(1, 150).await;
     let Some(guard) = Rc::into_inner(guard).filter(|_| player.below(2) == 0) else { return };
     let token = guard.token();
@@ -85,7 +85,7 @@ async fn hold(player: &Player, name: &'static str, guard: Guard) {
     }
 }
 
-async fn batch(player: &Player, locks: &LockService) {
+async fn batch(player: &Workload, locks: &LockService) {
     let names = match player.below(3) {
         0 => vec!["a", "b"],
         1 => vec!["c", "a"],
@@ -99,7 +99,7 @@ async fn batch(player: &Player, locks: &LockService) {
             let guard = Rc::new(guard);
             for name in names {
                 let seen = Rc::downgrade(&guard);
-                player.claim(SERVICE, name, Mode::Lock, Box::new(move || seen.upgrade()?.fence(name).ok()));
+                player.claim(SERVICE, name, ClaimMode::Lock, Box::new(move || seen.upgrade()?.fence(name).ok()));
             }
             player.rest(1, 150).await;
         }
@@ -108,14 +108,14 @@ async fn batch(player: &Player, locks: &LockService) {
     }
 }
 
-async fn suspension(player: &Player, locks: &LockService) {
+async fn suspension(player: &Workload, locks: &LockService) {
     let wish = locks.suspend().owner(player.number);
     match player.fickle("suspension", wish.into_future()).await {
         Some(Ok(guard)) => {
             player.note(|| "has suspended it".to_owned());
             let guard = Rc::new(guard);
             let seen = Rc::downgrade(&guard);
-            player.claim(SERVICE, "*", Mode::Suspension, Box::new(move || seen.upgrade()?.fence().ok()));
+            player.claim(SERVICE, "*", ClaimMode::Suspension, Box::new(move || seen.upgrade()?.fence().ok()));
             let second = locks.suspend().owner(player.number).wait(player.millis(1, 20)).await;
             match second {
                 Err(LockError::Deadlock) => player.count("second suspensions refused"),

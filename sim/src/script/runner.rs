@@ -17,24 +17,24 @@ use std::time::Duration;
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Tells a script to a World.
-pub struct Teller<'a> {
+pub struct ScriptRunner<'a> {
     scene: Scene,
     world: Option<World>,
     prepare: Box<dyn Fn(World) -> World + 'a>,
     transcript: Transcript,
 }
 
-impl std::fmt::Debug for Teller<'_> {
+impl std::fmt::Debug for ScriptRunner<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Teller({:?}, {:?})", self.scene, self.world)
     }
 }
 
-impl<'a> Teller<'a> {
+impl<'a> ScriptRunner<'a> {
     /// Tells it to a World that is changed by `prepare` before anything happens.
-    pub fn new(prepare: impl Fn(World) -> World + 'a) -> Teller<'a> {
+    pub fn new(prepare: impl Fn(World) -> World + 'a) -> ScriptRunner<'a> {
         let (world, transcript) = (None, Transcript::default());
-        Teller { scene: Scene::new(1), world, prepare: Box::new(prepare), transcript }
+        ScriptRunner { scene: Scene::new(1), world, prepare: Box::new(prepare), transcript }
     }
 
     /// The World; nothing has happened yet if it has not begun.
@@ -177,7 +177,7 @@ fn show(world: &World) -> String {
     text
 }
 
-impl Runner for Teller<'_> {
+impl Runner for ScriptRunner<'_> {
     type Command = Command;
 
     fn run(&mut self, command: &Command, _: &Context) -> Result<String, Box<dyn Error>> {

@@ -1,7 +1,7 @@
 //! `ReentrantMutex`, `Mutex` and `MultiLock` on the same locks: owners enter again, and everybody else waits.
 
-use super::{Player, goes_on, have};
-use crate::recipes::board::Mode;
+use super::{Workload, goes_on, have};
+use crate::recipes::belief_checker::ClaimMode;
 use elderlock::{
     EnterError, LockError, LockService, Lost, Member, MultiGuard, MultiLock, Mutex, Owner, ReentrantGuard,
     ReentrantMutex, Token,
@@ -14,7 +14,7 @@ use std::time::Duration;
 const SERVICES: [&str; 2] = ["goods", "orders"];
 const NAMES: [&str; 2] = ["a", "b"];
 
-pub(super) async fn play(player: &Player) {
+pub(super) async fn play(player: &Workload) {
     let owner = Owner::new();
     while !player.is_ending() {
         player.rest(1, 200).await;
@@ -30,7 +30,7 @@ pub(super) async fn play(player: &Player) {
     }
 }
 
-async fn reentrant(player: &Player, service: &'static str, locks: &LockService, owner: Owner) {
+async fn reentrant(player: &Workload, service: &'static str, locks: &LockService, owner: Owner) {
     let name = *player.pick(&NAMES);
     let mutex = ReentrantMutex::new(locks, name);
     let mut guards = Vec::new();
@@ -85,7 +85,7 @@ struct Pair {
 }
 
 /// A task asks beside another one of the same owner.
-async fn pair(player: &Player, service: &'static str, locks: &LockService) {
+async fn pair(player: &Workload, service: &'static str, locks: &LockService) {
     let name = *player.pick(&NAMES);
     let (mutex, owner, pair) = (ReentrantMutex::new(locks, name), Owner::new(), Rc::new(Pair::default()));
     let (same, both) = (mutex.clone(), pair.clone());
@@ -102,7 +102,7 @@ async fn pair(player: &Player, service: &'static str, locks: &LockService) {
 /// `owners_enter_together`: while one of the two has the lock the other does not wait for it, and what both have is one
 /// hold.
 async fn one_of_two(
-    player: &Player,
+    player: &Workload,
     (service, name): (&'static str, &'static str),
     mutex: &ReentrantMutex,
     owner: Owner,
@@ -161,17 +161,17 @@ async fn one_of_two(
 }
 
 fn held<G: 'static>(
-    player: &Player,
+    player: &Workload,
     service: &'static str,
     name: &'static str,
     guard: &Rc<G>,
     fence: fn(&G) -> Result<Token, Lost>,
 ) {
     let seen = Rc::downgrade(guard);
-    player.claim(service, name, Mode::Lock, Box::new(move || fence(&*seen.upgrade()?).ok()));
+    player.claim(service, name, ClaimMode::Lock, Box::new(move || fence(&*seen.upgrade()?).ok()));
 }
 
-async fn plain(player: &Player, service: &'static str, locks: &LockService) {
+async fn plain(player: &Workload, service: &'static str, locks: &LockService) {
     let name = *player.pick(&NAMES);
     let mutex = Mutex::new(locks, name);
     let mut wish = mutex.acquire();
@@ -193,7 +193,7 @@ async fn plain(player: &Player, service: &'static str, locks: &LockService) {
     }
 }
 
-async fn several(player: &Player, owner: Owner) {
+async fn several(player: &Workload, owner: Owner) {
     let mut wanted: Vec<(&'static str, &'static str)> = Vec::new();
     for service in SERVICES {
         for name in NAMES {
@@ -226,7 +226,12 @@ async fn several(player: &Player, owner: Owner) {
             let guard = Rc::new(guard);
             for (service, name) in wanted.clone() {
                 let seen = Rc::downgrade(&guard);
-                player.claim(service, name, Mode::Lock, Box::new(move || seen.upgrade()?.fence(service, name).ok()));
+                player.claim(
+                    service,
+                    name,
+                    ClaimMode::Lock,
+                    Box::new(move || seen.upgrade()?.fence(service, name).ok()),
+                );
             }
             player.rest(1, 100).await;
             if is_owned {
@@ -240,7 +245,7 @@ async fn several(player: &Player, owner: Owner) {
 
 /// `owners_enter_together`: an owner enters what it has, by a multi lock or by a mutex, without waiting.
 async fn enter_again(
-    player: &Player,
+    player: &Workload,
     several: &MultiLock,
     wanted: &[(&'static str, &'static str)],
     guard: &MultiGuard,

@@ -1,8 +1,8 @@
 //! Calls, holds and what the locks protect.
 
-use super::stage::Stage;
+use super::site_index::SiteIndex;
 use super::{Findings, Terms};
-use crate::record::{Deed, Entry, Line, Record};
+use crate::record::{Entry, Line, Record, RecordedRequest};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// How much later than its limit an answer may come.
@@ -13,12 +13,12 @@ type Lock<'a> = (&'a str, &'a str);
 
 /// What became of a call.
 #[derive(Clone, Debug)]
-struct Call<'a> {
+struct LockCall<'a> {
     number: usize,
     place: usize,
     life: u64,
     service: &'a str,
-    deed: Deed,
+    deed: RecordedRequest,
     locks: Vec<Lock<'a>>,
     owner: u64,
     /// Its wait limit in nanoseconds; zero: a try.
@@ -41,15 +41,15 @@ struct Call<'a> {
     permits: u32,
     more: Vec<(u64, u32)>,
     /// What it held before it became what it is.
-    before: Vec<Stay>,
+    before: Vec<HoldInterval>,
     /// What it saw last of an object.
     seen: Option<u64>,
 }
 
 /// A time in which it held something in one way.
 #[derive(Clone, Copy, Debug)]
-struct Stay {
-    deed: Deed,
+struct HoldInterval {
+    deed: RecordedRequest,
     token: u64,
     from: u64,
     order: usize,
@@ -69,7 +69,7 @@ struct Hold {
     cap: u64,
 }
 
-impl Call<'_> {
+impl LockCall<'_> {
     /// When everybody could know that it is over.
     fn told(&self) -> u64 {
         [self.released, self.lost, self.unknown].into_iter().flatten().min().unwrap_or(u64::MAX)
@@ -89,11 +89,11 @@ impl Call<'_> {
     }
 
     /// All that it held, one after the other.
-    fn stays(&self) -> Vec<Stay> {
+    fn stays(&self) -> Vec<HoldInterval> {
         let mut stays = self.before.clone();
         stays.extend(self.hold.as_ref().map(|hold| {
             let (token, from, order) = (hold.token, hold.from, hold.order);
-            Stay { deed: self.deed, token, from, order, until: self.believed_until() }
+            HoldInterval { deed: self.deed, token, from, order, until: self.believed_until() }
         }));
         stays
     }
@@ -112,8 +112,8 @@ impl Call<'_> {
 struct Sweep<'a, 'f> {
     terms: &'f Terms,
     findings: &'f mut Findings,
-    stage: Stage,
-    calls: BTreeMap<usize, Call<'a>>,
+    stage: SiteIndex,
+    calls: BTreeMap<usize, LockCall<'a>>,
     /// Services that somebody wanted to suspend.
     suspended: BTreeSet<&'a str>,
     /// Terms that began by asking everybody.
@@ -155,7 +155,7 @@ pub(super) fn check(record: &Record, terms: &Terms, findings: &mut Findings) -> 
     let mut sweep = Sweep {
         terms,
         findings,
-        stage: Stage::default(),
+        stage: SiteIndex::default(),
         calls: BTreeMap::new(),
         suspended: BTreeSet::new(),
         recovered: BTreeSet::new(),
@@ -184,7 +184,7 @@ pub(super) fn check(record: &Record, terms: &Terms, findings: &mut Findings) -> 
 }
 
 impl<'a> Sweep<'a, '_> {
-    fn call(&mut self, number: usize, line: &Line) -> Result<&mut Call<'a>, String> {
+    fn call(&mut self, number: usize, line: &Line) -> Result<&mut LockCall<'a>, String> {
         let call = self.calls.get_mut(&number).ok_or_else(|| format!("call {number} was never asked"))?;
         if line.place != Some(call.place) {
             return Err(format!("call {number} of m{} goes on at {:?}", call.place, line.place));
@@ -201,17 +201,17 @@ impl<'a> Sweep<'a, '_> {
         match &line.entry {
             Entry::Invoke { call, service, deed, names, permits, owner, wait, .. } => {
                 let mut locks: Vec<Lock<'a>> = names.iter().map(|name| (service.as_str(), name.as_str())).collect();
-                if *deed == Deed::Suspend {
+                if *deed == RecordedRequest::Suspend {
                     locks.push((service, ""));
                     self.suspended.insert(service);
                 }
-                if *deed == Deed::Destroy {
+                if *deed == RecordedRequest::Destroy {
                     self.destroyed.insert((place, line.life, service));
                 }
-                if *deed == Deed::Revoke {
+                if *deed == RecordedRequest::Revoke {
                     self.revoked.insert(service);
                 }
-                let new = Call {
+                let new = LockCall {
                     number: *call,
                     place,
                     life: line.life,
@@ -240,7 +240,7 @@ impl<'a> Sweep<'a, '_> {
                     self.open.entry(lock).or_default().push(*call);
                 }
             }
-            Entry::Ok { call, .. } if self.calls.get(call).is_some_and(|call| call.deed == Deed::Open) => {
+            Entry::Ok { call, .. } if self.calls.get(call).is_some_and(|call| call.deed == RecordedRequest::Open) => {
                 self.on_answer(line, *call, false)?;
                 self.call(*call, line)?.opened = true;
             }
@@ -256,7 +256,7 @@ impl<'a> Sweep<'a, '_> {
                 self.on_answer(line, *call, answer == "timed out")?;
                 let asked = self.call(*call, line)?;
                 let (deed, service) = (asked.deed, asked.service);
-                if deed == Deed::Become {
+                if deed == RecordedRequest::Become {
                     self.findings.premise("last_young_turk_wins");
                     if answer == "won" && !self.grants.contains(&(place, service)) {
                         let what = format!("m{place} is told that it grants {service} and does not");
@@ -420,7 +420,7 @@ impl<'a> Sweep<'a, '_> {
     }
 
     /// A lock becomes a share, or a share the lock: nobody else may have been in its way.
-    fn on_turned(&mut self, line: &Line, number: usize, deed: Deed, token: u64) -> Result<(), String> {
+    fn on_turned(&mut self, line: &Line, number: usize, deed: RecordedRequest, token: u64) -> Result<(), String> {
         let at = line.at;
         self.granted += 1;
         let order = self.granted;
@@ -432,7 +432,7 @@ impl<'a> Sweep<'a, '_> {
             return Ok(());
         };
         let until = call.believed_until().min(at);
-        call.before.push(Stay { deed: was, token: hold.token, from: hold.from, order: hold.order, until });
+        call.before.push(HoldInterval { deed: was, token: hold.token, from: hold.from, order: hold.order, until });
         let order = if token == hold.token { hold.order } else { order };
         call.deed = deed;
         call.hold = Some(Hold { token, from: at, order, ..hold });
@@ -473,7 +473,7 @@ impl<'a> Sweep<'a, '_> {
         }
         call.lost = Some(at);
         let (place, life, service) = (call.place, call.life, call.service);
-        let opens = call.deed == Deed::Open;
+        let opens = call.deed == RecordedRequest::Open;
         let until = call.hold.as_ref().map_or(0, |hold| hold.until);
         let state = self.stage.place(place);
         let why = match reason {
@@ -603,7 +603,7 @@ impl<'a> Sweep<'a, '_> {
                 self.flaw("holds_survive", at, what);
             }
         }
-        let mut holds: BTreeMap<Lock<'_>, Vec<(Stay, &Call<'_>)>> = BTreeMap::new();
+        let mut holds: BTreeMap<Lock<'_>, Vec<(HoldInterval, &LockCall<'_>)>> = BTreeMap::new();
         let mut owners: BTreeMap<u64, usize> = BTreeMap::new();
         for call in self.calls.values() {
             for stay in call.stays() {
@@ -616,7 +616,7 @@ impl<'a> Sweep<'a, '_> {
                             self.findings.flaw("token_belongs_to_one_hold", stay.from, what);
                         }
                     }
-                    holds.entry(*lock).or_default().push((Stay { token, ..stay }, call));
+                    holds.entry(*lock).or_default().push((HoldInterval { token, ..stay }, call));
                 }
             }
         }
@@ -638,14 +638,14 @@ impl<'a> Sweep<'a, '_> {
 }
 
 /// Of those who may not hold beside each other the one with the higher token begins when the other is over.
-fn find_crowds(lock: &Lock<'_>, holds: &[(Stay, &Call<'_>)], findings: &mut Findings) {
+fn find_crowds(lock: &Lock<'_>, holds: &[(HoldInterval, &LockCall<'_>)], findings: &mut Findings) {
     // Of each way to hold the one that is believed in longest is the one to beat.
-    let mut last: BTreeMap<Deed, (Stay, &Call<'_>)> = BTreeMap::new();
+    let mut last: BTreeMap<RecordedRequest, (HoldInterval, &LockCall<'_>)> = BTreeMap::new();
     for (stay, call) in holds {
         let from = stay.from;
         findings.premise("exclusive_by_lease");
         for (_, (before, other)) in last.iter().filter(|(deed, _)| !deed.suffers(stay.deed)) {
-            let is_alone = before.deed == Deed::Lock && stay.deed == Deed::Lock;
+            let is_alone = before.deed == RecordedRequest::Lock && stay.deed == RecordedRequest::Lock;
             let name = if is_alone { "exclusive_by_lease" } else { "no_writer_with_reader" };
             findings.premise(name);
             findings.premise("tokens_rise");
@@ -657,7 +657,7 @@ fn find_crowds(lock: &Lock<'_>, holds: &[(Stay, &Call<'_>)], findings: &mut Find
                 findings.premise("told_before_regrant");
             }
             if before.until > from {
-                let who = |call: &Call<'_>| format!("call {} of m{}", call.number, call.place);
+                let who = |call: &LockCall<'_>| format!("call {} of m{}", call.number, call.place);
                 let what = format!("{lock:?} is held by {} and by {}", who(other), who(call));
                 findings.flaw(name, from, what);
             }
@@ -669,10 +669,15 @@ fn find_crowds(lock: &Lock<'_>, holds: &[(Stay, &Call<'_>)], findings: &mut Find
 }
 
 /// All who believe in permits at one instant have no more together than there ever were until then.
-fn find_excess(lock: &Lock<'_>, holds: &[(Stay, &Call<'_>)], limits: &[(u64, u64)], findings: &mut Findings) {
+fn find_excess(
+    lock: &Lock<'_>,
+    holds: &[(HoldInterval, &LockCall<'_>)],
+    limits: &[(u64, u64)],
+    findings: &mut Findings,
+) {
     const NAME: &str = "permits_never_exceed_limit";
     let mut changes: Vec<(u64, i64)> = Vec::new();
-    for (stay, call) in holds.iter().filter(|(stay, _)| stay.deed == Deed::Permits) {
+    for (stay, call) in holds.iter().filter(|(stay, _)| stay.deed == RecordedRequest::Permits) {
         let mut from = stay.from;
         let left = (u64::MAX, call.permits);
         for (until, permits) in call.more.iter().chain([&left]) {
@@ -701,7 +706,7 @@ fn find_excess(lock: &Lock<'_>, holds: &[(Stay, &Call<'_>)], limits: &[(u64, u64
 
 /// Whether a later term of the service had begun when a hold was told: the order of telling is then that of the links, or of the
 /// answers to who asked the later grantor, and not that of granting.
-fn is_late(epochs: &BTreeMap<u64, (&str, u64)>, service: &str, hold: &Stay) -> bool {
+fn is_late(epochs: &BTreeMap<u64, (&str, u64)>, service: &str, hold: &HoldInterval) -> bool {
     epochs.range(hold.token..).any(|(_, (of, told))| *of == service && *told <= hold.from)
 }
 
@@ -713,10 +718,10 @@ type Begins<'a> = BTreeMap<u64, (&'a str, u64)>;
 fn find_strays(
     (ranges, epochs): (&Begins<'_>, &Begins<'_>),
     lock: &Lock<'_>,
-    holds: &[(Stay, &Call<'_>)],
+    holds: &[(HoldInterval, &LockCall<'_>)],
     findings: &mut Findings,
 ) {
-    let mut began: BTreeMap<usize, (u64, &Stay)> = BTreeMap::new();
+    let mut began: BTreeMap<usize, (u64, &HoldInterval)> = BTreeMap::new();
     for (hold, call) in holds {
         let (token, from) = (&hold.token, hold.from);
         findings.premise("tokens_rise");
@@ -738,20 +743,20 @@ fn find_strays(
 }
 
 /// Whoever has suspended a service is alone with it, but for holds of the same owner, or of the whole member.
-fn find_company(calls: &BTreeMap<usize, Call<'_>>, findings: &mut Findings) {
-    let mut holds: BTreeMap<&str, Vec<(&Call<'_>, u64, u64)>> = BTreeMap::new();
+fn find_company(calls: &BTreeMap<usize, LockCall<'_>>, findings: &mut Findings) {
+    let mut holds: BTreeMap<&str, Vec<(&LockCall<'_>, u64, u64)>> = BTreeMap::new();
     for call in calls.values() {
         let stays = call.stays().into_iter().map(|stay| (call, stay.from, stay.until));
         holds.entry(call.service).or_default().extend(stays);
     }
     for holds in holds.values() {
-        for (suspension, from, until) in holds.iter().filter(|(call, ..)| call.deed == Deed::Suspend) {
+        for (suspension, from, until) in holds.iter().filter(|(call, ..)| call.deed == RecordedRequest::Suspend) {
             findings.premise("suspension_is_exclusive");
             for (hold, began, ended) in holds.iter().filter(|(hold, ..)| hold.number != suspension.number) {
                 let is_own = (hold.place, hold.life) == (suspension.place, suspension.life)
                     && (hold.owner == suspension.owner || hold.owner == 0 || suspension.owner == 0);
                 if !is_own && began < until && from < ended {
-                    let who = |call: &Call<'_>| format!("call {} of m{}", call.number, call.place);
+                    let who = |call: &LockCall<'_>| format!("call {} of m{}", call.number, call.place);
                     let what = format!("{} suspends {} beside {}", who(suspension), suspension.service, who(hold));
                     findings.flaw("suspension_is_exclusive", *(from.max(began)), what);
                 }
