@@ -14,7 +14,7 @@ const LIMIT: u32 = 3;
 
 /// What is held at this instant, and what was granted.
 #[derive(Default)]
-struct Board {
+struct GrantLog {
     alone: u32,
     shares: u32,
     permits: u32,
@@ -28,7 +28,7 @@ enum Kind {
     Permits(u32),
 }
 
-impl Board {
+impl GrantLog {
     fn granted(&mut self, token: Token, number: usize, kind: Kind) {
         self.granted.push((token, number));
         *self.held(kind).0 += self.held(kind).1;
@@ -52,7 +52,7 @@ impl Board {
 
 /// Waits until the place is known, and then, in a task, until it is granted; holds it for a moment.
 async fn queue<G: Grant + Send + 'static>(
-    board: &Arc<Mutex<Board>>,
+    board: &Arc<Mutex<GrantLog>>,
     number: usize,
     kind: Kind,
     waiting: LockFuture<G>,
@@ -83,7 +83,7 @@ async fn a_thousand_waiters_of_mixed_kinds_keep_their_order_when_the_grantor_die
         soon(Semaphore::open(&services[1], "x", LIMIT)).await.expect("it opens"),
         soon(Semaphore::open(&services[2], "x", LIMIT)).await.expect("it opens"),
     ];
-    let board = Arc::new(Mutex::new(Board::default()));
+    let board = Arc::new(Mutex::new(GrantLog::default()));
     let mut rng = Rng::new("a_thousand_waiters_of_mixed_kinds_keep_their_order_when_the_grantor_dies", 1);
     let mut tasks = Vec::new();
     for number in 0..WAITERS {

@@ -11,18 +11,18 @@ use elderlock::{
 use local::{HANG, Local, MS, soon, until};
 
 /// Members in one view, each of which can be killed, and their handles of one service.
-struct Cluster {
+struct RevocationCluster {
     local: Local,
     services: Vec<LockService>,
 }
 
-impl Cluster {
-    async fn of(count: usize) -> Cluster {
+impl RevocationCluster {
+    async fn of(count: usize) -> RevocationCluster {
         let local = Local::start(count).await;
         let services = local.services("s").await;
         // The first one grants, unless a test says otherwise.
         lock(&services[0], "first").await.release().await.expect("it was held");
-        Cluster { local, services }
+        RevocationCluster { local, services }
     }
 
     /// The last member dies.
@@ -68,7 +68,7 @@ async fn force(service: &LockService, holder: &HolderInfo) -> Result<(), RevokeE
 /// gives the lock back to the one who waits.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_holder_is_told_and_gives_the_lock_back_to_the_one_who_waits() {
-    let cluster = Cluster::of(3).await;
+    let cluster = RevocationCluster::of(3).await;
     // The grantor is the holder, the asker, and neither.
     for (holds, waits) in [(0, 1), (1, 0), (1, 2)] {
         let guard = revocable(&cluster.services[holds], "x").await;
@@ -93,7 +93,7 @@ async fn a_holder_is_told_and_gives_the_lock_back_to_the_one_who_waits() {
 /// Curator: `RevocationListener`, which need not do anything.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_holder_that_is_told_may_keep_the_lock() {
-    let cluster = Cluster::of(2).await;
+    let cluster = RevocationCluster::of(2).await;
     let guard = revocable(&cluster.services[1], "x").await;
     let mut revocation = guard.revocation();
     assert!(!revocation.is_requested());
@@ -111,7 +111,7 @@ async fn a_holder_that_is_told_may_keep_the_lock() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_was_asked_before_anybody_listened_is_not_lost() {
-    let cluster = Cluster::of(2).await;
+    let cluster = RevocationCluster::of(2).await;
     let guard = revocable(&cluster.services[1], "x").await;
     let inner = guard.reenter().expect("it is held");
     let early = guard.revocation();
@@ -126,7 +126,7 @@ async fn what_was_asked_before_anybody_listened_is_not_lost() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_nobody_holds_or_holds_for_good_is_not_revoked() {
-    let cluster = Cluster::of(2).await;
+    let cluster = RevocationCluster::of(2).await;
     assert_eq!(revoke(&cluster.services[1], "x").await, Err(RevokeError::NotHeld));
     let too_long = soon(cluster.services[1].revoke([0; 5000])).await;
     assert!(matches!(too_long, Err(RevokeError::InvalidName(_))), "{too_long:?}");
@@ -146,7 +146,7 @@ async fn what_nobody_holds_or_holds_for_good_is_not_revoked() {
 /// author left his lock service for want of it.)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_hold_is_taken_away_only_after_its_holder_was_told() {
-    let cluster = Cluster::of(3).await;
+    let cluster = RevocationCluster::of(3).await;
     let guard = revocable(&cluster.services[1], "x").await;
     let inner = guard.reenter().expect("it is held");
     let holder = soon(cluster.services[2].inspect("x")).await.expect("the grantor answers").holder.expect("it is held");
@@ -173,7 +173,7 @@ async fn a_hold_is_taken_away_only_after_its_holder_was_told() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_batch_and_a_suspension_are_revoked_as_they_are_held() {
-    let cluster = Cluster::of(2).await;
+    let cluster = RevocationCluster::of(2).await;
     let both = soon(cluster.services[1].lock_all(["x", "y"]).revocable()).await.expect("they are granted");
     let told = revoke(&cluster.services[0], "y").await.expect("it is revocable");
     assert_eq!(told[0].token, both.fence("y").expect("it is held"));
@@ -195,7 +195,7 @@ async fn a_batch_and_a_suspension_are_revoked_as_they_are_held() {
 /// The told request is kept with the hold, whichever member grants.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_was_told_was_told_for_the_next_grantor_too() {
-    let mut cluster = Cluster::of(4).await;
+    let mut cluster = RevocationCluster::of(4).await;
     let guard = revocable(&cluster.services[1], "x").await;
     let told = revoke(&cluster.services[0], "x").await.expect("it is revocable");
     soon(cluster.services[3].become_grantor()).await.expect("nobody else asks");
@@ -217,7 +217,7 @@ async fn who_was_told_was_told_for_the_next_grantor_too() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_grantor_that_dies_before_it_has_said_who_holds_is_asked_no_more_and_its_successor_is() {
-    let mut cluster = Cluster::of(3).await;
+    let mut cluster = RevocationCluster::of(3).await;
     let guard = revocable(&cluster.services[1], "x").await;
     soon(cluster.services[2].become_grantor()).await.expect("nobody else asks");
     cluster.kill_last();
@@ -229,7 +229,7 @@ async fn a_grantor_that_dies_before_it_has_said_who_holds_is_asked_no_more_and_i
 /// one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn of_a_holder_that_dies_the_lease_ends_the_hold() {
-    let mut cluster = Cluster::of(3).await;
+    let mut cluster = RevocationCluster::of(3).await;
     let guard = revocable(&cluster.services[2], "x").await;
     let told = revoke(&cluster.services[0], "x").await.expect("it is revocable");
     cluster.kill_last();
@@ -246,7 +246,7 @@ async fn of_a_holder_that_dies_the_lease_ends_the_hold() {
 /// cannot be revoked.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn all_who_share_a_lock_are_told() {
-    let cluster = Cluster::of(2).await;
+    let cluster = RevocationCluster::of(2).await;
     let share = async |member: usize| soon(cluster.services[member].share("x").revocable()).await.expect("it is free");
     let (first, second) = (share(0).await, share(1).await);
     let firm = soon(cluster.services[1].share("x")).await.expect("it is free");
@@ -269,7 +269,7 @@ async fn all_who_share_a_lock_are_told() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_a_share_was_told_it_knows_as_the_lock_too() {
-    let cluster = Cluster::of(2).await;
+    let cluster = RevocationCluster::of(2).await;
     let share = soon(cluster.services[1].share("x").revocable()).await.expect("it is free");
     let as_share = revoke(&cluster.services[0], "x").await.expect("it is revocable");
     let guard = soon(share.upgrade()).await.expect("nobody else has a share");
@@ -289,7 +289,7 @@ async fn what_a_share_was_told_it_knows_as_the_lock_too() {
 /// Curator: the `Lease` of an `InterProcessSemaphoreV2` cannot be revoked.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn permits_are_revoked_as_they_were_taken() {
-    let cluster = Cluster::of(2).await;
+    let cluster = RevocationCluster::of(2).await;
     let limit = 3u32.to_le_bytes();
     let _here = soon(cluster.services[0].open("pool", limit)).await.expect("it opens");
     let _there = soon(cluster.services[1].open("pool", limit)).await.expect("it opens");
@@ -307,7 +307,7 @@ async fn permits_are_revoked_as_they_were_taken() {
 /// may lose it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn mutexes_are_revoked_as_they_were_acquired() {
-    let cluster = Cluster::of(2).await;
+    let cluster = RevocationCluster::of(2).await;
     let (asker, service) = (&cluster.services[0], &cluster.services[1]);
     let (mutex, reentrant, owner) = (Mutex::new(service, "x"), ReentrantMutex::new(service, "y"), Owner::new());
 
@@ -336,7 +336,7 @@ async fn mutexes_are_revoked_as_they_were_acquired() {
 /// revoked.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn readers_writers_and_leases_are_revoked_as_they_were_acquired() {
-    let cluster = Cluster::of(2).await;
+    let cluster = RevocationCluster::of(2).await;
     let (asker, service) = (&cluster.services[0], &cluster.services[1]);
     let prices = ReadWriteLock::new(service, "x");
     let reader = soon(prices.read().revocable()).await.expect("it is free");
@@ -362,7 +362,7 @@ async fn readers_writers_and_leases_are_revoked_as_they_were_acquired() {
 /// Each grantor says it, of the holder and of a former waiter.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_inspection_says_whether_a_hold_is_revocable() {
-    let mut cluster = Cluster::of(4).await;
+    let mut cluster = RevocationCluster::of(4).await;
     // Nobody can say while there is no grantor.
     let seen = async |service: &LockService, name: &str| loop {
         if let Ok(seen) = soon(service.inspect(name)).await {

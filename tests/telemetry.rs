@@ -28,14 +28,14 @@ const MS: Duration = Duration::from_millis(1);
 /// One span that has ended, or one event: its name or message, its level, the span that it is in,
 /// its fields.
 #[derive(Clone, Debug, Default)]
-struct Line {
+struct LogLine {
     name: String,
     level: String,
     parent: Option<String>,
     fields: BTreeMap<String, String>,
 }
 
-impl Line {
+impl LogLine {
     fn get(&self, field: &str) -> &str {
         self.fields.get(field).unwrap_or_else(|| panic!("{field} is missing in {self:?}"))
     }
@@ -45,7 +45,7 @@ impl Line {
     }
 }
 
-impl Visit for Line {
+impl Visit for LogLine {
     fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
         if field.name() == "message" {
             self.name = format!("{value:?}");
@@ -63,22 +63,22 @@ impl Visit for Line {
 /// ended and events.
 #[derive(Clone, Default)]
 struct Log {
-    open: Arc<Mutex<BTreeMap<u64, Line>>>,
-    lines: Arc<Mutex<Vec<Line>>>,
+    open: Arc<Mutex<BTreeMap<u64, LogLine>>>,
+    lines: Arc<Mutex<Vec<LogLine>>>,
 }
 
 impl Log {
-    fn named(&self, name: &str) -> Vec<Line> {
+    fn named(&self, name: &str) -> Vec<LogLine> {
         self.lines.lock().expect("no panic").iter().filter(|line| line.name == name).cloned().collect()
     }
 
     /// Spans with one of these names that have begun and not ended.
-    fn open(&self, names: &[&str]) -> Vec<Line> {
+    fn open(&self, names: &[&str]) -> Vec<LogLine> {
         let open = self.open.lock().expect("no panic");
         open.values().filter(|line| names.contains(&line.name.as_str())).cloned().collect()
     }
 
-    async fn opens(&self, names: &[&str]) -> Line {
+    async fn opens(&self, names: &[&str]) -> LogLine {
         let seen = || format!("{:?}", self.lines.lock().expect("no panic"));
         until(&format!("one of {names:?} to begin"), || !self.open(names).is_empty(), seen).await;
         self.open(names).remove(0)
@@ -90,7 +90,7 @@ impl Log {
         until("all spans to end", || open().is_empty(), || format!("{:?}", open())).await;
     }
 
-    async fn reaches(&self, name: &str, count: usize) -> Line {
+    async fn reaches(&self, name: &str, count: usize) -> LogLine {
         until(&format!("{count} of {name}"), || self.named(name).len() >= count, || format!("{:?}", self.named(name)))
             .await;
         self.named(name).remove(count - 1)
@@ -101,7 +101,7 @@ impl<S: tracing::Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Log {
     fn on_new_span(&self, attributes: &Attributes<'_>, id: &Id, context: Context<'_, S>) {
         let Some(span) = context.span(id) else { return };
         if span.metadata().target() == "elderlock" {
-            let mut line = Line {
+            let mut line = LogLine {
                 name: attributes.metadata().name().to_owned(),
                 level: attributes.metadata().level().to_string(),
                 parent: span.parent().map(|parent| parent.name().to_owned()),
@@ -121,7 +121,7 @@ impl<S: tracing::Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Log {
     fn on_event(&self, event: &tracing::Event<'_>, context: Context<'_, S>) {
         if event.metadata().target() == "elderlock" {
             let parent = context.event_span(event).map(|span| span.name().to_owned());
-            let mut line = Line { level: event.metadata().level().to_string(), parent, ..Line::default() };
+            let mut line = LogLine { level: event.metadata().level().to_string(), parent, ..LogLine::default() };
             event.record(&mut line);
             self.lines.lock().expect("no panic").push(line);
         }
@@ -136,7 +136,7 @@ impl<S: tracing::Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Log {
 
 /// A thread with a runtime, a recorder and a subscriber of its own: as near to a process as a
 /// thread comes.
-struct Process {
+struct MeteredProcess {
     handle: Handle,
     log: Log,
     #[cfg(feature = "metrics")]
@@ -145,8 +145,8 @@ struct Process {
     thread: Option<JoinHandle<()>>,
 }
 
-impl Process {
-    fn start() -> Process {
+impl MeteredProcess {
+    fn start() -> MeteredProcess {
         let (stop, stopped) = oneshot::channel::<()>();
         let log = Log::default();
         let (ready, started) = mpsc::channel();
@@ -167,7 +167,7 @@ impl Process {
             live();
         });
         let handle = started.recv().expect("the thread starts");
-        Process {
+        MeteredProcess {
             handle,
             log,
             #[cfg(feature = "metrics")]
@@ -203,7 +203,7 @@ impl Process {
     }
 }
 
-impl Drop for Process {
+impl Drop for MeteredProcess {
     fn drop(&mut self) {
         drop(self.stop.take());
     }
@@ -223,14 +223,14 @@ async fn until(what: &str, mut so: impl FnMut() -> bool, seen: impl Fn() -> Stri
 }
 
 /// A member of the cluster, on its way.
-fn join(process: &Process, addr: &str, seeds: &[String]) -> tokio::task::JoinHandle<Result<Member, JoinError>> {
+fn join(process: &MeteredProcess, addr: &str, seeds: &[String]) -> tokio::task::JoinHandle<Result<Member, JoinError>> {
     process.handle.spawn(Member::builder("telemetry").bind(addr).timing(Timing::fast()).seeds(seeds).join())
 }
 
 /// So many members in one view, the elder first.
-async fn cluster(count: usize) -> Vec<(Process, Member)> {
+async fn cluster(count: usize) -> Vec<(MeteredProcess, Member)> {
     let addrs: Vec<String> = ports::free(count).iter().map(ToString::to_string).collect();
-    let processes: Vec<Process> = addrs.iter().map(|_| Process::start()).collect();
+    let processes: Vec<MeteredProcess> = addrs.iter().map(|_| MeteredProcess::start()).collect();
     let mut joins = Vec::new();
     for (process, addr) in processes.iter().zip(&addrs) {
         joins.push(join(process, addr, &addrs));
@@ -239,7 +239,7 @@ async fn cluster(count: usize) -> Vec<(Process, Member)> {
     for (process, join) in processes.into_iter().zip(joins) {
         members.push((process, soon(join).await.expect("no panic").expect("it joins")));
     }
-    let sees_all = |(_, member): &(Process, Member)| {
+    let sees_all = |(_, member): &(MeteredProcess, Member)| {
         let status = member.status();
         status.leased && status.view.is_some_and(|view| view.members.len() == count)
     };
@@ -249,7 +249,7 @@ async fn cluster(count: usize) -> Vec<(Process, Member)> {
 }
 
 /// Which of them grants it.
-async fn grantor_is(members: &[(Process, Member)], service: &str) -> usize {
+async fn grantor_is(members: &[(MeteredProcess, Member)], service: &str) -> usize {
     for (index, (_, member)) in members.iter().enumerate() {
         if member.lock_service(service).await.expect("a good name").is_grantor() {
             return index;
@@ -260,7 +260,7 @@ async fn grantor_is(members: &[(Process, Member)], service: &str) -> usize {
 
 #[tokio::test]
 async fn to_acquire_is_a_span_of_the_callers_whatever_becomes_of_it() {
-    let process = Process::start();
+    let process = MeteredProcess::start();
     let (log, seen_inside) = (process.log.clone(), process.log.clone());
     let tokens = process
         .run(async move {
@@ -372,7 +372,7 @@ async fn a_view_change_a_transfer_and_a_recovery_are_spans_of_whom_they_happen_t
     members[2].0.crash();
     log.is_closed().await;
     let recoveries =
-        || -> Vec<Line> { members[..2].iter().flat_map(|(process, _)| process.log.named("recovery")).collect() };
+        || -> Vec<LogLine> { members[..2].iter().flat_map(|(process, _)| process.log.named("recovery")).collect() };
     until("the recovery", || recoveries().len() == 1, || format!("{:?}", recoveries())).await;
     let recovery = recoveries().pop().expect("just seen");
     assert_eq!((recovery.level.as_str(), recovery.parent.clone()), ("INFO", None));
@@ -403,7 +403,7 @@ async fn a_view_change_a_transfer_and_a_recovery_are_spans_of_whom_they_happen_t
 }
 
 /// Makes it hold a lock: it is the first grantor of the service, or asks that one.
-async fn hold(process: &Process, member: &Member) -> Guard {
+async fn hold(process: &MeteredProcess, member: &Member) -> Guard {
     let member = member.clone();
     let lock = async move {
         let stock = member.lock_service("stock").await.expect("a good name");
@@ -413,7 +413,7 @@ async fn hold(process: &Process, member: &Member) -> Guard {
 }
 
 /// Asks for it to become the grantor, without waiting for that.
-async fn insist(process: &Process, member: &Member) -> tokio::task::JoinHandle<bool> {
+async fn insist(process: &MeteredProcess, member: &Member) -> tokio::task::JoinHandle<bool> {
     let stock = member.lock_service("stock").await.expect("a good name");
     process.handle.spawn(async move { stock.become_grantor().await.is_ok() })
 }
@@ -500,7 +500,7 @@ async fn what_is_under_way_when_a_member_goes_ends_as_lost() {
     assert_eq!((transfer.get("outcome"), transfer.get("epoch")), ("lost", begun.get("epoch")));
     assert!(transfer.number("took_ms") > 0.0 && !transfer.fields.contains_key("holds"), "{transfer:?}");
     assert!(!soon(won).await.expect("no panic"));
-    let ended: Vec<Line> = young.log.named("grantor ended");
+    let ended: Vec<LogLine> = young.log.named("grantor ended");
     assert!(ended.is_empty() && young.log.named("grantor").is_empty(), "it never was one: {ended:?}");
     drop(frozen);
     soon(gone).await.expect("no panic").expect("it is heard");
@@ -535,7 +535,7 @@ async fn a_view_change_is_open_from_the_vote_to_the_view() {
 
     // Nobody answers the elder that wants to take a fourth one in.
     let frozen = [voters[0].0.freeze().await, voters[1].0.freeze().await];
-    let newcomer = Process::start();
+    let newcomer = MeteredProcess::start();
     let joins = join(&newcomer, &ports::free(1)[0].to_string(), &seeds);
     let begun = elder.log.opens(&["view change"]).await;
     assert_eq!(begun.get("view"), before.number.next().0.to_string());
@@ -544,7 +544,7 @@ async fn a_view_change_is_open_from_the_vote_to_the_view() {
     drop(frozen);
     let member = soon(joins).await.expect("no panic").expect("it joins");
 
-    let change = |process: &Process| {
+    let change = |process: &MeteredProcess| {
         process.log.named("view change").into_iter().find(|change| change.get("view") == begun.get("view"))
     };
     for process in [elder, &voters[0].0, &voters[1].0] {
@@ -552,7 +552,7 @@ async fn a_view_change_is_open_from_the_vote_to_the_view() {
         assert_eq!(change(process).expect("just seen").get("outcome"), "installed");
     }
     assert!(change(elder).expect("just seen").number("took_ms") > 0.0);
-    let has_voted = |process: &Process| change(process).is_some_and(|change| change.number("took_ms") > 0.0);
+    let has_voted = |process: &MeteredProcess| change(process).is_some_and(|change| change.number("took_ms") > 0.0);
     assert!(voters.iter().any(|(process, _)| has_voted(process)), "a voter waits for it, too");
     newcomer.run(async move { member.leave().await }).await.expect("it is heard");
     newcomer.log.is_closed().await;
@@ -644,7 +644,7 @@ mod measured {
 
     #[tokio::test]
     async fn requests_are_counted_and_timed_by_their_outcome() {
-        let process = Process::start();
+        let process = MeteredProcess::start();
         let tried = process
             .run(async {
                 let member = Member::local().await.expect("it joins");
@@ -715,7 +715,7 @@ mod measured {
 
     #[tokio::test]
     async fn a_wait_ends_with_the_grant_and_not_when_somebody_comes_for_it() {
-        let process = Process::start();
+        let process = MeteredProcess::start();
         let late = process
             .run(async {
                 let member = Member::local().await.expect("it joins");
@@ -893,7 +893,7 @@ mod measured {
 
     #[tokio::test]
     async fn members_of_one_process_add_up() {
-        let process = Process::start();
+        let process = MeteredProcess::start();
         let (members, guards) = process
             .run(async {
                 let members = [Member::local().await.expect("it joins"), Member::local().await.expect("it joins")];

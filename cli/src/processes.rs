@@ -22,8 +22,8 @@ const INBOX: usize = 4096;
 /// Children in their places, as their parent has them. Reports are of type `R`.
 pub(crate) struct Processes<R> {
     places: Vec<Process>,
-    lines: Receiver<Line<R>>,
-    sender: SyncSender<Line<R>>,
+    lines: Receiver<OutputLine<R>>,
+    sender: SyncSender<OutputLine<R>>,
 }
 
 struct Process {
@@ -35,7 +35,7 @@ struct Process {
     ended: Option<ExitStatus>,
 }
 
-struct Line<R> {
+struct OutputLine<R> {
     place: usize,
     run: u32,
     at: Instant,
@@ -44,7 +44,7 @@ struct Line<R> {
 }
 
 /// What came from a child.
-pub(crate) struct News<R> {
+pub(crate) struct ChildUpdate<R> {
     /// From which place.
     pub(crate) place: usize,
     /// When it arrived here.
@@ -52,11 +52,11 @@ pub(crate) struct News<R> {
     /// The child is known to have ended: this was still in its pipe.
     pub(crate) is_late: bool,
     /// What it was.
-    pub(crate) what: What<R>,
+    pub(crate) what: ChildOutput<R>,
 }
 
 /// What a child said, or its silence.
-pub(crate) enum What<R> {
+pub(crate) enum ChildOutput<R> {
     /// It said so.
     Said(R),
     /// It said what is no report, because of that.
@@ -86,11 +86,11 @@ impl<R: DeserializeOwned + Send + 'static> Processes<R> {
             for text in BufReader::new(output).lines().map_while(Result::ok) {
                 let at = Instant::now();
                 let report = serde_json::from_str(&text).map_err(|error| format!("said {text:?}: {error}"));
-                if sender.send(Line { place, run, at, report: Some(report) }).is_err() {
+                if sender.send(OutputLine { place, run, at, report: Some(report) }).is_err() {
                     return;
                 }
             }
-            let _ = sender.send(Line { place, run, at: Instant::now(), report: None });
+            let _ = sender.send(OutputLine { place, run, at: Instant::now(), report: None });
         });
         let process = Process { child, orders, run, ended: None };
         match self.places.get_mut(place) {
@@ -119,7 +119,7 @@ impl<R: DeserializeOwned + Send + 'static> Processes<R> {
     }
 
     /// The next thing that anybody says; `None` when it is `until` and nobody said anything.
-    pub(crate) fn next(&mut self, until: Instant) -> Option<News<R>> {
+    pub(crate) fn next(&mut self, until: Instant) -> Option<ChildUpdate<R>> {
         loop {
             let left = until.saturating_duration_since(Instant::now());
             let line = match self.lines.recv_timeout(left) {
@@ -129,15 +129,15 @@ impl<R: DeserializeOwned + Send + 'static> Processes<R> {
             let process = &mut self.places[line.place];
             let is_late = line.run != process.run || process.ended.is_some();
             let what = match line.report {
-                Some(Ok(report)) => What::Said(report),
-                Some(Err(nonsense)) => What::Nonsense(nonsense),
+                Some(Ok(report)) => ChildOutput::Said(report),
+                Some(Err(nonsense)) => ChildOutput::Nonsense(nonsense),
                 None if is_late => continue,
                 None => {
                     process.ended = process.child.wait().ok();
-                    What::Ended
+                    ChildOutput::Ended
                 }
             };
-            return Some(News { place: line.place, at: line.at, is_late, what });
+            return Some(ChildUpdate { place: line.place, at: line.at, is_late, what });
         }
     }
 

@@ -11,17 +11,17 @@ use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 
 #[global_allocator]
-static ALLOCATOR: Counting = Counting;
+static ALLOCATOR: TestAllocator = TestAllocator;
 
 thread_local! {
     /// How often this thread has asked for memory.
     static CALLS: Cell<u64> = const { Cell::new(0) };
 }
 
-struct Counting;
+struct TestAllocator;
 
 // SAFETY: everything is left to the system's allocator, with the very arguments.
-unsafe impl GlobalAlloc for Counting {
+unsafe impl GlobalAlloc for TestAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         CALLS.with(|calls| calls.set(calls.get() + 1));
         unsafe { System.alloc(layout) }

@@ -18,7 +18,7 @@ const EVENTS: usize = 4096;
 pub(crate) struct Process {
     child: Mutex<Child>,
     input: Mutex<Input>,
-    board: Arc<Board>,
+    board: Arc<ProcessBoard>,
 }
 
 struct Input {
@@ -28,7 +28,7 @@ struct Input {
 
 /// Where the thread that reads a child's output puts what it reads.
 #[derive(Default)]
-struct Board {
+struct ProcessBoard {
     state: Mutex<Heard>,
     changed: Condvar,
 }
@@ -70,7 +70,7 @@ impl Process {
             .stdout(Stdio::piped())
             .spawn()
             .expect("the test binary can be started");
-        let board = Arc::new(Board::default());
+        let board = Arc::new(ProcessBoard::default());
         let output = child.stdout.take().expect("it was piped");
         let pipe = child.stdin.take().expect("it was piped");
         std::thread::spawn({
@@ -140,7 +140,7 @@ impl Drop for Process {
     }
 }
 
-fn listen(output: ChildStdout, board: &Board) {
+fn listen(output: ChildStdout, board: &ProcessBoard) {
     for line in BufReader::new(output).lines() {
         let Ok(line) = line else { break };
         let Some(line) = line.strip_prefix("@ ") else { continue };
@@ -163,7 +163,7 @@ fn listen(output: ChildStdout, board: &Board) {
 
 /// A command that a child has been given.
 pub(crate) struct Pending {
-    board: Arc<Board>,
+    board: Arc<ProcessBoard>,
     seq: u64,
     what: String,
 }

@@ -1,9 +1,9 @@
 //! The cost of many locks and of many waiters: memory, and time for each.
 
 use super::clock::between;
-use super::message::{Load, Names, Order, Report};
+use super::cluster::{BenchCluster, BenchResult};
+use super::message::{BenchOrder, BenchReport, Load, Names};
 use super::sheet::{Figure, Sheet, Unit};
-use super::stage::{Stage, Step};
 use super::{BenchArgs, Progress};
 use std::path::Path;
 use std::time::Duration;
@@ -39,9 +39,9 @@ pub(crate) fn tables(table: u32) -> Vec<u32> {
 
 /// Locks are held by one member at another; that other takes and gives back free locks beside them.
 /// L beside, with as many held.
-pub(crate) fn held(args: &BenchArgs, logs: &Path, progress: &Progress, sheet: &mut Sheet) -> Step<()> {
-    let mut stage = Stage::set(2, logs.to_owned())?;
-    stage.ask(GRANTOR, &Order::Become, Report::did)?;
+pub(crate) fn held(args: &BenchArgs, logs: &Path, progress: &Progress, sheet: &mut Sheet) -> BenchResult<()> {
+    let mut stage = BenchCluster::set(2, logs.to_owned())?;
+    stage.ask(GRANTOR, &BenchOrder::Become, BenchReport::did)?;
     hold(&mut stage, 0, FEW_HELD)?;
     let few = slow_down(&mut stage, FEW_HELD, args, progress, sheet)?;
     let (mut there, mut memory) = (FEW_HELD, [0; 2]);
@@ -77,31 +77,31 @@ pub(crate) fn held(args: &BenchArgs, logs: &Path, progress: &Progress, sheet: &m
     Ok(())
 }
 
-fn hold(stage: &mut Stage, first: u32, count: u32) -> Step<()> {
-    stage.ask(HOLDER, &Order::Hold { first, count }, Report::holding).map(drop)
+fn hold(stage: &mut BenchCluster, first: u32, count: u32) -> BenchResult<()> {
+    stage.ask(HOLDER, &BenchOrder::Hold { first, count }, BenchReport::holding).map(drop)
 }
 
-fn count(stage: &mut Stage, on: bool) -> Step<()> {
-    [GRANTOR, HOLDER].into_iter().try_for_each(|place| stage.ask(place, &Order::Count(on), Report::done))
+fn count(stage: &mut BenchCluster, on: bool) -> BenchResult<()> {
+    [GRANTOR, HOLDER].into_iter().try_for_each(|place| stage.ask(place, &BenchOrder::Count(on), BenchReport::done))
 }
 
-fn allocated(stage: &mut Stage) -> Step<[i64; 2]> {
+fn allocated(stage: &mut BenchCluster) -> BenchResult<[i64; 2]> {
     stage.pause(SETTLE)?;
     Ok([stage.usage(GRANTOR)?.allocated, stage.usage(HOLDER)?.allocated])
 }
 
 /// The rate of free locks at the grantor's own member, and that of L, in each round.
 fn slow_down(
-    stage: &mut Stage,
+    stage: &mut BenchCluster,
     held: u32,
     args: &BenchArgs,
     progress: &Progress,
     sheet: &mut Sheet,
-) -> Step<Vec<(f64, f64)>> {
+) -> BenchResult<Vec<(f64, f64)>> {
     let mut rounds = Vec::new();
     let names = Names::Scattered { held };
     let (locks, table) = (Load::Locks { tasks: 1, names, timed: false }, Load::Table { tasks: 1, names });
-    let mut rate = |load| -> Step<f64> { Ok(stage.run(&[(GRANTOR, load)], args.span())?[0].rate()) };
+    let mut rate = |load| -> BenchResult<f64> { Ok(stage.run(&[(GRANTOR, load)], args.span())?[0].rate()) };
     rate(table)?; // it fills its table first, which may take longer than a round
     for round in 1..=args.rounds {
         progress.say(&format!("{held} locks held, round {round} of {}", args.rounds));
@@ -119,13 +119,13 @@ fn slow_down(
 
 /// Locks of more and more names are taken once and given back; none of them may leave anything
 /// behind.
-pub(crate) fn names(args: &BenchArgs, logs: &Path, progress: &Progress, sheet: &mut Sheet) -> Step<()> {
-    let mut stage = Stage::set(2, logs.to_owned())?;
-    stage.ask(GRANTOR, &Order::Become, Report::did)?;
+pub(crate) fn names(args: &BenchArgs, logs: &Path, progress: &Progress, sheet: &mut Sheet) -> BenchResult<()> {
+    let mut stage = BenchCluster::set(2, logs.to_owned())?;
+    stage.ask(GRANTOR, &BenchOrder::Become, BenchReport::did)?;
     count(&mut stage, true)?;
     let mut first = 0;
-    let mut pass = |stage: &mut Stage, place: usize, count: u32| -> Step<f64> {
-        let (from, to) = stage.ask(place, &Order::Pass { first, count }, Report::did)?;
+    let mut pass = |stage: &mut BenchCluster, place: usize, count: u32| -> BenchResult<f64> {
+        let (from, to) = stage.ask(place, &BenchOrder::Pass { first, count }, BenchReport::did)?;
         first += count;
         Ok(f64::from(count) / between(from, to).as_secs_f64())
     };
@@ -157,22 +157,22 @@ pub(crate) fn names(args: &BenchArgs, logs: &Path, progress: &Progress, sheet: &
 }
 
 /// What both take of the machine's memory.
-fn resident(stage: &mut Stage) -> Step<f64> {
+fn resident(stage: &mut BenchCluster) -> BenchResult<f64> {
     Ok((stage.usage(GRANTOR)?.resident + stage.usage(HOLDER)?.resident) as f64)
 }
 
 /// Many wait for one name, half of them give up, from the middle, and the others are granted it in
 /// turn.
-pub(crate) fn waiters(args: &BenchArgs, logs: &Path, progress: &Progress, sheet: &mut Sheet) -> Step<()> {
+pub(crate) fn waiters(args: &BenchArgs, logs: &Path, progress: &Progress, sheet: &mut Sheet) -> BenchResult<()> {
     let many = args.queue.max(2 * FEW_WAITING);
-    let mut stage = Stage::set(1, logs.to_owned())?;
-    stage.ask(GRANTOR, &Order::Become, Report::did)?;
+    let mut stage = BenchCluster::set(1, logs.to_owned())?;
+    stage.ask(GRANTOR, &BenchOrder::Become, BenchReport::did)?;
     for round in 1..=args.rounds {
         progress.say(&format!("round {round} of {}", args.rounds));
         let mut few = None;
         for waiters in [FEW_WAITING, many] {
-            let costs = stage.ask(GRANTOR, &Order::Queue(waiters), |report| match report {
-                Report::Queued { join, cancel, grant } => Some([*join, *cancel, *grant]),
+            let costs = stage.ask(GRANTOR, &BenchOrder::Queue(waiters), |report| match report {
+                BenchReport::Queued { join, cancel, grant } => Some([*join, *cancel, *grant]),
                 _ => None,
             })?;
             for (name, nanos) in ["to join", "to give up", "to be granted it"].into_iter().zip(costs) {

@@ -2,9 +2,9 @@
 //! one is gone.
 
 use super::clock::between;
-use super::message::{Event, Order, Report, Usage};
+use super::cluster::{BenchCluster, BenchResult};
+use super::message::{BenchOrder, BenchReport, Event, Usage};
 use super::sheet::{Figure, Sheet, Unit};
-use super::stage::{Stage, Step};
 use super::{BenchArgs, Progress};
 use std::path::Path;
 use std::time::Duration;
@@ -36,8 +36,10 @@ struct Used {
 }
 
 /// What each used while nobody did anything.
-fn watch(stage: &mut Stage, members: usize) -> Step<Vec<Used>> {
-    let usages = |stage: &mut Stage| -> Step<Vec<Usage>> { (0..members).map(|place| stage.usage(place)).collect() };
+fn watch(stage: &mut BenchCluster, members: usize) -> BenchResult<Vec<Used>> {
+    let usages = |stage: &mut BenchCluster| -> BenchResult<Vec<Usage>> {
+        (0..members).map(|place| stage.usage(place)).collect()
+    };
     stage.pause(SETTLE)?;
     let before = usages(stage)?;
     stage.pause(LOOK)?;
@@ -58,10 +60,10 @@ fn most(used: &[Used], what: impl Fn(&Used) -> f64) -> f64 {
     used.iter().map(what).fold(0.0, f64::max)
 }
 
-pub(crate) fn idle(args: &BenchArgs, logs: &Path, progress: &Progress, sheet: &mut Sheet) -> Step<()> {
+pub(crate) fn idle(args: &BenchArgs, logs: &Path, progress: &Progress, sheet: &mut Sheet) -> BenchResult<()> {
     let size = IDLERS as u32;
-    let mut stage = Stage::set(IDLERS, logs.to_owned())?;
-    stage.ask(0, &Order::Become, Report::did)?;
+    let mut stage = BenchCluster::set(IDLERS, logs.to_owned())?;
+    stage.ask(0, &BenchOrder::Become, BenchReport::did)?;
     for round in 1..=args.rounds {
         progress.say(&format!("round {round} of {}", args.rounds));
         let used = watch(&mut stage, IDLERS)?;
@@ -84,12 +86,12 @@ pub(crate) fn sizes(members: u32) -> Vec<usize> {
     sizes
 }
 
-pub(crate) fn members(args: &BenchArgs, logs: &Path, progress: &Progress, sheet: &mut Sheet) -> Step<()> {
+pub(crate) fn members(args: &BenchArgs, logs: &Path, progress: &Progress, sheet: &mut Sheet) -> BenchResult<()> {
     let sizes = sizes(args.members);
     for round in 1..=args.rounds {
         let room = args.members.max(FEWEST as u32) as usize;
-        let mut stage = Stage::with_room(FEWEST, room, logs.to_owned())?;
-        stage.ask(0, &Order::Become, Report::did)?;
+        let mut stage = BenchCluster::with_room(FEWEST, room, logs.to_owned())?;
+        stage.ask(0, &BenchOrder::Become, BenchReport::did)?;
         let (mut there, mut few) = (FEWEST, None);
         for &members in &sizes {
             progress.say(&format!("{members} members, round {round} of {}", args.rounds));
@@ -121,7 +123,7 @@ pub(crate) fn members(args: &BenchArgs, logs: &Path, progress: &Progress, sheet:
 
 /// Kills the last, lets it come again, and says how long it took until all others had the view
 /// without it.
-fn view_change(stage: &mut Stage, members: usize) -> Step<Duration> {
+fn view_change(stage: &mut BenchCluster, members: usize) -> BenchResult<Duration> {
     let last = members - 1;
     let dead = stage.process(last).to_owned();
     let from = stage.kill(last);

@@ -7,9 +7,9 @@
 //! ```
 
 use super::clock::between;
-use super::message::{Order, Place, Report};
+use super::cluster::{BenchCluster, BenchResult};
+use super::message::{BenchOrder, BenchReport, Place};
 use super::sheet::{Figure, Sheet};
-use super::stage::{Stage, Step};
 use super::{BenchArgs, Progress};
 use std::path::Path;
 use std::time::Duration;
@@ -37,7 +37,7 @@ const HOLDS: u32 = 10_000;
 const SETTLE: Duration = Duration::from_millis(600);
 
 /// A new cluster for each kill, for none is as it was after it.
-pub(crate) fn fail_over(args: &BenchArgs, logs: &Path, progress: &Progress, sheet: &mut Sheet) -> Step<()> {
+pub(crate) fn fail_over(args: &BenchArgs, logs: &Path, progress: &Progress, sheet: &mut Sheet) -> BenchResult<()> {
     for round in 1..=args.rounds {
         for victim in &VICTIMS {
             progress.say(&format!("round {round} of {}: {}", args.rounds, victim.figure));
@@ -50,21 +50,21 @@ pub(crate) fn fail_over(args: &BenchArgs, logs: &Path, progress: &Progress, shee
 }
 
 impl Victim {
-    fn kill(&self, logs: &Path) -> Step<Duration> {
-        let mut stage = Stage::set(MEMBERS, logs.to_owned())?;
-        stage.ask(self.grantor, &Order::Become, Report::did)?;
-        let before = stage.ask(BYSTANDER, &Order::Hold { first: 0, count: HOLDS }, Report::holding)?;
-        stage.ask(self.place, &Order::HoldQueues(1), Report::done)?;
-        stage.order(WAITER, &Order::Wait(vec![Place { queue: 0, waiter: 0 }]));
+    fn kill(&self, logs: &Path) -> BenchResult<Duration> {
+        let mut stage = BenchCluster::set(MEMBERS, logs.to_owned())?;
+        stage.ask(self.grantor, &BenchOrder::Become, BenchReport::did)?;
+        let before = stage.ask(BYSTANDER, &BenchOrder::Hold { first: 0, count: HOLDS }, BenchReport::holding)?;
+        stage.ask(self.place, &BenchOrder::HoldQueues(1), BenchReport::done)?;
+        stage.order(WAITER, &BenchOrder::Wait(vec![Place { queue: 0, waiter: 0 }]));
         stage.stand_in_line(BYSTANDER, 1, 1)?;
         stage.pause(SETTLE)?;
 
         let from = stage.kill(self.place);
         let granted = stage.any_report("for the next in line to have the lock", |place, report| match report {
-            Report::Served(served) if place == WAITER => Some(served[0].at),
+            BenchReport::Served(served) if place == WAITER => Some(served[0].at),
             _ => None,
         })?;
-        let after = stage.ask(BYSTANDER, &Order::Check, Report::holding)?;
+        let after = stage.ask(BYSTANDER, &BenchOrder::Check, BenchReport::holding)?;
         match before == after {
             true => Ok(between(from, granted)),
             false => Err(format!("member {BYSTANDER} held {before:?} and holds {after:?}")),

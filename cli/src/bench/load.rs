@@ -49,12 +49,12 @@ impl Locker for LockService {
 
 /// Floor L.
 #[derive(Clone, Default)]
-pub(crate) struct Table(Arc<DashMap<String, Arc<Mutex<()>>>>);
+pub(crate) struct LocalTable(Arc<DashMap<String, Arc<Mutex<()>>>>);
 
-impl Table {
+impl LocalTable {
     /// One in which so many stay, as if they were locked.
-    pub(crate) fn holding(count: u32) -> Table {
-        let table = Table::default();
+    pub(crate) fn holding(count: u32) -> LocalTable {
+        let table = LocalTable::default();
         for number in 0..count {
             table.0.insert(held_name(number), Arc::default());
         }
@@ -62,7 +62,7 @@ impl Table {
     }
 }
 
-impl Locker for Table {
+impl Locker for LocalTable {
     async fn turn(&mut self, name: &str) -> Outcome<()> {
         let lock = self.0.entry(name.to_owned()).or_default().clone();
         drop(lock.lock().await);

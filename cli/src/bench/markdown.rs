@@ -20,21 +20,21 @@
 use super::sheet::{Row, Sheet, thousands};
 use std::path::{Path, PathBuf};
 
-struct Table {
+struct MarkdownTable {
     mark: &'static str,
     /// `None`: a row for each measured lock service.
     template: Option<&'static str>,
 }
 
-const HOW_FAST: Table = Table { mark: "how-fast", template: Some(include_str!("how-fast.md")) };
-const GRANTOR: Table = Table { mark: "grantor", template: Some(include_str!("grantor.md")) };
-const PEERS: Table = Table { mark: "peers", template: None };
+const HOW_FAST: MarkdownTable = MarkdownTable { mark: "how-fast", template: Some(include_str!("how-fast.md")) };
+const GRANTOR: MarkdownTable = MarkdownTable { mark: "grantor", template: Some(include_str!("grantor.md")) };
+const PEERS: MarkdownTable = MarkdownTable { mark: "peers", template: None };
 const END: &str = "<!-- /bench -->";
 
 /// A file, and which of its tables a run makes.
 pub(crate) struct Markdown {
     file: PathBuf,
-    tables: Vec<Table>,
+    tables: Vec<MarkdownTable>,
 }
 
 impl Markdown {
@@ -64,7 +64,7 @@ impl Markdown {
     }
 
     /// The text with what goes between its marks.
-    fn fill(&self, inside: impl Fn(&Table) -> Result<String, String>) -> Result<String, String> {
+    fn fill(&self, inside: impl Fn(&MarkdownTable) -> Result<String, String>) -> Result<String, String> {
         let text = std::fs::read_to_string(&self.file).map_err(|error| self.complain(&error.to_string()))?;
         let filled = self.tables.iter().try_fold(text, |text, table| replace(&text, table.mark, &inside(table)?));
         filled.map_err(|problem| self.complain(&problem))
@@ -76,7 +76,7 @@ impl Markdown {
 }
 
 /// The tables of which all cases are measured. An error if one would be made of some of them only.
-fn whole(measured: &[&str]) -> Result<Vec<Table>, String> {
+fn whole(measured: &[&str]) -> Result<Vec<MarkdownTable>, String> {
     let mut tables = Vec::new();
     for table in [HOW_FAST, GRANTOR] {
         let (there, lacking): (Vec<&str>, Vec<&str>) =
@@ -94,7 +94,7 @@ fn whole(measured: &[&str]) -> Result<Vec<Table>, String> {
 }
 
 /// Those that a table names, each once.
-fn cases(table: &Table) -> Vec<&'static str> {
+fn cases(table: &MarkdownTable) -> Vec<&'static str> {
     let places = table.template.unwrap_or_default().split('{').skip(1);
     let mut cases: Vec<&str> = places.filter_map(|place| Some(parse(place)?.1)).collect();
     cases.sort_unstable();

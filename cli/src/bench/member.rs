@@ -1,9 +1,9 @@
 //! A member of the bench: one real process, that does what the parent orders and says when.
 
 use super::load::{
-    HELD, Outcome, STRETCH, Table, echo, held_name, hub, on_threads, passing_name, ping_pong, run, spoke,
+    HELD, LocalTable, Outcome, STRETCH, echo, held_name, hub, on_threads, passing_name, ping_pong, run, spoke,
 };
-use super::message::{Event, Holdings, Load, Names, Order, Place, Ran, Report, Served, Usage, Window};
+use super::message::{BenchOrder, BenchReport, Event, Holdings, Load, Names, Place, Ran, Served, Usage, Window};
 use super::{clock, count};
 use crate::Done;
 use crate::processes::{listen, say};
@@ -50,20 +50,20 @@ const BETWEEN_PROBES: Duration = Duration::from_millis(1);
 type Probes = JoinHandle<Outcome<Vec<(u64, u64)>>>;
 
 /// A member with what it holds.
-struct Desk {
+struct BenchMember {
     member: Member,
     service: LockService,
     guards: Vec<Guard>,
     queues: Vec<Guard>,
     /// Floor L, and how many are held in it.
-    table: Option<(u32, Table)>,
+    table: Option<(u32, LocalTable)>,
     probing: Option<(Arc<AtomicBool>, Probes)>,
 }
 
 pub(crate) async fn serve(args: MemberArgs) -> Done {
     let (sender, mut orders) = unbounded_channel();
     // Fails when the other end is gone, and with it the process.
-    listen(move |order: Result<Order, String>| drop(sender.send(order)))?;
+    listen(move |order: Result<BenchOrder, String>| drop(sender.send(order)))?;
     let (bind, seed) = (args.bind.to_string(), args.seed.to_string());
     let mut builder = Member::builder("elderlock-bench").bind(bind).seeds([seed]).join_limit(LIMIT);
     if let Some(micros) = args.busy_poll {
@@ -71,11 +71,11 @@ pub(crate) async fn serve(args: MemberArgs) -> Done {
     }
     let member = builder.join().await?;
     tokio::spawn(tell(member.events()));
-    say(&Report::Joined(format!("{:032x}", member.process().0)));
+    say(&BenchReport::Joined(format!("{:032x}", member.process().0)));
     let service = member.lock_service("bench").await?;
-    let mut desk = Desk { member, service, guards: Vec::new(), queues: Vec::new(), table: None, probing: None };
+    let mut desk = BenchMember { member, service, guards: Vec::new(), queues: Vec::new(), table: None, probing: None };
     while let Some(order) = orders.recv().await {
-        let leaves = order == Ok(Order::Leave);
+        let leaves = order == Ok(BenchOrder::Leave);
         let report = match order {
             Ok(order) => desk.obey(order).await,
             Err(nonsense) => Err(nonsense.into()),
@@ -83,7 +83,7 @@ pub(crate) async fn serve(args: MemberArgs) -> Done {
         match report {
             Ok(Some(report)) => say(&report),
             Ok(None) => {}
-            Err(error) => say(&Report::Failed(error.to_string())),
+            Err(error) => say(&BenchReport::Failed(error.to_string())),
         }
         if leaves {
             break;
@@ -102,84 +102,84 @@ async fn tell(mut events: Events) {
             }
             MemberEvent::BecameGrantor { .. } => Event::BecameGrantor,
             MemberEvent::Suspended | MemberEvent::Lost | MemberEvent::Missed { .. } => {
-                say(&Report::Failed(format!("{event:?}")));
+                say(&BenchReport::Failed(format!("{event:?}")));
                 continue;
             }
             _ => continue,
         };
-        say(&Report::Event { at, event });
+        say(&BenchReport::Event { at, event });
     }
 }
 
-impl Desk {
-    async fn obey(&mut self, order: Order) -> Outcome<Option<Report>> {
+impl BenchMember {
+    async fn obey(&mut self, order: BenchOrder) -> Outcome<Option<BenchReport>> {
         Ok(Some(match order {
-            Order::Hold { first, count } => {
+            BenchOrder::Hold { first, count } => {
                 self.hold(first, count).await?;
-                Report::Holding(self.check()?)
+                BenchReport::Holding(self.check()?)
             }
-            Order::Pass { first, count } => {
+            BenchOrder::Pass { first, count } => {
                 let from = clock::now();
                 self.pass(first, count).await?;
-                Report::Did { from, to: clock::now() }
+                BenchReport::Did { from, to: clock::now() }
             }
-            Order::Check => Report::Holding(self.check()?),
-            Order::HoldQueues(queues) => {
+            BenchOrder::Check => BenchReport::Holding(self.check()?),
+            BenchOrder::HoldQueues(queues) => {
                 for queue in 0..queues {
                     self.queues.push(self.service.lock(queue_name(queue)).wait(LIMIT).await?);
                 }
-                Report::Done
+                BenchReport::Done
             }
-            Order::FreeQueues => {
+            BenchOrder::FreeQueues => {
                 for guard in self.queues.drain(..) {
                     guard.release().await?;
                 }
-                Report::Done
+                BenchReport::Done
             }
-            Order::Wait(places) => {
+            BenchOrder::Wait(places) => {
                 let service = self.service.clone();
                 tokio::spawn(async move {
                     match wait(service, places).await {
-                        Ok(served) => say(&Report::Served(served)),
-                        Err(error) => say(&Report::Failed(format!("a wait failed: {error}"))),
+                        Ok(served) => say(&BenchReport::Served(served)),
+                        Err(error) => say(&BenchReport::Failed(format!("a wait failed: {error}"))),
                     }
                 });
                 return Ok(None);
             }
-            Order::Look(queues) => self.look(queues).await?,
-            Order::Probe => {
+            BenchOrder::Look(queues) => self.look(queues).await?,
+            BenchOrder::Probe => {
                 let stop = Arc::new(AtomicBool::new(false));
                 self.probing = Some((stop.clone(), tokio::spawn(probe(self.service.clone(), stop))));
-                Report::Done
+                BenchReport::Done
             }
-            Order::Rest => {
+            BenchOrder::Rest => {
                 let (stop, probes) = self.probing.take().ok_or("there is no probe")?;
                 stop.store(true, Ordering::Relaxed);
-                Report::Probed(probes.await?.map_err(|error| format!("a probe failed: {error}"))?)
+                BenchReport::Probed(probes.await?.map_err(|error| format!("a probe failed: {error}"))?)
             }
-            Order::Become => {
+            BenchOrder::Become => {
                 let from = clock::now();
                 self.service.become_grantor().wait(LIMIT).await?;
                 let to = clock::now();
                 if !self.service.is_grantor() {
                     return Err("said to be the grantor, and is not".into());
                 }
-                Report::Did { from, to }
+                BenchReport::Did { from, to }
             }
-            Order::Run { load, window } => Report::Ran(self.run(load, window).await?),
-            Order::Echo(together) => Report::Listens(echo(together).await?),
-            Order::Hub(spokes) => Report::Listens(hub(spokes).await?),
-            Order::Count(on) => {
+            BenchOrder::Run { load, window } => BenchReport::Ran(self.run(load, window).await?),
+            BenchOrder::Echo(together) => BenchReport::Listens(echo(together).await?),
+            BenchOrder::Hub(spokes) => BenchReport::Listens(hub(spokes).await?),
+            BenchOrder::Count(on) => {
                 count::turn(on);
-                Report::Done
+                BenchReport::Done
             }
-            Order::Turn(turns) => self.turn(turns).await?,
-            Order::Queue(waiters) => queue(self.service.clone(), waiters).await?,
-            Order::Usage => Report::Using(self.usage()?),
-            Order::Leave => {
+            BenchOrder::Turn(turns) => self.turn(turns).await?,
+            BenchOrder::Queue(waiters) => queue(self.service.clone(), waiters).await?,
+            BenchOrder::Usage => BenchReport::Using(self.usage()?),
+            BenchOrder::Leave => {
                 let from = clock::now();
                 self.member.leave().await?;
-                Report::Did { from, to: clock::now() }
+                BenchReport::Did { from, to: clock::now() }
             }
         }))
     }
@@ -192,13 +192,13 @@ impl Desk {
             Load::Table { tasks, names } => {
                 let held = if let Names::Scattered { held } = names { held } else { 0 };
                 if self.table.as_ref().is_none_or(|(holding, _)| *holding != held) {
-                    self.table = Some((held, Table::holding(held)));
+                    self.table = Some((held, LocalTable::holding(held)));
                 }
                 let table = self.table.as_ref().map(|(_, table)| table.clone()).unwrap_or_default();
                 run(vec![table; tasks as usize], names, window, false).await
             }
             Load::Threads { threads, names, round, floor: true } => {
-                on_threads(vec![Table::default(); threads as usize], (names, round), window).await
+                on_threads(vec![LocalTable::default(); threads as usize], (names, round), window).await
             }
             Load::Threads { threads, names, round, .. } => {
                 on_threads(vec![self.service.clone(); threads as usize], (names, round), window).await
@@ -209,7 +209,7 @@ impl Desk {
     }
 
     /// Once before it counts, so that what is made for the first lock and kept is not counted.
-    async fn turn(&mut self, turns: u64) -> Outcome<Report> {
+    async fn turn(&mut self, turns: u64) -> Outcome<BenchReport> {
         for _ in 0..WARM_UP {
             self.service.lock(PROBE).await?.release().await?;
         }
@@ -219,7 +219,7 @@ impl Desk {
             self.service.lock(PROBE).await?.release().await?;
         }
         count::turn(false);
-        Ok(Report::Turned {
+        Ok(BenchReport::Turned {
             allocations: count::counted().1 - allocations,
             frames: self.member.counters().frames_out - frames,
         })
@@ -291,7 +291,7 @@ impl Desk {
         Ok(holdings)
     }
 
-    async fn look(&self, queues: u32) -> Outcome<Report> {
+    async fn look(&self, queues: u32) -> Outcome<BenchReport> {
         let mut holdings = Holdings::default();
         let mut held = self.service.held();
         while let Some(holder) = held.next().await? {
@@ -305,7 +305,7 @@ impl Desk {
             let number = |metadata: &[u8]| Some(u32::from_le_bytes(metadata.try_into().ok()?));
             waiting.push(seen.waiters.iter().filter_map(|waiter| number(waiter.metadata.as_bytes())).collect());
         }
-        Ok(Report::Seen { holdings, queues: waiting })
+        Ok(BenchReport::Seen { holdings, queues: waiting })
     }
 }
 
@@ -347,7 +347,7 @@ async fn probe(service: LockService, stop: Arc<AtomicBool>) -> Outcome<Vec<(u64,
 
 /// Has so many wait for one lock, some give up from the middle, and the rest be granted it in turn;
 /// over again until there is enough to measure.
-async fn queue(service: LockService, waiters: u32) -> Outcome<Report> {
+async fn queue(service: LockService, waiters: u32) -> Outcome<BenchReport> {
     let (mut join, mut cancel, mut grant, mut times) = (0, 0, 0, 0);
     while times * waiters < ENOUGH {
         times += 1;
@@ -374,7 +374,11 @@ async fn queue(service: LockService, waiters: u32) -> Outcome<Report> {
     }
     let each = |nanos: u64, part: u32| nanos / u64::from(times * part).max(1);
     let gone = waiters / 4 * 3 - waiters / 4;
-    Ok(Report::Queued { join: each(join, waiters), cancel: each(cancel, gone), grant: each(grant, waiters - gone) })
+    Ok(BenchReport::Queued {
+        join: each(join, waiters),
+        cancel: each(cancel, gone),
+        grant: each(grant, waiters - gone),
+    })
 }
 
 fn queue_name(number: u32) -> String {

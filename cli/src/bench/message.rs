@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 /// From the parent to a member.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Order {
+pub(crate) enum BenchOrder {
     /// Take so many locks that are free. Answered `Holding`.
     Hold {
         /// The number of the first.
@@ -203,7 +203,7 @@ pub(crate) struct Served {
 /// From a member to its parent.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Report {
+pub(crate) enum BenchReport {
     /// It is a member, and this is its process.
     Joined(String),
     /// That is done.
@@ -261,24 +261,24 @@ pub(crate) enum Report {
     Failed(String),
 }
 
-impl Report {
+impl BenchReport {
     /// From when to when it did what was ordered.
     pub(crate) fn did(&self) -> Option<(u64, u64)> {
         match self {
-            Report::Did { from, to } => Some((*from, *to)),
+            BenchReport::Did { from, to } => Some((*from, *to)),
             _ => None,
         }
     }
 
     /// Whether it is done.
     pub(crate) fn done(&self) -> Option<()> {
-        (*self == Report::Done).then_some(())
+        (*self == BenchReport::Done).then_some(())
     }
 
     /// What it holds.
     pub(crate) fn holding(&self) -> Option<Holdings> {
         match self {
-            Report::Holding(holdings) => Some(*holdings),
+            BenchReport::Holding(holdings) => Some(*holdings),
             _ => None,
         }
     }

@@ -7,6 +7,7 @@
 mod about;
 mod bulk;
 mod clock;
+mod cluster;
 mod count;
 mod crowd;
 mod failover;
@@ -21,7 +22,6 @@ mod plot;
 mod sheet;
 mod spans;
 mod speed;
-mod stage;
 mod takeover;
 mod wake;
 
@@ -140,7 +140,7 @@ pub(crate) fn run(mut args: BenchArgs) -> Done {
     args.holds.sort_unstable();
     args.holds.dedup();
     interrupt::heed()?;
-    let has_equal_addresses = !args.random_addresses && stage::choose_equal_addresses();
+    let has_equal_addresses = !args.random_addresses && cluster::choose_equal_addresses();
     let directory = Directory::make("bench")?;
     let is_wanted = |case: &&Case| args.only.is_empty() || args.only.iter().any(|name| name == case.name);
     let cases: Vec<&Case> = CASES.iter().filter(is_wanted).collect();

@@ -73,7 +73,7 @@ fn escape(text: &str) -> String {
 }
 
 /// A figure at all its sizes.
-struct Line {
+struct PlotLine {
     name: String,
     points: Vec<Point>,
 }
@@ -99,21 +99,21 @@ fn draw_case(out: &mut String, case: &Value) {
     for unit in units {
         let lines = lines(case, unit);
         let sizes = lines.iter().any(|line| line.points.len() > 1);
-        let x = if sizes { X::Sizes(text(&case["sizes"])) } else { X::Names };
+        let x = if sizes { XAxis::Sizes(text(&case["sizes"])) } else { XAxis::Names };
         if sizes || lines.len() > 1 {
             draw(out, &lines, Unit::named(unit), x);
         }
     }
-    let curves: Vec<Line> = list(&case["curves"]).iter().map(curve).collect();
+    let curves: Vec<PlotLine> = list(&case["curves"]).iter().map(curve).collect();
     if !curves.is_empty() {
-        draw(out, &curves, Unit::Seconds, X::Shares);
+        draw(out, &curves, Unit::Seconds, XAxis::Shares);
     }
     out.push_str("</div>\n");
     draw_table(out, case);
 }
 
-fn lines(case: &Value, unit: &str) -> Vec<Line> {
-    let mut lines: Vec<Line> = Vec::new();
+fn lines(case: &Value, unit: &str) -> Vec<PlotLine> {
+    let mut lines: Vec<PlotLine> = Vec::new();
     for row in list(&case["figures"]).iter().filter(|row| row["unit"] == unit) {
         let number = |value: &Value| value.as_f64().unwrap_or_default();
         let point = Point {
@@ -127,7 +127,7 @@ fn lines(case: &Value, unit: &str) -> Vec<Line> {
         let name = text(&row["what"]);
         match lines.iter_mut().find(|line| line.name == name) {
             Some(line) => line.points.push(point),
-            None => lines.push(Line { name, points: vec![point] }),
+            None => lines.push(PlotLine { name, points: vec![point] }),
         }
     }
     for line in &mut lines {
@@ -137,7 +137,7 @@ fn lines(case: &Value, unit: &str) -> Vec<Line> {
 }
 
 /// Medians of what each round's curve has at each share.
-fn curve(curve: &Value) -> Line {
+fn curve(curve: &Value) -> PlotLine {
     let rounds: Vec<&[Value]> = list(&curve["rounds"]).iter().map(list).filter(|round| !round.is_empty()).collect();
     let points = (0..rounds.first().map_or(0, |round| round.len())).map(|index| {
         let mut values: Vec<f64> = rounds.iter().filter_map(|round| round.get(index)?[1].as_f64()).collect();
@@ -152,11 +152,11 @@ fn curve(curve: &Value) -> Line {
             target: None,
         }
     });
-    Line { name: text(&curve["what"]), points: points.collect() }
+    PlotLine { name: text(&curve["what"]), points: points.collect() }
 }
 
 /// What lies below on the drawing.
-enum X {
+enum XAxis {
     Sizes(String),
     Names,
     Shares,
@@ -217,17 +217,19 @@ impl Scale {
 
 const FEWEST_TICKS: usize = 3;
 
-fn draw(out: &mut String, lines: &[Line], unit: Unit, x: X) {
+fn draw(out: &mut String, lines: &[PlotLine], unit: Unit, x: XAxis) {
     let values = lines.iter().flat_map(|line| {
         line.points.iter().flat_map(|point| [point.least, point.most].into_iter().chain(point.target))
     });
     let y = Scale::new(values, HEIGHT - BELOW, ABOVE);
     let across = match x {
-        X::Sizes(_) => {
+        XAxis::Sizes(_) => {
             Scale::new(lines.iter().flat_map(|line| line.points.iter().map(|point| point.x)), LEFT, WIDTH - RIGHT)
         }
-        X::Names => Scale { least: -0.6, most: lines.len() as f64 - 0.4, is_log: false, from: LEFT, to: WIDTH - RIGHT },
-        X::Shares => Scale { least: 0.0, most: 4.2, is_log: false, from: LEFT, to: WIDTH - RIGHT },
+        XAxis::Names => {
+            Scale { least: -0.6, most: lines.len() as f64 - 0.4, is_log: false, from: LEFT, to: WIDTH - RIGHT }
+        }
+        XAxis::Shares => Scale { least: 0.0, most: 4.2, is_log: false, from: LEFT, to: WIDTH - RIGHT },
     };
     let _ = writeln!(
         out,
@@ -253,25 +255,25 @@ fn draw(out: &mut String, lines: &[Line], unit: Unit, x: X) {
         );
     };
     match &x {
-        X::Sizes(_) => {
+        XAxis::Sizes(_) => {
             let mut sizes: Vec<f64> = lines.iter().flat_map(|line| line.points.iter().map(|point| point.x)).collect();
             sizes.sort_by(f64::total_cmp);
             sizes.dedup();
             sizes.iter().for_each(|size| label(*size, &thousands(*size)));
         }
-        X::Names => {}
-        X::Shares => {
+        XAxis::Names => {}
+        XAxis::Shares => {
             for (share, shown) in [(0.5, "50 %"), (0.9, "90 %"), (0.99, "99 %"), (0.999, "99.9 %")] {
                 label(nines(share), shown);
             }
             label(nines(1.0), "most");
         }
     }
-    if let X::Sizes(name) = &x {
+    if let XAxis::Sizes(name) = &x {
         let _ = writeln!(out, "<text x=\"{WIDTH}\" y=\"{:.1}\" text-anchor=\"end\">{name}</text>", HEIGHT - 4.0);
     }
     for (number, line) in lines.iter().enumerate() {
-        let place = |point: &Point| across.at(if matches!(x, X::Names) { number as f64 } else { point.x });
+        let place = |point: &Point| across.at(if matches!(x, XAxis::Names) { number as f64 } else { point.x });
         let _ = writeln!(out, "<g class=\"c{}\">", number % COLOURS);
         if line.points.len() > 1 {
             let path: Vec<String> =
@@ -291,13 +293,13 @@ fn draw(out: &mut String, lines: &[Line], unit: Unit, x: X) {
             );
             // Side by side there is room: the rounds from left to right, and in figures what they
             // come to.
-            let apart = if matches!(x, X::Names) { APART } else { 0.0 };
+            let apart = if matches!(x, XAxis::Names) { APART } else { 0.0 };
             let middle = (point.rounds.len() as f64 - 1.0) / 2.0;
             for (number, round) in (0..).zip(&point.rounds) {
                 let (at, height) = (at + (f64::from(number) - middle) * apart, y.at(*round));
                 let _ = writeln!(out, "<circle class=\"round\" cx=\"{at:.1}\" cy=\"{height:.1}\" r=\"2.5\"/>");
             }
-            if matches!(x, X::Names) {
+            if matches!(x, XAxis::Names) {
                 let _ = writeln!(
                     out,
                     "<text x=\"{at:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{shown}</text>",

@@ -1,9 +1,9 @@
 //! How many locks a second, each beside its floor in the same processes and in the same round: at
 //! the grantor's own member, from another one, and when all want the same.
 
-use super::message::{Load, Names, Order, Ran, Report};
+use super::cluster::{BenchCluster, BenchResult};
+use super::message::{BenchOrder, BenchReport, Load, Names, Ran};
 use super::sheet::{Figure, Sheet, Unit};
-use super::stage::{Stage, Step};
 use super::{BenchArgs, Progress};
 use std::path::Path;
 
@@ -34,13 +34,13 @@ const LEAKY: f64 = 0.5;
 
 /// At the grantor's own member, one task and two, each on a thread with a runtime of its own:
 /// nobody else's is woken when one has others go first. L beside.
-pub(crate) fn local(args: &BenchArgs, logs: &Path, progress: &Progress, sheet: &mut Sheet) -> Step<()> {
-    let mut stage = Stage::set(1, logs.to_owned())?;
-    stage.ask(0, &Order::Become, Report::did)?;
-    let mut rate = |load| -> Step<f64> { Ok(stage.run(&[(0, load)], args.span())?[0].rate()) };
+pub(crate) fn local(args: &BenchArgs, logs: &Path, progress: &Progress, sheet: &mut Sheet) -> BenchResult<()> {
+    let mut stage = BenchCluster::set(1, logs.to_owned())?;
+    stage.ask(0, &BenchOrder::Become, BenchReport::did)?;
+    let mut rate = |load| -> BenchResult<f64> { Ok(stage.run(&[(0, load)], args.span())?[0].rate()) };
     for round in 1..=args.rounds {
         progress.say(&format!("round {round} of {}", args.rounds));
-        let mut both = |threads, names| -> Step<[f64; 2]> {
+        let mut both = |threads, names| -> BenchResult<[f64; 2]> {
             let mut rate = |floor| rate(Load::Threads { threads, names, round, floor });
             Ok([rate(false)?, rate(true)?])
         };
@@ -67,8 +67,8 @@ pub(crate) fn local(args: &BenchArgs, logs: &Path, progress: &Progress, sheet: &
         progress.step();
     }
 
-    let (allocations, frames) = stage.ask(0, &Order::Turn(TURNS), |report| match report {
-        Report::Turned { allocations, frames } => Some((*allocations, *frames)),
+    let (allocations, frames) = stage.ask(0, &BenchOrder::Turn(TURNS), |report| match report {
+        BenchReport::Turned { allocations, frames } => Some((*allocations, *frames)),
         _ => None,
     })?;
     let each = |count: u64| count as f64 / TURNS as f64;
@@ -85,7 +85,7 @@ pub(crate) fn local(args: &BenchArgs, logs: &Path, progress: &Progress, sheet: &
 }
 
 /// From another member, one after the other; R beside.
-pub(crate) fn remote(args: &BenchArgs, logs: &Path, progress: &Progress, sheet: &mut Sheet) -> Step<()> {
+pub(crate) fn remote(args: &BenchArgs, logs: &Path, progress: &Progress, sheet: &mut Sheet) -> BenchResult<()> {
     let mut pair = Pair::set(logs)?;
     for round in 1..=args.rounds {
         progress.say(&format!("round {round} of {}", args.rounds));
@@ -102,7 +102,7 @@ pub(crate) fn remote(args: &BenchArgs, logs: &Path, progress: &Progress, sheet: 
 }
 
 /// From another member, up to 64 tasks at the same time; R beside, with as many in flight.
-pub(crate) fn remote_many(args: &BenchArgs, logs: &Path, progress: &Progress, sheet: &mut Sheet) -> Step<()> {
+pub(crate) fn remote_many(args: &BenchArgs, logs: &Path, progress: &Progress, sheet: &mut Sheet) -> BenchResult<()> {
     let mut pair = Pair::set(logs)?;
     for round in 1..=args.rounds {
         progress.say(&format!("round {round} of {}", args.rounds));
@@ -125,42 +125,42 @@ pub(crate) fn remote_many(args: &BenchArgs, logs: &Path, progress: &Progress, sh
 
 /// Two members: the grantor, and one that wants its locks.
 struct Pair {
-    stage: Stage,
+    stage: BenchCluster,
     echo: std::net::SocketAddr,
     /// Answers together what one read has brought.
     echo_together: std::net::SocketAddr,
 }
 
 impl Pair {
-    fn set(logs: &Path) -> Step<Pair> {
-        let mut stage = Stage::set(2, logs.to_owned())?;
-        stage.ask(0, &Order::Become, Report::did)?;
-        let echo = stage.listener(0, &Order::Echo(false))?;
-        let echo_together = stage.listener(0, &Order::Echo(true))?;
+    fn set(logs: &Path) -> BenchResult<Pair> {
+        let mut stage = BenchCluster::set(2, logs.to_owned())?;
+        stage.ask(0, &BenchOrder::Become, BenchReport::did)?;
+        let echo = stage.listener(0, &BenchOrder::Echo(false))?;
+        let echo_together = stage.listener(0, &BenchOrder::Echo(true))?;
         Ok(Pair { stage, echo, echo_together })
     }
 
-    fn locks(&mut self, tasks: u32, args: &BenchArgs) -> Step<Ran> {
+    fn locks(&mut self, tasks: u32, args: &BenchArgs) -> BenchResult<Ran> {
         self.run(Load::Locks { tasks, names: Names::Own, timed: true }, args)
     }
 
-    fn floor(&mut self, in_flight: u32, args: &BenchArgs) -> Step<Ran> {
+    fn floor(&mut self, in_flight: u32, args: &BenchArgs) -> BenchResult<Ran> {
         self.run(Load::PingPong { at: self.echo, in_flight, together: false }, args)
     }
 
-    fn most(&mut self, in_flight: u32, args: &BenchArgs) -> Step<Ran> {
+    fn most(&mut self, in_flight: u32, args: &BenchArgs) -> BenchResult<Ran> {
         self.run(Load::PingPong { at: self.echo_together, in_flight, together: true }, args)
     }
 
-    fn run(&mut self, load: Load, args: &BenchArgs) -> Step<Ran> {
+    fn run(&mut self, load: Load, args: &BenchArgs) -> BenchResult<Ran> {
         Ok(self.stage.run(&[(1, load)], args.span())?.remove(0))
     }
 }
 
 /// Eight members want one name, and none of them grants it; H beside.
-pub(crate) fn contended(args: &BenchArgs, logs: &Path, progress: &Progress, sheet: &mut Sheet) -> Step<()> {
-    let mut stage = Stage::set(CROWD + 1, logs.to_owned())?;
-    stage.ask(0, &Order::Become, Report::did)?;
+pub(crate) fn contended(args: &BenchArgs, logs: &Path, progress: &Progress, sheet: &mut Sheet) -> BenchResult<()> {
+    let mut stage = BenchCluster::set(CROWD + 1, logs.to_owned())?;
+    stage.ask(0, &BenchOrder::Become, BenchReport::did)?;
     let size = CROWD as u32;
     for round in 1..=args.rounds {
         progress.say(&format!("round {round} of {}", args.rounds));
@@ -168,7 +168,7 @@ pub(crate) fn contended(args: &BenchArgs, logs: &Path, progress: &Progress, shee
         let fighters: Vec<(usize, Load)> = (1..=CROWD).map(|place| (place, fight)).collect();
         let fought = stage.run(&fighters, args.span())?;
 
-        let at = stage.listener(0, &Order::Hub(size))?;
+        let at = stage.listener(0, &BenchOrder::Hub(size))?;
         let rim: Vec<(usize, Load)> =
             (1..=CROWD).map(|place| (place, Load::Spoke { at, brings: place == 1 })).collect();
         let passed = stage.run(&rim, args.span())?;

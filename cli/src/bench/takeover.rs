@@ -13,9 +13,9 @@
 //! their order.
 
 use super::clock::between;
-use super::message::{Event, Holdings, Order, Place, Report, Served};
+use super::cluster::{BenchCluster, BenchResult};
+use super::message::{BenchOrder, BenchReport, Event, Holdings, Place, Served};
 use super::sheet::{Figure, Sheet};
-use super::stage::{Stage, Step};
 use super::{BenchArgs, Progress};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -23,7 +23,7 @@ use std::time::Duration;
 
 /// What is done to the grantor.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum TakeoverKind {
     Transfer,
     HandOff,
     Recovery,
@@ -46,23 +46,29 @@ const TARGET: Duration = Duration::from_millis(200);
 /// From the view without the dead grantor to the first grant.
 const RECOVERED: Duration = Duration::from_millis(150);
 
-pub(crate) fn transfer(args: &BenchArgs, logs: &Path, progress: &Progress, sheet: &mut Sheet) -> Step<()> {
-    measure(Kind::Transfer, args, logs, progress, sheet)
+pub(crate) fn transfer(args: &BenchArgs, logs: &Path, progress: &Progress, sheet: &mut Sheet) -> BenchResult<()> {
+    measure(TakeoverKind::Transfer, args, logs, progress, sheet)
 }
 
-pub(crate) fn hand_off(args: &BenchArgs, logs: &Path, progress: &Progress, sheet: &mut Sheet) -> Step<()> {
-    measure(Kind::HandOff, args, logs, progress, sheet)
+pub(crate) fn hand_off(args: &BenchArgs, logs: &Path, progress: &Progress, sheet: &mut Sheet) -> BenchResult<()> {
+    measure(TakeoverKind::HandOff, args, logs, progress, sheet)
 }
 
-pub(crate) fn recovery(args: &BenchArgs, logs: &Path, progress: &Progress, sheet: &mut Sheet) -> Step<()> {
-    measure(Kind::Recovery, args, logs, progress, sheet)
+pub(crate) fn recovery(args: &BenchArgs, logs: &Path, progress: &Progress, sheet: &mut Sheet) -> BenchResult<()> {
+    measure(TakeoverKind::Recovery, args, logs, progress, sheet)
 }
 
-fn measure(kind: Kind, args: &BenchArgs, logs: &Path, progress: &Progress, sheet: &mut Sheet) -> Step<()> {
+fn measure(
+    kind: TakeoverKind,
+    args: &BenchArgs,
+    logs: &Path,
+    progress: &Progress,
+    sheet: &mut Sheet,
+) -> BenchResult<()> {
     sheet.notes.push(format!("{} requests wait", args.waiters));
     for &holds in &args.holds {
         progress.say(&format!("{holds} locks are taken"));
-        let mut play = Play::begin(holds, args.waiters, logs)?;
+        let mut play = TakeoverRun::begin(holds, args.waiters, logs)?;
         for round in 1..=args.rounds {
             progress.say(&format!("{holds} locks held, round {round} of {}", args.rounds));
             for (figure, took) in play.round(kind)? {
@@ -75,39 +81,39 @@ fn measure(kind: Kind, args: &BenchArgs, logs: &Path, progress: &Progress, sheet
 }
 
 /// One cluster with its holds.
-struct Play {
-    stage: Stage,
+struct TakeoverRun {
+    stage: BenchCluster,
     holds: u32,
     waiters: u32,
     /// Of each of `HOLDERS`.
     held: Vec<Holdings>,
 }
 
-impl Play {
-    fn begin(holds: u32, waiters: u32, logs: &Path) -> Step<Play> {
-        let mut stage = Stage::set(MEMBERS, logs.to_owned())?;
-        stage.ask(GRANTOR, &Order::Become, Report::did)?;
+impl TakeoverRun {
+    fn begin(holds: u32, waiters: u32, logs: &Path) -> BenchResult<TakeoverRun> {
+        let mut stage = BenchCluster::set(MEMBERS, logs.to_owned())?;
+        stage.ask(GRANTOR, &BenchOrder::Become, BenchReport::did)?;
         let mut held = Vec::new();
         for (number, &place) in (0..).zip(&HOLDERS) {
             let parts = HOLDERS.len() as u32;
             let (first, next) = (holds * number / parts, holds * (number + 1) / parts);
-            held.push(stage.ask(place, &Order::Hold { first, count: next - first }, Report::holding)?);
+            held.push(stage.ask(place, &BenchOrder::Hold { first, count: next - first }, BenchReport::holding)?);
         }
-        Ok(Play { stage, holds, waiters, held })
+        Ok(TakeoverRun { stage, holds, waiters, held })
     }
 
-    fn round(&mut self, kind: Kind) -> Step<Vec<(Figure, Duration)>> {
+    fn round(&mut self, kind: TakeoverKind) -> BenchResult<Vec<(Figure, Duration)>> {
         let before = self.queue_up()?;
-        self.stage.ask(CLIENT, &Order::Probe, Report::done)?;
+        self.stage.ask(CLIENT, &BenchOrder::Probe, BenchReport::done)?;
         self.stage.pause(SETTLE)?;
         let measured = match kind {
-            Kind::Transfer => self.transfer()?,
-            Kind::HandOff => self.hand_off()?,
-            Kind::Recovery => self.recovery()?,
+            TakeoverKind::Transfer => self.transfer()?,
+            TakeoverKind::HandOff => self.hand_off()?,
+            TakeoverKind::Recovery => self.recovery()?,
         };
         self.stage.pause(SETTLE)?;
-        let probes = self.stage.ask(CLIENT, &Order::Rest, |report| match report {
-            Report::Probed(probes) => Some(probes.clone()),
+        let probes = self.stage.ask(CLIENT, &BenchOrder::Rest, |report| match report {
+            BenchReport::Probed(probes) => Some(probes.clone()),
             _ => None,
         })?;
         let figures = measured.figures(&probes)?;
@@ -118,31 +124,31 @@ impl Play {
     }
 
     /// Starts all waiters, and tells the order of each queue.
-    fn queue_up(&mut self) -> Step<Vec<Vec<u32>>> {
-        self.stage.ask(CLIENT, &Order::HoldQueues(QUEUES), Report::done)?;
+    fn queue_up(&mut self) -> BenchResult<Vec<Vec<u32>>> {
+        self.stage.ask(CLIENT, &BenchOrder::HoldQueues(QUEUES), BenchReport::done)?;
         for (number, &place) in (0..).zip(&HOLDERS) {
             let own = (0..self.waiters).filter(|waiter| waiter % HOLDERS.len() as u32 == number);
             let places = own.map(|waiter| Place { queue: waiter / HOLDERS.len() as u32 % QUEUES, waiter });
-            self.stage.order(place, &Order::Wait(places.collect()));
+            self.stage.order(place, &BenchOrder::Wait(places.collect()));
         }
         self.stage.stand_in_line(CLIENT, QUEUES, self.waiters)?;
         Ok(self.look()?.1)
     }
 
-    fn look(&mut self) -> Step<(Holdings, Vec<Vec<u32>>)> {
-        self.stage.ask(CLIENT, &Order::Look(QUEUES), |report| match report {
-            Report::Seen { holdings, queues } => Some((*holdings, queues.clone())),
+    fn look(&mut self) -> BenchResult<(Holdings, Vec<Vec<u32>>)> {
+        self.stage.ask(CLIENT, &BenchOrder::Look(QUEUES), |report| match report {
+            BenchReport::Seen { holdings, queues } => Some((*holdings, queues.clone())),
             _ => None,
         })
     }
 
-    fn transfer(&mut self) -> Step<Measured> {
-        let (from, to) = self.stage.ask(TURK, &Order::Become, Report::did)?;
+    fn transfer(&mut self) -> BenchResult<Measured> {
+        let (from, to) = self.stage.ask(TURK, &BenchOrder::Become, BenchReport::did)?;
         Ok(Measured { from, to, what: vec![("until it is won", from, to, Some(TARGET))], seen: None })
     }
 
-    fn hand_off(&mut self) -> Step<Measured> {
-        let (from, to) = self.stage.ask(GRANTOR, &Order::Leave, Report::did)?;
+    fn hand_off(&mut self) -> BenchResult<Measured> {
+        let (from, to) = self.stage.ask(GRANTOR, &BenchOrder::Leave, BenchReport::did)?;
         let (acts, ..) = self.stage.event(from, "a successor", grants)?;
         self.stage.end(GRANTOR)?;
         let what =
@@ -150,7 +156,7 @@ impl Play {
         Ok(Measured { from, to: acts.max(to), what, seen: None })
     }
 
-    fn recovery(&mut self) -> Step<Measured> {
+    fn recovery(&mut self) -> BenchResult<Measured> {
         let dead = self.stage.process(GRANTOR).to_owned();
         let from = self.stage.kill(GRANTOR);
         let (to, grantor, ()) = self.stage.event(from, "a new grantor", grants)?;
@@ -163,10 +169,10 @@ impl Play {
     }
 
     /// All holds are there, at the holders and at the grantor.
-    fn check(&mut self) -> Step<()> {
+    fn check(&mut self) -> BenchResult<()> {
         let mut all = Holdings::default();
         for (place, before) in HOLDERS.iter().zip(self.held.clone()) {
-            let now = self.stage.ask(*place, &Order::Check, Report::holding)?;
+            let now = self.stage.ask(*place, &BenchOrder::Check, BenchReport::holding)?;
             if now != before {
                 return Err(format!("member {place} held {before:?} and holds {now:?}"));
             }
@@ -180,15 +186,15 @@ impl Play {
     }
 
     /// All waiters are served, in order.
-    fn serve(&mut self, before: &[Vec<u32>]) -> Step<()> {
-        self.stage.ask(CLIENT, &Order::FreeQueues, Report::done)?;
+    fn serve(&mut self, before: &[Vec<u32>]) -> BenchResult<()> {
+        self.stage.ask(CLIENT, &BenchOrder::FreeQueues, BenchReport::done)?;
         let mut served: Vec<BTreeMap<i64, u32>> = vec![BTreeMap::new(); QUEUES as usize];
         // Those of one member may be the last, so they are waited for in any order.
         let mut open = HOLDERS.to_vec();
         while !open.is_empty() {
             let (place, grants) =
                 self.stage.any_report("for the waiters to be served", |place, report| match report {
-                    Report::Served(grants) if open.contains(&place) => Some((place, grants.clone())),
+                    BenchReport::Served(grants) if open.contains(&place) => Some((place, grants.clone())),
                     _ => None,
                 })?;
             open.retain(|other| *other != place);
@@ -204,11 +210,11 @@ impl Play {
     }
 
     /// Member 1 grants again, and nobody is in the way of the next round.
-    fn restore(&mut self, kind: Kind) -> Step<()> {
-        if kind != Kind::Transfer {
+    fn restore(&mut self, kind: TakeoverKind) -> BenchResult<()> {
+        if kind != TakeoverKind::Transfer {
             self.stage.enter(GRANTOR)?;
         }
-        self.stage.ask(GRANTOR, &Order::Become, Report::did)?;
+        self.stage.ask(GRANTOR, &BenchOrder::Become, BenchReport::did)?;
         self.stage.pause(SETTLE)
     }
 }
@@ -225,7 +231,7 @@ struct Measured {
 }
 
 impl Measured {
-    fn figures(self, probes: &[(u64, u64)]) -> Step<Vec<(Figure, Duration)>> {
+    fn figures(self, probes: &[(u64, u64)]) -> BenchResult<Vec<(Figure, Duration)>> {
         let Measured { from, to, mut what, seen } = self;
         if let Some(seen) = seen {
             let first =

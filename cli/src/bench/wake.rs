@@ -1,8 +1,8 @@
 //! What a release costs in messages when somebody waits.
 
-use super::message::{Order, Place, Report, Usage};
+use super::cluster::{BenchCluster, BenchResult};
+use super::message::{BenchOrder, BenchReport, Place, Usage};
 use super::sheet::{Figure, Sheet, Unit};
-use super::stage::{Stage, Step};
 use super::{BenchArgs, Progress};
 use std::path::Path;
 use std::time::Duration;
@@ -26,22 +26,22 @@ const SETTLE: Duration = Duration::from_millis(100);
 /// What members say to each other all the time may add so much, and what acknowledges.
 const BESIDE: f64 = 0.1;
 
-pub(crate) fn wake(args: &BenchArgs, logs: &Path, progress: &Progress, sheet: &mut Sheet) -> Step<()> {
-    let mut stage = Stage::set(3, logs.to_owned())?;
-    stage.ask(GRANTOR, &Order::Become, Report::did)?;
+pub(crate) fn wake(args: &BenchArgs, logs: &Path, progress: &Progress, sheet: &mut Sheet) -> BenchResult<()> {
+    let mut stage = BenchCluster::set(3, logs.to_owned())?;
+    stage.ask(GRANTOR, &BenchOrder::Become, BenchReport::did)?;
     let rounds = args.rounds.max(ROUNDS);
     for round in 1..=rounds {
         progress.say(&format!("round {round} of {rounds}"));
-        stage.ask(HOLDER, &Order::HoldQueues(QUEUES), Report::done)?;
+        stage.ask(HOLDER, &BenchOrder::HoldQueues(QUEUES), BenchReport::done)?;
         let places = (0..WAITERS).map(|waiter| Place { queue: waiter % QUEUES, waiter }).collect();
-        stage.order(WAITER, &Order::Wait(places));
+        stage.order(WAITER, &BenchOrder::Wait(places));
         stage.stand_in_line(GRANTOR, QUEUES, WAITERS)?;
         stage.pause(SETTLE)?;
 
         let before = usages(&mut stage)?;
-        stage.ask(HOLDER, &Order::FreeQueues, Report::done)?;
+        stage.ask(HOLDER, &BenchOrder::FreeQueues, BenchReport::done)?;
         stage.any_report("for the waiters to be served", |_, report| match report {
-            Report::Served(_) => Some(()),
+            BenchReport::Served(_) => Some(()),
             _ => None,
         })?;
         let after = usages(&mut stage)?;
@@ -64,6 +64,6 @@ pub(crate) fn wake(args: &BenchArgs, logs: &Path, progress: &Progress, sheet: &m
     Ok(())
 }
 
-fn usages(stage: &mut Stage) -> Step<Vec<Usage>> {
+fn usages(stage: &mut BenchCluster) -> BenchResult<Vec<Usage>> {
     [GRANTOR, HOLDER, WAITER].into_iter().map(|place| stage.usage(place)).collect()
 }

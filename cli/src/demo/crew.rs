@@ -1,8 +1,8 @@
 //! The crew: the demo's worker processes as their parent has them, what they said last, and how to
 //! end them.
 
-use super::message::{Order, Report, Sight};
-use crate::processes::{News as Heard, Processes, What, free_addresses};
+use super::message::{ClusterSnapshot, WorkerOrder, WorkerReport};
+use crate::processes::{ChildOutput, ChildUpdate as Heard, Processes, free_addresses};
 use rustix::process::Signal;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -28,14 +28,14 @@ pub(crate) struct Worker {
     /// Its end was ordered.
     leaves: bool,
     /// What it saw last; nothing once it has ended.
-    pub(crate) sight: Option<Sight>,
+    pub(crate) sight: Option<ClusterSnapshot>,
 }
 
 /// Something a worker said, or its silence.
 #[derive(Clone, Debug)]
-pub(crate) enum News {
+pub(crate) enum WorkerUpdate {
     /// It said so.
-    Said(Report),
+    Said(WorkerReport),
     /// It ended, and nobody here had killed it or told it to.
     Ended,
 }
@@ -46,7 +46,7 @@ const LOOK: Duration = Duration::from_millis(20);
 /// All workers.
 pub(crate) struct Crew {
     recipe: Recipe,
-    processes: Processes<Report>,
+    processes: Processes<WorkerReport>,
     pub(crate) workers: Vec<Worker>,
     seeds: Vec<SocketAddr>,
     /// Sales that were reported.
@@ -89,7 +89,7 @@ impl Crew {
         let Worker { addr, run, .. } = self.workers[place];
         self.workers[place] = Worker { addr, run: run + 1, leaves: false, sight: None };
         self.spawn(place)?;
-        self.order(place, Order::Open);
+        self.order(place, WorkerOrder::Open);
         Ok(())
     }
 
@@ -121,8 +121,8 @@ impl Crew {
     }
 
     /// Orders something.
-    pub(crate) fn order(&mut self, place: usize, order: Order) {
-        self.workers[place].leaves |= order == Order::Finish;
+    pub(crate) fn order(&mut self, place: usize, order: WorkerOrder) {
+        self.workers[place].leaves |= order == WorkerOrder::Finish;
         self.processes.order(place, &order);
     }
 
@@ -146,22 +146,22 @@ impl Crew {
 
     /// The next thing that a living worker says; `None` when it is `until` and nobody said
     /// anything.
-    pub(crate) fn next(&mut self, until: Instant) -> Option<(usize, Instant, News)> {
+    pub(crate) fn next(&mut self, until: Instant) -> Option<(usize, Instant, WorkerUpdate)> {
         loop {
             let Heard { place, at, is_late, what } = self.processes.next(until)?;
             let worker = &mut self.workers[place];
             let report = match what {
-                What::Said(report) => report,
-                What::Nonsense(text) => Report::Trouble(text),
-                What::Ended => {
+                ChildOutput::Said(report) => report,
+                ChildOutput::Nonsense(text) => WorkerReport::Trouble(text),
+                ChildOutput::Ended => {
                     worker.sight = None;
                     if worker.leaves {
                         continue;
                     }
-                    return Some((place, at, News::Ended));
+                    return Some((place, at, WorkerUpdate::Ended));
                 }
             };
-            if let Report::Sale { .. } = report {
+            if let WorkerReport::Sale { .. } = report {
                 self.sales += 1;
                 self.silence = self.silence.max(at.saturating_duration_since(self.sold_at));
                 self.sold_at = self.sold_at.max(at);
@@ -170,16 +170,16 @@ impl Crew {
                 continue;
             }
             match &report {
-                Report::Sees(sight) | Report::Standing { sight, .. } => worker.sight = Some(sight.clone()),
-                Report::Trouble(text) => *self.troubles.entry(text.clone()).or_default() += 1,
-                Report::Unserved(text) => self.unserved.push(format!("worker {place}: {text}")),
-                Report::Sale { .. }
-                | Report::Refused { .. }
-                | Report::Became(_)
-                | Report::Counted { .. }
-                | Report::Failed(_) => {}
+                WorkerReport::Sees(sight) | WorkerReport::Standing { sight, .. } => worker.sight = Some(sight.clone()),
+                WorkerReport::Trouble(text) => *self.troubles.entry(text.clone()).or_default() += 1,
+                WorkerReport::Unserved(text) => self.unserved.push(format!("worker {place}: {text}")),
+                WorkerReport::Sale { .. }
+                | WorkerReport::Refused { .. }
+                | WorkerReport::Became(_)
+                | WorkerReport::Counted { .. }
+                | WorkerReport::Failed(_) => {}
             }
-            return Some((place, at, News::Said(report)));
+            return Some((place, at, WorkerUpdate::Said(report)));
         }
     }
 
@@ -189,7 +189,7 @@ impl Crew {
     }
 
     /// The newest sight of the cluster among the living.
-    pub(crate) fn sight(&self) -> Option<&Sight> {
+    pub(crate) fn sight(&self) -> Option<&ClusterSnapshot> {
         self.workers
             .iter()
             .filter_map(|worker| worker.sight.as_ref())
@@ -240,7 +240,7 @@ impl Crew {
     pub(crate) fn finish(&mut self, limit: Duration) -> Vec<String> {
         let until = Instant::now() + limit;
         for place in 0..self.workers.len() {
-            self.order(place, Order::Finish);
+            self.order(place, WorkerOrder::Finish);
         }
         while self.processes.living() > 0 && Instant::now() < until {
             self.next(until.min(Instant::now() + LOOK));

@@ -6,9 +6,9 @@ use serde::{Deserialize, Serialize};
 /// From a worker to its parent.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Report {
+pub(crate) enum WorkerReport {
     /// What it sees of the cluster; said when it changes.
-    Sees(Sight),
+    Sees(ClusterSnapshot),
     /// Sold one piece, and the sale is in the file.
     Sale {
         /// Of which article.
@@ -16,14 +16,14 @@ pub(crate) enum Report {
         /// With which token; 0 without locks.
         token: i64,
     },
-    /// Stands between `fence()` and the write, and does nothing before `Order::Go`.
+    /// Stands between `fence()` and the write, and does nothing before `WorkerOrder::Go`.
     Standing {
         /// Holding the lock of this article.
         article: u32,
         /// With this token.
         token: i64,
         /// What it sees of the cluster right then.
-        sight: Sight,
+        sight: ClusterSnapshot,
     },
     /// The table refused its write: somebody with a higher token wrote before.
     Refused {
@@ -35,7 +35,7 @@ pub(crate) enum Report {
     /// A clerk did not get its lock, or lost it before the sale.
     Unserved(String),
     /// It became the grantor, as ordered, and its service says so.
-    Became(Sight),
+    Became(ClusterSnapshot),
     /// It suspended the service and counted.
     Counted {
         /// Sales in the books when the service was suspended.
@@ -55,7 +55,7 @@ pub(crate) enum Report {
 
 /// The cluster as a worker sees it. Processes by their number in hexadecimal.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-pub(crate) struct Sight {
+pub(crate) struct ClusterSnapshot {
     /// The worker's own process.
     pub(crate) me: String,
     /// Number of its view.
@@ -77,7 +77,7 @@ pub(crate) struct Sight {
 /// From the parent to a worker.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Order {
+pub(crate) enum WorkerOrder {
     /// Start to sell.
     Open,
     /// At the next sale, stop between `fence()` and the write and say so.

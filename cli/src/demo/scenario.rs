@@ -9,8 +9,8 @@
 
 use super::DemoArgs;
 use super::audience::Audience;
-use super::crew::{Crew, News, Worker};
-use super::message::{Order, Report, Sight};
+use super::crew::{Crew, Worker, WorkerUpdate};
+use super::message::{ClusterSnapshot, WorkerOrder, WorkerReport};
 use rustix::process::Signal;
 use serde::Serialize;
 use std::collections::BTreeSet;
@@ -23,12 +23,12 @@ pub(crate) struct Scenario<'a> {
     args: &'a DemoArgs,
     /// No step waits longer.
     until: Instant,
-    played: Played,
+    played: ScenarioOutcome,
 }
 
 /// What came of it.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Played {
+pub(crate) struct ScenarioOutcome {
     /// One per kill.
     pub(crate) failovers: Vec<Failover>,
     /// From SIGSTOP to the next sale of the stopped holder's article.
@@ -50,7 +50,7 @@ pub(crate) struct Played {
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Failover {
     /// Whose.
-    pub(crate) kind: Kind,
+    pub(crate) kind: KilledRole,
     /// From SIGKILL to the next sale of every article that a victim held.
     pub(crate) milliseconds: f64,
     /// How many processes were killed.
@@ -96,7 +96,7 @@ pub(crate) struct Count {
 /// The roles that are killed, in turn.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Kind {
+pub(crate) enum KilledRole {
     /// A member that holds a lock and is nothing else.
     Holder,
     /// The grantor, and not the elder.
@@ -115,11 +115,11 @@ pub(crate) enum LateWrite {
 }
 
 /// A worker that stands between its `fence()` and its write.
-struct Stander {
+struct PausedWriter {
     place: usize,
     article: u32,
     token: i64,
-    sight: Sight,
+    sight: ClusterSnapshot,
 }
 
 /// No single wait is longer: not for a role to settle, a sale, or the crew to be whole again.
@@ -127,14 +127,14 @@ const STEP: Duration = Duration::from_secs(15);
 /// How often a role is looked for anew when its bearer loses it while it is made to stand.
 const TRIES: usize = 10;
 
-type Step<T> = Result<T, String>;
+type ScenarioResult<T> = Result<T, String>;
 
 impl<'a> Scenario<'a> {
     pub(crate) fn new(crew: &'a mut Crew, audience: &'a Audience, args: &'a DemoArgs, until: Instant) -> Self {
-        Scenario { crew, audience, args, until, played: Played::default() }
+        Scenario { crew, audience, args, until, played: ScenarioOutcome::default() }
     }
 
-    pub(crate) fn play(mut self) -> Played {
+    pub(crate) fn play(mut self) -> ScenarioOutcome {
         if let Err(problem) = self.acts() {
             self.audience.tell(&problem);
             self.played.problems.push(problem);
@@ -142,7 +142,7 @@ impl<'a> Scenario<'a> {
         self.played
     }
 
-    fn acts(&mut self) -> Step<()> {
+    fn acts(&mut self) -> ScenarioResult<()> {
         let begun = Instant::now();
         self.wait("all members to be in one view", Crew::is_whole)?;
         self.audience.tell(&format!("all in one view after {:.2} s", begun.elapsed().as_secs_f64()));
@@ -155,38 +155,38 @@ impl<'a> Scenario<'a> {
         self.sell_until(curtains[0])?;
         self.turn()?;
         self.sell_until(curtains[1])?;
-        self.kill(Kind::Holder)?;
+        self.kill(KilledRole::Holder)?;
         self.sell_until(curtains[2])?;
         self.leave()?;
         self.sell_until(curtains[3])?;
-        self.kill(Kind::Grantor)?;
+        self.kill(KilledRole::Grantor)?;
         self.sell_until(curtains[4])?;
         self.count()?;
         self.sell_until(curtains[5])?;
-        self.kill(Kind::Elder)?;
+        self.kill(KilledRole::Elder)?;
         self.sell_until(curtains[6])?;
         self.pause()?;
         self.sell_until(curtains[7])?;
-        self.kill(Kind::ElderAndGrantor)?;
+        self.kill(KilledRole::ElderAndGrantor)?;
         self.sell_until(curtains[9])
     }
 
     /// Lets the youngest member sell first: the first that asks becomes grantor, and it shall not
     /// be the elder, so that the two can be killed one by one.
-    fn open(&mut self) -> Step<()> {
+    fn open(&mut self) -> ScenarioResult<()> {
         let youngest = *self.crew.by_age().last().ok_or("nobody is there")?;
-        self.crew.order(youngest, Order::Open);
-        self.follow("a first sale", |_, report| matches!(report, Report::Sale { .. }))?;
+        self.crew.order(youngest, WorkerOrder::Open);
+        self.follow("a first sale", |_, report| matches!(report, WorkerReport::Sale { .. }))?;
         for place in 0..self.crew.workers.len() {
-            self.crew.order(place, Order::Open);
+            self.crew.order(place, WorkerOrder::Open);
         }
         Ok(())
     }
 
     /// Kills the bearers of a role, waits for the sales that they stood in the way of, and starts
     /// them again.
-    fn kill(&mut self, kind: Kind) -> Step<()> {
-        let rested = if kind == Kind::Grantor { self.rest_oldest()? } else { Vec::new() };
+    fn kill(&mut self, kind: KilledRole) -> ScenarioResult<()> {
+        let rested = if kind == KilledRole::Grantor { self.rest_oldest()? } else { Vec::new() };
         let victims = self.stand_in_role(kind)?;
         let killed_at = Instant::now();
         for victim in &victims {
@@ -202,7 +202,7 @@ impl<'a> Scenario<'a> {
         self.played.failovers.push(Failover { kind, milliseconds, killed: victims.len() });
 
         for place in rested {
-            self.crew.order(place, Order::Open);
+            self.crew.order(place, WorkerOrder::Open);
         }
         let begun = Instant::now();
         for victim in &victims {
@@ -216,7 +216,7 @@ impl<'a> Scenario<'a> {
     }
 
     /// Has the youngest member that is nothing else become the grantor.
-    fn turn(&mut self) -> Step<()> {
+    fn turn(&mut self) -> ScenarioResult<()> {
         if self.args.no_lock {
             return Ok(()); // nobody grants anything
         }
@@ -227,10 +227,10 @@ impl<'a> Scenario<'a> {
         self.audience.tell(&format!("worker {place} wants to be the grantor"));
         self.crew.watch();
         let begun = Instant::now();
-        self.crew.order(place, Order::Become);
+        self.crew.order(place, WorkerOrder::Become);
         let mut done = None;
         self.errand(place, "to become the grantor", |at, report| {
-            if let Report::Became(sight) = report {
+            if let WorkerReport::Became(sight) = report {
                 done = Some((at, sight.clone()));
             }
             done.is_some()
@@ -245,7 +245,7 @@ impl<'a> Scenario<'a> {
     }
 
     /// Has the grantor leave, and start again.
-    fn leave(&mut self) -> Step<()> {
+    fn leave(&mut self) -> ScenarioResult<()> {
         if self.args.no_lock {
             return Ok(()); // nobody grants anything
         }
@@ -257,7 +257,7 @@ impl<'a> Scenario<'a> {
         self.audience.tell(&format!("worker {place}, the grantor, finishes and leaves"));
         self.crew.watch();
         let begun = Instant::now();
-        self.crew.order(place, Order::Finish);
+        self.crew.order(place, WorkerOrder::Finish);
         self.wait("the grantor to leave", |crew| crew.ended(place).is_some())?;
         let took = begun.elapsed();
         if let Some(status) = self.crew.ended(place).filter(|status| !status.success()) {
@@ -266,7 +266,7 @@ impl<'a> Scenario<'a> {
         self.all_served_by("a successor", move |grantor| grantor != place)?;
         self.note_handover(Occasion::Leave, took);
         for place in rested {
-            self.crew.order(place, Order::Open);
+            self.crew.order(place, WorkerOrder::Open);
         }
         let started = self.crew.restart(place);
         started.map_err(|error| format!("worker {place} cannot be started again: {error}"))?;
@@ -277,8 +277,8 @@ impl<'a> Scenario<'a> {
 
     /// Waits until all that sell see one grantor, and it is as wanted, and then until each of them
     /// has sold.
-    fn all_served_by(&mut self, whom: &str, is_it: impl Fn(usize) -> bool) -> Step<()> {
-        let sees = |crew: &Crew, sight: &Sight| sight.grantor.as_deref().and_then(|me| crew.place_of(me));
+    fn all_served_by(&mut self, whom: &str, is_it: impl Fn(usize) -> bool) -> ScenarioResult<()> {
+        let sees = |crew: &Crew, sight: &ClusterSnapshot| sight.grantor.as_deref().and_then(|me| crew.place_of(me));
         self.wait(&format!("{whom} to be known to all"), |crew| {
             let mut sights = crew.workers.iter().filter_map(|worker| worker.sight.as_ref()).filter(|sight| !sight.idle);
             let grantor = crew.grantor().filter(|place| is_it(*place));
@@ -288,7 +288,7 @@ impl<'a> Scenario<'a> {
         let places = 0..self.crew.workers.len();
         let mut open: BTreeSet<usize> = places.filter(|place| sells(&self.crew.workers[*place])).collect();
         self.follow(&format!("sales of all under {whom}"), |from, report| {
-            if let Report::Sale { .. } = report {
+            if let WorkerReport::Sale { .. } = report {
                 open.remove(&from);
             }
             open.is_empty()
@@ -308,14 +308,14 @@ impl<'a> Scenario<'a> {
     }
 
     /// Has a member suspend the service and count twice what is in the books.
-    fn count(&mut self) -> Step<()> {
+    fn count(&mut self) -> ScenarioResult<()> {
         self.wait("an elder to be known", |crew| crew.elder().is_some())?;
-        let place = *self.bearers(Kind::Holder).first().ok_or("nobody is there to count")?;
+        let place = *self.bearers(KilledRole::Holder).first().ok_or("nobody is there to count")?;
         self.audience.tell(&format!("worker {place} suspends the service and takes stock"));
-        self.crew.order(place, Order::Count);
+        self.crew.order(place, WorkerOrder::Count);
         let mut counted = None;
         self.errand(place, "to take stock", |_, report| {
-            if let Report::Counted { before, after, missing, waited_milliseconds } = *report {
+            if let WorkerReport::Counted { before, after, missing, waited_milliseconds } = *report {
                 counted = Some(Count { before, after, missing, waited_milliseconds });
             }
             counted.is_some()
@@ -328,15 +328,20 @@ impl<'a> Scenario<'a> {
         };
         let waited = count.waited_milliseconds;
         self.audience.tell(&format!("  all held locks were back after {waited:.1} ms; {sold}"));
-        self.follow("a sale after the stock-taking", |_, report| matches!(report, Report::Sale { .. }))
+        self.follow("a sale after the stock-taking", |_, report| matches!(report, WorkerReport::Sale { .. }))
     }
 
     /// Waits until a worker has done what it was ordered to do, or says that it cannot.
-    fn errand(&mut self, place: usize, what: &str, mut is_it: impl FnMut(Instant, &Report) -> bool) -> Step<()> {
+    fn errand(
+        &mut self,
+        place: usize,
+        what: &str,
+        mut is_it: impl FnMut(Instant, &WorkerReport) -> bool,
+    ) -> ScenarioResult<()> {
         let mut failed = None;
         self.follow_timed(&format!("worker {place} {what}"), |from, at, report| match report {
             _ if from != place => false,
-            Report::Failed(why) => {
+            WorkerReport::Failed(why) => {
                 failed = Some(format!("worker {place} was ordered {what}: {why}"));
                 true
             }
@@ -347,12 +352,12 @@ impl<'a> Scenario<'a> {
 
     /// Before the grantor goes the two oldest members rest, so that neither becomes the next
     /// grantor: the elder and the grantor must be two processes when their turn comes.
-    fn rest_oldest(&mut self) -> Step<Vec<usize>> {
+    fn rest_oldest(&mut self) -> ScenarioResult<Vec<usize>> {
         let grantor = self.crew.grantor();
         let resting: Vec<usize> =
             self.crew.by_age().into_iter().filter(|place| Some(*place) != grantor).take(2).collect();
         for place in &resting {
-            self.crew.order(*place, Order::Rest);
+            self.crew.order(*place, WorkerOrder::Rest);
         }
         let idle = resting.clone();
         self.wait("the oldest two to rest", move |crew| {
@@ -362,11 +367,11 @@ impl<'a> Scenario<'a> {
     }
 
     /// Makes the bearers of a role stand, and makes sure that they still bear it then.
-    fn stand_in_role(&mut self, kind: Kind) -> Step<Vec<Stander>> {
+    fn stand_in_role(&mut self, kind: KilledRole) -> ScenarioResult<Vec<PausedWriter>> {
         for _ in 0..TRIES {
             self.wait("an elder and a grantor to be known", |crew| crew.elder().is_some())?;
             let places = self.bearers(kind);
-            let mut standers: Vec<Stander> = Vec::new();
+            let mut standers: Vec<PausedWriter> = Vec::new();
             for place in &places {
                 standers.push(self.stand(*place)?);
             }
@@ -374,7 +379,7 @@ impl<'a> Scenario<'a> {
                 return Ok(standers);
             }
             for stander in &standers {
-                self.crew.order(stander.place, Order::Go);
+                self.crew.order(stander.place, WorkerOrder::Go);
             }
         }
         Err(format!("no {} to be found in {TRIES} tries", kind.name()))
@@ -382,7 +387,7 @@ impl<'a> Scenario<'a> {
 
     /// The process that has the role now. Without locks there is no grantor, and any process but
     /// the elder stands in for it.
-    fn bearers(&self, kind: Kind) -> Vec<usize> {
+    fn bearers(&self, kind: KilledRole) -> Vec<usize> {
         let elder = self.crew.elder();
         let by_age = self.crew.by_age();
         let others: Vec<usize> = by_age.iter().copied().filter(|place| Some(*place) != elder).collect();
@@ -391,33 +396,33 @@ impl<'a> Scenario<'a> {
         let any = plain.get(self.args.seed as usize % plain.len().max(1)).copied();
         let (elder, grantor) = (Vec::from_iter(elder), Vec::from_iter(grantor));
         match kind {
-            Kind::Holder => Vec::from_iter(any),
+            KilledRole::Holder => Vec::from_iter(any),
             // One process that is both stands in for neither alone.
-            Kind::Grantor | Kind::Elder if elder == grantor => Vec::new(),
-            Kind::Grantor => grantor,
-            Kind::Elder => elder,
+            KilledRole::Grantor | KilledRole::Elder if elder == grantor => Vec::new(),
+            KilledRole::Grantor => grantor,
+            KilledRole::Elder => elder,
             // If one process is both, another holder dies with it.
-            Kind::ElderAndGrantor if elder == grantor => elder.into_iter().chain(any).collect(),
-            Kind::ElderAndGrantor => elder.into_iter().chain(grantor).collect(),
+            KilledRole::ElderAndGrantor if elder == grantor => elder.into_iter().chain(any).collect(),
+            KilledRole::ElderAndGrantor => elder.into_iter().chain(grantor).collect(),
         }
     }
 
     /// Whether a stander's own sight agrees.
-    fn still_bears(&self, kind: Kind, stander: &Stander) -> bool {
+    fn still_bears(&self, kind: KilledRole, stander: &PausedWriter) -> bool {
         let sight = &stander.sight;
         let is_elder = sight.elder.as_ref() == Some(&sight.me);
         let is_grantor = sight.grantor.as_ref() == Some(&sight.me);
         match kind {
-            Kind::Holder => !is_elder && !is_grantor,
-            Kind::Grantor => !is_elder && (is_grantor || self.args.no_lock),
-            Kind::Elder => is_elder && !is_grantor,
-            Kind::ElderAndGrantor => sight.leased,
+            KilledRole::Holder => !is_elder && !is_grantor,
+            KilledRole::Grantor => !is_elder && (is_grantor || self.args.no_lock),
+            KilledRole::Elder => is_elder && !is_grantor,
+            KilledRole::ElderAndGrantor => sight.leased,
         }
     }
 
     /// Stops a worker between its `fence()` and its write until after another has written.
-    fn pause(&mut self) -> Step<()> {
-        let sleeper = self.stand_in_role(Kind::Holder)?.remove(0);
+    fn pause(&mut self) -> ScenarioResult<()> {
+        let sleeper = self.stand_in_role(KilledRole::Holder)?.remove(0);
         let (place, article) = (sleeper.place, sleeper.article);
         let stopped_at = Instant::now();
         let signal = |crew: &Crew, signal| crew.signal(place, signal).map_err(|error| format!("no signal: {error}"));
@@ -428,16 +433,16 @@ impl<'a> Scenario<'a> {
         self.played.pause = Some(took);
         self.audience.tell(&format!("  next sale of article {article} after {}, SIGCONT", milliseconds(took)));
         // In its pipe before it wakes: the write is the first thing it does.
-        self.crew.order(place, Order::Go);
+        self.crew.order(place, WorkerOrder::Go);
         signal(self.crew, Signal::CONT)?;
         let mut late = None;
         let token = sleeper.token;
         self.follow("the late write", |from, report| {
             late = match report {
-                Report::Refused { article: a, token: t } if (from, *a, *t) == (place, article, token) => {
+                WorkerReport::Refused { article: a, token: t } if (from, *a, *t) == (place, article, token) => {
                     Some(LateWrite::Refused)
                 }
-                Report::Sale { article: a, token: t } if (from, *a, *t) == (place, article, token) => {
+                WorkerReport::Sale { article: a, token: t } if (from, *a, *t) == (place, article, token) => {
                     Some(LateWrite::Written)
                 }
                 _ => None,
@@ -453,12 +458,12 @@ impl<'a> Scenario<'a> {
     }
 
     /// Makes a worker stand.
-    fn stand(&mut self, place: usize) -> Step<Stander> {
-        self.crew.order(place, Order::Stand);
+    fn stand(&mut self, place: usize) -> ScenarioResult<PausedWriter> {
+        self.crew.order(place, WorkerOrder::Stand);
         let mut found = None;
         self.follow(&format!("worker {place} to hold a lock"), |from, report| {
-            if let (true, Report::Standing { article, token, sight }) = (from == place, report) {
-                found = Some(Stander { place, article: *article, token: *token, sight: sight.clone() });
+            if let (true, WorkerReport::Standing { article, token, sight }) = (from == place, report) {
+                found = Some(PausedWriter { place, article: *article, token: *token, sight: sight.clone() });
             }
             found.is_some()
         })?;
@@ -467,12 +472,12 @@ impl<'a> Scenario<'a> {
 
     /// Waits until every article that one of `standers` held has been sold by somebody else, with a
     /// later token. Returns the time of the last of these sales.
-    fn sales(&mut self, standers: &[Stander], what: &str) -> Step<Instant> {
-        let mut open: Vec<&Stander> = standers.iter().collect();
+    fn sales(&mut self, standers: &[PausedWriter], what: &str) -> ScenarioResult<Instant> {
+        let mut open: Vec<&PausedWriter> = standers.iter().collect();
         let mut last = Instant::now();
         let locking = !self.args.no_lock;
         self.follow_timed(what, |from, at, report| {
-            let Report::Sale { article, token } = report else { return false };
+            let WorkerReport::Sale { article, token } = report else { return false };
             open.retain(|held| held.place == from || held.article != *article || (locking && *token <= held.token));
             last = at;
             open.is_empty()
@@ -480,14 +485,14 @@ impl<'a> Scenario<'a> {
         Ok(last)
     }
 
-    fn sell_until(&mut self, curtain: Instant) -> Step<()> {
+    fn sell_until(&mut self, curtain: Instant) -> ScenarioResult<()> {
         while Instant::now() < curtain.min(self.until) {
             self.listen(curtain.min(self.until))?;
         }
         Ok(())
     }
 
-    fn wait(&mut self, what: &str, is_so: impl Fn(&Crew) -> bool) -> Step<()> {
+    fn wait(&mut self, what: &str, is_so: impl Fn(&Crew) -> bool) -> ScenarioResult<()> {
         let until = self.until.min(Instant::now() + STEP);
         while !is_so(self.crew) {
             if self.listen(until)?.is_none() && Instant::now() >= until {
@@ -497,11 +502,15 @@ impl<'a> Scenario<'a> {
         Ok(())
     }
 
-    fn follow(&mut self, what: &str, mut is_it: impl FnMut(usize, &Report) -> bool) -> Step<()> {
+    fn follow(&mut self, what: &str, mut is_it: impl FnMut(usize, &WorkerReport) -> bool) -> ScenarioResult<()> {
         self.follow_timed(what, |from, _, report| is_it(from, report))
     }
 
-    fn follow_timed(&mut self, what: &str, mut is_it: impl FnMut(usize, Instant, &Report) -> bool) -> Step<()> {
+    fn follow_timed(
+        &mut self,
+        what: &str,
+        mut is_it: impl FnMut(usize, Instant, &WorkerReport) -> bool,
+    ) -> ScenarioResult<()> {
         let until = self.until.min(Instant::now() + STEP);
         loop {
             match self.listen(until)? {
@@ -513,14 +522,14 @@ impl<'a> Scenario<'a> {
     }
 
     /// The next report, or `None` after a moment. A worker that ends by itself ends the demo.
-    fn listen(&mut self, until: Instant) -> Step<Option<(usize, Instant, Report)>> {
+    fn listen(&mut self, until: Instant) -> ScenarioResult<Option<(usize, Instant, WorkerReport)>> {
         let moment = until.min(Instant::now() + Duration::from_millis(100));
         let news = self.crew.next(moment);
         self.audience.show(self.crew);
         match news {
             None => Ok(None),
-            Some((place, at, News::Said(report))) => Ok(Some((place, at, report))),
-            Some((place, _, News::Ended)) => {
+            Some((place, at, WorkerUpdate::Said(report))) => Ok(Some((place, at, report))),
+            Some((place, _, WorkerUpdate::Ended)) => {
                 Err(format!("worker {place} ended by itself; see {}", self.crew.log(place).display()))
             }
         }
@@ -542,14 +551,14 @@ impl Occasion {
     }
 }
 
-impl Kind {
+impl KilledRole {
     /// As people say it.
     pub(crate) fn name(self) -> &'static str {
         match self {
-            Kind::Holder => "holder",
-            Kind::Grantor => "grantor",
-            Kind::Elder => "elder",
-            Kind::ElderAndGrantor => "elder and grantor",
+            KilledRole::Holder => "holder",
+            KilledRole::Grantor => "grantor",
+            KilledRole::Elder => "elder",
+            KilledRole::ElderAndGrantor => "elder and grantor",
         }
     }
 }
@@ -559,7 +568,7 @@ pub(crate) fn milliseconds(span: Duration) -> String {
     format!("{:.1} ms", span.as_secs_f64() * 1e3)
 }
 
-fn describe(sight: Option<&Sight>) -> String {
+fn describe(sight: Option<&ClusterSnapshot>) -> String {
     let Some(sight) = sight else { return "nothing".to_owned() };
     let short =
         |process: &Option<String>| process.as_ref().map_or("none".to_owned(), |text| text.chars().take(8).collect());

@@ -30,7 +30,7 @@ pub(crate) struct Fence {
 
 /// What became of a write.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Written {
+pub(crate) enum WriteResult {
     /// The sale is in the file.
     Sold,
     /// A higher token was there before: nothing was sold.
@@ -96,7 +96,7 @@ impl Shop {
         stock_read: i64,
         worker: u32,
         hold: Fence,
-    ) -> rusqlite::Result<Written> {
+    ) -> rusqlite::Result<WriteResult> {
         let Fence { token, lineage } = hold;
         let write = self.file.transaction_with_behavior(TransactionBehavior::Immediate)?;
         let update = if self.fenced {
@@ -110,13 +110,13 @@ impl Shop {
             write
                 .prepare_cached("INSERT INTO sales (article, piece, worker, token) VALUES (?, ?, ?, ?)")?
                 .execute(params![article, stock_read, worker, token])?;
-            Written::Sold
+            WriteResult::Sold
         } else {
             write.execute(
                 "INSERT INTO refusals (article, worker, token, fence) SELECT id, ?2, ?3, fence FROM articles WHERE id = ?1",
                 params![article, worker, token],
             )?;
-            Written::Refused
+            WriteResult::Refused
         };
         write.commit()?;
         Ok(written)
@@ -175,7 +175,7 @@ mod tests {
         let mut shop = Shop::open(&books.0, true).unwrap();
         for token in 1..=3 {
             let stock = shop.stock(0).unwrap();
-            assert_eq!(shop.sell(0, stock, 1, of_one(token)).unwrap(), Written::Sold);
+            assert_eq!(shop.sell(0, stock, 1, of_one(token)).unwrap(), WriteResult::Sold);
         }
         assert_eq!(shop.audit().unwrap(), Audit { sales: 3, ..Audit::default() });
     }
@@ -185,8 +185,8 @@ mod tests {
         let books = Books::new("double");
         let (mut one, mut two) = (Shop::open(&books.0, true).unwrap(), Shop::open(&books.0, true).unwrap());
         let (first, second) = (one.stock(0).unwrap(), two.stock(0).unwrap());
-        assert_eq!(one.sell(0, first, 1, Fence::default()).unwrap(), Written::Sold);
-        assert_eq!(two.sell(0, second, 2, Fence::default()).unwrap(), Written::Sold);
+        assert_eq!(one.sell(0, first, 1, Fence::default()).unwrap(), WriteResult::Sold);
+        assert_eq!(two.sell(0, second, 2, Fence::default()).unwrap(), WriteResult::Sold);
         let audit = shop_audit(&books);
         assert_eq!((audit.sales, audit.oversold, audit.double_sales), (2, 1, 1));
     }
@@ -196,8 +196,8 @@ mod tests {
         let books = Books::new("late");
         let (mut late, mut next) = (Shop::open(&books.0, true).unwrap(), Shop::open(&books.0, true).unwrap());
         let read = late.stock(1).unwrap();
-        assert_eq!(next.sell(1, read, 2, of_one(8)).unwrap(), Written::Sold);
-        assert_eq!(late.sell(1, read, 1, of_one(7)).unwrap(), Written::Refused);
+        assert_eq!(next.sell(1, read, 2, of_one(8)).unwrap(), WriteResult::Sold);
+        assert_eq!(late.sell(1, read, 1, of_one(7)).unwrap(), WriteResult::Refused);
         assert_eq!(shop_audit(&books), Audit { sales: 1, stale_refused: 1, ..Audit::default() });
     }
 
@@ -206,8 +206,8 @@ mod tests {
         let books = Books::new("unfenced");
         let (mut late, mut next) = (Shop::open(&books.0, false).unwrap(), Shop::open(&books.0, false).unwrap());
         let read = late.stock(1).unwrap();
-        assert_eq!(next.sell(1, read, 2, of_one(8)).unwrap(), Written::Sold);
-        assert_eq!(late.sell(1, read, 1, of_one(7)).unwrap(), Written::Sold);
+        assert_eq!(next.sell(1, read, 2, of_one(8)).unwrap(), WriteResult::Sold);
+        assert_eq!(late.sell(1, read, 1, of_one(7)).unwrap(), WriteResult::Sold);
         let audit = shop_audit(&books);
         assert_eq!((audit.stale_written, audit.oversold, audit.double_sales), (1, 1, 1));
     }
@@ -217,10 +217,10 @@ mod tests {
     fn an_equal_token_of_another_lineage_is_refused() {
         let books = Books::new("lineages");
         let mut shop = Shop::open(&books.0, true).unwrap();
-        assert_eq!(shop.sell(1, INITIAL_STOCK, 1, of_one(7)).unwrap(), Written::Sold);
-        assert_eq!(shop.sell(1, INITIAL_STOCK - 1, 1, of_one(7)).unwrap(), Written::Sold);
+        assert_eq!(shop.sell(1, INITIAL_STOCK, 1, of_one(7)).unwrap(), WriteResult::Sold);
+        assert_eq!(shop.sell(1, INITIAL_STOCK - 1, 1, of_one(7)).unwrap(), WriteResult::Sold);
         let other = Fence { token: 7, lineage: 2 };
-        assert_eq!(shop.sell(1, INITIAL_STOCK - 2, 2, other).unwrap(), Written::Refused);
+        assert_eq!(shop.sell(1, INITIAL_STOCK - 2, 2, other).unwrap(), WriteResult::Refused);
         assert_eq!(shop_audit(&books), Audit { sales: 2, stale_refused: 1, ..Audit::default() });
     }
 

@@ -2,14 +2,14 @@
 
 use super::DemoArgs;
 use super::crew::Crew;
-use super::scenario::{Kind, LateWrite, Occasion, Played, milliseconds};
+use super::scenario::{KilledRole, LateWrite, Occasion, ScenarioOutcome, milliseconds};
 use super::shop::Audit;
 use serde_json::json;
 
 /// What the demo has shown.
 pub(crate) struct Verdict {
     args: DemoArgs,
-    played: Played,
+    played: ScenarioOutcome,
     audit: Audit,
     /// Everything that must not be; empty when all is right.
     problems: Vec<String>,
@@ -18,7 +18,13 @@ pub(crate) struct Verdict {
 }
 
 impl Verdict {
-    pub(crate) fn new(args: &DemoArgs, played: Played, audit: Audit, left: Vec<String>, crew: &Crew) -> Verdict {
+    pub(crate) fn new(
+        args: &DemoArgs,
+        played: ScenarioOutcome,
+        audit: Audit,
+        left: Vec<String>,
+        crew: &Crew,
+    ) -> Verdict {
         let mut problems = played.problems.clone();
         problems.extend(left);
         problems.extend(faults(&audit, &played, crew.sales));
@@ -135,7 +141,7 @@ impl Verdict {
 }
 
 /// What the audit and the scenario hold against the run.
-fn faults(audit: &Audit, played: &Played, reported: u64) -> Vec<String> {
+fn faults(audit: &Audit, played: &ScenarioOutcome, reported: u64) -> Vec<String> {
     let mut faults = Vec::new();
     let mut fault = |is_wrong: bool, text: &str| {
         if is_wrong {
@@ -150,7 +156,7 @@ fn faults(audit: &Audit, played: &Played, reported: u64) -> Vec<String> {
     fault(played.late_write != Some(LateWrite::Refused), "the stopped worker's late write was not refused");
     // The other way round is no fault: a worker may be killed between its commit and its report.
     fault(reported > audit.sales.unsigned_abs(), "sales were reported that the file does not have");
-    for kind in [Kind::Holder, Kind::Grantor, Kind::Elder, Kind::ElderAndGrantor] {
+    for kind in [KilledRole::Holder, KilledRole::Grantor, KilledRole::Elder, KilledRole::ElderAndGrantor] {
         let killed = played.failovers.iter().any(|failover| failover.kind == kind);
         fault(!killed, &format!("no fail-over of the {} was seen", kind.name()));
     }
@@ -178,15 +184,24 @@ mod tests {
     use super::super::scenario::{Count, Failover, Handover};
     use super::*;
 
-    fn good() -> (Audit, Played) {
-        let kinds = [Kind::Holder, Kind::Grantor, Kind::Elder, Kind::ElderAndGrantor];
+    fn good() -> (Audit, ScenarioOutcome) {
+        let kinds = [KilledRole::Holder, KilledRole::Grantor, KilledRole::Elder, KilledRole::ElderAndGrantor];
         let failovers = kinds.map(|kind| Failover { kind, milliseconds: 1.0, killed: 1 }).to_vec();
         let audit = Audit { sales: 10, stale_refused: 1, ..Audit::default() };
         let handover =
             |occasion| Handover { occasion, milliseconds: 1.0, silence_milliseconds: 1.0, unserved: Vec::new() };
         let handovers = [Occasion::YoungTurk, Occasion::Leave].map(handover).to_vec();
         let count = Some(Count { before: 7, after: 7, missing: 0, waited_milliseconds: 1.0 });
-        (audit, Played { failovers, handovers, count, late_write: Some(LateWrite::Refused), ..Played::default() })
+        (
+            audit,
+            ScenarioOutcome {
+                failovers,
+                handovers,
+                count,
+                late_write: Some(LateWrite::Refused),
+                ..ScenarioOutcome::default()
+            },
+        )
     }
 
     #[test]
@@ -223,10 +238,10 @@ mod tests {
         }
         let count = Count { before: 7, after: 7, missing: 0, waited_milliseconds: 1.0 };
         for count in [None, Some(Count { after: 8, ..count }), Some(Count { missing: 1, ..count })] {
-            let played = Played { count, ..played.clone() };
+            let played = ScenarioOutcome { count, ..played.clone() };
             assert_eq!(faults(&audit, &played, 10).len(), 1, "{count:?}");
         }
-        let written = Played { late_write: Some(LateWrite::Written), ..played };
+        let written = ScenarioOutcome { late_write: Some(LateWrite::Written), ..played };
         assert_eq!(faults(&audit, &written, 10).len(), 1);
     }
 }

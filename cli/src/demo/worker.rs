@@ -4,8 +4,8 @@
 //! death leaves waiters behind. Workers know nothing of the demo's plan: they sell, and do what the
 //! parent orders.
 
-use super::message::{Order, Report, Sight};
-use super::shop::{Audit, Fence, Shop, Written};
+use super::message::{ClusterSnapshot, WorkerOrder, WorkerReport};
+use super::shop::{Audit, Fence, Shop, WriteResult};
 use crate::Done;
 use crate::processes::{listen, say};
 use clap::Args;
@@ -77,15 +77,15 @@ struct Orders {
 }
 
 impl Orders {
-    fn follow(&self, order: Order) {
+    fn follow(&self, order: WorkerOrder) {
         match order {
-            Order::Open => drop(self.mode.send_replace(Mode::Selling)),
-            Order::Rest => drop(self.mode.send_replace(Mode::Resting)),
-            Order::Finish => drop(self.mode.send_replace(Mode::Finishing)),
-            Order::Stand => self.stand.store(true, Ordering::SeqCst),
-            Order::Go => self.go.notify_one(),
-            Order::Become => self.become_grantor.notify_one(),
-            Order::Count => self.count.notify_one(),
+            WorkerOrder::Open => drop(self.mode.send_replace(Mode::Selling)),
+            WorkerOrder::Rest => drop(self.mode.send_replace(Mode::Resting)),
+            WorkerOrder::Finish => drop(self.mode.send_replace(Mode::Finishing)),
+            WorkerOrder::Stand => self.stand.store(true, Ordering::SeqCst),
+            WorkerOrder::Go => self.go.notify_one(),
+            WorkerOrder::Become => self.become_grantor.notify_one(),
+            WorkerOrder::Count => self.count.notify_one(),
         }
     }
 }
@@ -112,7 +112,7 @@ pub(crate) async fn work(args: WorkerArgs) -> Done {
     let followed = orders.clone();
     listen(move |order| match order {
         Ok(order) => followed.follow(order),
-        Err(trouble) => say(&Report::Trouble(trouble)),
+        Err(trouble) => say(&WorkerReport::Trouble(trouble)),
     })?;
     let shop = Shop::open(&args.file, !args.no_fence)?;
     let member = Member::builder(CLUSTER)
@@ -168,7 +168,7 @@ async fn clerk(store: Arc<Store>, service: LockService, article: u32, mut chance
                 let sold = store.sell(hold, article, &mut chance).await;
                 store.busy.fetch_sub(1, Ordering::SeqCst);
                 if let Err(trouble) = sold {
-                    say(&Report::Trouble(format!("article {article}: {trouble}")));
+                    say(&WorkerReport::Trouble(format!("article {article}: {trouble}")));
                 }
             }
         }
@@ -188,7 +188,7 @@ async fn office(store: Arc<Store>, service: LockService) {
             () = store.orders.become_grantor.notified() => store.become_grantor(&service).await,
             () = store.orders.count.notified() => store.count(&service).await,
         };
-        say(&done.unwrap_or_else(|error| Report::Failed(error.to_string())));
+        say(&done.unwrap_or_else(|error| WorkerReport::Failed(error.to_string())));
     }
 }
 
@@ -229,7 +229,7 @@ impl Store {
             Err(error) => {
                 // Timed out in a long fail-over, or this process was expelled and joins anew: try
                 // again soon.
-                say(&Report::Unserved(format!("article {article}: {error}")));
+                say(&WorkerReport::Unserved(format!("article {article}: {error}")));
                 tokio::time::sleep(LOOK).await;
                 Hold::Denied
             }
@@ -253,19 +253,19 @@ impl Store {
         // shops too.
         let mut shop = self.shop.clone().lock_owned().await;
         let Some(fence) = hold.fence() else {
-            say(&Report::Unserved(format!("article {article}: the lock was lost")));
+            say(&WorkerReport::Unserved(format!("article {article}: the lock was lost")));
             return Ok(());
         };
         let token = fence.token;
         if self.orders.stand.swap(false, Ordering::SeqCst) {
-            say(&Report::Standing { article, token, sight: self.sight() });
+            say(&WorkerReport::Standing { article, token, sight: self.sight() });
             self.orders.go.notified().await;
         }
         let worker = self.index;
         let written = tokio::task::spawn_blocking(move || shop.sell(article, stock, worker, fence)).await??;
         say(&match written {
-            Written::Sold => Report::Sale { article, token },
-            Written::Refused => Report::Refused { article, token },
+            WriteResult::Sold => WorkerReport::Sale { article, token },
+            WriteResult::Refused => WorkerReport::Refused { article, token },
         });
         if let Hold::Lock(guard) = hold {
             // An error says that the hold was lost before; the table has judged the write by its
@@ -275,17 +275,20 @@ impl Store {
         Ok(())
     }
 
-    async fn become_grantor(&self, service: &LockService) -> Result<Report, Box<dyn std::error::Error + Send + Sync>> {
+    async fn become_grantor(
+        &self,
+        service: &LockService,
+    ) -> Result<WorkerReport, Box<dyn std::error::Error + Send + Sync>> {
         service.become_grantor().wait(WAIT).await?;
         if !service.is_grantor() {
             return Err("said to be the grantor, and is not".into());
         }
-        Ok(Report::Became(self.sight()))
+        Ok(WorkerReport::Became(self.sight()))
     }
 
     /// Counts twice, with time between in which clerks would sell if they could. Clerks of this
     /// worker are owners of their own and have to wait like all others.
-    async fn count(&self, service: &LockService) -> Result<Report, Box<dyn std::error::Error + Send + Sync>> {
+    async fn count(&self, service: &LockService) -> Result<WorkerReport, Box<dyn std::error::Error + Send + Sync>> {
         let begun = Instant::now();
         let suspended = service.suspend().owner(OFFICE).reason("stock-taking").wait(WAIT).lease(LEASE).await?;
         let waited = begun.elapsed();
@@ -297,7 +300,7 @@ impl Store {
             })
             .await??;
         suspended.resume().await?;
-        Ok(Report::Counted {
+        Ok(WorkerReport::Counted {
             before: before.sales,
             after: after.sales,
             missing: after.oversold,
@@ -310,12 +313,12 @@ impl Store {
         Ok(tokio::task::spawn_blocking(move || shop.audit()).await??)
     }
 
-    fn sight(&self) -> Sight {
+    fn sight(&self) -> ClusterSnapshot {
         let status = self.member.status();
         let view = status.view.as_ref();
         let service = status.services.iter().find(|service| service.service.as_str() == SERVICE);
         let number = |process: ProcessId| format!("{:032x}", process.0);
-        Sight {
+        ClusterSnapshot {
             me: number(status.me.process),
             view: view.map_or(0, |view| view.number.0),
             members: view.into_iter().flat_map(View::living).map(|member| number(member.info.process)).collect(),
@@ -334,7 +337,7 @@ async fn look_around(store: Arc<Store>) {
     loop {
         let sight = store.sight();
         if last.as_ref() != Some(&sight) {
-            say(&Report::Sees(sight.clone()));
+            say(&WorkerReport::Sees(sight.clone()));
             last = Some(sight);
         }
         tokio::time::sleep(LOOK).await;

@@ -5,7 +5,7 @@ use super::etcd::Etcd;
 use crate::Done;
 use crate::bench::clock;
 use crate::bench::load::{Locker, Outcome, run};
-use crate::bench::message::{Load, Names, Order, Place, Ran, Report, Served, Window};
+use crate::bench::message::{BenchOrder, BenchReport, Load, Names, Place, Ran, Served, Window};
 use crate::processes::{listen, say};
 use clap::Args;
 use redis::aio::MultiplexedConnection;
@@ -43,7 +43,7 @@ const LEGACY: &str = "legacy";
 
 pub(crate) async fn serve(args: ClientArgs) -> Done {
     let (sender, mut orders) = unbounded_channel();
-    listen(move |order: Result<Order, String>| drop(sender.send(order)))?;
+    listen(move |order: Result<BenchOrder, String>| drop(sender.send(order)))?;
     let until = Instant::now() + STARTING;
     let client = loop {
         match Client::connect(args.rival, args.at).await {
@@ -52,40 +52,40 @@ pub(crate) async fn serve(args: ClientArgs) -> Done {
             Err(_) => tokio::time::sleep(PAUSE).await,
         }
     };
-    let mut desk = Desk { clients: vec![client] };
-    say(&Report::Joined(String::new()));
+    let mut desk = ClientPool { clients: vec![client] };
+    say(&BenchReport::Joined(String::new()));
     while let Some(order) = orders.recv().await {
         let report = match order {
             Ok(order) => desk.obey(order).await,
             Err(nonsense) => Err(nonsense.into()),
         };
-        say(&report.unwrap_or_else(|error| Report::Failed(error.to_string())));
+        say(&report.unwrap_or_else(|error| BenchReport::Failed(error.to_string())));
     }
     Ok(ExitCode::SUCCESS)
 }
 
 /// Clients of one process, one for each task that it has had at the same time.
-struct Desk {
+struct ClientPool {
     clients: Vec<Client>,
 }
 
-impl Desk {
+impl ClientPool {
     /// The parent orders one thing at a time, so a wait delays nothing else.
-    async fn obey(&mut self, order: Order) -> Outcome<Report> {
+    async fn obey(&mut self, order: BenchOrder) -> Outcome<BenchReport> {
         Ok(match order {
-            Order::Run { load: Load::Locks { tasks, names, timed }, window } => {
-                Report::Ran(self.run(tasks as usize, names, window, timed).await?)
+            BenchOrder::Run { load: Load::Locks { tasks, names, timed }, window } => {
+                BenchReport::Ran(self.run(tasks as usize, names, window, timed).await?)
             }
-            Order::HoldQueues(1) => {
+            BenchOrder::HoldQueues(1) => {
                 self.clients[0].take(LEGACY).await?;
-                Report::Done
+                BenchReport::Done
             }
-            Order::Wait(places) => {
+            BenchOrder::Wait(places) => {
                 let held = self.clients[0].take(LEGACY).await?;
                 let at = clock::now();
                 self.clients[0].give(&held).await?;
                 let served = |place: Place| Served { place, token: 0, at };
-                Report::Served(places.into_iter().map(served).collect())
+                BenchReport::Served(places.into_iter().map(served).collect())
             }
             order => return Err(format!("no client can {order:?}").into()),
         })

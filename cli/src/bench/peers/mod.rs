@@ -12,9 +12,9 @@ mod server;
 pub(crate) use client::{ClientArgs, serve};
 
 use super::clock::between;
-use super::message::{Load, Names, Order, Place, Ran, Report};
+use super::cluster::{BenchCluster, BenchResult};
+use super::message::{BenchOrder, BenchReport, Load, Names, Place, Ran};
 use super::sheet::{Figure, Sheet};
-use super::stage::{Stage, Step};
 use super::{BenchArgs, Progress, interrupt};
 use clap::ValueEnum;
 use client::LEASE;
@@ -46,10 +46,10 @@ pub(super) fn arguments(rival: Rival, at: SocketAddr) -> Vec<String> {
 /// A lock service that is measured.
 struct Entry {
     name: &'static str,
-    who: Who,
+    who: RivalKind,
 }
 
-enum Who {
+enum RivalKind {
     /// Members, and one more that grants.
     Ours,
     /// Clients of a server. If `is_durable`, what is granted is on the disk first, where that is a
@@ -58,11 +58,11 @@ enum Who {
 }
 
 const fn theirs(name: &'static str, rival: Rival, is_durable: bool) -> Entry {
-    Entry { name, who: Who::Theirs { rival, is_durable } }
+    Entry { name, who: RivalKind::Theirs { rival, is_durable } }
 }
 
 const ENTRIES: [Entry; 8] = [
-    Entry { name: "elderlock, from other members", who: Who::Ours },
+    Entry { name: "elderlock, from other members", who: RivalKind::Ours },
     theirs("PostgreSQL advisory", Rival::Postgresql, true),
     theirs("Redis, memory only", Rival::Redis, false),
     theirs("Redis, appendfsync always", Rival::Redis, true),
@@ -107,7 +107,7 @@ pub(super) fn run(args: &BenchArgs, logs: &Path, progress: &Progress) -> Vec<She
     let mut contenders = Vec::new();
     for entry in &ENTRIES {
         progress.say(&format!("{} starts", entry.name));
-        match Contender::start(entry, logs) {
+        match RunningRival::start(entry, logs) {
             Ok(contender) => {
                 // Of a server with and without its disk the same.
                 let version = contender.version().filter(|version| !sheets[0].notes.contains(version));
@@ -136,35 +136,35 @@ impl Entry {
     fn complain(&self, sheet: &mut Sheet, what: &str, why: &str) {
         let complaint = format!("{}: {what}: {why}", self.name);
         match self.who {
-            Who::Ours => sheet.problems.push(complaint),
-            Who::Theirs { .. } => sheet.notes.push(complaint),
+            RivalKind::Ours => sheet.problems.push(complaint),
+            RivalKind::Theirs { .. } => sheet.notes.push(complaint),
         }
     }
 }
 
 /// A lock service that is measured, ready. The clients end before their server does.
-struct Contender {
+struct RunningRival {
     entry: &'static Entry,
-    stage: Stage,
+    stage: BenchCluster,
     /// The place of the first client.
     first: usize,
     server: Option<Server>,
 }
 
-impl Contender {
-    fn start(entry: &'static Entry, logs: &Path) -> Step<Contender> {
+impl RunningRival {
+    fn start(entry: &'static Entry, logs: &Path) -> BenchResult<RunningRival> {
         let folder = logs.join(entry.name.replace([' ', ',', '\''], "-"));
         std::fs::create_dir(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
         Ok(match entry.who {
-            Who::Ours => {
-                let mut stage = Stage::set(1 + CLIENTS, folder)?;
-                stage.ask(0, &Order::Become, Report::did)?;
-                Contender { entry, stage, first: 1, server: None }
+            RivalKind::Ours => {
+                let mut stage = BenchCluster::set(1 + CLIENTS, folder)?;
+                stage.ask(0, &BenchOrder::Become, BenchReport::did)?;
+                RunningRival { entry, stage, first: 1, server: None }
             }
-            Who::Theirs { rival, is_durable } => {
+            RivalKind::Theirs { rival, is_durable } => {
                 let server = Server::start(rival, is_durable, &folder)?;
-                let stage = Stage::clients(CLIENTS, rival, server.addr(), folder)?;
-                Contender { entry, stage, first: 0, server: Some(server) }
+                let stage = BenchCluster::clients(CLIENTS, rival, server.addr(), folder)?;
+                RunningRival { entry, stage, first: 0, server: Some(server) }
             }
         })
     }
@@ -174,7 +174,7 @@ impl Contender {
     }
 
     /// All that is measured, once.
-    fn measure(&mut self, args: &BenchArgs, counts: bool, sheets: &mut [Sheet]) -> Step<()> {
+    fn measure(&mut self, args: &BenchArgs, counts: bool, sheets: &mut [Sheet]) -> BenchResult<()> {
         for (work, sheet) in WORKS.iter().zip(&mut *sheets) {
             let mut turns = vec![(self.entry.name, self.first)];
             if self.server.is_none() && work.clients == 1 {
@@ -198,14 +198,14 @@ impl Contender {
     }
 
     /// Kills a client that holds what another waits for, and lets it come again.
-    fn kill(&mut self) -> Step<Duration> {
+    fn kill(&mut self) -> BenchResult<Duration> {
         let (holder, waiter) = (self.first + 1, self.first + 2);
-        self.stage.ask(holder, &Order::HoldQueues(1), Report::done)?;
-        self.stage.order(waiter, &Order::Wait(vec![Place { queue: 0, waiter: 0 }]));
+        self.stage.ask(holder, &BenchOrder::HoldQueues(1), BenchReport::done)?;
+        self.stage.order(waiter, &BenchOrder::Wait(vec![Place { queue: 0, waiter: 0 }]));
         self.stage.pause(SETTLE)?;
         let from = self.stage.kill(holder);
         let granted = self.stage.any_report("for the next in line to have the lock", |place, report| match report {
-            Report::Served(served) if place == waiter => Some(served[0].at),
+            BenchReport::Served(served) if place == waiter => Some(served[0].at),
             _ => None,
         })?;
         self.stage.enter(holder)?;

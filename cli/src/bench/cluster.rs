@@ -2,8 +2,8 @@
 
 use super::clock;
 use super::interrupt;
-use super::message::{Event, Load, Order, Ran, Report, Usage, Window};
-use crate::processes::{News, Processes, What, free_addresses};
+use super::message::{BenchOrder, BenchReport, Event, Load, Ran, Usage, Window};
+use crate::processes::{ChildOutput, ChildUpdate, Processes, free_addresses};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -16,7 +16,7 @@ const LOOKS: usize = 10_000;
 const LEAD: Duration = Duration::from_millis(50);
 
 /// What did not go as it must: something of the cluster, or of the bench.
-pub(crate) type Step<T> = Result<T, String>;
+pub(crate) type BenchResult<T> = Result<T, String>;
 
 /// From now on each process that this one starts has its code and its memory at the same addresses
 /// as the others. False: the system does not allow it.
@@ -31,8 +31,8 @@ pub(crate) fn choose_equal_addresses() -> bool {
 }
 
 /// Members on the loopback. The one in place 0 is the elder for as long as it lives.
-pub(crate) struct Stage {
-    processes: Processes<Report>,
+pub(crate) struct BenchCluster {
+    processes: Processes<BenchReport>,
     directory: PathBuf,
     addresses: Vec<SocketAddr>,
     /// Clients of that instead of members.
@@ -43,21 +43,21 @@ pub(crate) struct Stage {
     /// What happened: where, when, what.
     events: Vec<(usize, u64, Event)>,
     /// What was said and nobody has waited for yet.
-    said: Vec<(usize, Report)>,
+    said: Vec<(usize, BenchReport)>,
     /// The one that is told to leave.
     leaving: Option<usize>,
 }
 
-impl Stage {
+impl BenchCluster {
     /// Starts so many members, and waits until all have joined. Their logs go to `directory`.
-    pub(crate) fn set(members: usize, directory: PathBuf) -> Step<Stage> {
-        Stage::with_room(members, members, directory)
+    pub(crate) fn set(members: usize, directory: PathBuf) -> BenchResult<BenchCluster> {
+        BenchCluster::with_room(members, members, directory)
     }
 
     /// The same, and in the places up to `room` others may enter, one after the other.
-    pub(crate) fn with_room(members: usize, room: usize, directory: PathBuf) -> Step<Stage> {
+    pub(crate) fn with_room(members: usize, room: usize, directory: PathBuf) -> BenchResult<BenchCluster> {
         let addresses = free_addresses(room).map_err(|error| error.to_string())?;
-        let mut stage = Stage {
+        let mut stage = BenchCluster {
             processes: Processes::new(),
             directory,
             addresses,
@@ -76,8 +76,13 @@ impl Stage {
 
     /// So many clients of somebody else's server.
     #[cfg(feature = "peers")]
-    pub(crate) fn clients(count: usize, rival: super::peers::Rival, at: SocketAddr, directory: PathBuf) -> Step<Stage> {
-        let mut stage = Stage::with_room(0, count, directory)?;
+    pub(crate) fn clients(
+        count: usize,
+        rival: super::peers::Rival,
+        at: SocketAddr,
+        directory: PathBuf,
+    ) -> BenchResult<BenchCluster> {
+        let mut stage = BenchCluster::with_room(0, count, directory)?;
         stage.rival = Some((rival, at));
         (0..count).try_for_each(|place| stage.enter(place))?;
         Ok(stage)
@@ -94,12 +99,12 @@ impl Stage {
     }
 
     /// Starts the member of this place, for the first time or again, and waits until it has joined.
-    pub(crate) fn enter(&mut self, place: usize) -> Step<()> {
+    pub(crate) fn enter(&mut self, place: usize) -> BenchResult<()> {
         let arguments = self.arguments(place);
         let errors = self.directory.join(format!("member-{place}.log"));
         self.processes.start(place, &arguments, &errors).map_err(|error| format!("member {place}: {error}"))?;
         self.members[place] = self.report(place, "to join", |report| match report {
-            Report::Joined(process) => Some(process.clone()),
+            BenchReport::Joined(process) => Some(process.clone()),
             _ => None,
         })?;
         Ok(())
@@ -111,38 +116,43 @@ impl Stage {
     }
 
     /// Orders something that is answered later, or not at all.
-    pub(crate) fn order(&mut self, place: usize, order: &Order) {
-        if *order == Order::Leave {
+    pub(crate) fn order(&mut self, place: usize, order: &BenchOrder) {
+        if *order == BenchOrder::Leave {
             self.leaving = Some(place);
         }
         self.processes.order(place, order);
     }
 
     /// Orders something and waits for the answer that `pick` knows.
-    pub(crate) fn ask<T>(&mut self, place: usize, order: &Order, pick: impl Fn(&Report) -> Option<T>) -> Step<T> {
+    pub(crate) fn ask<T>(
+        &mut self,
+        place: usize,
+        order: &BenchOrder,
+        pick: impl Fn(&BenchReport) -> Option<T>,
+    ) -> BenchResult<T> {
         self.order(place, order);
         self.report(place, &format!("to obey {order:.40?}"), pick)
     }
 
     /// Has these do something for so long, all at the same time; what each came to, in that order.
-    pub(crate) fn run(&mut self, loads: &[(usize, Load)], span: Duration) -> Step<Vec<Ran>> {
+    pub(crate) fn run(&mut self, loads: &[(usize, Load)], span: Duration) -> BenchResult<Vec<Ran>> {
         let from = clock::now() + LEAD.as_nanos() as u64;
         let window = Window { from, to: from + span.as_nanos() as u64 };
         for (place, load) in loads {
-            self.order(*place, &Order::Run { load: *load, window });
+            self.order(*place, &BenchOrder::Run { load: *load, window });
         }
-        let ran = |report: &Report| match report {
-            Report::Ran(ran) => Some(ran.clone()),
+        let ran = |report: &BenchReport| match report {
+            BenchReport::Ran(ran) => Some(ran.clone()),
             _ => None,
         };
         loads.iter().map(|(place, load)| self.report(*place, &format!("to do {load:?}"), ran)).collect()
     }
 
     /// Waits until so many stand in so many queues, as the grantor tells `place`.
-    pub(crate) fn stand_in_line(&mut self, place: usize, queues: u32, waiters: u32) -> Step<()> {
+    pub(crate) fn stand_in_line(&mut self, place: usize, queues: u32, waiters: u32) -> BenchResult<()> {
         for _ in 0..LOOKS {
-            let standing = self.ask(place, &Order::Look(queues), |report| match report {
-                Report::Seen { queues, .. } => Some(queues.iter().map(Vec::len).sum::<usize>()),
+            let standing = self.ask(place, &BenchOrder::Look(queues), |report| match report {
+                BenchReport::Seen { queues, .. } => Some(queues.iter().map(Vec::len).sum::<usize>()),
                 _ => None,
             })?;
             if standing == waiters as usize {
@@ -153,29 +163,33 @@ impl Stage {
     }
 
     /// What one uses.
-    pub(crate) fn usage(&mut self, place: usize) -> Step<Usage> {
-        self.ask(place, &Order::Usage, |report| match report {
-            Report::Using(usage) => Some(*usage),
+    pub(crate) fn usage(&mut self, place: usize) -> BenchResult<Usage> {
+        self.ask(place, &BenchOrder::Usage, |report| match report {
+            BenchReport::Using(usage) => Some(*usage),
             _ => None,
         })
     }
 
     /// Where one sends back, or passes on.
-    pub(crate) fn listener(&mut self, place: usize, order: &Order) -> Step<SocketAddr> {
+    pub(crate) fn listener(&mut self, place: usize, order: &BenchOrder) -> BenchResult<SocketAddr> {
         self.ask(place, order, |report| match report {
-            Report::Listens(addr) => Some(*addr),
+            BenchReport::Listens(addr) => Some(*addr),
             _ => None,
         })
     }
 
     /// Waits for a report of this place.
-    fn report<T>(&mut self, place: usize, what: &str, pick: impl Fn(&Report) -> Option<T>) -> Step<T> {
+    fn report<T>(&mut self, place: usize, what: &str, pick: impl Fn(&BenchReport) -> Option<T>) -> BenchResult<T> {
         let what = format!("for member {place} {what}");
         self.any_report(&what, |from, report| if from == place { pick(report) } else { None })
     }
 
     /// Waits for a report that `pick` knows, of whatever place. Others are kept for later waits.
-    pub(crate) fn any_report<T>(&mut self, what: &str, pick: impl Fn(usize, &Report) -> Option<T>) -> Step<T> {
+    pub(crate) fn any_report<T>(
+        &mut self,
+        what: &str,
+        pick: impl Fn(usize, &BenchReport) -> Option<T>,
+    ) -> BenchResult<T> {
         let until = Instant::now() + LIMIT;
         loop {
             let mut said = self.said.iter().enumerate();
@@ -198,7 +212,7 @@ impl Stage {
         from: u64,
         what: &str,
         pick: impl Fn(usize, &Event) -> Option<T>,
-    ) -> Step<(u64, usize, T)> {
+    ) -> BenchResult<(u64, usize, T)> {
         let until = Instant::now() + LIMIT;
         loop {
             let found = self.events.iter().filter(|(_, at, _)| *at >= from);
@@ -214,7 +228,7 @@ impl Stage {
     }
 
     /// Lets time go by.
-    pub(crate) fn pause(&mut self, span: Duration) -> Step<()> {
+    pub(crate) fn pause(&mut self, span: Duration) -> BenchResult<()> {
         let until = Instant::now() + span;
         while Instant::now() < until {
             self.next(until)?;
@@ -230,7 +244,7 @@ impl Stage {
     }
 
     /// Waits until the member that was told to leave has ended.
-    pub(crate) fn end(&mut self, place: usize) -> Step<()> {
+    pub(crate) fn end(&mut self, place: usize) -> BenchResult<()> {
         let until = Instant::now() + LIMIT;
         while self.processes.ended(place).is_none() {
             if Instant::now() >= until {
@@ -246,19 +260,19 @@ impl Stage {
     }
 
     /// Hears what is said next, if anything is soon.
-    fn next(&mut self, until: Instant) -> Step<()> {
+    fn next(&mut self, until: Instant) -> BenchResult<()> {
         interrupt::check()?;
         // A short while at most, so that the waiting caller looks at the time.
         let moment = until.min(Instant::now() + Duration::from_millis(100));
-        let Some(News { place, is_late, what, .. }) = self.processes.next(moment) else { return Ok(()) };
+        let Some(ChildUpdate { place, is_late, what, .. }) = self.processes.next(moment) else { return Ok(()) };
         match what {
-            What::Said(Report::Event { at, event }) => self.events.push((place, at, event)),
-            What::Said(_) | What::Nonsense(_) if is_late => {}
-            What::Said(Report::Failed(why)) => return Err(format!("member {place}: {why}")),
-            What::Said(report) => self.said.push((place, report)),
-            What::Nonsense(why) => return Err(format!("member {place} {why}")),
-            What::Ended if self.leaving == Some(place) => {}
-            What::Ended => return Err(format!("member {place} ended by itself")),
+            ChildOutput::Said(BenchReport::Event { at, event }) => self.events.push((place, at, event)),
+            ChildOutput::Said(_) | ChildOutput::Nonsense(_) if is_late => {}
+            ChildOutput::Said(BenchReport::Failed(why)) => return Err(format!("member {place}: {why}")),
+            ChildOutput::Said(report) => self.said.push((place, report)),
+            ChildOutput::Nonsense(why) => return Err(format!("member {place} {why}")),
+            ChildOutput::Ended if self.leaving == Some(place) => {}
+            ChildOutput::Ended => return Err(format!("member {place} ended by itself")),
         }
         Ok(())
     }
