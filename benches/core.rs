@@ -46,7 +46,7 @@ fn offers(criterion: &mut Criterion) {
         criterion.bench_function(&format!("node/offer of a free lock, {held} held"), |bench| {
             bench.iter(|| assert!(grantor.offers(free.next().expect("there are some")), "it is free"));
         });
-        grantor.take_in(1);
+        grantor.absorb(1);
         assert!(grantor.offers(&names[0]), "what was taken is given back");
     }
 }

@@ -74,7 +74,7 @@ fn offer_all((mut grantor, names): (Grantor, Vec<LockName>)) -> (Grantor, Vec<Lo
     for name in &names {
         assert!(grantor.offers(name), "it is free");
     }
-    grantor.take_in(names.len() as u64);
+    grantor.absorb(names.len() as u64);
     (grantor, names)
 }
 

@@ -28,7 +28,7 @@ async fn a_member_without_a_quorum_is_suspended_and_one_that_goes_on_by_force_is
     let stock = member.lock_service("inventory").await.expect("a good name");
     let mut connection = member.connection();
     assert_eq!(next(&mut connection).await, ConnectionState::Connected);
-    assert_eq!(member.standing(), ConnectionStatus::Connected);
+    assert_eq!(member.connection_status(), ConnectionStatus::Connected);
 
     let owner = Owner::new();
     let (mutex, plain) = (ReentrantMutex::new(&stock, "a"), Mutex::new(&stock, "b"));
@@ -40,7 +40,7 @@ async fn a_member_without_a_quorum_is_suspended_and_one_that_goes_on_by_force_is
     local.kill(0);
     local.kill(1);
     assert_eq!(next(&mut connection).await, ConnectionState::Suspended);
-    assert_eq!(member.standing(), ConnectionStatus::Suspended);
+    assert_eq!(member.connection_status(), ConnectionStatus::Suspended);
     // Suspended: each guard is lost, before it is told.
     let suspended = LostReason::Suspended;
     assert_eq!(guards.0.fence().unwrap_err().reason, suspended);
@@ -59,7 +59,7 @@ async fn a_member_without_a_quorum_is_suspended_and_one_that_goes_on_by_force_is
     // Lost: the waiters are told.
     assert_eq!(soon(waiting).await.expect("no panic").unwrap_err(), LockError::Expelled);
     assert_eq!(next(&mut connection).await, ConnectionState::Reconnected);
-    assert_eq!(member.standing(), ConnectionStatus::Connected);
+    assert_eq!(member.connection_status(), ConnectionStatus::Connected);
     // Reconnected: the old guards stay lost, and new ones are good.
     let before = guards.0.token();
     assert_eq!(watch.reason(), Some(suspended), "the first reason stays");
@@ -73,7 +73,7 @@ async fn a_member_without_a_quorum_is_suspended_and_one_that_goes_on_by_force_is
     soon(member.leave()).await.expect("heard");
     assert_eq!(next(&mut connection).await, ConnectionState::Lost);
     assert_eq!(soon(connection.next()).await, None);
-    assert_eq!(member.standing(), ConnectionStatus::Lost);
+    assert_eq!(member.connection_status(), ConnectionStatus::Lost);
     assert_eq!(soon(plain.acquire()).await.unwrap_err(), LockError::Left);
     let mut late = member.connection();
     assert_eq!((next(&mut late).await, soon(late.next()).await), (ConnectionState::Lost, None));
@@ -96,7 +96,10 @@ async fn every_reader_hears_every_state_and_those_who_live_on_hear_none() {
         assert_eq!(next(reader).await, ConnectionState::Lost);
         assert_eq!(soon(reader.next()).await, None);
     }
-    assert_eq!((dies.standing(), guard.fence().unwrap_err().reason), (ConnectionStatus::Lost, LostReason::Left));
+    assert_eq!(
+        (dies.connection_status(), guard.fence().unwrap_err().reason),
+        (ConnectionStatus::Lost, LostReason::Left)
+    );
     local.agree(2).await;
     soon(lives.leave()).await.expect("heard");
     assert_eq!(next(&mut of_living).await, ConnectionState::Lost);

@@ -294,7 +294,7 @@ async fn permits_are_revoked_as_they_were_taken() {
     let _here = soon(cluster.services[0].open("pool", limit)).await.expect("it opens");
     let _there = soon(cluster.services[1].open("pool", limit)).await.expect("it opens");
     let mut permits = soon(cluster.services[1].permits("pool", 3).revocable()).await.expect("there are three");
-    permits.give_back(1).expect("it has three");
+    permits.return_permits(1).expect("it has three");
     let told = revoke(&cluster.services[0], "pool").await.expect("they are revocable");
     assert_eq!((told.len(), told[0].token), (1, permits.token()));
     assert!(soon(permits.revocation().requested()).await.is_some());

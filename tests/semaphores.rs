@@ -379,7 +379,7 @@ async fn permits_of_many_sizes_never_exceed_the_limit() {
                     let part = size / 3;
                     if part > 0 {
                         gauge.leave(i64::from(part));
-                        permits.give_back(part).expect("it has as many");
+                        permits.return_permits(part).expect("it has as many");
                     }
                     tokio::task::yield_now().await;
                     gauge.leave(i64::from(size - part));
@@ -579,7 +579,7 @@ async fn a_big_request_at_the_head_is_not_overtaken_by_small_ones() {
     }
     // One is free all the time, and would do for the second.
     assert!(soon(semaphores[1].try_acquire(1)).await.is_err());
-    held.give_back(2).expect("it has three");
+    held.return_permits(2).expect("it has three");
     until_used(&semaphores[0], 1).await;
     assert_eq!(soon(semaphores[0].usage()).await.expect("the grantor answers").waiting, 5);
     held.release().await.expect("it was held");
@@ -644,7 +644,7 @@ async fn permits_limit_and_queue_survive_a_transfer() {
         assert_eq!((usage.limit, usage.used, usage.waiting), (5, 4, 1));
         assert!(!soon(semaphores[2].limit().read()).await.expect("it is open").maybe_stale);
     }
-    held.give_back(2).expect("it has four");
+    held.return_permits(2).expect("it has four");
     let waiting = soon(waiting).await.expect("three are free");
     assert_eq!((held.tokens().count(), waiting.tokens().count()), (2, 3));
 }

@@ -65,8 +65,8 @@ impl Grantor {
     }
 
     /// So many were, and are given back.
-    pub(crate) fn take_in(&mut self, spent: u64) {
-        self.node.take_in(&self.service, spent, []);
+    pub(crate) fn absorb(&mut self, spent: u64) {
+        self.node.absorb(&self.service, spent, []);
     }
 
     fn command(&mut self, command: Command) {

@@ -363,7 +363,7 @@ impl History {
     }
 
     /// The client gives some of its permits back.
-    pub(crate) fn give_back(&mut self, ask: Ask, count: u32) {
+    pub(crate) fn return_permits(&mut self, ask: Ask, count: u32) {
         if let HoldMode::Permits(left) = &mut self.calls[ask.0].mode {
             *left = left.saturating_sub(count);
         }

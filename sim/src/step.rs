@@ -440,7 +440,7 @@ impl World {
                 self.with(*call, |world, ask| world.give_up_when_answered(ask, *after))
             }
             Step::Extend(call, lease) => self.with(*call, |world, ask| world.extend(ask, lease.as_millis() as u64)),
-            Step::GiveBack(call, count) => self.named(*call).is_some_and(|ask| self.give_back(ask, *count)),
+            Step::GiveBack(call, count) => self.named(*call).is_some_and(|ask| self.return_permits(ask, *count)),
             Step::Downgrade(call) => self.named(*call).is_some_and(|ask| self.downgrade(ask)),
             Step::Fence(call) => {
                 let writes = |ask: &Ask| self.call(*ask).mode == HoldMode::Alone;

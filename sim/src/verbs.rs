@@ -205,14 +205,14 @@ impl World {
     }
 
     /// Gives so many of its permits back, but not all. False if it has no more.
-    pub fn give_back(&mut self, ask: Ask, count: u32) -> bool {
+    pub fn return_permits(&mut self, ask: Ask, count: u32) -> bool {
         let Some(name) = self.call(ask).keys.first().and_then(|(_, name)| name.clone()) else { return false };
         let HoldMode::Permits(left) = self.call(ask).mode else { return false };
         let Some(left) = left.checked_sub(count).and_then(|left| Permits::new(left).ok()) else { return false };
         if self.fence(ask).is_none() {
             return false;
         }
-        Arc::make_mut(&mut self.history).give_back(ask, count);
+        Arc::make_mut(&mut self.history).return_permits(ask, count);
         self.record_given_back(ask);
         self.go_on_with(ask, Want::Permits(name, left));
         true

@@ -231,7 +231,7 @@ impl ServiceState {
     /// Tells the elder that this member wants to be the grantor, if it does.
     fn say_bids(&self, service: &ServiceName, turn: &mut StepContext) {
         if let Some(request) = self.bids().last() {
-            turn.say_elder(Message::Become { service: service.clone(), request });
+            turn.send_elder(Message::Become { service: service.clone(), request });
         }
     }
 }
@@ -418,7 +418,7 @@ impl LockClient {
             && let Some(epoch) = session.newest
         {
             let (service, want, token) = (service.clone(), want.clone(), *token);
-            turn.say(grantor, Message::Reduce { service, epoch, request, want, token });
+            turn.send(grantor, Message::Reduce { service, epoch, request, want, token });
         }
     }
 
@@ -632,7 +632,7 @@ impl LockClient {
         }) else {
             // Perhaps a younger grantor was told that it is over, and never came to act.
             if !outdated && !planted!(turn.mutant, KeepUnwantedGrant) {
-                turn.say(from, Message::Release { service: service.clone(), request });
+                turn.send(from, Message::Release { service: service.clone(), request });
             }
             return;
         };
@@ -664,7 +664,7 @@ impl LockClient {
         }
         let Some(entry) = self.request_mut(request) else {
             if !planted!(turn.mutant, KeepUnwantedGrant) {
-                turn.say(from, Message::Release { service: service.clone(), request });
+                turn.send(from, Message::Release { service: service.clone(), request });
             }
             return;
         };
@@ -814,7 +814,7 @@ impl LockClient {
                 bytes = 0;
                 let (service, objects) = (service.clone(), std::mem::take(&mut objects).into());
                 let (holds, waits) = (Vec::new(), Vec::new());
-                turn.say(from, Message::Report { service, epoch, objects, holds, waits, last: false });
+                turn.send(from, Message::Report { service, epoch, objects, holds, waits, last: false });
             }
         }
         for (request, entry) in session.requests.iter_mut() {
@@ -845,10 +845,10 @@ impl LockClient {
                 bytes = 0;
                 let objects = std::mem::take(&mut objects).into();
                 let (service, holds, waits) = (service.clone(), std::mem::take(&mut holds), std::mem::take(&mut waits));
-                turn.say(from, Message::Report { service, epoch, objects, holds, waits, last: false });
+                turn.send(from, Message::Report { service, epoch, objects, holds, waits, last: false });
             }
         }
-        turn.say(
+        turn.send(
             from,
             Message::Report { service: service.clone(), epoch, objects: objects.into(), holds, waits, last: true },
         );
@@ -856,7 +856,7 @@ impl LockClient {
             if let CallKind::Ending(whom @ Some(_)) = &mut errand.what {
                 // Whom we told may have handed its table over before. What is not in our report is over here.
                 *whom = Some(from);
-                turn.say(from, Message::ConfirmDestroy { service: service.clone(), request: *request });
+                turn.send(from, Message::ConfirmDestroy { service: service.clone(), request: *request });
             }
         }
         self.pursue(service, None, turn);
@@ -886,7 +886,7 @@ impl LockClient {
                     CallKind::Ending(Some(whom)) if !view.contains(*whom) => {
                         // It may have had a successor.
                         *whom = view.elder().process;
-                        turn.say(*whom, Message::ConfirmDestroy { service: service.clone(), request: *request });
+                        turn.send(*whom, Message::ConfirmDestroy { service: service.clone(), request: *request });
                     }
                     CallKind::Ending(_) => {}
                 }
@@ -995,7 +995,7 @@ impl LockClient {
         let Some((grantor, epoch)) = session.grantor else {
             if !session.asked_elder && turn.elder.is_some() && session.wants_grantor() {
                 session.asked_elder = true;
-                turn.say_elder(Message::FindGrantor { service: service.clone() });
+                turn.send_elder(Message::FindGrantor { service: service.clone() });
             }
             return;
         };
@@ -1012,7 +1012,7 @@ impl LockClient {
             let (want, owner, metadata) = (entry.want.clone(), entry.owner, entry.metadata());
             let (service, only_if_free) = (service.clone(), entry.is_only_if_free());
             let revocable = entry.is_revocable();
-            turn.say(
+            turn.send(
                 grantor,
                 Message::RequestLock { service, epoch, request, want, owner, only_if_free, revocable, metadata },
             );
@@ -1049,7 +1049,7 @@ impl LockClient {
                 CallKind::Look(at, _) => Message::Query { service, epoch, request, at: Box::new(at) },
                 CallKind::Confirm(over, _) => {
                     // Before the question, on the same link: whoever answers this has heard that.
-                    turn.say(grantor, Message::Release { service: service.clone(), request: over });
+                    turn.send(grantor, Message::Release { service: service.clone(), request: over });
                     Message::Query { service, epoch, request, at: Box::new(Query::Place(over)) }
                 }
                 CallKind::Revoke(revoking) => Message::Query { service, epoch, request, at: Box::new(revoking.at()) },
@@ -1059,7 +1059,7 @@ impl LockClient {
                 }
                 CallKind::Bid | CallKind::Ending(_) => return,
             };
-            turn.say(grantor, message);
+            turn.send(grantor, message);
         };
         match only {
             Some(request) => {
@@ -1128,7 +1128,7 @@ impl LockClient {
         let grantor = session.grantor.map(|(process, _)| process);
         // One that said it grants nothing may yet have learned that it does, and have us in its table.
         if let Some(grantor) = grantor.filter(|_| entry.state != ClientRequestState::Unsent).or(session.last) {
-            turn.say(grantor, Message::Release { service, request });
+            turn.send(grantor, Message::Release { service, request });
         }
     }
 

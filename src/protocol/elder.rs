@@ -19,14 +19,14 @@ use std::time::Duration;
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Elder {
     /// All other members, ghosts included.
-    seats: BTreeMap<ProcessId, MemberRecord>,
+    members: BTreeMap<ProcessId, MemberRecord>,
     /// When each other member's lease is surely over.
     lease_ends: BTreeSet<(Time, ProcessId)>,
     /// Members that do not have the present view yet, and when they are told again.
-    behind: BTreeMap<ProcessId, Time>,
+    missing_view: BTreeMap<ProcessId, Time>,
     pulses: Pulses,
     /// Since when a quorum stands by this elder; `Time::MAX`: it is a quorum by itself.
-    backed: Option<Time>,
+    quorum_since: Option<Time>,
     /// Nobody else can have taken over before one elder lease after this: see [`Elder::step_down_from_alone`].
     floor: Option<Time>,
     /// This elder promised its vote to another candidate: it renews nobody any more.
@@ -65,11 +65,11 @@ impl Elder {
         (last_pulse, joins): (u64, u32),
     ) -> Elder {
         let mut elder = Elder {
-            seats: BTreeMap::new(),
+            members: BTreeMap::new(),
             lease_ends: BTreeSet::new(),
-            behind: BTreeMap::new(),
+            missing_view: BTreeMap::new(),
             pulses: Pulses::after(last_pulse),
-            backed: None,
+            quorum_since: None,
             floor: None,
             deposed: false,
             joins: BTreeMap::new(),
@@ -100,9 +100,9 @@ impl Elder {
         self.revives.clear();
         self.condemned.clear();
         self.registry.on_view(view);
-        self.seats.retain(|process, _| view.contains(*process));
+        self.members.retain(|process, _| view.contains(*process));
         self.lease_ends.retain(|(_, process)| view.contains(*process));
-        self.behind.clear();
+        self.missing_view.clear();
         self.seat_members(now, me, view);
         self.recount(me, view);
     }
@@ -112,7 +112,7 @@ impl Elder {
         if self.deposed && !planted!(self.mutant, RenewThoughDeposed) {
             None
         } else {
-            self.backed.max(self.floor).map(|since| since.min(now))
+            self.quorum_since.max(self.floor).map(|since| since.min(now))
         }
     }
 
@@ -123,9 +123,9 @@ impl Elder {
 
     fn recount(&mut self, me: ProcessId, view: &View) {
         let mut asked: BTreeMap<ProcessId, Time> =
-            self.seats.iter().filter_map(|(process, seat)| seat.acked.map(|sent| (*process, sent))).collect();
+            self.members.iter().filter_map(|(process, seat)| seat.acked.map(|sent| (*process, sent))).collect();
         asked.insert(me, Time::MAX);
-        self.backed = view.quorum_value(&asked);
+        self.quorum_since = view.quorum_value(&asked);
     }
 
     /// An elder that is a quorum by itself needs no renewal. When it lets others in (or votes for another), that
@@ -146,7 +146,7 @@ impl Elder {
         dead: &BTreeSet<ProcessId>,
     ) -> Option<Notice> {
         let sent_at = self.pulses.sent_at(pulse);
-        let seat = self.seats.get_mut(&from)?;
+        let seat = self.members.get_mut(&from)?;
         seat.view = seat.view.max(theirs);
         if kept {
             seat.kept = seat.kept.max(theirs);
@@ -154,7 +154,7 @@ impl Elder {
         seat.heard_at = now;
         seat.confirmed = seat.confirmed.max(confirmed);
         if theirs == view.number {
-            self.behind.remove(&from);
+            self.missing_view.remove(&from);
         }
         if dead.contains(&from) {
             return None;
@@ -171,7 +171,7 @@ impl Elder {
         let is_condemned = self.condemned.contains(&from) && !planted!(self.mutant, RenewCondemned);
         let is_going = self.leaves.contains_key(&from) || is_condemned;
         let may_renew = self.has_authority(now, &view.timing) && !is_going;
-        let seat = self.seats.get_mut(&from)?;
+        let seat = self.members.get_mut(&from)?;
         if view.member(from).is_some_and(|member| member.ghost) {
             // Only who knows of this view can hear: a deaf one that is older than this elder would be the elder again, and
             // nobody's lease would be renewed until it is replaced once more.
@@ -223,7 +223,7 @@ impl Elder {
         }
         let others: Vec<ProcessId> = view.council().map(|info| info.process).filter(|process| *process != me).collect();
         let pulse = |process: ProcessId| {
-            let renews = self.seats.get(&process).map_or(0, |seat| seat.renewed);
+            let renews = self.members.get(&process).map_or(0, |seat| seat.renewed);
             let pulse = self.pulses.next(now, &view.timing);
             (process, Notice::Pulse { view: view.number, pulse, renews, again: true })
         };
@@ -254,7 +254,7 @@ impl Elder {
 
     /// The latest view that the directory of the process is known to have.
     pub(crate) fn kept_view(&self, process: ProcessId) -> ViewNumber {
-        self.seats.get(&process).map_or(ViewNumber(0), |seat| seat.kept)
+        self.members.get(&process).map_or(ViewNumber(0), |seat| seat.kept)
     }
 
     pub(crate) fn last_pulse(&self) -> u64 {
@@ -264,10 +264,10 @@ impl Elder {
     /// Members that have to be told of the present view now.
     pub(crate) fn take_behind(&mut self, now: Time, timing: &Timing) -> Vec<(ProcessId, ViewNumber)> {
         let mut due = Vec::new();
-        for (process, at) in &mut self.behind {
+        for (process, at) in &mut self.missing_view {
             if *at <= now {
                 *at = now + timing.retry;
-                due.push((*process, self.seats.get(process).map_or(ViewNumber(0), |seat| seat.view)));
+                due.push((*process, self.members.get(process).map_or(ViewNumber(0), |seat| seat.view)));
             }
         }
         due
@@ -320,7 +320,7 @@ impl Elder {
             // Nor does it wait for those of the council that are silent: they are left as ghosts, as at a takeover.
             let is_silent = |process: &ProcessId| {
                 let is_old = |seat: &MemberRecord| seat.heard_at + view.timing.slow_beat() * 2 <= now;
-                gone.contains(process) || self.seats.get(process).is_some_and(is_old)
+                gone.contains(process) || self.members.get(process).is_some_and(is_old)
             };
             // The only voter has nobody in the council to ask. Those who vote after it have shown themselves since it said
             // goodbye, and are told while it parts: one that died just before would take the last vote with it.
@@ -331,7 +331,7 @@ impl Elder {
             };
             let since = self.leaves.get(&me).copied().unwrap_or(now);
             let is_there =
-                |process: &ProcessId| !is_sole || self.seats.get(process).is_none_or(|seat| seat.heard_at >= since);
+                |process: &ProcessId| !is_sole || self.members.get(process).is_none_or(|seat| seat.heard_at >= since);
             let silent = heirs.iter().filter(|process| is_silent(process) && !change.remove.contains(process));
             change.ghost.extend(silent);
             let can_go = |change: &Change| {
@@ -360,13 +360,13 @@ impl Elder {
     /// A deliberate break: the leases that earlier elders gave out are taken to be over.
     #[cfg(elderlock_mutants)]
     pub(crate) fn forget_leases(&mut self) {
-        self.lease_ends = self.seats.keys().map(|process| (Time::ZERO, *process)).collect();
+        self.lease_ends = self.members.keys().map(|process| (Time::ZERO, *process)).collect();
     }
 
     /// Whether a member whose lease is over is to go: it is silent, or it cannot hear. One that beats, and knows of its
     /// last renewal and of the view, only waits for this elder to have its quorum again.
     fn is_lost(&self, process: ProcessId, now: Time, view: &View) -> bool {
-        let Some(seat) = self.seats.get(&process) else { return false };
+        let Some(seat) = self.members.get(&process) else { return false };
         let patience = view.timing.slow_beat() * 2;
         let is_behind = seat.view < view.number && self.viewed_at + patience <= now;
         seat.heard_at + patience <= now
@@ -389,7 +389,7 @@ impl Elder {
         if let Some((at, _)) = ahead.into_iter().next().filter(|_| idle && !self.deposed) {
             due = due.min(*at);
         }
-        if let Some(at) = self.behind.values().min() {
+        if let Some(at) = self.missing_view.values().min() {
             due = due.min(*at);
         }
         due
@@ -398,13 +398,13 @@ impl Elder {
     fn seat_members(&mut self, now: Time, me: ProcessId, view: &View) {
         for member in view.members.iter().filter(|member| member.info.process != me) {
             let process = member.info.process;
-            let seat = self.seats.entry(process).or_insert_with(|| {
+            let seat = self.members.entry(process).or_insert_with(|| {
                 let seat = MemberRecord::new(now);
                 self.lease_ends.insert((lease_end(&seat, &view.timing), process));
                 seat
             });
             if seat.view < view.number {
-                self.behind.insert(process, now + view.timing.retry / 2);
+                self.missing_view.insert(process, now + view.timing.retry / 2);
             }
         }
     }

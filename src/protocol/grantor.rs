@@ -56,7 +56,7 @@ struct Setup {
     /// The whole table arrived.
     arrived: bool,
     /// The younger turk to whom the table goes as soon as it is here.
-    heir: Option<(ProcessId, Epoch)>,
+    next_turk: Option<(ProcessId, Epoch)>,
     /// Members whose report is missing.
     awaiting: BTreeSet<ProcessId>,
     waits: Vec<(ProcessId, WaitReport)>,
@@ -89,16 +89,16 @@ impl Hash for ActivationPath {
 pub(crate) struct Grantor {
     service: ServiceName,
     epoch: Epoch,
-    way: ActivationPath,
-    supply: TokenPool,
+    activation_path: ActivationPath,
+    tokens: TokenPool,
     table: Table,
     /// While it does not act.
     setup: Option<Setup>,
     /// After a transfer: members that have something in the table and have not been heard yet, with what they
     /// reported so far.
-    checking: BTreeMap<ProcessId, BTreeSet<RequestId>>,
+    revalidating: BTreeMap<ProcessId, BTreeSet<RequestId>>,
     /// This member goes, or has destroyed the service here: members that will not take over. See `transfer.rs`.
-    yielding: Option<BTreeSet<ProcessId>>,
+    rejected_successors: Option<BTreeSet<ProcessId>>,
 }
 
 impl Grantor {
@@ -123,22 +123,22 @@ impl Grantor {
         let mut grantor = Grantor {
             service,
             epoch,
-            way: ActivationPath(None),
-            supply,
+            activation_path: ActivationPath(None),
+            tokens: supply,
             table: Table::new(epoch).within(turn),
             setup: None,
-            checking: BTreeMap::new(),
-            yielding: None,
+            revalidating: BTreeMap::new(),
+            rejected_successors: None,
         };
         if origin == Origin::Free {
             turn.out.push(Output::Event(Event::BecameGrantor { service: grantor.service.clone(), epoch }));
-            turn.say_elder(Message::Acts { service: grantor.service.clone(), epoch });
+            turn.send_elder(Message::Acts { service: grantor.service.clone(), epoch });
             return grantor;
         }
         grantor.setup = Some(Setup {
             source: None,
             arrived: false,
-            heir: None,
+            next_turk: None,
             awaiting: BTreeSet::new(),
             waits: Vec::new(),
             parked: VecDeque::new(),
@@ -166,17 +166,17 @@ impl Grantor {
         let Some(setup) = &mut self.setup else { return };
         self.table = Table::new(self.epoch).within(turn);
         setup.source = None;
-        if setup.heir.is_some() {
+        if setup.next_turk.is_some() {
             return;
         }
-        self.way = ActivationPath(Some((GrantorState::Recovering, turn.now)));
+        self.activation_path = ActivationPath(Some((GrantorState::Recovering, turn.now)));
         setup.waits.clear();
         setup.awaiting = view.members.iter().map(|member| member.info.process).collect();
         if planted!(turn.mutant, SkipOneInRecovery) {
             setup.awaiting.pop_last();
         }
         for &process in &setup.awaiting {
-            turn.say(process, Message::Recover { service: self.service.clone(), epoch: self.epoch });
+            turn.send(process, Message::Recover { service: self.service.clone(), epoch: self.epoch });
         }
     }
 
@@ -187,7 +187,7 @@ impl Grantor {
     pub(crate) fn state(&self) -> GrantorState {
         match &self.setup {
             None => GrantorState::Acting,
-            Some(Setup { heir: Some(_), .. }) => GrantorState::PassingOn,
+            Some(Setup { next_turk: Some(_), .. }) => GrantorState::PassingOn,
             Some(Setup { source: Some(_), .. }) => GrantorState::Receiving,
             Some(_) => GrantorState::Recovering,
         }
@@ -205,7 +205,7 @@ impl Grantor {
     /// What it has to do, if it acts.
     pub(crate) fn load(&self) -> Option<GrantorLoad> {
         let (holds, waits) = self.table.load();
-        self.is_acting().then_some(GrantorLoad { epoch: self.epoch, holds, waits, way: self.way.0 })
+        self.is_acting().then_some(GrantorLoad { epoch: self.epoch, holds, waits, way: self.activation_path.0 })
     }
 
     pub(crate) fn requests(&self) -> impl Iterator<Item = (ProcessId, RequestId, Option<Token>)> {
@@ -244,13 +244,13 @@ impl Grantor {
             .setup
             .as_ref()
             .map_or(0, |setup| setup.awaiting.len() + setup.waits.len() + setup.parked.len() + setup.over.len());
-        self.table.size() + setup + self.checking.len()
+        self.table.size() + setup + self.revalidating.len()
     }
 
     /// Whom it waits for.
     pub(crate) fn awaiting(&self) -> impl Iterator<Item = ProcessId> + '_ {
         let setup = self.setup.iter().flat_map(|setup| setup.awaiting.iter().copied().chain(setup.source));
-        setup.chain(self.checking.keys().copied())
+        setup.chain(self.revalidating.keys().copied())
     }
 
     /// Somebody asks for a lock.
@@ -259,8 +259,8 @@ impl Grantor {
         if let Some(setup) = &mut self.setup
             && !planted!(turn.mutant, ServeWhileRecovering)
         {
-            if let Some(heir) = setup.heir {
-                self.send_on(&asked, Some(heir), turn);
+            if let Some(next_turk) = setup.next_turk {
+                self.send_on(&asked, Some(next_turk), turn);
             } else if asked.only_if_free {
                 self.refuse(&asked, Refusal::Undecided, turn);
             } else if setup.parked.len() >= turn.limits.parked as usize {
@@ -270,7 +270,7 @@ impl Grantor {
             }
             return;
         }
-        if let Some(heard) = self.checking.get_mut(&asked.from) {
+        if let Some(heard) = self.revalidating.get_mut(&asked.from) {
             heard.insert(asked.request);
             // Holds of this member that came with the table may be over, and would let it pass a suspension. It asks again
             // in a while, when it has answered the check.
@@ -306,8 +306,8 @@ impl Grantor {
         self.bend_ask(&entry, &mut free, turn);
         let may_grant = turn.leased || planted!(turn.mutant, GrantWhileSuspended);
         match free {
-            Ok(()) if may_grant && self.supply.has(entry.want.tokens()) => {
-                if let Some(token) = self.supply.take(entry.want.tokens()) {
+            Ok(()) if may_grant && self.tokens.has(entry.want.tokens()) => {
+                if let Some(token) = self.tokens.take(entry.want.tokens()) {
                     let is_limit = entry.want.opens();
                     self.table.hold(key, entry, token, turn.now);
                     self.tell_grant(key, token, turn);
@@ -347,20 +347,20 @@ impl Grantor {
         entry: impl FnOnce() -> RequestSpec,
         now: Time,
     ) -> Option<Token> {
-        if !self.is_at_rest() || self.supply.spare() == 0 {
+        if !self.is_at_rest() || self.tokens.spare() == 0 {
             return None;
         }
         let entry = entry();
         self.table.is_free(process, &entry, now).ok()?;
-        let token = self.supply.take(1)?;
+        let token = self.tokens.take(1)?;
         self.table.hold((process, request), entry, token, now);
         Some(token)
     }
 
     /// With which tokens this very member may have that lock without a step, see [`Node::offer`](super::Node::offer).
     pub(crate) fn offer(&self, name: &LockName) -> Option<TokenRange> {
-        let others = self.supply.spare().checked_sub(1)?;
-        let first = self.supply.ranges.front()?.first;
+        let others = self.tokens.spare().checked_sub(1)?;
+        let first = self.tokens.ranges.front()?.first;
         let last = first.plus(others);
         (self.is_at_rest() && self.table.is_clear(name)).then_some(TokenRange { first, last })
     }
@@ -368,9 +368,9 @@ impl Grantor {
     /// So many tokens of those that were offered have been used.
     pub(crate) fn spend(&mut self, count: u64) {
         // Whoever finds that there are no more counts as well.
-        let count = u32::try_from(count.min(self.supply.spare())).unwrap_or(u32::MAX);
+        let count = u32::try_from(count.min(self.tokens.spare())).unwrap_or(u32::MAX);
         if count > 0 {
-            self.supply.take(count);
+            self.tokens.take(count);
         }
     }
 
@@ -384,14 +384,14 @@ impl Grantor {
     pub(crate) fn end_at_once(&mut self, key: (ProcessId, RequestId), name: &LockName) -> bool {
         let is_quiet = self.is_at_rest() && self.table.is_unwanted(name);
         if is_quiet {
-            self.table.end(key);
+            self.table.release(key);
         }
         is_quiet
     }
 
     /// It acts, and has heard of everybody.
     fn is_at_rest(&self) -> bool {
-        self.setup.is_none() && self.checking.is_empty() && self.yielding.is_none()
+        self.setup.is_none() && self.revalidating.is_empty() && self.rejected_successors.is_none()
     }
 
     /// A request is over.
@@ -402,7 +402,7 @@ impl Grantor {
         {
             setup.over.insert(key);
         }
-        self.table.end(key);
+        self.table.release(key);
         self.grant(turn);
     }
 
@@ -428,7 +428,7 @@ impl Grantor {
             (_, _, Some(others @ 1..)) => Refusal::Shared(others as u64),
             // Or the one before made it the lock, and the holder has not heard: it gets a token of this term, so that its
             // report, which is of before, does not make it a share again.
-            (Some(Want::Lock(_) | Want::Share(_)), ..) if turn.leased => match self.supply.take(1) {
+            (Some(Want::Lock(_) | Want::Share(_)), ..) if turn.leased => match self.tokens.take(1) {
                 Some(token) => {
                     let token = match self.table.place(key) {
                         Some(EntryStatus::Holds(before)) if planted!(turn.mutant, UpgradeWithOldToken) => before,
@@ -446,7 +446,7 @@ impl Grantor {
     }
 
     fn tell_upgraded(&self, (process, request): (ProcessId, RequestId), token: Token, turn: &mut StepContext) {
-        turn.say(process, Message::Upgraded { service: self.service.clone(), epoch: self.epoch, request, token });
+        turn.send(process, Message::Upgraded { service: self.service.clone(), epoch: self.epoch, request, token });
     }
 
     /// Whether the token was dealt in this term.
@@ -484,7 +484,7 @@ impl Grantor {
         let Some(Edited { value, number }) = edited else {
             return self.tell_value(key.0, name, Some((key.1, ObjectReply::Unwritten)), turn);
         };
-        let Some(version) = turn.leased.then(|| self.supply.take(1)).flatten() else {
+        let Some(version) = turn.leased.then(|| self.tokens.take(1)).flatten() else {
             return self.tell_refusal(key, Refusal::Undecided, turn);
         };
         let (process, request) = key;
@@ -518,7 +518,7 @@ impl Grantor {
     ) {
         let Some(content) = self.table.content(name).cloned().map(Box::new) else { return };
         let (service, epoch, name) = (self.service.clone(), self.epoch, name.clone());
-        turn.say(to, Message::Value { service, epoch, name, content, answers });
+        turn.send(to, Message::Value { service, epoch, name, content, answers });
     }
 
     /// Whether nothing is left here of what a member had asked for before `request`, with which it gave all of it up; else
@@ -528,10 +528,10 @@ impl Grantor {
         // In their order.
         let has_more = self.table.requests_of(from).next().is_some_and(|one| one < request);
         match &self.setup {
-            None if self.checking.contains_key(&from) || has_more => Err(None),
+            None if self.revalidating.contains_key(&from) || has_more => Err(None),
             None => Ok(()),
             // The one before may act still.
-            Some(setup) => Err(setup.heir.map(|(heir, _)| heir)),
+            Some(setup) => Err(setup.next_turk.map(|(next_turk, _)| next_turk)),
         }
     }
 
@@ -540,7 +540,7 @@ impl Grantor {
         // Without a lease others may have been granted what is free here.
         let leased = turn.leased || planted!(turn.mutant, SeeWithoutLease);
         // What a member has ended meanwhile the one before may have heard alone.
-        let is_heard = !matches!(at, Query::Place(_)) || !self.checking.contains_key(&from);
+        let is_heard = !matches!(at, Query::Place(_)) || !self.revalidating.contains_key(&from);
         let knows = self.is_acting() && leased && is_heard || planted!(turn.mutant, SeeBeforeActing);
         let mut seen = if knows { self.table.look(from, at, turn.now) } else { QueryReply::Undecided };
         if let QueryReply::Place { before, .. } = &mut seen
@@ -553,7 +553,7 @@ impl Grantor {
         {
             waiters.reverse();
         }
-        turn.say(from, Message::QueryReply { service: self.service.clone(), request, seen: Box::new(seen) });
+        turn.send(from, Message::QueryReply { service: self.service.clone(), request, seen: Box::new(seen) });
     }
 
     /// Gives what is free to those who wait for it, if the member's lease and the tokens allow.
@@ -562,7 +562,7 @@ impl Grantor {
             return;
         }
         while let Some(count) = self.table.next() {
-            let Some(token) = self.supply.take(count) else { break };
+            let Some(token) = self.tokens.take(count) else { break };
             if let Some(key) = self.table.grant_next(token, turn.now) {
                 self.tell_grant(key, token, turn);
             }
@@ -572,9 +572,9 @@ impl Grantor {
 
     /// The elder dealt more tokens.
     pub(crate) fn on_tokens(&mut self, range: TokenRange, turn: &mut StepContext) {
-        self.supply.asked = false;
-        if self.supply.ranges.back().is_none_or(|last| last.last < range.first) && range.first > self.epoch.0 {
-            self.supply.add(range, turn.now);
+        self.tokens.asked = false;
+        if self.tokens.ranges.back().is_none_or(|last| last.last < range.first) && range.first > self.epoch.0 {
+            self.tokens.add(range, turn.now);
             let (service, epoch, first) = (self.service.clone(), self.epoch, range.first);
             turn.out.push(Output::Event(Event::Supplied { service, epoch, first }));
         }
@@ -583,7 +583,7 @@ impl Grantor {
 
     /// A new elder may not know that the last one was asked for tokens.
     pub(crate) fn on_new_elder(&mut self, turn: &mut StepContext) {
-        self.supply.asked = false;
+        self.tokens.asked = false;
         self.mind_supply(0, turn);
     }
 
@@ -604,7 +604,7 @@ impl Grantor {
                 self.table.end_all(member.info.process);
             }
         }
-        self.checking.retain(|process, _| view.contains(*process));
+        self.revalidating.retain(|process, _| view.contains(*process));
         if let Some(setup) = &mut self.setup {
             setup.awaiting.retain(|process| view.contains(*process));
             if planted!(turn.mutant, AwaitNoGhosts) {
@@ -617,12 +617,12 @@ impl Grantor {
                     self.recover(view, turn);
                 }
                 Some(_) => {}
-                None if setup.heir.is_some() => {}
+                None if setup.next_turk.is_some() => {}
                 None => {
                     let joined = if planted!(turn.mutant, AskNoJoiners) { &[] } else { joined };
                     for &process in joined {
                         setup.awaiting.insert(process);
-                        turn.say(process, Message::Recover { service: self.service.clone(), epoch: self.epoch });
+                        turn.send(process, Message::Recover { service: self.service.clone(), epoch: self.epoch });
                     }
                     self.finish_recovery(turn);
                 }
@@ -664,7 +664,7 @@ impl Grantor {
             }
             let (request, token, since) = (hold.request, hold.token, turn.now.back(hold.held_for));
             for (process, request) in self.table.claim((from, request), entry_of_hold(hold), token, since) {
-                turn.say(process, Message::Supersede { service: self.service.clone(), epoch: self.epoch, request });
+                turn.send(process, Message::Supersede { service: self.service.clone(), epoch: self.epoch, request });
             }
         }
         setup.waits.extend(waits.into_iter().map(|wait| (from, wait)));
@@ -677,7 +677,7 @@ impl Grantor {
     /// Starts to act once everyone has been heard: acknowledged places first, in their old order, then those whose
     /// place was never acknowledged, then those that asked meanwhile.
     fn finish_recovery(&mut self, turn: &mut StepContext) {
-        let is_heard = |setup: &Setup| setup.awaiting.is_empty() && setup.source.is_none() && setup.heir.is_none();
+        let is_heard = |setup: &Setup| setup.awaiting.is_empty() && setup.source.is_none() && setup.next_turk.is_none();
         if !self.setup.as_ref().is_some_and(is_heard) {
             return;
         }
@@ -714,7 +714,7 @@ impl Grantor {
     fn begin(&mut self, setup: Setup, turn: &mut StepContext) {
         let (service, epoch) = (self.service.clone(), self.epoch);
         turn.out.push(Output::Event(Event::BecameGrantor { service, epoch }));
-        turn.say_elder(Message::Acts { service: self.service.clone(), epoch: self.epoch });
+        turn.send_elder(Message::Acts { service: self.service.clone(), epoch: self.epoch });
         self.table.drop_unopened();
         if !setup.arrived {
             // Not all of them have seen the highest version, and none knows that there may have been a higher one.
@@ -745,15 +745,15 @@ impl Grantor {
     fn mind_supply(&mut self, wanted: u32, turn: &mut StepContext) {
         // The first of those that wait may want more in a row than there are.
         let wanted = self.table.next().unwrap_or(0).max(wanted);
-        if let Some(count) = self.supply.ask(wanted, turn) {
-            turn.say_elder(Message::MoreTokens { service: self.service.clone(), epoch: self.epoch, count });
+        if let Some(count) = self.tokens.ask(wanted, turn) {
+            turn.send_elder(Message::MoreTokens { service: self.service.clone(), epoch: self.epoch, count });
         }
     }
 
     /// Not here.
     fn send_on(&self, asked: &Asked, instead: Option<(ProcessId, Epoch)>, turn: &mut StepContext) {
         let (service, epoch, request) = (self.service.clone(), self.epoch, asked.request);
-        turn.say(asked.from, Message::NotGrantor { service, epoch, request, instead });
+        turn.send(asked.from, Message::NotGrantor { service, epoch, request, instead });
     }
 
     fn refuse(&self, asked: &Asked, refusal: Refusal, turn: &mut StepContext) {
@@ -765,18 +765,18 @@ impl Grantor {
             return;
         }
         let (service, epoch, refusal) = (self.service.clone(), self.epoch, Box::new(refusal));
-        turn.say(process, Message::Refuse { service, epoch, request, refusal });
+        turn.send(process, Message::Refuse { service, epoch, request, refusal });
     }
 
     fn tell_grant(&self, key @ (process, request): (ProcessId, RequestId), token: Token, turn: &mut StepContext) {
         if let Some(Want::Open(opening)) = self.table.held_by(key) {
             return self.tell_value(process, opening.name(), Some((request, ObjectReply::Opened(token))), turn);
         }
-        turn.say(process, Message::Grant { service: self.service.clone(), epoch: self.epoch, request, token });
+        turn.send(process, Message::Grant { service: self.service.clone(), epoch: self.epoch, request, token });
     }
 
     fn tell_queued(&self, (process, request): (ProcessId, RequestId), ticket: Ticket, turn: &mut StepContext) {
-        turn.say(process, Message::Queued { service: self.service.clone(), epoch: self.epoch, request, ticket });
+        turn.send(process, Message::Queued { service: self.service.clone(), epoch: self.epoch, request, ticket });
     }
 }
 

@@ -137,9 +137,9 @@ struct Detour {
     /// Until then there is trouble that this member has seen itself: the other one is to answer by detours too.
     seen_until: Time,
     /// Turns through the council.
-    turn: u32,
+    next_relay: u32,
     /// The member through which the other side hears this one, and when it last said so.
-    way: Option<(ProcessId, Time)>,
+    relay: Option<(ProcessId, Time)>,
     /// The member through which this one hears the other side, and when it last did.
     heard: Option<(ProcessId, Time)>,
     /// When the other side was last heard straight.
@@ -154,7 +154,7 @@ struct Detour {
 impl Detour {
     /// Whether it goes on. One that is used, while the straight way is silent, lasts for one more member lease.
     fn goes_on(&mut self, now: Time, timing: &Timing) -> bool {
-        if self.until <= now && is_fresh(self.way, now, timing) && self.straight_at + timing.slow_beat() * 2 <= now {
+        if self.until <= now && is_fresh(self.relay, now, timing) && self.straight_at + timing.slow_beat() * 2 <= now {
             self.until = now + timing.member_lease;
             self.seen_until = self.until;
         }
@@ -165,7 +165,7 @@ impl Detour {
     /// them, the same notice once in a quarter of `retry`; but of what may be much, and of what is long, only one packet
     /// in that time goes through all, and the others through one after the other.
     fn choose(&mut self, now: Time, packet: &Packet, relays: &[ProcessId], timing: &Timing) -> Vec<ProcessId> {
-        if let Some((way, _)) = self.way.filter(|way| is_fresh(Some(*way), now, timing) && relays.contains(&way.0)) {
+        if let Some((way, _)) = self.relay.filter(|way| is_fresh(Some(*way), now, timing) && relays.contains(&way.0)) {
             return vec![way];
         }
         let is_short = matches!(packet, Packet::Notice(notice) if !matches!(**notice, Notice::FullView(_)));
@@ -185,8 +185,8 @@ impl Detour {
         } else if is_time(&mut self.probed_at, now, timing) {
             return relays.to_vec();
         }
-        let next = relays.get(self.turn as usize % relays.len().max(1)).copied();
-        self.turn = self.turn.wrapping_add(1);
+        let next = relays.get(self.next_relay as usize % relays.len().max(1)).copied();
+        self.next_relay = self.next_relay.wrapping_add(1);
         next.into_iter().collect()
     }
 }
@@ -267,8 +267,8 @@ impl LinkSet {
                 let others = |info: &&MemberInfo| info.process != me.process && info.process != to;
                 let relays: Vec<ProcessId> = view.council().filter(others).map(|info| info.process).collect();
                 let chosen = if planted!(self.mutant, DetoursInTurn) {
-                    let next = relays.get(detour.turn as usize % relays.len().max(1)).copied();
-                    detour.turn = detour.turn.wrapping_add(1);
+                    let next = relays.get(detour.next_relay as usize % relays.len().max(1)).copied();
+                    detour.next_relay = detour.next_relay.wrapping_add(1);
                     next.into_iter().collect()
                 } else {
                     detour.choose(now, &packet, &relays, &view.timing)
@@ -305,7 +305,7 @@ impl LinkSet {
             detour.heard = Some((relay, now));
         }
         if let Some(way) = heard {
-            detour.way = Some((way, now));
+            detour.relay = Some((way, now));
         }
     }
 
@@ -550,8 +550,8 @@ fn open_detour(detours: &mut BTreeMap<ProcessId, Detour>, now: Time, to: Process
     let detour = detours.entry(to).or_insert(Detour {
         until,
         seen_until: Time::ZERO,
-        turn: 0,
-        way: None,
+        next_relay: 0,
+        relay: None,
         heard: None,
         straight_at: Time::ZERO,
         probed_at: None,
@@ -562,7 +562,7 @@ fn open_detour(detours: &mut BTreeMap<ProcessId, Detour>, now: Time, to: Process
     if seen {
         detour.seen_until = until;
         // What went that way since was not answered.
-        detour.way = detour.way.filter(|(_, at)| now < *at + timing.retry);
+        detour.relay = detour.relay.filter(|(_, at)| now < *at + timing.retry);
     }
 }
 

@@ -81,7 +81,7 @@ enum MemberPhase {
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Node {
     config: Config,
-    stage: MemberPhase,
+    phase: MemberPhase,
     /// Stays after the end, for the record.
     view: Option<Arc<View>>,
     /// This member is the elder of the view and a quorum of its council by itself.
@@ -92,17 +92,17 @@ pub struct Node {
     clock: WallClock,
     /// At the pace of time from the first slot of its first view.
     pace: Option<WallClock>,
-    post: LinkSet,
+    links: LinkSet,
     lease: OwnLease,
     acceptor: Acceptor,
     /// This process is in no view, and has the vote of one that was.
-    heir: Option<VoteSuccessor>,
+    vote_successor: Option<VoteSuccessor>,
     /// What this process has written, and what waits for that.
-    keeping: VoteDurability,
+    durability: VoteDurability,
     /// An heir that has not been written down as one yet.
-    untold: bool,
+    is_unstored_successor: bool,
     /// Those who vote in the place of others on the next view.
-    heirs: VoteSuccessors,
+    vote_successors: VoteSuccessors,
     proposal: Option<Proposal>,
     /// No takeover is tried before: somebody else's higher ballot goes first.
     yield_until: Time,
@@ -114,13 +114,13 @@ pub struct Node {
     holder: LockClient,
     grantors: BTreeMap<ServiceName, Grantor>,
     /// Services that this member is to grant no longer, and when it asks for a successor again.
-    departing: BTreeMap<ServiceName, Time>,
+    relinquishing: BTreeMap<ServiceName, Time>,
     /// Those who took them over, until they have acknowledged all they were told.
-    handing: BTreeMap<ServiceName, PendingHandover>,
+    pending_handovers: BTreeMap<ServiceName, PendingHandover>,
     /// Requests for epochs that this member has not heard of yet.
-    early: BTreeMap<ServiceName, Vec<(Epoch, Asked)>>,
+    early_requests: BTreeMap<ServiceName, Vec<(Epoch, Asked)>>,
     /// Places of others in line that are to be told, in the order in which they were given.
-    places: VecDeque<PendingPosition>,
+    pending_positions: VecDeque<PendingPosition>,
     /// Processes known to be dead for sure.
     dead: BTreeSet<ProcessId>,
     /// When this member learned that the elder of the view is dead.
@@ -130,7 +130,7 @@ pub struct Node {
     /// While it goes: since when each process has refused connections without a word from it.
     refused: BTreeMap<ProcessId, Time>,
     /// Members that refuse connections, or of which others say so.
-    doubts: BTreeMap<ProcessId, death_check::DeathSuspicion>,
+    death_suspicions: BTreeMap<ProcessId, death_check::DeathSuspicion>,
     /// When the council is told of the dead again.
     vouch_at: Time,
     /// When a newer view was last asked for.
@@ -138,7 +138,7 @@ pub struct Node {
     /// When this process became a member: one that never gets a lease gives up.
     member_since: Time,
     /// When seeds, and while suspended everybody, are greeted again.
-    greet_at: Time,
+    hello_at: Time,
     /// When this member calls itself orphaned; `Time::MAX` while its lease runs, or when it has done so.
     orphaned_at: Time,
     /// An operator has forced it: its next life founds a new lineage.
@@ -146,12 +146,12 @@ pub struct Node {
     /// It met a lineage that goes on in its place, and gives its own one up.
     defected: bool,
     /// Always empty between steps: the memory of what roles say.
-    mail: VecDeque<(ProcessId, Message)>,
+    outbox: VecDeque<(ProcessId, Message)>,
     /// What it has said to itself in this step, and not heard yet.
-    own_mail: VecDeque<Message>,
+    self_outbox: VecDeque<Message>,
     /// It hears that, one after the other.
-    is_hearing: bool,
-    calm: QuietUntil,
+    is_delivering_to_self: bool,
+    quiet_until: QuietUntil,
 }
 
 /// A table was given away by one that goes, or destroyed the service: it stays until the last part has arrived.
@@ -174,7 +174,7 @@ struct PendingPosition {
     ticket: Ticket,
 }
 
-/// Until when nothing is due, and a command may be done [at once](Node::at_once); `None`: to be found out.
+/// Until when nothing is due, and a command may be done [at once](Node::try_fast); `None`: to be found out.
 ///
 /// It follows from the rest, and is no part of what a node is: two that differ in nothing else are equal.
 #[derive(Clone, Copy, Debug)]
@@ -235,19 +235,19 @@ impl Node {
             _ => Acceptor::default(),
         };
         Node {
-            stage: MemberPhase::Seeking(Box::new(seeking)),
+            phase: MemberPhase::Seeking(Box::new(seeking)),
             view: None,
             sole_quorum: false,
             last_change: None,
             clock: WallClock::new(now, config.clock),
             pace: None,
-            post: LinkSet::new(&config),
+            links: LinkSet::new(&config),
             lease: OwnLease::default(),
             acceptor: config_acceptor,
-            keeping: VoteDurability::default(),
-            untold: heir.is_some(),
-            heir,
-            heirs: VoteSuccessors::default(),
+            durability: VoteDurability::default(),
+            is_unstored_successor: heir.is_some(),
+            vote_successor: heir,
+            vote_successors: VoteSuccessors::default(),
             proposal: None,
             yield_until: Time::ZERO,
             rounds: 0,
@@ -255,33 +255,33 @@ impl Node {
             last_pulse: 0,
             holder: LockClient::new(&config.limits),
             grantors: BTreeMap::new(),
-            departing: BTreeMap::new(),
-            handing: BTreeMap::new(),
-            early: BTreeMap::new(),
-            places: VecDeque::new(),
+            relinquishing: BTreeMap::new(),
+            pending_handovers: BTreeMap::new(),
+            early_requests: BTreeMap::new(),
+            pending_positions: VecDeque::new(),
             dead: BTreeSet::new(),
             elder_dead_at: None,
             suspected: BTreeSet::new(),
             refused: BTreeMap::new(),
-            doubts: BTreeMap::new(),
+            death_suspicions: BTreeMap::new(),
             vouch_at: Time::MAX,
             fetched_at: Time::ZERO,
             member_since: Time::MAX,
-            greet_at: Time::ZERO,
+            hello_at: Time::ZERO,
             orphaned_at: Time::MAX,
             forced: false,
             defected: false,
-            mail: VecDeque::new(),
-            own_mail: VecDeque::new(),
-            is_hearing: false,
-            calm: QuietUntil(None),
+            outbox: VecDeque::new(),
+            self_outbox: VecDeque::new(),
+            is_delivering_to_self: false,
+            quiet_until: QuietUntil(None),
             config,
         }
     }
 
     /// Whether it belongs to the view that it has: neither seeking, nor on its way out.
     pub fn belongs(&self) -> bool {
-        self.stage == MemberPhase::Member
+        self.phase == MemberPhase::Member
     }
 
     /// What to start the next life of this process with, after [`Event::Expelled`] or [`Event::Abandoned`]. `clock`: what the
@@ -292,7 +292,7 @@ impl Node {
         let mut config = self.config.clone();
         config.me.process = process;
         config.clock = clock;
-        if self.heir.is_some() || self.config.durable {
+        if self.vote_successor.is_some() || self.config.durable {
             config.stored = self.stored_vote().or(config.stored);
         }
         if self.defected {
@@ -316,7 +316,7 @@ impl Node {
     /// The one way in. Appends what is to be done to `out`, in order.
     pub fn step(&mut self, now: Time, input: Input, out: &mut Vec<Output>) {
         if let Input::Command(command) = &input
-            && let Some(done) = self.at_once(now, command)
+            && let Some(done) = self.try_fast(now, command)
         {
             if let (FastOutcome::Granted(token, until), Command::Lock { request, .. }) = (done, command) {
                 out.push(Output::Answer { request: *request, outcome: Outcome::Granted { token, until } });
@@ -327,11 +327,11 @@ impl Node {
         if is_short {
             self.look(now);
         } else {
-            self.calm = QuietUntil(None);
-            if std::mem::take(&mut self.untold) {
+            self.quiet_until = QuietUntil(None);
+            if std::mem::take(&mut self.is_unstored_successor) {
                 self.store(out); // that this heir is there, before anybody can take it in
             }
-            if self.stage == MemberPhase::Gone {
+            if self.phase == MemberPhase::Gone {
                 return self.answer_gone(input, out);
             }
             self.look_at_lease(now, out);
@@ -343,7 +343,7 @@ impl Node {
                     self.suspected.remove(&from);
                 }
                 if !self.is_unwritten() {
-                    self.post.on_straight(now, from);
+                    self.links.on_straight(now, from);
                     self.on_packet(now, from, addr, packet, out);
                 }
             }
@@ -356,7 +356,7 @@ impl Node {
         if is_short && self.stays_calm(now) {
             return;
         }
-        self.calm = QuietUntil(None);
+        self.quiet_until = QuietUntil(None);
         self.on_timer(now, out);
         self.look_at_lease(now, out);
         self.end_services(now, out);
@@ -396,17 +396,17 @@ impl Node {
     /// After a short step: whether it was what it was taken for. What became due by it is on a link, in the book of requests or
     /// a place.
     fn stays_calm(&mut self, now: Time) -> bool {
-        let QuietUntil(Some(calm)) = self.calm else { return false };
-        let due = [self.post.deadline(), self.holder.deadline(), self.places_due()];
+        let QuietUntil(Some(calm)) = self.quiet_until else { return false };
+        let due = [self.links.deadline(), self.holder.deadline(), self.places_due()];
         let due = due.into_iter().flatten().fold(calm, Time::min);
-        self.calm = QuietUntil(Some(due));
+        self.quiet_until = QuietUntil(Some(due));
         now < due && self.is_idle()
     }
 
     /// The short way: a free lock, or a share of one, of a service that this member grants itself, and its end, if nobody is
     /// concerned but whoever holds it. Nothing is said, and nothing but the hold is changed, so neither the clocks nor anything
     /// else has to be looked at. What comes of it is what would come of the long way; `None`: that has to be gone.
-    pub(crate) fn at_once(&mut self, now: Time, command: &Command) -> Option<FastOutcome> {
+    pub(crate) fn try_fast(&mut self, now: Time, command: &Command) -> Option<FastOutcome> {
         if !matches!(command, Command::Lock { want: Want::Lock(_) | Want::Share(_), .. } | Command::Release { .. })
             || now >= self.calm_until()
         {
@@ -425,7 +425,7 @@ impl Node {
                     let entry = || RequestSpec { want: want.clone(), owner, revocable, metadata: metadata.clone() };
                     grantor.grant_at_once((me, request), entry, now)
                 })?;
-                if let QuietUntil(Some(calm)) = &mut self.calm {
+                if let QuietUntil(Some(calm)) = &mut self.quiet_until {
                     *calm = until.min(*calm);
                 }
                 FastOutcome::Granted(token, until)
@@ -447,10 +447,10 @@ impl Node {
 
     /// With which tokens this member may have a lock of a service that it grants itself, at this instant and without a step:
     /// nobody else is concerned, and nothing is due. So the node need not be changed for it, and several may be taken beside
-    /// each other, each with a token of its own, of one name one after the other; but [`take_in`](Node::take_in) comes before
+    /// each other, each with a token of its own, of one name one after the other; but [`absorb`](Node::absorb) comes before
     /// anything else happens to the node. What comes of it is what would come of commands.
     pub fn offer(&self, now: Time, service: &ServiceName, name: &LockName) -> Option<TokenRange> {
-        if !matches!(self.calm, QuietUntil(Some(calm)) if now < calm) {
+        if !matches!(self.quiet_until, QuietUntil(Some(calm)) if now < calm) {
             return None;
         }
         let grantor = self.grantors.get(service)?;
@@ -460,7 +460,7 @@ impl Node {
 
     /// So many tokens of those [offered](Node::offer) were used, and these locks are held still, the others over again. In
     /// the order of the tokens.
-    pub fn take_in(
+    pub fn absorb(
         &mut self,
         service: &ServiceName,
         spent: u64,
@@ -481,20 +481,20 @@ impl Node {
 
     /// Whether nothing is under way that a step goes on with, whatever it is about.
     fn is_idle(&self) -> bool {
-        self.departing.is_empty()
-            && self.handing.is_empty()
-            && self.early.is_empty()
-            && !self.untold
+        self.relinquishing.is_empty()
+            && self.pending_handovers.is_empty()
+            && self.early_requests.is_empty()
+            && !self.is_unstored_successor
             && !self.holder.has_endings()
             && !self.elder.as_ref().is_some_and(|elder| elder.registry.has_parked())
     }
 
-    /// Until when [`at_once`](Node::at_once) may be tried, and other steps may be short.
+    /// Until when [`try_fast`](Node::try_fast) may be tried, and other steps may be short.
     fn calm_until(&mut self) -> Time {
-        if let QuietUntil(Some(calm)) = self.calm {
+        if let QuietUntil(Some(calm)) = self.quiet_until {
             return calm;
         }
-        let is_calm = self.is_idle() && self.stage == MemberPhase::Member && self.lease.running;
+        let is_calm = self.is_idle() && self.phase == MemberPhase::Member && self.lease.running;
         let calm = if is_calm { self.deadline().unwrap_or(Time::MAX) } else { Time::ZERO };
         #[cfg(elderlock_mutants)]
         let calm = match self.config.mutant {
@@ -502,14 +502,14 @@ impl Node {
             Some(super::mutant::ProtocolMutant::AtOnceThoughLate) if is_calm => Time::MAX,
             Some(_) => Time::ZERO, // breaks are planted on the long way
         };
-        self.calm = QuietUntil(Some(calm));
+        self.quiet_until = QuietUntil(Some(calm));
         calm
     }
 
     /// When somebody who has nothing else to go by looks again, as with [`deadline`](Node::deadline), which may have moved away
     /// since: not later than that, and cheaper to say.
     pub fn wake_by(&self) -> Option<Time> {
-        match self.calm {
+        match self.quiet_until {
             QuietUntil(Some(calm)) if calm > Time::ZERO => (calm != Time::MAX).then_some(calm),
             _ => self.deadline(),
         }
@@ -518,7 +518,7 @@ impl Node {
     /// When [`Input::Timer`] is due next; `None`: never.
     pub fn deadline(&self) -> Option<Time> {
         let mut due = Time::MAX;
-        match &self.stage {
+        match &self.phase {
             MemberPhase::Gone => return None,
             MemberPhase::Seeking(_) if self.is_unwritten() => {}
             MemberPhase::Seeking(seeking) => due = due.min(seeking.deadline()),
@@ -530,9 +530,9 @@ impl Node {
             MemberPhase::Member => {}
         }
         due = due.min(self.holder.deadline().unwrap_or(Time::MAX));
-        due = due.min(self.departing.values().min().copied().unwrap_or(Time::MAX));
-        due = due.min(self.keeping.deadline().unwrap_or(Time::MAX));
-        if self.heir.is_some()
+        due = due.min(self.relinquishing.values().min().copied().unwrap_or(Time::MAX));
+        due = due.min(self.durability.deadline().unwrap_or(Time::MAX));
+        if self.vote_successor.is_some()
             && !self.is_unwritten()
             && let Some(view) = self.ballot_view()
         {
@@ -541,12 +541,12 @@ impl Node {
                 None => self.takeover_at(&view),
             });
         }
-        if let Some(view) = self.view.as_ref().filter(|_| !matches!(self.stage, MemberPhase::Retiring { .. })) {
-            due = due.min(self.post.deadline().unwrap_or(Time::MAX)).min(self.vouch_at);
+        if let Some(view) = self.view.as_ref().filter(|_| !matches!(self.phase, MemberPhase::Retiring { .. })) {
+            due = due.min(self.links.deadline().unwrap_or(Time::MAX)).min(self.vouch_at);
             due = due.min(self.places_due().unwrap_or(Time::MAX)).min(self.doubts_due().unwrap_or(Time::MAX));
-            if self.stage == MemberPhase::Member {
+            if self.phase == MemberPhase::Member {
                 let end = if self.lease.running { self.lease_end() } else { self.give_up_at(view) };
-                due = due.min(end).min(self.greet_at).min(self.orphaned_at);
+                due = due.min(end).min(self.hello_at).min(self.orphaned_at);
             }
             match &self.elder {
                 Some(elder) => due = due.min(elder.deadline(self.proposal.is_none(), view.timing.retry)),
@@ -573,7 +573,7 @@ impl Node {
     /// The end of this member's lease: before it, and only before it, this member may hold and grant.
     /// [`Time::MAX`] while no one else could take over. [`Time::ZERO`] before the first renewal.
     pub fn lease_end(&self) -> Time {
-        match (&self.stage, &self.view) {
+        match (&self.phase, &self.view) {
             (MemberPhase::Member, Some(_)) if self.is_alone() => Time::MAX,
             (MemberPhase::Member, Some(_)) if self.lease.ever && planted!(self.config.mutant, LeaseWithoutEnd) => {
                 Time::MAX
@@ -585,7 +585,7 @@ impl Node {
 
     /// Before it, and only before it, this member may grant: also while it waits for others to take over what it grants.
     fn granting_end(&self) -> Time {
-        match (&self.stage, &self.view) {
+        match (&self.phase, &self.view) {
             (MemberPhase::Leaving { .. }, Some(_)) if self.is_alone() => Time::MAX,
             (MemberPhase::Leaving { .. }, Some(_)) => self.lease.until,
             _ => self.lease_end(),
@@ -660,7 +660,7 @@ impl Node {
 
     /// While seeking: each seed address, with what answered there, for the error of a join that took too long.
     pub fn seeking(&self) -> Vec<(SocketAddr, Option<String>)> {
-        match &self.stage {
+        match &self.phase {
             MemberPhase::Seeking(seeking) => seeking.report(&self.config.me),
             _ => Vec::new(),
         }
@@ -782,14 +782,14 @@ impl Node {
     /// How much it keeps at `now`.
     pub fn sizes(&self, now: Time) -> Sizes {
         let mut sizes = Sizes {
-            early: self.early.values().map(Vec::len).sum(),
-            places: self.places.len(),
+            early: self.early_requests.values().map(Vec::len).sum(),
+            places: self.pending_positions.len(),
             granting: self.grantors.values().map(Grantor::size).sum(),
             suspected: self.suspected.len(),
             proposals: usize::from(self.proposal.is_some()),
             ..Sizes::default()
         };
-        self.post.count(now, &mut sizes);
+        self.links.count(now, &mut sizes);
         self.holder.count(&mut sizes);
         sizes
     }
@@ -810,10 +810,10 @@ impl Node {
             | Command::Confirm { request, .. }
             | Command::Query { request, .. }
             | Command::Revoke { request, .. }
-                if matches!(self.stage, MemberPhase::Leaving { .. } | MemberPhase::Retiring { .. }) =>
+                if matches!(self.phase, MemberPhase::Leaving { .. } | MemberPhase::Retiring { .. }) =>
             {
                 // Who is expelled and stays for the others' sake is about to come back as another process.
-                let stays = matches!(self.stage, MemberPhase::Retiring { left: false, .. });
+                let stays = matches!(self.phase, MemberPhase::Retiring { left: false, .. });
                 let reason = if stays { LostReason::Expelled } else { LostReason::Left };
                 out.push(Output::Answer { request, outcome: Outcome::Closed(reason) });
             }
@@ -840,7 +840,7 @@ impl Node {
             Command::Become { request, service, wait } => {
                 let answer = self.timing().answer;
                 // One that has destroyed the service, and wants it again, has given the role away already.
-                let goes = self.departing.contains_key(&service);
+                let goes = self.relinquishing.contains_key(&service);
                 let acts = !goes && self.grantors.get(&service).is_some_and(Grantor::is_acting);
                 self.act(now, out, |node, turn| node.holder.bid((request, service), (wait, answer), acts, turn));
             }
@@ -869,7 +869,7 @@ impl Node {
                     seeds.remove(&self.config.me.addr);
                 }
                 self.config.seeds = seeds.clone();
-                if let MemberPhase::Seeking(seeking) = &mut self.stage {
+                if let MemberPhase::Seeking(seeking) = &mut self.phase {
                     seeking.set_seeds(seeds);
                 }
             }
@@ -890,12 +890,12 @@ impl Node {
         out: &mut Vec<Output>,
         asking: impl FnOnce(&mut LockClient, &dyn Fn(ProcessId) -> bool, &mut StepContext),
     ) {
-        let post = std::mem::take(&mut self.post);
+        let post = std::mem::take(&mut self.links);
         let most = self.config.limits.backlog as usize;
         let crowded = |process| post.backlog(process) > most;
-        let mail = self.turn(now, out, |node, turn| asking(&mut node.holder, &crowded, turn));
-        self.post = post;
-        self.deliver(now, mail, out);
+        let outbox = self.turn(now, out, |node, turn| asking(&mut node.holder, &crowded, turn));
+        self.links = post;
+        self.deliver(now, outbox, out);
     }
 
     /// Answers for services that are destroyed here, once their grantors know it and nothing is granted here any more.
@@ -908,31 +908,31 @@ impl Node {
     }
 
     fn on_timer(&mut self, now: Time, out: &mut Vec<Output>) {
-        self.keeping.on_timer(now, out);
+        self.durability.on_timer(now, out);
         let is_silent = self.is_unwritten();
-        let belonging = (matches!(self.stage, MemberPhase::Seeking(_)) && !is_silent).then(|| self.belonging(now));
-        if let (MemberPhase::Seeking(seeking), Some(belonging)) = (&mut self.stage, belonging) {
+        let belonging = (matches!(self.phase, MemberPhase::Seeking(_)) && !is_silent).then(|| self.belonging(now));
+        if let (MemberPhase::Seeking(seeking), Some(belonging)) = (&mut self.phase, belonging) {
             let found = seeking.on_timer(&self.config, now, belonging, out);
             self.on_found(now, found, out);
         }
-        if self.heir.is_some() && !is_silent {
+        if self.vote_successor.is_some() && !is_silent {
             self.decide(now, out);
         }
         if self.holder.deadline().is_some_and(|at| at <= now) {
             self.act(now, out, |node, turn| node.holder.on_timer(turn));
         }
         let Some(view) = self.view.clone() else { return };
-        if self.stage == MemberPhase::Gone {
+        if self.phase == MemberPhase::Gone {
             return;
         }
-        if self.stage == MemberPhase::Member && now >= self.give_up_at(&view) {
+        if self.phase == MemberPhase::Member && now >= self.give_up_at(&view) {
             self.end(now, Event::Abandoned, out);
             return;
         }
         self.keep_departing(now, out);
         self.keep_leaving(now, out);
         self.keep_parting(now, out);
-        if matches!(self.stage, MemberPhase::Retiring { .. } | MemberPhase::Gone) {
+        if matches!(self.phase, MemberPhase::Retiring { .. } | MemberPhase::Gone) {
             return;
         }
         self.beat(now, out);
@@ -945,7 +945,7 @@ impl Node {
         self.keep_doubts(now, out);
         if let Some(elder) = &mut self.elder {
             for (process, pulse) in elder.rally(now, self.config.me.process, &view) {
-                self.post.dispatch(now, &self.config.me, &view, process, pulse.into(), out);
+                self.links.dispatch(now, &self.config.me, &view, process, pulse.into(), out);
             }
             let behind = self.elder.as_mut().map(|elder| elder.take_behind(now, &view.timing)).unwrap_or_default();
             for (process, have) in behind {
@@ -969,7 +969,7 @@ impl Node {
         self.decide(now, out);
         self.tell_places(now, out);
         if let Some(view) = &self.view {
-            self.post.on_timer(now, &self.config.me, view, out);
+            self.links.on_timer(now, &self.config.me, view, out);
         }
     }
 
@@ -990,8 +990,8 @@ impl Node {
 
     /// Lets a role act, then delivers what it said.
     fn act(&mut self, now: Time, out: &mut Vec<Output>, role: impl FnOnce(&mut Node, &mut StepContext)) {
-        let mail = self.turn(now, out, role);
-        self.deliver(now, mail, out);
+        let outbox = self.turn(now, out, role);
+        self.deliver(now, outbox, out);
     }
 
     fn turn(
@@ -1004,7 +1004,7 @@ impl Node {
         let elder = self
             .view
             .as_ref()
-            .filter(|_| !matches!(self.stage, MemberPhase::Seeking(_)))
+            .filter(|_| !matches!(self.phase, MemberPhase::Seeking(_)))
             .map(|view| view.elder().process);
         let leased = now < self.granting_end();
         let mut turn = StepContext {
@@ -1018,46 +1018,46 @@ impl Node {
             #[cfg(elderlock_mutants)]
             mutant: self.config.mutant,
             out,
-            mail: std::mem::take(&mut self.mail),
+            outbox: std::mem::take(&mut self.outbox),
         };
         role(self, &mut turn);
-        turn.mail
+        turn.outbox
     }
 
     /// What was said to others goes on its link; what was said to ourselves is heard in the same step, in the order in which it
     /// was said: what one word leads to comes after those that were said with it.
-    fn deliver(&mut self, now: Time, mut mail: VecDeque<(ProcessId, Message)>, out: &mut Vec<Output>) {
+    fn deliver(&mut self, now: Time, mut outbox: VecDeque<(ProcessId, Message)>, out: &mut Vec<Output>) {
         let me = self.config.me.process;
-        while let Some((to, message)) = mail.pop_front() {
+        while let Some((to, message)) = outbox.pop_front() {
             if to == me {
-                self.own_mail.push_back(message);
+                self.self_outbox.push_back(message);
             } else if let Some(view) = &self.view
                 && view.contains(to)
             {
                 if let Message::Queued { service, epoch, request, ticket } = message {
                     let at = now + view.timing.place();
-                    self.places.push_back(PendingPosition { at, to, service, epoch, request, ticket });
+                    self.pending_positions.push_back(PendingPosition { at, to, service, epoch, request, ticket });
                     continue;
                 }
                 // Mostly who is granted has waited longest. Then no timer goes off for its place.
                 if let Message::Grant { request, .. } = &message
-                    && self.places.front().is_some_and(|place| (place.to, place.request) == (to, *request))
+                    && self.pending_positions.front().is_some_and(|place| (place.to, place.request) == (to, *request))
                 {
-                    self.places.pop_front();
+                    self.pending_positions.pop_front();
                 }
-                self.post.send(now, &self.config.me, view, to, message, out);
+                self.links.send(now, &self.config.me, view, to, message, out);
             }
         }
         // Once in a while it was a word for each of a million locks.
-        mail.shrink_to(MAIL);
-        self.mail = mail;
-        if std::mem::replace(&mut self.is_hearing, true) {
+        outbox.shrink_to(MAIL);
+        self.outbox = outbox;
+        if std::mem::replace(&mut self.is_delivering_to_self, true) {
             return;
         }
-        while let Some(message) = self.own_mail.pop_front() {
+        while let Some(message) = self.self_outbox.pop_front() {
             self.on_message(now, me, message, out);
         }
-        self.is_hearing = false;
+        self.is_delivering_to_self = false;
     }
 }
 

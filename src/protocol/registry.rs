@@ -42,9 +42,9 @@ pub(crate) struct Registry {
     /// Members that have not told yet what they know.
     awaiting: BTreeSet<ProcessId>,
     /// Who asked for a service that cannot be answered yet.
-    parked: BTreeMap<ServiceName, BTreeSet<ProcessId>>,
+    parked_queries: BTreeMap<ServiceName, BTreeSet<ProcessId>>,
     /// Young turks that wait until they may be named: of each service the last that asked, and its last request.
-    turks: BTreeMap<ServiceName, (ProcessId, RequestId)>,
+    waiting_bids: BTreeMap<ServiceName, (ProcessId, RequestId)>,
     /// Of each that was told that another came after it the last request that this ends.
     outbid: BTreeMap<(ServiceName, ProcessId), RequestId>,
     /// Grantors that want tokens and have not got them yet, with how many they want.
@@ -87,7 +87,7 @@ impl Registry {
         if ask {
             awaiting = view.members.iter().map(|member| member.info.process).collect();
             for &process in &awaiting {
-                turn.say(process, Message::Inventory { view: view.number });
+                turn.send(process, Message::Inventory { view: view.number });
             }
         }
         let dealer = Dealer::new(clocks, view, turn.limits);
@@ -95,8 +95,8 @@ impl Registry {
             entries: BTreeMap::new(),
             asked_in: view.number,
             awaiting,
-            parked: BTreeMap::new(),
-            turks: BTreeMap::new(),
+            parked_queries: BTreeMap::new(),
+            waiting_bids: BTreeMap::new(),
             outbid: BTreeMap::new(),
             hungry: BTreeMap::new(),
             dealer,
@@ -111,20 +111,20 @@ impl Registry {
         self.barred_until = None;
         self.awaiting.retain(|process| view.contains(*process));
         self.hungry.retain(|(_, process, _), _| view.contains(*process));
-        for askers in self.parked.values_mut() {
+        for askers in self.parked_queries.values_mut() {
             askers.retain(|process| view.contains(*process));
         }
-        self.turks.retain(|_, (turk, _)| view.contains(*turk));
+        self.waiting_bids.retain(|_, (turk, _)| view.contains(*turk));
         self.outbid.retain(|(_, turk), _| view.contains(*turk));
         self.keep(|process| view.contains(process));
     }
 
     /// A member said goodbye: it grants nothing any more, and is named for nothing.
     pub(crate) fn on_leave(&mut self, process: ProcessId) {
-        for askers in self.parked.values_mut() {
+        for askers in self.parked_queries.values_mut() {
             askers.remove(&process);
         }
-        self.turks.retain(|_, (turk, _)| *turk != process);
+        self.waiting_bids.retain(|_, (turk, _)| *turk != process);
         self.outbid.retain(|(_, turk), _| *turk != process);
         self.keep(|known| known != process);
     }
@@ -139,7 +139,7 @@ impl Registry {
                 && entry.grantor.is_none()
                 && let Some((process, _)) = entry.last()
             {
-                self.parked.entry(service.clone()).or_default().insert(process);
+                self.parked_queries.entry(service.clone()).or_default().insert(process);
             }
         }
     }
@@ -176,7 +176,7 @@ impl Registry {
         may_name: bool,
         turn: &mut StepContext,
     ) {
-        self.parked.entry(service.clone()).or_default().insert(from);
+        self.parked_queries.entry(service.clone()).or_default().insert(from);
         self.answer_for(service, may_name, turn);
     }
 
@@ -226,7 +226,7 @@ impl Registry {
                 && let Some((process, epoch)) = entry.grantor
                 && entry.heard > Some(epoch)
             {
-                self.parked.entry(service).or_default().insert(process);
+                self.parked_queries.entry(service).or_default().insert(process);
             }
         }
         if last || planted!(turn.mutant, InventoryEndsEarly) {
@@ -265,7 +265,7 @@ impl Registry {
                 self.feed(key, turn);
             }
         }
-        for service in self.parked.keys().cloned().collect::<Vec<_>>() {
+        for service in self.parked_queries.keys().cloned().collect::<Vec<_>>() {
             self.answer_for(service, may_name, turn);
         }
         self.advance_turks(may_name, turn);
@@ -286,13 +286,13 @@ impl Registry {
 
     /// Answers those who asked for one service, if that can be.
     fn answer_for(&mut self, service: ServiceName, may_name: bool, turn: &mut StepContext) {
-        let Some(askers) = self.parked.remove(&service) else { return };
+        let Some(askers) = self.parked_queries.remove(&service) else { return };
         let entry = self.entries.get(&service);
         let mut grantor = entry.and_then(|entry| entry.grantor);
         let is_believed = grantor.is_some_and(|(_, epoch)| entry.is_some_and(|entry| entry.heard <= Some(epoch)));
         if !is_believed && self.may_name_one(may_name, turn) {
             let entry = self.entries.get(&service);
-            let turk = self.turks.remove(&service).map(|(turk, request)| (turk, Some(request)));
+            let turk = self.waiting_bids.remove(&service).map(|(turk, request)| (turk, Some(request)));
             let known =
                 entry.and_then(RegistryEntry::last).map(|(process, _)| process).filter(|known| askers.contains(known));
             let first = grantor.map(|(process, _)| process).or(known).or(askers.first().copied());
@@ -302,19 +302,19 @@ impl Registry {
         match grantor {
             Some((grantor, epoch)) => {
                 for process in askers {
-                    turn.say(process, Message::GrantorIs { service: service.clone(), grantor, epoch });
+                    turn.send(process, Message::GrantorIs { service: service.clone(), grantor, epoch });
                 }
             }
             None if askers.is_empty() => {}
             None => {
-                self.parked.insert(service, askers);
+                self.parked_queries.insert(service, askers);
             }
         }
     }
 
     /// Whether somebody waits for an answer.
     pub(crate) fn has_parked(&self) -> bool {
-        !self.parked.is_empty() || !self.hungry.is_empty() || !self.turks.is_empty()
+        !self.parked_queries.is_empty() || !self.hungry.is_empty() || !self.waiting_bids.is_empty()
     }
 
     fn may_name_one(&mut self, may_name: bool, turn: &StepContext) -> bool {
@@ -350,7 +350,7 @@ impl Registry {
             && asked.is_some()
         {
             self.outbid.insert((service.clone(), before), request);
-            turn.say(before, Message::Outbid { service: service.clone(), request, by: process });
+            turn.send(before, Message::Outbid { service: service.clone(), request, by: process });
         }
         entry.line.insert(process);
         *entry = RegistryEntry {
@@ -363,7 +363,7 @@ impl Registry {
             asked,
             vacant: false,
         };
-        turn.say(process, Message::NameGrantor { service: service.clone(), range, origin, asked });
+        turn.send(process, Message::NameGrantor { service: service.clone(), range, origin, asked });
         epoch
     }
 
@@ -385,12 +385,12 @@ impl Registry {
             entry.asked = entry.asked.max(Some(request));
             return; // it is named already: its word is on its way
         }
-        let before = self.turks.insert(service.clone(), (from, request));
+        let before = self.waiting_bids.insert(service.clone(), (from, request));
         if let Some((turk, request)) = before.filter(|(turk, _)| *turk != from) {
             self.outbid.insert((service.clone(), turk), request);
-            turn.say(turk, Message::Outbid { service: service.clone(), request, by: from });
+            turn.send(turk, Message::Outbid { service: service.clone(), request, by: from });
             if planted!(turn.mutant, NameTheOutbid) {
-                self.turks.insert(service.clone(), (turk, request));
+                self.waiting_bids.insert(service.clone(), (turk, request));
             }
         }
         self.advance(&service, may_name, turn);
@@ -398,7 +398,7 @@ impl Registry {
 
     /// Names the young turk of the service, if its time has come.
     fn advance(&mut self, service: &ServiceName, may_name: bool, turn: &mut StepContext) {
-        let Some(&(turk, request)) = self.turks.get(service) else { return };
+        let Some(&(turk, request)) = self.waiting_bids.get(service) else { return };
         let (is_known, is_due) = match self.entries.get(service) {
             Some(RegistryEntry { grantor: Some(_), since: Some(since), .. }) => {
                 (true, *since + min_service(turn) <= turn.now)
@@ -413,14 +413,14 @@ impl Registry {
         }
         let may = if is_known { may_name && self.may_deal(turn.now) } else { self.may_name_one(may_name, turn) };
         if may {
-            self.turks.remove(service);
+            self.waiting_bids.remove(service);
             self.name(service, (turk, Some(request)), turn);
         }
     }
 
     /// Names all young turks whose time has come.
     pub(crate) fn advance_turks(&mut self, may_name: bool, turn: &mut StepContext) {
-        for service in self.turks.keys().cloned().collect::<Vec<_>>() {
+        for service in self.waiting_bids.keys().cloned().collect::<Vec<_>>() {
             self.advance(&service, may_name, turn);
         }
     }
@@ -429,7 +429,7 @@ impl Registry {
     pub(crate) fn deadline(&self, retry: Duration) -> Option<Time> {
         let due =
             |service| self.entries.get(service).and_then(|entry: &RegistryEntry| entry.since).map(|at| at + retry * 2);
-        self.turks.keys().filter_map(due).min()
+        self.waiting_bids.keys().filter_map(due).min()
     }
 
     /// When ranges need not wait for the limit of dealing any longer.
@@ -461,7 +461,7 @@ impl Registry {
         let Some(entry) = self.entries.get(&service) else { return };
         let is_last = entry.last() == Some((from, epoch));
         if is_last && may_name && self.may_deal(turn.now) {
-            let turk = self.turks.remove(&service).filter(|(turk, _)| *turk != from);
+            let turk = self.waiting_bids.remove(&service).filter(|(turk, _)| *turk != from);
             if let Some(next) = turk.map(|(turk, request)| (turk, Some(request))).or(to.map(|to| (to, None))) {
                 self.name(&service, next, turn);
             }
@@ -490,7 +490,7 @@ impl Registry {
             entry.grantor = None;
             entry.since = None;
             if let Some((source, _)) = entry.last() {
-                turn.say(source, Message::SuccessorDeclined { service: service.clone(), by: from });
+                turn.send(source, Message::SuccessorDeclined { service: service.clone(), by: from });
             }
         }
     }
@@ -504,7 +504,7 @@ impl Registry {
         if planted!(turn.mutant, DealMoreTwice) {
             self.dealer.deal_again(range);
         }
-        turn.say(grantor, Message::Tokens { service, epoch, range });
+        turn.send(grantor, Message::Tokens { service, epoch, range });
     }
 
     #[cfg(elderlock_mutants)]

@@ -30,19 +30,19 @@ pub(crate) struct StepContext<'a> {
     /// What is to be done outside.
     pub(crate) out: &'a mut Vec<Output>,
     /// Messages to members, this one included; the node delivers or sends them after the role is done.
-    pub(crate) mail: VecDeque<(ProcessId, Message)>,
+    pub(crate) outbox: VecDeque<(ProcessId, Message)>,
 }
 
 impl StepContext<'_> {
     /// Says `message` to `to`, which may be this very member.
-    pub(crate) fn say(&mut self, to: ProcessId, message: Message) {
-        self.mail.push_back((to, message));
+    pub(crate) fn send(&mut self, to: ProcessId, message: Message) {
+        self.outbox.push_back((to, message));
     }
 
     /// Says `message` to the elder, if there is one.
-    pub(crate) fn say_elder(&mut self, message: Message) {
+    pub(crate) fn send_elder(&mut self, message: Message) {
         if let Some(elder) = self.elder {
-            self.say(elder, message);
+            self.send(elder, message);
         }
     }
 }

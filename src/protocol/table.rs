@@ -401,7 +401,7 @@ impl Table {
         for (index, name) in names.iter().enumerate() {
             let Some(used) = self.held.get(name).filter(|used| !used.is_beside(&entry.want)) else { continue };
             if self.holders(name, used).any(|other| self.token_of(other, Some(name)) > Some(nth(token, index))) {
-                self.end(key);
+                self.release(key);
                 return vec![key];
             }
             losers.extend(self.holders(name, used));
@@ -410,21 +410,21 @@ impl Table {
             && entry.want == Want::Suspension
         {
             if other_token > token {
-                self.end(key);
+                self.release(key);
                 return vec![key];
             }
             losers.insert(other);
         }
         for &loser in &losers {
-            self.end(loser);
+            self.release(loser);
         }
-        self.end(key);
+        self.release(key);
         self.hold(key, entry, token, since);
         losers.into_iter().collect()
     }
 
     /// Forgets a request, whether it holds or waits. Unknown ones are ignored.
-    pub(crate) fn end(&mut self, key: RequestKey) {
+    pub(crate) fn release(&mut self, key: RequestKey) {
         let Some(TableRequest { entry, state }) = self.remove(key) else { return };
         let names = entry.want.names();
         match state {
@@ -446,7 +446,7 @@ impl Table {
     pub(crate) fn end_all(&mut self, process: ProcessId) {
         let requests: Vec<RequestId> = self.requests_of(process).collect();
         for request in requests {
-            self.end((process, request));
+            self.release((process, request));
         }
     }
 

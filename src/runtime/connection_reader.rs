@@ -177,7 +177,7 @@ impl ConnectionReader {
     }
 
     /// Attends to the answer to what was just written; whether something came.
-    pub(crate) fn attend(&self) -> bool {
+    pub(crate) fn busy_poll(&self) -> bool {
         self.attend_to(&self.asking).is_some()
     }
 
@@ -213,7 +213,7 @@ impl ConnectionReader {
         }
         // What came with the handshake.
         if hearing.due.is_none() && !hearing.decoder.is_empty() {
-            return Poll::Ready(self.hear(hearing));
+            return Poll::Ready(self.deliver(hearing));
         }
         // Another time to wait for.
         if hearing.due != due {
@@ -282,14 +282,14 @@ impl ConnectionReader {
             Ok(0) => Err(ConnectionEnd::Closed),
             Ok(count) => {
                 add(&self.shared.tally.bytes_in, count);
-                self.hear(hearing)
+                self.deliver(hearing)
             }
             Err(_) => Err(ConnectionEnd::Broken),
         }
     }
 
     /// Hands on the frames that are whole.
-    fn hear(&self, hearing: &mut ReadHalf) -> Result<ReadSummary, ConnectionEnd> {
+    fn deliver(&self, hearing: &mut ReadHalf) -> Result<ReadSummary, ConnectionEnd> {
         let ReadHalf { decoder, due, packets, .. } = hearing;
         let ConnectionReader { shared, life, info, .. } = self;
         let mut heard = ReadSummary::default();
@@ -300,7 +300,7 @@ impl ConnectionReader {
                     return Err(ConnectionEnd::Ours);
                 }
                 heard.packets += packets.len();
-                heard.is_answered = life.inbox.hear(packets);
+                heard.is_answered = life.inbox.deliver(packets);
             }
             match next {
                 Ok(Some(frame)) => {

@@ -341,7 +341,7 @@ impl Engine {
     }
 
     /// How it stands at this instant.
-    pub(crate) fn standing(&self) -> ConnectionStatus {
+    pub(crate) fn connection_status(&self) -> ConnectionStatus {
         self.turn(|shell, _| shell.stands())
     }
 
@@ -390,13 +390,13 @@ impl Engine {
     }
 
     /// A hold is over, wherever it is kept. Never blocks but for the short lock of a name's shard, whoever calls it and
-    /// wherever. `now`: as of [`give_back`](Self::give_back).
-    pub(crate) fn end(&self, lane: &LocalGrants, name: Option<&LockName>, cell: &Arc<HoldCell>, now: Time) {
+    /// wherever. `now`: as of [`release_request`](Self::release_request).
+    pub(crate) fn release(&self, lane: &LocalGrants, name: Option<&LockName>, cell: &Arc<HoldCell>, now: Time) {
         if self.home.is_left() {
             return;
         }
         if let Some(request) = cell.request() {
-            return self.give_back(request, now);
+            return self.release_request(request, now);
         }
         let Ok(shell) = self.shell.try_read() else {
             self.side.push(DeferredCommand::GiveBack(cell.clone()));
@@ -405,11 +405,11 @@ impl Engine {
         // The core hears of it under the other lock, and gives it its number.
         let request = cell.request();
         if let (None, Some(name)) = (request, name) {
-            lane.give_back(name, cell);
+            lane.release(name, cell);
         }
         if let Some(request) = request {
             drop(shell);
-            self.give_back(request, now);
+            self.release_request(request, now);
         }
     }
 
@@ -428,12 +428,12 @@ impl Engine {
 
     /// Asks for what `command` says, in the name of a service handle. It gets its number here, in the turn: a member's requests
     /// are numbered in the order in which the core hears of them. `None`: wait, by way of [`poll`](Self::poll). Whatever is
-    /// answered, [`give_back`](Self::give_back) ends it. `waker`: as of `poll`, if somebody polls already. Returned with it: where
+    /// answered, [`release_request`](Self::release_request) ends it. `waker`: as of `poll`, if somebody polls already. Returned with it: where
     /// the answer comes, if the question has left.
     ///
     /// `destroyed` belongs to the handle and is set, in the same turn, by the command that destroys its service: so
     /// nothing that is asked by way of the handle outlives it.
-    pub(crate) fn ask(
+    pub(crate) fn request(
         &self,
         command: &mut Command,
         destroyed: &AtomicBool,
@@ -447,7 +447,7 @@ impl Engine {
         let TurnResult { result: (request, answer), ear, .. } = self.turned(|shell, after| {
             let request = self.next_request();
             command.number(request);
-            (request, shell.ask((request, waker), command, destroyed, after))
+            (request, shell.request((request, waker), command, destroyed, after))
         });
         (request, answer, ear)
     }
@@ -523,7 +523,7 @@ impl Engine {
 
     /// The request is over, whether it waits or holds. Never blocks, whoever calls it and wherever.
     /// `now`: a time of the clock that is not yet gone by long.
-    pub(crate) fn give_back(&self, request: RequestId, now: Time) {
+    pub(crate) fn release_request(&self, request: RequestId, now: Time) {
         if self.home.is_left() {
             return;
         }
@@ -650,7 +650,7 @@ impl Engine {
         // First of all: nothing happens to a core that does not know what was taken.
         let is_broken = is_poisoned(&self.shell);
         if !is_planted(ThreadMutant::LaneStays) {
-            shell.take_in(is_broken, || self.next_request());
+            shell.absorb(is_broken, || self.next_request());
         }
         if is_broken {
             // The core panicked in an earlier turn and cannot be believed any more.
@@ -824,7 +824,7 @@ impl Inbox for Engine {
         });
     }
 
-    fn hear(&self, packets: &mut Vec<Input>) -> bool {
+    fn deliver(&self, packets: &mut Vec<Input>) -> bool {
         if packets.is_empty() {
             return false;
         }

@@ -5,7 +5,7 @@
 //! So threads that want different names seldom wait for each other: each looks at the core beside the others, and what
 //! it took stands in the lane, in a shard by its name.
 //!
-//! **Before anything happens to the core** all lanes are emptied into it (`EngineState::take_in`), under the engine's lock for
+//! **Before anything happens to the core** all lanes are emptied into it (`EngineState::absorb`), under the engine's lock for
 //! writing, which nobody has who looks. So the core never acts without knowing what was taken, and lanes are short: what
 //! is held for long is the core's, like all else.
 //!
@@ -130,7 +130,7 @@ impl LocalGrants {
     }
 
     /// Gives back what was taken here.
-    pub(super) fn give_back(&self, name: &LockName, cell: &Arc<HoldCell>) {
+    pub(super) fn release(&self, name: &LockName, cell: &Arc<HoldCell>) {
         let (index, spot) = self.spot(name);
         let mut shard = self.shard(index);
         let hold = shard.held.remove(&spot).filter(|hold| Arc::ptr_eq(&hold.cell, cell));

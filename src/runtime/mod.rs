@@ -82,7 +82,7 @@ pub(crate) trait Inbox: Send + Sync {
 
     /// The same with packets that came together, in their order. Leaves none behind. Whether they were questions: they were
     /// answered, and nobody of this member has waited for them.
-    fn hear(&self, packets: &mut Vec<Input>) -> bool;
+    fn deliver(&self, packets: &mut Vec<Input>) -> bool;
 
     /// What the member sees, for somebody who asks from outside: so many services, and so many locks in all, and how many more
     /// there are. `None` once it is gone.

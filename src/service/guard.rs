@@ -81,7 +81,7 @@ impl HoldHandle {
     }
 
     fn give_back(&self, now: Time) {
-        self.service.engine.end(&self.service.lane, self.want.names().first(), &self.cell, now);
+        self.service.engine.release(&self.service.lane, self.want.names().first(), &self.cell, now);
     }
 
     /// The number of its request.

@@ -139,13 +139,13 @@ impl Member {
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// use elderlock::{Member, ConnectionStatus};
     /// let member = Member::local().await?;
-    /// assert_eq!(member.standing(), ConnectionStatus::Connected);
+    /// assert_eq!(member.connection_status(), ConnectionStatus::Connected);
     /// member.leave().await?;
-    /// assert_eq!(member.standing(), ConnectionStatus::Lost);
+    /// assert_eq!(member.connection_status(), ConnectionStatus::Lost);
     /// # Ok(()) }
     /// ```
-    pub fn standing(&self) -> ConnectionStatus {
-        self.handle.engine.standing()
+    pub fn connection_status(&self) -> ConnectionStatus {
+        self.handle.engine.connection_status()
     }
 
     /// How it stands now, and every change of that from now on.

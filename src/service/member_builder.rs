@@ -335,9 +335,9 @@ impl Inbox for NetworkInbox {
         });
     }
 
-    fn hear(&self, packets: &mut Vec<Input>) -> bool {
+    fn deliver(&self, packets: &mut Vec<Input>) -> bool {
         match self.engine.upgrade() {
-            Some(engine) => engine.hear(packets),
+            Some(engine) => engine.deliver(packets),
             None => {
                 packets.clear();
                 false

@@ -35,7 +35,7 @@ impl PermitGuard {
     }
 
     /// How many permits are left: as many as were granted, but for those that were
-    /// [given back](PermitGuard::give_back). 1 to 65,536.
+    /// [given back](PermitGuard::return_permits). 1 to 65,536.
     pub fn permits(&self) -> u32 {
         self.left
     }
@@ -60,12 +60,12 @@ impl PermitGuard {
     /// let pools = member.lock_service("pools").await?;
     /// let limit = pools.open("db", 3_u32.to_le_bytes()).await?;
     /// let mut permits = pools.permits("db", 3).await?;
-    /// permits.give_back(2)?;
+    /// permits.return_permits(2)?;
     /// assert_eq!((permits.permits(), permits.tokens().count()), (1, 1));
     /// let others = pools.try_permits("db", 2).await?;
     /// # Ok(()) }
     /// ```
-    pub fn give_back(&mut self, count: u32) -> Result<(), ReturnPermitsError> {
+    pub fn return_permits(&mut self, count: u32) -> Result<(), ReturnPermitsError> {
         if count == 0 {
             return Ok(());
         }
@@ -211,7 +211,7 @@ impl std::fmt::Debug for Lease {
     }
 }
 
-/// Why [`PermitGuard::give_back`] gave nothing back.
+/// Why [`PermitGuard::return_permits`] gave nothing back.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReturnPermitsError {

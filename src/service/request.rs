@@ -104,12 +104,12 @@ struct PendingAnswer {
 impl PendingAnswer {
     /// Asks. `waker`: of whoever polls already.
     fn new(service: Arc<ServiceHandle>, command: &mut Command, waker: Option<&Waker>) -> PendingAnswer {
-        let (request, answer, ear) = service.engine.ask(command, &service.destroyed, waker);
+        let (request, answer, ear) = service.engine.request(command, &service.destroyed, waker);
         // First: what is heard meanwhile may wake others, whose code may panic.
         let mut asked = PendingAnswer { service: Some(service), request, answer, attended: false };
         // The answer may be here before this thread could sleep.
         if let (None, Some(waker), Some(ear), Some(service)) = (&asked.answer, waker, ear, &asked.service)
-            && ear.attend()
+            && ear.busy_poll()
         {
             asked.answer = service.engine.poll(request, waker);
             asked.attended = true;
@@ -143,7 +143,7 @@ impl Drop for PendingAnswer {
         if let Some(service) = &self.service
             && !planted!(KeepDroppedRequest)
         {
-            service.engine.give_back(self.request, clock::now());
+            service.engine.release_request(self.request, clock::now());
         }
     }
 }

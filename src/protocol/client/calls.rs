@@ -206,7 +206,7 @@ impl LockClient {
         let requests: Vec<RequestId> = session.requests.keys().collect();
         self.close_all(errands, requests, reason, turn);
         if let Some(whom) = whom {
-            turn.say(whom, Message::ConfirmDestroy { service: service.clone(), request });
+            turn.send(whom, Message::ConfirmDestroy { service: service.clone(), request });
         }
         let limit = turn.now + limit;
         let whom = whom.filter(|_| !planted!(turn.mutant, DestroyedAtOnce));
@@ -365,7 +365,7 @@ impl LockClient {
             }
             CallKind::Ending(whom) => {
                 if let Some(whom) = *whom {
-                    turn.say(whom, Message::ConfirmDestroy { service: service.clone(), request });
+                    turn.send(whom, Message::ConfirmDestroy { service: service.clone(), request });
                 }
             }
         }

@@ -85,7 +85,7 @@ impl RevocationCall {
         let RevocationPhase::Asking(whom) = &self.stage else { return };
         for &(process, token) in whom.keys() {
             let (service, name, says) = (service.clone(), self.name.clone(), self.says.clone());
-            turn.say(process, Message::RequestRevocation { service, request, name, token, says });
+            turn.send(process, Message::RequestRevocation { service, request, name, token, says });
         }
     }
 
@@ -228,7 +228,7 @@ impl LockClient {
         turn: &mut StepContext,
     ) {
         let heard = self.hear((from, request), service, (name.as_ref(), token), says, turn);
-        turn.say(from, Message::RevocationReply { service: service.clone(), request, token, heard });
+        turn.send(from, Message::RevocationReply { service: service.clone(), request, token, heard });
     }
 
     fn hear(
@@ -263,7 +263,7 @@ impl LockClient {
                 if planted!(turn.mutant, TakeUnheard) {
                     let grantor = session.grantor.map(|(process, _)| process);
                     let done = Message::Release { service: service.clone(), request };
-                    grantor.into_iter().for_each(|grantor| turn.say(grantor, done.clone()));
+                    grantor.into_iter().for_each(|grantor| turn.send(grantor, done.clone()));
                     return RevocationAnswer::Revoked;
                 }
                 turn.out.push(Output::Lost { request, reason: LostReason::Revoked });

@@ -27,7 +27,7 @@ impl Grantor {
             && planted!(turn.mutant, LockBesideShares)
         {
             let others: Vec<_> = self.table.holders_of(name).collect();
-            others.into_iter().for_each(|other| self.table.end(other));
+            others.into_iter().for_each(|other| self.table.release(other));
             *free = Ok(());
         }
     }
@@ -43,7 +43,7 @@ impl Grantor {
         let entry = self.table.entry(key).cloned()?;
         match (&entry.want, want) {
             (Want::Lock(_), Want::Share(_)) if planted!(turn.mutant, DowngradeLetsIn) => {
-                self.table.end(key);
+                self.table.release(key);
                 self.grant(turn);
                 // If somebody got in, that one has the higher token.
                 self.table.claim(key, RequestSpec { want: want.clone(), ..entry }, token, turn.now);
@@ -71,7 +71,7 @@ impl Grantor {
             && planted!(turn.mutant, UpgradeBesideOthers)
         {
             let others: Vec<_> = self.table.holders_of(name).filter(|other| *other != key).collect();
-            others.into_iter().for_each(|other| self.table.end(other));
+            others.into_iter().for_each(|other| self.table.release(other));
         }
     }
 }

@@ -14,8 +14,8 @@ impl Grantor {
     pub(super) fn receive(&mut self, source: ProcessId, turn: &mut StepContext) {
         if let Some(setup) = &mut self.setup {
             setup.source = Some(source);
-            self.way = ActivationPath(Some((GrantorState::Receiving, turn.now)));
-            turn.say(source, Message::RequestTable { service: self.service.clone(), epoch: self.epoch });
+            self.activation_path = ActivationPath(Some((GrantorState::Receiving, turn.now)));
+            turn.send(source, Message::RequestTable { service: self.service.clone(), epoch: self.epoch });
         }
     }
 
@@ -62,7 +62,7 @@ impl Grantor {
         if last {
             setup.source = None;
             setup.arrived = true;
-            if (setup.heir.is_none() || planted!(turn.mutant, ActBeforeHeir))
+            if (setup.next_turk.is_none() || planted!(turn.mutant, ActBeforeHeir))
                 && let Some(setup) = self.setup.take()
             {
                 self.check(turn);
@@ -74,7 +74,7 @@ impl Grantor {
     /// The younger turk to whom the table is to be passed on now, if it has arrived.
     pub(crate) fn heir_due(&self) -> Option<(ProcessId, Epoch)> {
         let setup = self.setup.as_ref()?;
-        setup.heir.filter(|_| setup.source.is_none())
+        setup.next_turk.filter(|_| setup.source.is_none())
     }
 
     /// The predecessor has no table: everyone is asked, unless somebody younger waits, who then does that.
@@ -91,29 +91,29 @@ impl Grantor {
 
     /// Another grantor, of a later epoch, wants the table. Returns whether it can be given now, or never; otherwise it is
     /// passed on when it arrives.
-    pub(crate) fn on_hand(&mut self, heir: (ProcessId, Epoch), turn: &mut StepContext) -> bool {
+    pub(crate) fn on_hand(&mut self, next_turk: (ProcessId, Epoch), turn: &mut StepContext) -> bool {
         let (service, own) = (self.service.clone(), self.epoch);
-        let Some(Setup { source: Some(_), heir: before, parked, .. }) = &mut self.setup else { return true };
-        if let Some((process, epoch)) = before.replace(heir) {
-            turn.say(process, Message::NoTable { service: service.clone(), epoch });
+        let Some(Setup { source: Some(_), next_turk: before, parked, .. }) = &mut self.setup else { return true };
+        if let Some((process, epoch)) = before.replace(next_turk) {
+            turn.send(process, Message::NoTable { service: service.clone(), epoch });
         }
         for asked in std::mem::take(parked) {
             if planted!(turn.mutant, ForgetThoseWhoAsked) {
                 continue;
             }
             let (service, request) = (service.clone(), asked.request);
-            turn.say(asked.from, Message::NotGrantor { service, epoch: own, request, instead: Some(heir) });
+            turn.send(asked.from, Message::NotGrantor { service, epoch: own, request, instead: Some(next_turk) });
         }
         false
     }
 
     /// Gives the table away, if it is whole, and ends.
-    pub(crate) fn hand_over(self, heir: (ProcessId, Epoch), turn: &mut StepContext) {
-        let (to, epoch) = heir;
+    pub(crate) fn hand_over(self, next_turk: (ProcessId, Epoch), turn: &mut StepContext) {
+        let (to, epoch) = next_turk;
         let service = &self.service;
         if self.setup.as_ref().is_some_and(|setup| !setup.arrived) && !planted!(turn.mutant, HandOverWhatIsThere) {
-            turn.say(to, Message::NoTable { service: service.clone(), epoch });
-            return self.close(Some(heir), turn);
+            turn.send(to, Message::NoTable { service: service.clone(), epoch });
+            return self.close(Some(next_turk), turn);
         }
         let (mut all_holds, mut all_waits) = self.table.export(turn.now);
         if planted!(turn.mutant, HandOverNoWaits) {
@@ -147,7 +147,7 @@ impl Grantor {
             objects.push((name.clone(), content.clone()));
             if bytes >= turn.limits.part_bytes as usize {
                 bytes = 0;
-                turn.say(to, part(std::mem::take(&mut objects), Vec::new(), Vec::new(), false));
+                turn.send(to, part(std::mem::take(&mut objects), Vec::new(), Vec::new(), false));
             }
         }
         let mut table = |holds, waits, last| part(std::mem::take(&mut objects), holds, waits, last);
@@ -156,7 +156,7 @@ impl Grantor {
             holds.push((process, hold));
             if bytes >= turn.limits.part_bytes as usize {
                 bytes = 0;
-                turn.say(to, table(std::mem::take(&mut holds), Vec::new(), false));
+                turn.send(to, table(std::mem::take(&mut holds), Vec::new(), false));
             }
         }
         for (process, wait) in all_waits {
@@ -164,11 +164,11 @@ impl Grantor {
             waits.push((process, wait));
             if bytes >= turn.limits.part_bytes as usize {
                 bytes = 0;
-                turn.say(to, table(std::mem::take(&mut holds), std::mem::take(&mut waits), false));
+                turn.send(to, table(std::mem::take(&mut holds), std::mem::take(&mut waits), false));
             }
         }
-        turn.say(to, table(holds, waits, true));
-        self.close(Some(heir), turn);
+        turn.send(to, table(holds, waits, true));
+        self.close(Some(next_turk), turn);
     }
 
     /// It is over: who waits for it goes elsewhere, or asks the elder. Also those in a table that was given away: if the
@@ -184,34 +184,34 @@ impl Grantor {
             // What is said of one request goes for all of its member.
             let waiters: BTreeMap<ProcessId, RequestId> =
                 waits.map(|(process, request, _)| (process, request)).collect();
-            return waiters.into_iter().for_each(|(process, request)| turn.say(process, not_here(request)));
+            return waiters.into_iter().for_each(|(process, request)| turn.send(process, not_here(request)));
         };
-        if let Some((process, epoch)) = setup.heir.filter(|heir| Some(*heir) != instead) {
-            turn.say(process, Message::NoTable { service: service.clone(), epoch });
+        if let Some((process, epoch)) = setup.next_turk.filter(|next_turk| Some(*next_turk) != instead) {
+            turn.send(process, Message::NoTable { service: service.clone(), epoch });
         }
         // What was reported waits here, too: a later grantor that has its table already asks nobody.
         let reported = setup.waits.iter().map(|(process, wait)| (*process, wait.request));
         let parked = setup.parked.iter().map(|asked| (asked.from, asked.request));
-        reported.chain(parked).for_each(|(process, request)| turn.say(process, not_here(request)));
+        reported.chain(parked).for_each(|(process, request)| turn.send(process, not_here(request)));
         // A member that has an object open waits for no answer, but wants to hear what others write to it.
         let known: BTreeMap<ProcessId, RequestId> =
             self.table.requests().map(|(process, request, _)| (process, request)).collect();
-        known.into_iter().for_each(|(process, request)| turn.say(process, not_here(request)));
+        known.into_iter().for_each(|(process, request)| turn.send(process, not_here(request)));
     }
 
     /// The same member goes on in a new epoch, with the table that it has.
     pub(crate) fn renew(mut self, range: TokenRange, turn: &mut StepContext) -> Grantor {
         self.tell_end(turn);
         self.epoch = Epoch(range.first);
-        self.way = ActivationPath(None);
-        self.supply = TokenPool::new(range, turn.now);
+        self.activation_path = ActivationPath(None);
+        self.tokens = TokenPool::new(range, turn.now);
         self.table = self.table.renew(self.epoch);
-        self.yielding = None;
-        self.checking.clear(); // what they answer now is for the term before
+        self.rejected_successors = None;
+        self.revalidating.clear(); // what they answer now is for the term before
         let setup = Setup {
             source: None,
             arrived: true,
-            heir: None,
+            next_turk: None,
             awaiting: BTreeSet::new(),
             waits: Vec::new(),
             parked: VecDeque::new(),
@@ -228,8 +228,8 @@ impl Grantor {
             return;
         }
         for process in self.table.shares().into_keys() {
-            turn.say(process, Message::Recover { service: self.service.clone(), epoch: self.epoch });
-            self.checking.insert(process, BTreeSet::new());
+            turn.send(process, Message::Recover { service: self.service.clone(), epoch: self.epoch });
+            self.revalidating.insert(process, BTreeSet::new());
         }
     }
 
@@ -242,7 +242,7 @@ impl Grantor {
         last: bool,
         turn: &mut StepContext,
     ) {
-        let Some(mut reported) = self.checking.remove(&from) else { return };
+        let Some(mut reported) = self.revalidating.remove(&from) else { return };
         reported.extend(holds.iter().map(|hold| hold.request));
         reported.extend(waits.iter().map(|wait| wait.request));
         let told = holds.iter().map(|hold| hold.request).chain(waits.iter().map(|wait| wait.request));
@@ -263,9 +263,9 @@ impl Grantor {
             }
             if !matches!(self.table.place(key), Some(EntryStatus::Holds(_))) {
                 // The one before had it in no table because it had lost against another.
-                self.table.end(key);
+                self.table.release(key);
                 let (service, epoch, request) = (self.service.clone(), self.epoch, hold.request);
-                turn.say(from, Message::Supersede { service, epoch, request });
+                turn.send(from, Message::Supersede { service, epoch, request });
             }
         }
         // A report tells requests in their order, so what it leaves out before its highest is over. That ends before its
@@ -274,7 +274,7 @@ impl Grantor {
             let is_over = |request: &RequestId| !reported.contains(request) && (last || Some(*request) < highest);
             let over: Vec<RequestId> = self.table.requests_of(from).filter(is_over).collect();
             for request in over {
-                self.table.end((from, request));
+                self.table.release((from, request));
             }
         }
         for wait in waits {
@@ -287,7 +287,7 @@ impl Grantor {
             }
         }
         if !last {
-            self.checking.insert(from, reported);
+            self.revalidating.insert(from, reported);
         }
         self.grant(turn);
     }
@@ -297,14 +297,14 @@ impl Grantor {
     pub(crate) fn depart(&mut self, view: &View, suspected: &BTreeSet<ProcessId>, turn: &mut StepContext) -> bool {
         let (service, epoch) = (self.service.clone(), self.epoch);
         if !self.is_acting() {
-            turn.say_elder(Message::Decline { service, epoch });
+            turn.send_elder(Message::Decline { service, epoch });
             return true;
         }
         if self.table.is_empty() || planted!(turn.mutant, CallItVacant) {
-            turn.say_elder(Message::Vacant { service, epoch });
+            turn.send_elder(Message::Vacant { service, epoch });
             return true;
         }
-        let unwilling = self.yielding.get_or_insert_default();
+        let unwilling = self.rejected_successors.get_or_insert_default();
         let shares = self.table.shares();
         let others = view
             .living()
@@ -321,13 +321,13 @@ impl Grantor {
             (!suspected.contains(&process), share, std::cmp::Reverse(*age))
         });
         let Some((_, member)) = best else { return true };
-        turn.say_elder(Message::ProposeSuccessor { service, epoch, to: member.info.process });
+        turn.send_elder(Message::ProposeSuccessor { service, epoch, to: member.info.process });
         false
     }
 
     /// The one that was named in its place will not.
     pub(crate) fn on_declined(&mut self, by: ProcessId) {
-        if let Some(unwilling) = &mut self.yielding {
+        if let Some(unwilling) = &mut self.rejected_successors {
             unwilling.insert(by);
         }
     }

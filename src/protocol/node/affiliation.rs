@@ -4,10 +4,10 @@ use super::*;
 
 impl Node {
     pub(super) fn belonging(&self, now: Time) -> Affiliation {
-        if let Some(VoteSuccessor { voter, view, .. }) = &self.heir {
+        if let Some(VoteSuccessor { voter, view, .. }) = &self.vote_successor {
             return Affiliation::VoteSuccessor { voter: *voter, lineage: view.lineage, view: view.number };
         }
-        match (&self.stage, &self.view) {
+        match (&self.phase, &self.view) {
             (MemberPhase::Seeking(seeking), _) => seeking.belonging(),
             (_, Some(view)) => Affiliation::Member {
                 lineage: view.lineage,
@@ -28,7 +28,7 @@ impl Node {
         belonging: Affiliation,
         out: &mut Vec<Output>,
     ) {
-        if let MemberPhase::Retiring { informed, .. } = &mut self.stage {
+        if let MemberPhase::Retiring { informed, .. } = &mut self.phase {
             let current = self.view.as_ref().map(|view| (view.lineage, view.number));
             // One whose directory does not have the view may end, and its heir would not know of it.
             if let Affiliation::Member { lineage, view, kept: true, .. } = belonging
@@ -53,7 +53,7 @@ impl Node {
             Affiliation::Member { .. } => {}
         }
         if let (Some(mine), MemberPhase::Member, Affiliation::Member { lineage, led: true, .. }) =
-            (&self.view, &self.stage, &belonging)
+            (&self.view, &self.phase, &belonging)
             && mine.lineage < *lineage
             && self.clock.check(now, lineage.founded).is_ok()
         {
@@ -73,14 +73,14 @@ impl Node {
             Affiliation::Discovery { .. } => None,
         };
         if let Some(remembered) = self.config.last_view()
-            && let MemberPhase::Seeking(_) = self.stage
+            && let MemberPhase::Seeking(_) = self.phase
             && let Some((lineage, view)) = of_theirs
             && *lineage == remembered.lineage
             && *view < remembered.number
         {
             send(me.addr, me.process, Notice::FullView(remembered.clone()), out);
         }
-        if let MemberPhase::Seeking(seeking) = &mut self.stage {
+        if let MemberPhase::Seeking(seeking) = &mut self.phase {
             let found = seeking.on_heard(&self.config, now, me, asked, belonging, out);
             self.on_found(now, found, out);
         }
@@ -94,8 +94,8 @@ impl Node {
                 // Whoever is a quorum alone may grant at once, and its heir must know of it. Others need the word of those
                 // who know the view, too.
                 if self.config.durable && view.is_quorum([&me]) {
-                    let number = self.keeping.put(founding_vote(me, &view), out);
-                    self.keeping.wait(number, AfterStore::Founded(*view));
+                    let number = self.durability.put(founding_vote(me, &view), out);
+                    self.durability.wait(number, AfterStore::Founded(*view));
                 } else {
                     self.begin_with(now, *view, out);
                 }
@@ -155,12 +155,12 @@ impl Node {
     }
 
     pub(super) fn leave(&mut self, now: Time, out: &mut Vec<Output>) {
-        match &mut self.stage {
+        match &mut self.phase {
             MemberPhase::Seeking(_) => self.end(now, Event::Left { heard: true }, out),
             MemberPhase::Retiring { left, .. } => *left = true,
             MemberPhase::Member => {
                 let member_lease = self.view.as_ref().map_or(self.config.timing, |view| view.timing).member_lease;
-                self.stage = MemberPhase::Leaving { again_at: now, until: now + member_lease };
+                self.phase = MemberPhase::Leaving { again_at: now, until: now + member_lease };
                 self.act(now, out, |node, turn| node.holder.close(LostReason::Left, turn));
                 // By now our own requests have ended at our own grantors; they are handed over with what is left.
                 for service in self.grantors.keys().cloned().collect::<Vec<_>>() {
@@ -174,10 +174,10 @@ impl Node {
     /// Says goodbye, again and again, until a view without this process is there. While an elder with a quorum renews
     /// its lease there is somebody to take over, and no reason to go before what it granted is in other hands.
     pub(super) fn keep_leaving(&mut self, now: Time, out: &mut Vec<Output>) {
-        let MemberPhase::Leaving { .. } = self.stage else { return };
+        let MemberPhase::Leaving { .. } = self.phase else { return };
         let has_handed_over = self.has_handed_over();
         let is_led = now < self.lease.until || self.has_authority(now);
-        let (MemberPhase::Leaving { again_at, until }, Some(view)) = (&mut self.stage, &self.view) else { return };
+        let (MemberPhase::Leaving { again_at, until }, Some(view)) = (&mut self.phase, &self.view) else { return };
         let me = self.config.me.process;
         if is_led && !has_handed_over {
             *until = now + view.timing.member_lease;
@@ -196,7 +196,7 @@ impl Node {
             if self.elder.is_some() {
                 self.on_leave(now, me, out);
             } else {
-                self.post.dispatch(now, &self.config.me, view, elder, Packet::from(Notice::Leave), out);
+                self.links.dispatch(now, &self.config.me, view, elder, Packet::from(Notice::Leave), out);
             }
         }
     }
@@ -206,7 +206,7 @@ impl Node {
     pub(super) fn part(&mut self, now: Time, next: View, teller: Option<ProcessId>, out: &mut Vec<Output>) {
         // Where votes are kept, whoever told of the view may not have it on disk yet, and is asked.
         let teller = teller.filter(|_| !self.config.durable);
-        let left = matches!(self.stage, MemberPhase::Leaving { .. });
+        let left = matches!(self.phase, MemberPhase::Leaving { .. });
         let reason = if left { LostReason::Left } else { LostReason::Expelled };
         self.act(now, out, |node, turn| node.give_everything_up(reason, turn));
         let until = now + next.timing.member_lease * 2;
@@ -216,15 +216,15 @@ impl Node {
         self.keep_view(out);
         self.elder = None;
         self.proposal = None;
-        self.doubts.clear();
+        self.death_suspicions.clear();
         self.sole_quorum = false;
-        self.stage = MemberPhase::Retiring { again_at: now, until, informed: teller.into_iter().collect(), left };
+        self.phase = MemberPhase::Retiring { again_at: now, until, informed: teller.into_iter().collect(), left };
         self.keep_parting(now, out);
     }
 
     pub(super) fn keep_parting(&mut self, now: Time, out: &mut Vec<Output>) {
         let belonging = self.belonging(now);
-        let MemberPhase::Retiring { again_at, until, informed, .. } = &mut self.stage else { return };
+        let MemberPhase::Retiring { again_at, until, informed, .. } = &mut self.phase else { return };
         let Some(view) = &self.view else { return };
         let heard = view.is_quorum(informed.iter())
             || view.members.iter().all(|member| self.dead.contains(&member.info.process));
@@ -244,7 +244,7 @@ impl Node {
     }
 
     pub(super) fn end_parting(&mut self, now: Time, heard: bool, out: &mut Vec<Output>) {
-        let left = matches!(self.stage, MemberPhase::Retiring { left: true, .. });
+        let left = matches!(self.phase, MemberPhase::Retiring { left: true, .. });
         self.end(now, if left { Event::Left { heard } } else { Event::Expelled }, out);
     }
 
@@ -253,10 +253,10 @@ impl Node {
     /// knew there may all be gone.
     pub(super) fn greet(&mut self, now: Time, out: &mut Vec<Output>) {
         let Some(view) = &self.view else { return };
-        if self.stage != MemberPhase::Member || now < self.greet_at {
+        if self.phase != MemberPhase::Member || now < self.hello_at {
             return;
         }
-        self.greet_at = now + view.timing.slow_beat();
+        self.hello_at = now + view.timing.slow_beat();
         let mut addrs = BTreeSet::new();
         if !self.lease.running {
             addrs.extend(view.members.iter().map(|member| member.info.addr));
@@ -280,7 +280,7 @@ impl Node {
 
     /// An operator says that whoever does not answer is dead.
     pub(super) fn force(&mut self, now: Time, out: &mut Vec<Output>) {
-        let is_going = matches!(self.stage, MemberPhase::Leaving { .. } | MemberPhase::Retiring { .. });
+        let is_going = matches!(self.phase, MemberPhase::Leaving { .. } | MemberPhase::Retiring { .. });
         if !self.is_ready(now) && !is_going {
             self.forced = true;
             self.end(now, Event::Forced, out);
@@ -298,13 +298,13 @@ impl Node {
         let reason = if let Event::Left { .. } = event { LostReason::Left } else { LostReason::Expelled };
         // Nobody is left to tell, so no mail: everything was given up with the membership.
         let _ = self.turn(now, out, |node, turn| node.give_everything_up(reason, turn));
-        self.stage = MemberPhase::Gone;
+        self.phase = MemberPhase::Gone;
         self.elder = None;
         self.proposal = None;
-        self.early.clear();
-        self.places.clear();
-        self.doubts.clear();
-        self.post = LinkSet::new(&self.config);
+        self.early_requests.clear();
+        self.pending_positions.clear();
+        self.death_suspicions.clear();
+        self.links = LinkSet::new(&self.config);
         out.push(Output::Event(event));
     }
 
@@ -328,23 +328,23 @@ impl Node {
             return;
         }
         let burnt = view.departed.iter().any(|(process, _)| *process == self.config.me.process);
-        if burnt && matches!(self.stage, MemberPhase::Seeking(_)) {
+        if burnt && matches!(self.phase, MemberPhase::Seeking(_)) {
             // Taken in and let go again before it knew: this id is used up.
             self.end(now, Event::Abandoned, out);
             return;
         }
-        if let (Some(heir), false) = (&self.heir, view.contains(self.config.me.process)) {
+        if let (Some(heir), false) = (&self.vote_successor, view.contains(self.config.me.process)) {
             if view.lineage == heir.view.lineage && view.number > heir.view.number {
                 self.inherit(view, out);
             }
             return;
         }
-        let acceptable = match (&self.stage, &self.view) {
+        let acceptable = match (&self.phase, &self.view) {
             (MemberPhase::Seeking(_), _) => view.contains(self.config.me.process),
             (_, Some(mine)) => view.lineage == mine.lineage && view.number > mine.number,
             (_, None) => false,
         };
-        if acceptable && matches!(self.stage, MemberPhase::Retiring { .. }) {
+        if acceptable && matches!(self.phase, MemberPhase::Retiring { .. }) {
             self.end_parting(now, true, out); // they went on: they know
         } else if acceptable {
             self.last_change = None;
@@ -376,7 +376,7 @@ impl Node {
     pub(super) fn reply(&mut self, now: Time, addr: SocketAddr, to: ProcessId, notice: Notice, out: &mut Vec<Output>) {
         match &self.view {
             Some(view) if view.contains(to) => {
-                self.post.dispatch(now, &self.config.me, view, to, notice.into(), out);
+                self.links.dispatch(now, &self.config.me, view, to, notice.into(), out);
             }
             _ => send(addr, to, notice, out),
         }
@@ -409,8 +409,8 @@ impl Node {
         self.sole_quorum = view.elder().process == me && view.is_quorum([&me]);
         self.elder_dead_at = self.dead.contains(&view.elder().process).then_some(now);
         self.acceptor = Acceptor::default();
-        self.heir = None;
-        self.heirs.clear();
+        self.vote_successor = None;
+        self.vote_successors.clear();
         self.keep_view(out);
         self.proposal = None;
         self.yield_until = Time::ZERO;
@@ -426,15 +426,15 @@ impl Node {
                 self.part(now, View::clone(&view), teller, out);
                 return;
             }
-            let left = matches!(self.stage, MemberPhase::Leaving { .. });
+            let left = matches!(self.phase, MemberPhase::Leaving { .. });
             out.push(Output::Event(Event::ViewInstalled(View::clone(&view))));
             self.end(now, if left { Event::Left { heard: true } } else { Event::Expelled }, out);
             return;
         }
-        if let MemberPhase::Seeking(_) = self.stage {
-            self.stage = MemberPhase::Member;
+        if let MemberPhase::Seeking(_) = self.phase {
+            self.phase = MemberPhase::Member;
             self.member_since = now;
-            self.greet_at = now + view.timing.slow_beat();
+            self.hello_at = now + view.timing.slow_beat();
         }
         // Over a view that this member did not see, another may have been elder meanwhile.
         let same_elder =
@@ -448,7 +448,7 @@ impl Node {
             self.lease.promised_until = now;
         }
         self.suspected.retain(|process| view.contains(*process));
-        self.doubts.retain(|process, _| view.contains(*process));
+        self.death_suspicions.retain(|process, _| view.contains(*process));
         self.vouch_at = if self.dead.iter().any(|process| view.contains(*process)) { now } else { Time::MAX };
         out.push(Output::Event(Event::ViewInstalled(View::clone(&view))));
         let departed: Vec<ProcessId> = match &before {
@@ -465,7 +465,7 @@ impl Node {
             }
             None => Vec::new(),
         };
-        self.post.on_view(now, &self.config.me, &view, out);
+        self.links.on_view(now, &self.config.me, &view, out);
         self.act(now, out, |node, turn| {
             if !same_elder && let Some(elder) = node.elder.take() {
                 node.last_pulse = elder.last_pulse();
@@ -509,13 +509,13 @@ impl Node {
             for service in node.grantors.keys().cloned().collect::<Vec<_>>() {
                 node.after_transfer(&service, turn);
             }
-            for (service, early) in &mut node.early {
+            for (service, early) in &mut node.early_requests {
                 early.retain(|(_, asked)| view.contains(asked.from));
                 if !early.is_empty() {
-                    turn.say_elder(Message::FindGrantor { service: service.clone() });
+                    turn.send_elder(Message::FindGrantor { service: service.clone() });
                 }
             }
-            node.early.retain(|_, early| !early.is_empty());
+            node.early_requests.retain(|_, early| !early.is_empty());
             node.holder.on_view(&view, turn);
         });
     }

@@ -41,7 +41,7 @@ impl Node {
         let again_at = now + view.timing.retry;
         let witnesses = BTreeSet::new();
         let new = DeathSuspicion { since: now, refused: false, unreached: false, witnesses, again_at };
-        Some(self.doubts.entry(process).or_insert(new))
+        Some(self.death_suspicions.entry(process).or_insert(new))
     }
 
     /// This member is refused by the process.
@@ -60,7 +60,7 @@ impl Node {
 
     /// This member does not reach the process. That is worth a word only where another doubts it, too.
     pub(super) fn on_unreached(&mut self, now: Time, process: ProcessId, out: &mut Vec<Output>) {
-        if let Some(doubt) = self.doubts.get_mut(&process) {
+        if let Some(doubt) = self.death_suspicions.get_mut(&process) {
             if !std::mem::replace(&mut doubt.unreached, true) {
                 self.tell_doubt(now, process, out);
             }
@@ -101,7 +101,7 @@ impl Node {
 
     /// The process is heard: it lives, and those who doubt it are told.
     pub(super) fn end_doubt(&mut self, now: Time, process: ProcessId, out: &mut Vec<Output>) {
-        let Some(doubt) = self.doubts.remove(&process) else { return };
+        let Some(doubt) = self.death_suspicions.remove(&process) else { return };
         let Some(view) = self.view.clone() else { return };
         for witness in doubt.witnesses.iter().filter_map(|witness| view.member(*witness)) {
             self.reply(now, witness.info.addr, witness.info.process, Notice::Alive { process }, out);
@@ -111,7 +111,7 @@ impl Node {
     /// Another has heard the process.
     pub(super) fn on_lives(&mut self, from: ProcessId, process: ProcessId) {
         if self.view.as_ref().is_some_and(|view| view.contains(from)) {
-            self.doubts.remove(&process);
+            self.death_suspicions.remove(&process);
         }
     }
 
@@ -119,12 +119,13 @@ impl Node {
     pub(super) fn keep_doubts(&mut self, now: Time, out: &mut Vec<Output>) {
         let timing = self.timing();
         let due = |doubt: &DeathSuspicion| doubt.again_at <= now;
-        let due: Vec<ProcessId> = self.doubts.iter().filter(|(_, one)| due(one)).map(|(process, _)| *process).collect();
+        let due: Vec<ProcessId> =
+            self.death_suspicions.iter().filter(|(_, one)| due(one)).map(|(process, _)| *process).collect();
         for process in due {
-            let Some(doubt) = self.doubts.get_mut(&process) else { continue };
+            let Some(doubt) = self.death_suspicions.get_mut(&process) else { continue };
             doubt.again_at = now + timing.retry;
             if doubt.since + timing.elder_lease <= now {
-                self.doubts.remove(&process);
+                self.death_suspicions.remove(&process);
                 continue;
             }
             self.tell_doubt(now, process, out);
@@ -134,12 +135,12 @@ impl Node {
 
     /// When [`keep_doubts`](Node::keep_doubts) is due.
     pub(super) fn doubts_due(&self) -> Option<Time> {
-        self.doubts.values().map(|doubt| doubt.again_at).min()
+        self.death_suspicions.values().map(|doubt| doubt.again_at).min()
     }
 
     fn tell_doubt(&mut self, now: Time, process: ProcessId, out: &mut Vec<Output>) {
         let Some(view) = self.view.clone() else { return };
-        if self.doubts.get(&process).is_some_and(|doubt| doubt.unreached) {
+        if self.death_suspicions.get(&process).is_some_and(|doubt| doubt.unreached) {
             let me = self.config.me.process;
             let others = view.council().filter(|info| ![process, me].contains(&info.process));
             for info in others {
@@ -159,7 +160,7 @@ impl Node {
     /// Whether it is a death: this member is refused, a second one says as much, and all others have said so, or had their
     /// time to say that they hear it.
     fn judge_doubt(&mut self, now: Time, process: ProcessId, out: &mut Vec<Output>) {
-        let (Some(doubt), Some(view)) = (self.doubts.get(&process), &self.view) else { return };
+        let (Some(doubt), Some(view)) = (self.death_suspicions.get(&process), &self.view) else { return };
         if !doubt.refused || doubt.witnesses.is_empty() {
             return;
         }
@@ -168,7 +169,7 @@ impl Node {
         let is_shared = |other: ProcessId| !is_asked(&other) || doubt.witnesses.contains(&other);
         let has_waited = doubt.since + view.timing.retry * 2 <= now;
         if has_waited || view.council().all(|info| is_shared(info.process)) {
-            self.doubts.remove(&process);
+            self.death_suspicions.remove(&process);
             self.on_dead(now, process, out);
         }
     }

@@ -6,14 +6,14 @@ impl Node {
     pub(super) fn on_hint(&mut self, now: Time, hint: Hint, out: &mut Vec<Output>) {
         match hint {
             Hint::Contact(addr) => {
-                if let MemberPhase::Seeking(seeking) = &mut self.stage {
+                if let MemberPhase::Seeking(seeking) = &mut self.phase {
                     seeking.add_contact(addr);
                 }
             }
             Hint::Unreachable(process) => {
                 #[cfg(elderlock_mutants)]
                 if planted!(self.config.mutant, LoseInFlight) {
-                    self.post.lose_kept(process);
+                    self.links.lose_kept(process);
                 }
                 let is_news = !self.suspected.contains(&process);
                 self.on_suspected(now, process);
@@ -24,7 +24,7 @@ impl Node {
             }
             Hint::Refused(process) | Hint::Replaced(process) => {
                 self.on_suspected(now, process);
-                if let MemberPhase::Leaving { .. } | MemberPhase::Retiring { .. } = self.stage {
+                if let MemberPhase::Leaving { .. } | MemberPhase::Retiring { .. } = self.phase {
                     self.refused.entry(process).or_insert(now);
                 }
                 match hint {
@@ -36,7 +36,7 @@ impl Node {
             Hint::Connected(process) => {
                 let was_broken = self.suspected.remove(&process);
                 if let Some(view) = &self.view {
-                    self.post.on_connected(now, &self.config.me, view, process, was_broken, out);
+                    self.links.on_connected(now, &self.config.me, view, process, was_broken, out);
                 }
             }
         }
@@ -53,7 +53,7 @@ impl Node {
             if planted!(self.config.mutant, FreeOnHint) {
                 self.grantors.values_mut().for_each(|grantor| grantor.forget(process));
             }
-            self.post.trouble(now, process, true, &view.timing);
+            self.links.trouble(now, process, true, &view.timing);
         }
     }
 
@@ -84,7 +84,7 @@ impl Node {
         if !self.refused.is_empty() {
             self.refused.remove(&from);
         }
-        if !self.doubts.is_empty() {
+        if !self.death_suspicions.is_empty() {
             self.end_doubt(now, from, out);
         }
         match packet {
@@ -92,11 +92,11 @@ impl Node {
             Packet::Linked { view: theirs, seq, ack, message } => {
                 if let Some(view) = self.known_sender(now, from, addr, theirs, out) {
                     #[cfg(elderlock_mutants)]
-                    if planted!(self.config.mutant, HearTwice) && self.post.has_heard(from, seq) {
+                    if planted!(self.config.mutant, HearTwice) && self.links.has_heard(from, seq) {
                         self.on_message(now, from, message.clone(), out);
                     }
                     let me = &self.config.me;
-                    let (first, more) = self.post.on_linked(now, me, &view, from, (seq, ack), message, out);
+                    let (first, more) = self.links.on_linked(now, me, &view, from, (seq, ack), message, out);
                     if let Some(message) = first {
                         self.on_message(now, from, message, out);
                     }
@@ -107,7 +107,7 @@ impl Node {
             }
             Packet::Ack { view: theirs, ack, again } => {
                 if let Some(view) = self.known_sender(now, from, addr, theirs, out) {
-                    self.post.on_ack(now, &self.config.me, &view, from, ack, again, out);
+                    self.links.on_ack(now, &self.config.me, &view, from, ack, again, out);
                 }
             }
             Packet::Relay { from: origin, to, troubled, heard, packet } => {
@@ -141,9 +141,9 @@ impl Node {
                 && view.contains(origin.process)
             {
                 if troubled {
-                    self.post.trouble(now, origin.process, false, &view.timing);
+                    self.links.trouble(now, origin.process, false, &view.timing);
                 }
-                self.post.on_relayed(now, origin.process, relay, heard, &view.timing);
+                self.links.on_relayed(now, origin.process, relay, heard, &view.timing);
             }
             self.on_packet(now, origin.process, origin.addr, packet, out);
         } else if let Some(member) = self.view.as_ref().and_then(|view| view.member(to)) {
@@ -170,7 +170,7 @@ impl Node {
                 elder.registry.deal_in_next();
             }
             if view.contains(from) {
-                self.post.note_missed(from);
+                self.links.note_missed(from);
             }
             self.fetch(now, from, addr, out);
             return None;
@@ -207,7 +207,7 @@ impl Node {
             }
             Notice::HelloReply { me, asked, belonging } => self.on_heard(now, me, Some(asked), belonging, out),
             Notice::Found { attempt, view } => {
-                if let MemberPhase::Seeking(seeking) = &mut self.stage {
+                if let MemberPhase::Seeking(seeking) = &mut self.phase {
                     let found = seeking.on_found(&self.config, now, from, attempt, &view, out);
                     self.on_found(now, found, out);
                 } else if let Some(view) = &self.view {
@@ -215,7 +215,7 @@ impl Node {
                 }
             }
             Notice::FoundOk { attempt } => {
-                if let MemberPhase::Seeking(seeking) = &mut self.stage {
+                if let MemberPhase::Seeking(seeking) = &mut self.phase {
                     let found = seeking.on_found_ok(from, attempt);
                     self.on_found(now, found, out);
                 }
@@ -235,9 +235,10 @@ impl Node {
                 let Some(view) = self.ballot_view() else { return };
                 if view.lineage == lineage && view.number.next() == instance {
                     let next = view.next(&change);
-                    if matches!(self.stage, MemberPhase::Retiring { .. }) {
+                    if matches!(self.phase, MemberPhase::Retiring { .. }) {
                         self.end_parting(now, true, out);
-                    } else if next.is_sound() && self.heir.is_some() && !next.contains(self.config.me.process) {
+                    } else if next.is_sound() && self.vote_successor.is_some() && !next.contains(self.config.me.process)
+                    {
                         self.inherit(next, out);
                     } else if next.is_sound() {
                         self.last_change = Some((instance, change));
@@ -263,7 +264,7 @@ impl Node {
 
     pub(super) fn on_message(&mut self, now: Time, from: ProcessId, message: Message, out: &mut Vec<Output>) {
         if !is_plain(&message) {
-            self.calm = QuietUntil(None); // whatever step it is heard in, that is no short one
+            self.quiet_until = QuietUntil(None); // whatever step it is heard in, that is no short one
         }
         match message {
             Message::FindGrantor { service } => self.with_registry(now, out, |registry, may_name, turn| {
@@ -319,12 +320,12 @@ impl Node {
             }),
             Message::SuccessorDeclined { service, by } => self.act(now, out, |node, turn| {
                 let Some(grantor) = node.grantors.get_mut(&service) else { return };
-                if node.departing.contains_key(&service) {
+                if node.relinquishing.contains_key(&service) {
                     grantor.on_declined(by);
                     node.depart_service(&service, turn);
                 } else if by != turn.me {
                     // What is still in the table here may have been given up there: a new term asks.
-                    turn.say_elder(Message::FindGrantor { service });
+                    turn.send_elder(Message::FindGrantor { service });
                 }
             }),
             Message::RequestTable { service, epoch } => self.act(now, out, |node, turn| {
@@ -420,7 +421,7 @@ impl Node {
                 node.holder.on_not_grantor(&service, epoch, request, instead, turn);
             }),
             Message::Release { service, request } => self.act(now, out, |node, turn| {
-                if let Some(early) = node.early.get_mut(&service)
+                if let Some(early) = node.early_requests.get_mut(&service)
                     && !planted!(turn.mutant, ForgetEarlyDone)
                 {
                     early.retain(|(_, asked)| (asked.from, asked.request) != (from, request));
@@ -456,7 +457,7 @@ impl Node {
                     node.end_grantor_below(&service, from, epoch, turn);
                     node.send_on_early(&service, from, epoch, turn);
                 } else if let (by, Some(epoch)) = node.holder.grantor(&service) {
-                    turn.say(from, Message::Deposed { service, by, epoch });
+                    turn.send(from, Message::Deposed { service, by, epoch });
                 }
             }),
             Message::Report { service, epoch, objects, holds, waits, last } => self.act(now, out, |node, turn| {

@@ -6,26 +6,26 @@ impl Node {
     /// Nothing is said before the first write: an heir that nobody can speak for after it must not be taken in, and a founder
     /// that is a quorum alone must not grant what its heir does not know of.
     pub(super) fn is_unwritten(&self) -> bool {
-        self.keeping.is_first() && matches!(self.stage, MemberPhase::Seeking(_))
+        self.durability.is_first() && matches!(self.phase, MemberPhase::Seeking(_))
     }
 
     /// Whether the heir of this process would know of its view.
     pub(super) fn is_view_kept(&self) -> bool {
-        self.keeping.is_view_kept() || planted!(self.config.mutant, CallItKept)
+        self.durability.is_view_kept() || planted!(self.config.mutant, CallItKept)
     }
 
     /// Has the vote written, unless it is on disk or on its way. Returns the number of that write.
     pub(super) fn store(&mut self, out: &mut Vec<Output>) -> Option<u64> {
         let forgets = planted!(self.config.mutant, ForgetOnDisk) && self.acceptor.promised.is_some();
         let vote = self.stored_vote().filter(|_| self.config.durable && !forgets)?;
-        Some(self.keeping.put(vote, out))
+        Some(self.durability.put(vote, out))
     }
 
     /// A view begins, and with it an instance: what waited for votes in the one before means nothing any more.
     pub(super) fn keep_view(&mut self, out: &mut Vec<Output>) {
-        self.keeping.end_instance();
+        self.durability.end_instance();
         if let Some(number) = self.store(out) {
-            self.keeping.has_view_since(number);
+            self.durability.has_view_since(number);
         }
     }
 
@@ -33,8 +33,8 @@ impl Node {
     pub(super) fn tell_when_kept(&mut self, now: Time, telling: AfterStore, out: &mut Vec<Output>) {
         let counts_itself = matches!(telling, AfterStore::Promised { .. } | AfterStore::Accepted { .. })
             && planted!(self.config.mutant, CountUnstored);
-        match self.store(out).filter(|number| !self.keeping.has(*number) && !counts_itself) {
-            Some(number) => self.keeping.wait(number, telling),
+        match self.store(out).filter(|number| !self.durability.has(*number) && !counts_itself) {
+            Some(number) => self.durability.wait(number, telling),
             None => self.tell_kept(now, telling, out),
         }
     }
@@ -52,17 +52,17 @@ impl Node {
     }
 
     pub(super) fn on_stored(&mut self, now: Time, number: u64, out: &mut Vec<Output>) {
-        self.keeping.on_stored(number);
-        while let Some(telling) = self.keeping.next() {
+        self.durability.on_stored(number);
+        while let Some(telling) = self.durability.next() {
             self.tell_kept(now, telling, out);
         }
     }
 
     /// The disk refuses a vote. The member goes on without it, and asks again in a while.
     pub(super) fn on_store_failed(&mut self, now: Time, number: u64) {
-        self.keeping.on_failed(number, now + self.timing().retry * STORE_AGAIN);
+        self.durability.on_failed(number, now + self.timing().retry * STORE_AGAIN);
         // Others may have promised this candidate their votes, and need not wait for it.
-        if self.keeping.is_failing()
+        if self.durability.is_failing()
             && self.elder.is_none()
             && matches!(
                 &self.proposal,
@@ -90,7 +90,7 @@ impl Node {
             }
             AfterStore::Known { addr, teller } => self.confirm(addr, teller, out),
             AfterStore::Founded(view) => {
-                if let MemberPhase::Seeking(_) = self.stage {
+                if let MemberPhase::Seeking(_) = self.phase {
                     self.begin_with(now, view, out);
                 }
             }

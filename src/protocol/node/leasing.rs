@@ -12,8 +12,8 @@ impl Node {
 
     /// Brings the elder's own lease up to date, and tells when the member's lease began or ended.
     pub(super) fn look_at_lease(&mut self, now: Time, out: &mut Vec<Output>) {
-        let leaves = matches!(self.stage, MemberPhase::Leaving { .. });
-        if self.view.is_none() || !(leaves || self.stage == MemberPhase::Member) {
+        let leaves = matches!(self.phase, MemberPhase::Leaving { .. });
+        if self.view.is_none() || !(leaves || self.phase == MemberPhase::Member) {
             return;
         }
         self.extend_own(now);
@@ -88,7 +88,7 @@ impl Node {
             if theirs < view.number {
                 self.catch_up(now, addr, from, theirs, out);
             } else if let Some(answer) = answer {
-                self.post.dispatch(now, &self.config.me, &view, from, answer.into(), out);
+                self.links.dispatch(now, &self.config.me, &view, from, answer.into(), out);
             }
             if !had && self.has_authority(now) {
                 self.on_authority(now, out);
@@ -161,10 +161,10 @@ impl Node {
         let period = if votes { view.timing.beat } else { view.timing.slow_beat() };
         // One that has no lease goes round at once: it is new, or is back and has no time to lose.
         if self.lease.unanswered >= if self.lease.running { 2 } else { 1 } {
-            self.post.trouble(now, elder, true, &view.timing);
+            self.links.trouble(now, elder, true, &view.timing);
         }
         let beat = self.lease.beat(now, (view.number, self.is_view_kept()), period);
-        self.post.dispatch(now, &self.config.me, view, elder, beat.into(), out);
+        self.links.dispatch(now, &self.config.me, view, elder, beat.into(), out);
     }
 
     /// A process that became a member and never got a lease gives itself up: it holds nothing, and its cluster may

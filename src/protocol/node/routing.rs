@@ -10,28 +10,28 @@ impl Node {
         if self.places_due().is_none_or(|at| at > now) {
             return;
         }
-        while let Some(place) = self.places.pop_front() {
+        while let Some(place) = self.pending_positions.pop_front() {
             if !self.counts(&place) {
                 continue;
             }
             if place.at > now {
-                self.places.push_front(place);
+                self.pending_positions.push_front(place);
                 return;
             }
             self.tell_place(now, place, out);
         }
         // Once in a while it was one for each of many thousands.
-        self.places.shrink_to(MAIL);
+        self.pending_positions.shrink_to(MAIL);
     }
 
     /// Tells one member all its places: it looks for something, and links keep order, so once it has the answer it has them as well.
     pub(super) fn tell_places_to(&mut self, now: Time, to: ProcessId, out: &mut Vec<Output>) {
-        if !self.places.iter().any(|place| place.to == to) {
+        if !self.pending_positions.iter().any(|place| place.to == to) {
             return;
         }
-        for place in std::mem::take(&mut self.places) {
+        for place in std::mem::take(&mut self.pending_positions) {
             if place.to != to {
-                self.places.push_back(place);
+                self.pending_positions.push_back(place);
             } else if self.counts(&place) {
                 self.tell_place(now, place, out);
             }
@@ -48,13 +48,13 @@ impl Node {
         let PendingPosition { at: _, to, service, epoch, request, ticket } = place;
         if let Some(view) = self.view.as_ref().filter(|view| view.contains(to)) {
             let message = Message::Queued { service, epoch, request, ticket };
-            self.post.send(now, &self.config.me, view, to, message, out);
+            self.links.send(now, &self.config.me, view, to, message, out);
         }
     }
 
     /// When the next place is to be told.
     pub(super) fn places_due(&self) -> Option<Time> {
-        self.places.front().map(|place| place.at)
+        self.pending_positions.front().map(|place| place.at)
     }
 
     pub(super) fn on_inventory_wanted(&mut self, from: ProcessId, view: ViewNumber, turn: &mut StepContext) {
@@ -64,7 +64,7 @@ impl Node {
             let grantor = if grantor == turn.me { ProcessId(0) } else { grantor };
             heard.insert(service.clone(), (grantor, epoch));
         }
-        for (service, early) in &self.early {
+        for (service, early) in &self.early_requests {
             if let Some((epoch, _)) = early.iter().max_by_key(|(epoch, _)| *epoch) {
                 heard.entry(service.clone()).or_insert((ProcessId(0), *epoch));
             }
@@ -76,10 +76,10 @@ impl Node {
             heard.into_iter().map(|(service, (grantor, epoch))| (service, grantor, epoch)).chain(hosted).collect();
         let mut parts = known.chunks(turn.limits.inventory_part as usize).peekable();
         if parts.peek().is_none() {
-            turn.say(from, Message::InventoryReply { view, known: Vec::new(), last: true });
+            turn.send(from, Message::InventoryReply { view, known: Vec::new(), last: true });
         }
         while let Some(part) = parts.next() {
-            turn.say(from, Message::InventoryReply { view, known: part.to_vec(), last: parts.peek().is_none() });
+            turn.send(from, Message::InventoryReply { view, known: part.to_vec(), last: parts.peek().is_none() });
         }
     }
 
@@ -103,18 +103,18 @@ impl Node {
         if self.holder.is_destroyed(&service) {
             // It was asked for, or named as the successor, before. If it asks again it is named again.
             self.holder.on_ended(&service, epoch);
-            for (asked_for, asked) in self.early.remove(&service).unwrap_or_default() {
+            for (asked_for, asked) in self.early_requests.remove(&service).unwrap_or_default() {
                 self.on_ask(service.clone(), asked_for, asked, turn);
             }
-            turn.say_elder(Message::Decline { service, epoch });
+            turn.send_elder(Message::Decline { service, epoch });
             return;
         }
-        if self.stage != MemberPhase::Member || self.holder.newest(&service).is_some_and(|newest| newest > epoch) {
+        if self.phase != MemberPhase::Member || self.holder.newest(&service).is_some_and(|newest| newest > epoch) {
             // Named, and overtaken by somebody younger before it knew.
             if let Some(by) = self.holder.grantor(&service).0 {
                 self.holder.on_superseded(&service, by, turn);
             }
-            turn.say_elder(Message::Decline { service, epoch });
+            turn.send_elder(Message::Decline { service, epoch });
             return;
         }
         let Some(view) = self.view.clone() else { return };
@@ -134,9 +134,9 @@ impl Node {
                 Grantor::new(service.clone(), range, origin, &view, turn)
             }
         };
-        self.departing.remove(&service);
+        self.relinquishing.remove(&service);
         self.grantors.insert(service.clone(), grantor);
-        for (asked_for, asked) in self.early.remove(&service).unwrap_or_default() {
+        for (asked_for, asked) in self.early_requests.remove(&service).unwrap_or_default() {
             self.on_ask(service.clone(), asked_for, asked, turn);
         }
         self.settle_bids(&service, turn);
@@ -146,20 +146,20 @@ impl Node {
     pub(super) fn on_hand(&mut self, from: ProcessId, service: ServiceName, epoch: Epoch, turn: &mut StepContext) {
         if self.grantors.get(&service).is_some_and(|grantor| grantor.epoch() > epoch) {
             // Whoever asks was named before this member was named once more: nobody has won over it.
-            turn.say(from, Message::NoTable { service, epoch });
+            turn.send(from, Message::NoTable { service, epoch });
             return;
         }
         if !self.holder.on_successor(from, &service, epoch, turn) {
             let (by, newest) = self.holder.grantor(&service);
-            turn.say(from, Message::NoTable { service: service.clone(), epoch });
+            turn.send(from, Message::NoTable { service: service.clone(), epoch });
             if let Some(epoch) = newest {
-                turn.say(from, Message::Deposed { service, by, epoch });
+                turn.send(from, Message::Deposed { service, by, epoch });
             }
             return;
         }
         match self.grantors.get_mut(&service).filter(|grantor| grantor.epoch() < epoch) {
             // If this member has asked to be named it may be named yet, after whoever asks for the table.
-            None => turn.say(from, Message::NoTable { service: service.clone(), epoch }),
+            None => turn.send(from, Message::NoTable { service: service.clone(), epoch }),
             Some(grantor) => {
                 if grantor.on_hand((from, epoch), turn) {
                     self.hand_over(&service, (from, epoch), turn);
@@ -179,8 +179,8 @@ impl Node {
             }
             self.on_grantor_end(service, &grantor, turn);
             grantor.hand_over(heir, turn);
-            if self.departing.remove(service).is_some() {
-                self.handing.insert(service.clone(), PendingHandover { to: heir.0, last: None });
+            if self.relinquishing.remove(service).is_some() {
+                self.pending_handovers.insert(service.clone(), PendingHandover { to: heir.0, last: None });
                 self.holder.bid_again(service, turn);
             }
         }
@@ -196,7 +196,7 @@ impl Node {
 
     /// Whoever asked for this member to become grantor has won, if it acts, and is not about to give the role away.
     pub(super) fn settle_bids(&mut self, service: &ServiceName, turn: &mut StepContext) {
-        if self.departing.contains_key(service) {
+        if self.relinquishing.contains_key(service) {
             return;
         }
         if self.grantors.get(service).is_some_and(|grantor| grantor.is_acting() || planted!(turn.mutant, WinWhenNamed))
@@ -230,37 +230,37 @@ impl Node {
     /// This member is to grant the service no longer: because it goes, or has destroyed the service.
     pub(crate) fn depart_service(&mut self, service: &ServiceName, turn: &mut StepContext) {
         let (Some(view), Some(grantor)) = (self.view.clone(), self.grantors.get_mut(service)) else {
-            self.departing.remove(service);
+            self.relinquishing.remove(service);
             return;
         };
         if grantor.depart(&view, &self.suspected, turn) {
             self.end_grantor(service, None, turn);
         } else {
-            self.departing.insert(service.clone(), turn.now + turn.retry);
+            self.relinquishing.insert(service.clone(), turn.now + turn.retry);
         }
     }
 
     /// Whether this member still grants a service that it is to grant no longer, or its successor has not got everything.
     pub(crate) fn is_departing(&self, service: &ServiceName) -> bool {
-        self.departing.contains_key(service) || self.handing.contains_key(service)
+        self.relinquishing.contains_key(service) || self.pending_handovers.contains_key(service)
     }
 
     /// Whether nothing is granted here any more, and those who took over have got everything.
     pub(super) fn has_handed_over(&self) -> bool {
-        self.grantors.is_empty() && self.handing.is_empty()
+        self.grantors.is_empty() && self.pending_handovers.is_empty()
     }
 
     /// Yields again, and forgets successors that have all they need.
     pub(super) fn keep_departing(&mut self, now: Time, out: &mut Vec<Output>) {
-        if !self.handing.is_empty() {
-            let (post, view) = (&self.post, &self.view);
-            self.handing.retain(|_, PendingHandover { to, last }| {
+        if !self.pending_handovers.is_empty() {
+            let (post, view) = (&self.links, &self.view);
+            self.pending_handovers.retain(|_, PendingHandover { to, last }| {
                 let last = *last.get_or_insert_with(|| post.sent(*to));
                 view.as_ref().is_some_and(|view| view.contains(*to)) && !post.is_acknowledged(*to, last)
             });
         }
         let due: Vec<ServiceName> =
-            self.departing.iter().filter(|(_, at)| **at <= now).map(|(service, _)| service.clone()).collect();
+            self.relinquishing.iter().filter(|(_, at)| **at <= now).map(|(service, _)| service.clone()).collect();
         for service in due {
             self.act(now, out, |node, turn| node.depart_service(&service, turn));
         }
@@ -276,24 +276,24 @@ impl Node {
                 grantor.on_ask(asked, turn);
             } else {
                 let instead = Some((turn.me, own));
-                turn.say(asked.from, Message::NotGrantor { service, epoch, request: asked.request, instead });
+                turn.send(asked.from, Message::NotGrantor { service, epoch, request: asked.request, instead });
             }
             return;
         }
         // Of an epoch that this member has heard of and does not grant in, it was the grantor before.
         let outdated = self.holder.has_heard_of(&service, epoch);
-        let early = self.early.entry(service.clone()).or_default();
-        if outdated || early.len() >= turn.limits.early as usize || self.stage != MemberPhase::Member {
+        let early = self.early_requests.entry(service.clone()).or_default();
+        if outdated || early.len() >= turn.limits.early as usize || self.phase != MemberPhase::Member {
             if early.is_empty() {
-                self.early.remove(&service);
+                self.early_requests.remove(&service);
             }
             let instead = self.grantor_after(&service, epoch, turn.me);
-            turn.say(asked.from, Message::NotGrantor { service, epoch, request: asked.request, instead });
+            turn.send(asked.from, Message::NotGrantor { service, epoch, request: asked.request, instead });
             return;
         }
         // Named, perhaps, and the word is still on its way: wait for it, and ask the elder for certainty.
         if early.is_empty() {
-            turn.say_elder(Message::FindGrantor { service });
+            turn.send_elder(Message::FindGrantor { service });
         }
         early.push((epoch, asked));
     }
@@ -317,7 +317,7 @@ impl Node {
         // What is said of one hold goes for all: objects that are open want a grantor, too.
         let held = holds.first().map(|hold| hold.request);
         for request in held.into_iter().chain(waits.iter().map(|wait| wait.request)) {
-            turn.say(from, Message::NotGrantor { service: service.clone(), epoch, request, instead });
+            turn.send(from, Message::NotGrantor { service: service.clone(), epoch, request, instead });
         }
     }
 
@@ -341,7 +341,7 @@ impl Node {
             (_, Some(_), _) => Err(None),
             _ => Err(turn.elder),
         };
-        turn.say(
+        turn.send(
             from,
             match settled {
                 Ok(()) => Message::DestroyConfirmed { service: service.clone(), request },
@@ -361,12 +361,12 @@ impl Node {
     ) {
         if let Some(grantor) = self.grantors.get(&service).filter(|grantor| grantor.epoch() >= epoch) {
             grantor.on_look(from, request, at, turn);
-        } else if !self.holder.has_heard_of(&service, epoch) && self.stage == MemberPhase::Member {
+        } else if !self.holder.has_heard_of(&service, epoch) && self.phase == MemberPhase::Member {
             // Named, perhaps, and the word is still on its way.
-            turn.say(from, Message::QueryReply { service, request, seen: Box::new(QueryReply::Undecided) });
+            turn.send(from, Message::QueryReply { service, request, seen: Box::new(QueryReply::Undecided) });
         } else {
             let instead = self.grantor_after(&service, epoch, turn.me);
-            turn.say(from, Message::NotGrantor { service, epoch, request, instead });
+            turn.send(from, Message::NotGrantor { service, epoch, request, instead });
         }
     }
 
@@ -382,9 +382,9 @@ impl Node {
         if self.grantors.get(service).is_none_or(|grantor| grantor.epoch() < epoch) {
             let service = service.clone();
             let is_early = !self.holder.has_heard_of(&service, epoch);
-            turn.say(
+            turn.send(
                 from,
-                if is_early && self.stage == MemberPhase::Member {
+                if is_early && self.phase == MemberPhase::Member {
                     // Named, perhaps, and the word is still on its way.
                     Message::Refuse { service, epoch, request, refusal: Box::new(Refusal::Undecided) }
                 } else {
@@ -398,7 +398,7 @@ impl Node {
         let own = grantor.epoch();
         if own > epoch {
             let (service, instead) = (service.clone(), Some((turn.me, own)));
-            turn.say(from, Message::NotGrantor { service, epoch, request, instead });
+            turn.send(from, Message::NotGrantor { service, epoch, request, instead });
             return None;
         }
         Some(grantor)
@@ -415,13 +415,13 @@ impl Node {
         if grantor == turn.me {
             return; // our own naming is on its way, in order, on the same link
         }
-        for (asked_for, asked) in self.early.remove(service).unwrap_or_default() {
+        for (asked_for, asked) in self.early_requests.remove(service).unwrap_or_default() {
             if asked_for <= epoch {
                 let (service, request) = (service.clone(), asked.request);
                 let instead = Some((grantor, epoch)).filter(|(_, epoch)| *epoch > asked_for);
-                turn.say(asked.from, Message::NotGrantor { service, epoch: asked_for, request, instead });
+                turn.send(asked.from, Message::NotGrantor { service, epoch: asked_for, request, instead });
             } else {
-                self.early.entry(service.clone()).or_default().push((asked_for, asked));
+                self.early_requests.entry(service.clone()).or_default().push((asked_for, asked));
             }
         }
     }
@@ -460,7 +460,7 @@ impl Node {
         if let Some(grantor) = self.grantors.remove(service) {
             self.on_grantor_end(service, &grantor, turn);
             grantor.close(next, turn);
-            if self.departing.remove(service).is_some() {
+            if self.relinquishing.remove(service).is_some() {
                 self.holder.bid_again(service, turn);
             }
         }
@@ -472,12 +472,12 @@ impl Node {
         let epoch = grantor.epoch();
         self.holder.on_ended(service, epoch);
         grantor.tell_end(turn);
-        turn.say_elder(Message::Decline { service: service.clone(), epoch });
+        turn.send_elder(Message::Decline { service: service.clone(), epoch });
     }
 
     pub(super) fn end_grantors(&mut self, turn: &mut StepContext) {
-        self.departing.clear();
-        self.handing.clear();
+        self.relinquishing.clear();
+        self.pending_handovers.clear();
         for grantor in std::mem::take(&mut self.grantors).into_values() {
             grantor.tell_end(turn);
         }

@@ -84,12 +84,12 @@ fn said(origin: Origin, act: impl FnOnce(&mut Grantor, &View, &mut StepContext))
     let mut node = with_two_more();
     let view = node.view.clone().expect("it has founded");
     let range = TokenRange { first: token(100), last: token(200) };
-    let mail = node.turn(NOW, &mut Vec::new(), |_, turn| {
+    let outbox = node.turn(NOW, &mut Vec::new(), |_, turn| {
         turn.leased = true;
         let mut grantor = Grantor::new(service(), range, origin, &view, turn);
         act(&mut grantor, &view, turn);
     });
-    mail.into()
+    outbox.into()
 }
 
 /// The holds that a grantor with this origin revokes, and who is told.
@@ -146,8 +146,8 @@ fn a_request_for_tokens_of_a_term_that_is_over_is_forgotten() {
     let mut elder = node.elder.take().expect("it has founded");
     let registry = &mut elder.registry;
     let mut act = |act: &mut dyn FnMut(&mut StepContext)| node.turn(NOW, &mut Vec::new(), |_, turn| act(turn));
-    let mail = act(&mut |turn| registry.on_who_grants(ANN, service(), true, turn));
-    let named = mail.into_iter().find_map(|(_, message)| match message {
+    let outbox = act(&mut |turn| registry.on_who_grants(ANN, service(), true, turn));
+    let named = outbox.into_iter().find_map(|(_, message)| match message {
         Message::NameGrantor { range, .. } => Some(Epoch(range.first)),
         _ => None,
     });
@@ -293,7 +293,7 @@ fn a_report_that_is_older_than_an_upgrade_does_not_undo_it() {
         grantor.on_table(BOB, Vec::new(), (vec![(ANN, share(40))], Vec::new()), (view, true), turn);
         grantor.on_upgrade(ANN, RequestId(7), RequestId(40), turn);
         let upgraded = token(101);
-        assert!(matches!(turn.mail.back(), Some((ANN, Message::Upgraded { token, .. })) if *token == upgraded));
+        assert!(matches!(turn.outbox.back(), Some((ANN, Message::Upgraded { token, .. })) if *token == upgraded));
         grantor.on_report(ANN, Vec::new(), (vec![share(40)], Vec::new()), true, turn);
         assert_eq!(seen(grantor), [(false, upgraded)]);
         grantor.on_upgrade(ANN, RequestId(7), RequestId(40), turn);
@@ -349,7 +349,7 @@ fn open() -> HoldReport {
 
 /// The last thing that Ann was told of the object: the version, whether it may be stale, and what that answers.
 fn told(turn: &StepContext) -> Option<(Token, bool, Option<ObjectReply>)> {
-    turn.mail.iter().rev().find_map(|(to, message)| match message {
+    turn.outbox.iter().rev().find_map(|(to, message)| match message {
         Message::Value { content, answers, .. } if *to == ANN => {
             Some((content.version, content.maybe_stale, answers.map(|(_, told)| told)))
         }
@@ -384,7 +384,7 @@ fn a_write_that_was_made_in_an_earlier_term_is_not_made_again() {
             // The object knows of the former write no more, and its member has been answered since.
             grantor.on_write((BOB, RequestId(9)), &object(), &set("red", None), turn);
             assert!(matches!(
-                turn.mail.back(),
+                turn.outbox.back(),
                 Some((BOB, Message::Refuse { refusal, .. })) if **refusal == super::super::message::Refusal::NotOpen
             ));
         });
@@ -490,11 +490,11 @@ fn of_two_upgrades_of_one_hold_only_the_last_that_gives_up_says_so() {
         node.holder.on_grant(ANN, &service(), epoch, first, token(101), turn);
         let asked = [RequestId(2), RequestId(3)];
         asked.iter().for_each(|request| node.holder.upgrade(*request, first, Duration::from_secs(1), turn));
-        turn.mail.clear();
+        turn.outbox.clear();
         node.holder.release(asked[0], turn);
-        assert!(turn.mail.is_empty());
+        assert!(turn.outbox.is_empty());
         node.holder.release(asked[1], turn);
-        let said = (turn.mail.len(), turn.mail.pop_back());
+        let said = (turn.outbox.len(), turn.outbox.pop_back());
         assert!(matches!(said, (1, Some((ANN, Message::Reduce { token: has, .. }))) if has == token(101)));
     });
 }
@@ -508,7 +508,7 @@ fn who_is_expelled_and_stays_for_the_others_sake_says_expelled_and_never_left() 
     next.members.remove(0);
     next.number = next.number.next();
     node.part(NOW, next, None, &mut Vec::new());
-    assert!(matches!(node.stage, MemberPhase::Retiring { left: false, .. }));
+    assert!(matches!(node.phase, MemberPhase::Retiring { left: false, .. }));
     assert!(!node.belongs(), "though its lease may run still");
     let told = |out: Vec<Output>, request| {
         let answers = out.into_iter().filter_map(|output| match output {
@@ -547,7 +547,7 @@ fn what_found_no_grantor_is_asked_again_in_the_same_term() {
             revocable: false,
         };
         let of = |turn: &mut StepContext| {
-            turn.mail.drain(..).filter(|(_, said)| matches!(said, Message::Write { .. })).count()
+            turn.outbox.drain(..).filter(|(_, said)| matches!(said, Message::Write { .. })).count()
         };
         node.holder.on_grantor(&service(), ANN, epoch, turn);
         node.holder.lock(wish, Duration::ZERO, |_| false, turn);

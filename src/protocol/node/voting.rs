@@ -6,18 +6,18 @@ use super::*;
 impl Node {
     /// The view whose council this process votes in: its own, or as an heir that of the one before it.
     pub(super) fn ballot_view(&self) -> Option<Arc<View>> {
-        self.view.clone().or_else(|| self.heir.as_ref().map(|heir| heir.view.clone()))
+        self.view.clone().or_else(|| self.vote_successor.as_ref().map(|heir| heir.view.clone()))
     }
 
     /// Whose vote it gives.
     pub(super) fn voter(&self) -> ProcessId {
-        self.heir.as_ref().map_or(self.config.me.process, |heir| heir.voter)
+        self.vote_successor.as_ref().map_or(self.config.me.process, |heir| heir.voter)
     }
 
     /// What a data directory has to keep of this process now.
     pub fn stored_vote(&self) -> Option<StoredVote> {
         let view = self.ballot_view()?;
-        let heirs = self.heir.as_ref().map(|heir| heir.heirs.clone()).unwrap_or_default();
+        let heirs = self.vote_successor.as_ref().map(|heir| heir.heirs.clone()).unwrap_or_default();
         Some(StoredVote { voter: self.voter(), view: View::clone(&view), acceptor: self.acceptor.clone(), heirs })
     }
 
@@ -30,7 +30,7 @@ impl Node {
         notice: Notice,
         out: &mut Vec<Output>,
     ) {
-        match &self.heir {
+        match &self.vote_successor {
             Some(VoteSuccessor { voter, view, .. }) => {
                 let (me, lineage) = (self.config.me.clone(), view.lineage);
                 let packet =
@@ -48,7 +48,7 @@ impl Node {
         view.lineage == lineage
             && view.has_vote(voter)
             && !is_rival
-            && self.heirs.hear(now, voter, info, view.timing.retry * 8)
+            && self.vote_successors.hear(now, voter, info, view.timing.retry * 8)
     }
 
     /// An heir tells which view its stored vote is about.
@@ -77,33 +77,33 @@ impl Node {
 
     /// The directory was put back: what it says may contradict what its process said since.
     pub(super) fn on_stale(&mut self, voter: ProcessId) {
-        if self.heir.as_ref().is_some_and(|heir| heir.voter == voter) {
-            self.heir = None;
+        if self.vote_successor.as_ref().is_some_and(|heir| heir.voter == voter) {
+            self.vote_successor = None;
             self.proposal = None;
             self.acceptor = Acceptor::default();
-            self.keeping.end_instance();
+            self.durability.end_instance();
         }
     }
 
     /// An heir learns of a later view of the lineage: it has a vote there too, or none any more.
     pub(super) fn inherit(&mut self, view: View, out: &mut Vec<Output>) {
-        let Some(heir) = &mut self.heir else { return };
+        let Some(heir) = &mut self.vote_successor else { return };
         heir.inherit(view);
         self.acceptor = Acceptor::default();
         self.proposal = None;
         self.yield_until = Time::ZERO;
         self.rounds = 0;
-        self.heirs.clear();
+        self.vote_successors.clear();
         self.keep_view(out);
-        if let Some(heir) = &self.heir {
+        if let Some(heir) = &self.vote_successor {
             let addrs = heir.addrs();
             // A view that is later still may have an heir before this one, which asked to be let in.
             if !heir.view.contains(heir.voter) && heir.heirs.len() == 1 {
                 self.config.remembered = Some(View::clone(&heir.view));
                 self.config.stored = None;
-                self.heir = None;
+                self.vote_successor = None;
             }
-            if let MemberPhase::Seeking(seeking) = &mut self.stage {
+            if let MemberPhase::Seeking(seeking) = &mut self.phase {
                 seeking.set_voters(addrs);
             }
         }
@@ -188,7 +188,7 @@ impl Node {
     /// This process as a voter.
     pub(super) fn own_voice(&self) -> VoteSender {
         let me = &self.config.me;
-        let heir = self.heir.is_some().then(|| me.clone());
+        let heir = self.vote_successor.is_some().then(|| me.clone());
         VoteSender { vote: self.voter(), process: me.process, addr: me.addr, heir }
     }
 
@@ -202,7 +202,7 @@ impl Node {
     ) -> bool {
         let Some(view) = self.ballot_view() else { return false };
         if instance > view.number.next() {
-            match self.heir {
+            match self.vote_successor {
                 Some(_) => {
                     let fetch = Notice::Fetch { lineage: view.lineage, have: view.number };
                     send(from.addr, from.process, fetch, out);
@@ -220,7 +220,7 @@ impl Node {
 
     /// Until when this voter may have promised its vote to the elder of the view.
     fn promised_until(&self) -> Time {
-        self.heir.as_ref().map_or(self.lease.promised_until, |heir| heir.free_at)
+        self.vote_successor.as_ref().map_or(self.lease.promised_until, |heir| heir.free_at)
     }
 
     /// Would this member promise the ballot? `None`: not its question to answer.
@@ -244,19 +244,21 @@ impl Node {
         let is_open = self.acceptor.promised.is_none_or(|promised| promised <= ballot)
             || planted!(self.config.mutant, BreakPromise);
         // One that cannot write its promise down could not answer the question that comes after this one.
-        Some(is_open && released && ballot.process == from.process && !self.keeping.is_failing())
+        Some(is_open && released && ballot.process == from.process && !self.durability.is_failing())
     }
 
     /// When this member tries to take over: after its promise to the elder, and after its elders in the council.
     pub(super) fn takeover_at(&self, view: &View) -> Time {
         let me = self.voter();
         let elder = view.elder().process;
-        if !view.has_vote(me) || self.keeping.is_failing() {
+        if !view.has_vote(me) || self.durability.is_failing() {
             return Time::MAX;
         }
-        let listens_until = match &self.stage {
+        let listens_until = match &self.phase {
             // An heir goes on with a lineage only if nobody else does.
-            MemberPhase::Seeking(seeking) if self.heir.is_none() || seeking.knows_a_cluster() => return Time::MAX,
+            MemberPhase::Seeking(seeking) if self.vote_successor.is_none() || seeking.knows_a_cluster() => {
+                return Time::MAX;
+            }
             MemberPhase::Seeking(seeking) => seeking.listens_until(),
             _ => Time::ZERO,
         };
@@ -336,7 +338,7 @@ impl Node {
         let question = proposal.question(view.number.next(), &self.dead);
         let me = self.voter();
         for process in proposal.silent(view).into_iter().filter(|process| *process != me) {
-            if let Some(heir) = self.heirs.of(process).cloned() {
+            if let Some(heir) = self.vote_successors.of(process).cloned() {
                 self.say_ballot(now, heir.addr, heir.process, question.clone(), out);
             }
             if let Some(member) = view.member(process) {
@@ -452,21 +454,21 @@ impl Node {
         // has nobody to ask and tells them before it goes. Whoever must wait tells them all the same: it may be the only one left
         // who can decide.
         let may_forget = planted!(self.config.mutant, ForgetAtOnce)
-            || self.heir.is_some()
+            || self.vote_successor.is_some()
             || next.is_quorum(accepted.iter())
             || view.has_sole_voter();
         let change = change.clone();
         let install = Notice::Install { lineage: view.lineage, instance: next.number, change: change.clone() };
         for member in view.members.iter().filter(|member| member.info.process != me) {
-            match self.heir {
+            match self.vote_successor {
                 Some(_) => send(member.info.addr, member.info.process, install.clone(), out),
                 None => {
                     let packet = Packet::from(install.clone());
-                    self.post.dispatch(now, &self.config.me, &view, member.info.process, packet, out);
+                    self.links.dispatch(now, &self.config.me, &view, member.info.process, packet, out);
                 }
             }
         }
-        for heir in self.heirs.all() {
+        for heir in self.vote_successors.all() {
             send(heir.addr, heir.process, install.clone(), out);
         }
         for info in &change.join {
@@ -478,7 +480,7 @@ impl Node {
         self.last_change = Some((next.number, change));
         if next.contains(me) {
             self.install(now, next, None, out);
-        } else if self.heir.is_some() {
+        } else if self.vote_successor.is_some() {
             self.inherit(next, out);
         } else {
             self.part(now, next, None, out);

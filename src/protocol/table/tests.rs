@@ -94,8 +94,8 @@ impl TableScript {
     }
 
     /// Ends a request, and grants all that can be granted then.
-    fn end(&mut self, key: RequestKey) -> Vec<RequestKey> {
-        self.table.end(key);
+    fn release(&mut self, key: RequestKey) -> Vec<RequestKey> {
+        self.table.release(key);
         self.table.check();
         self.grants()
     }
@@ -218,10 +218,10 @@ fn waiters_are_served_by_ticket_and_an_idle_name_leaves_nothing() {
     let holder = story.locks(ANN, "x");
     let waiters: Vec<RequestKey> = [BOB, CYD, DAN].map(|process| story.locks(process, "x")).into();
     assert_eq!(story.grants(), []);
-    assert_eq!(story.end(waiters[1]), []);
-    assert_eq!(story.end(holder), [waiters[0]]);
-    assert_eq!(story.end(waiters[0]), [waiters[2]]);
-    assert_eq!(story.end(waiters[2]), []);
+    assert_eq!(story.release(waiters[1]), []);
+    assert_eq!(story.release(holder), [waiters[0]]);
+    assert_eq!(story.release(waiters[0]), [waiters[2]]);
+    assert_eq!(story.release(waiters[2]), []);
     assert_eq!(story.table.forgetful(), Table::new(Epoch(token(0))));
 }
 
@@ -242,9 +242,9 @@ fn a_name_is_clear_while_nobody_has_it_however_many_are_held() {
     let mut table = table.clone().renew(Epoch(token(1)));
     for number in 0..3000 {
         assert!(!table.is_clear(&name(&text(number))));
-        table.end(key(2 * number));
+        table.release(key(2 * number));
         assert_eq!(table.is_clear(&name(&text(number))), number % 3 != 0, "one of two shares is left of some");
-        table.end(key(2 * number + 1));
+        table.release(key(2 * number + 1));
         assert!(table.is_clear(&name(&text(number))));
     }
     assert_eq!(table.forgetful(), Table::new(Epoch(token(1))));
@@ -312,7 +312,7 @@ fn a_batch_holds_all_its_names_or_none() {
     let pair = story.ask(BOB, batch(&["x", "y"]));
     assert!(story.waits(pair));
     assert!(story.table.look(ProcessId(BOB), &Query::Held(None), NOW) == held(&[("y", ANN, 1)]));
-    assert_eq!(story.end(y), [pair]);
+    assert_eq!(story.release(y), [pair]);
     assert!(story.table.look(ProcessId(BOB), &Query::Held(None), NOW) == held(&[("x", BOB, 2), ("y", BOB, 3)]));
     assert_eq!(story.try_as(CYD, batch(&["w", "y"])), Err(Refusal::Held(info(Some("y"), BOB, 3))));
 }
@@ -347,8 +347,8 @@ fn a_waiting_batch_keeps_its_place_at_each_name() {
     );
     let later = [story.locks(CYD, "y"), story.locks(CYD, "x")];
     assert_eq!(story.grants(), []);
-    assert_eq!(story.end(x), [pair]);
-    assert_eq!(story.end(pair), later);
+    assert_eq!(story.release(x), [pair]);
+    assert_eq!(story.release(pair), later);
 }
 
 #[test]
@@ -357,9 +357,9 @@ fn batches_that_cross_are_served_one_after_the_other() {
     let [x, y] = [story.locks(ANN, "x"), story.locks(BOB, "y")];
     let first = story.ask(CYD, batch(&["y", "x"]));
     let second = story.ask(DAN, batch(&["x", "y"]));
-    assert_eq!(story.end(x), []);
-    assert_eq!(story.end(y), [first]);
-    assert_eq!(story.end(first), [second]);
+    assert_eq!(story.release(x), []);
+    assert_eq!(story.release(y), [first]);
+    assert_eq!(story.release(first), [second]);
 }
 
 #[test]
@@ -368,7 +368,7 @@ fn a_batch_that_gives_up_lets_those_behind_it_go() {
     story.locks(ANN, "x");
     let pair = story.ask(BOB, batch(&["x", "y"]));
     let behind = story.locks(CYD, "y");
-    assert_eq!(story.end(pair), [behind]);
+    assert_eq!(story.release(pair), [behind]);
 }
 
 #[test]
@@ -384,13 +384,13 @@ fn a_suspension_waits_for_all_who_were_there_and_all_who_come_wait_for_it() {
     assert_eq!(story.place(suspension), Some((1, 1, None)));
     let nested = story.locks(ANN, "z");
     assert!(story.holds(nested), "who holds already may take others");
-    assert_eq!(story.end(nested), []);
-    assert_eq!(story.end(x), [waiter]);
-    assert_eq!(story.end(waiter), [suspension]);
+    assert_eq!(story.release(nested), []);
+    assert_eq!(story.release(x), [waiter]);
+    assert_eq!(story.release(waiter), [suspension]);
     let own = story.locks(CYD, "y");
     assert!(story.holds(own), "who suspended may lock");
-    assert_eq!(story.end(suspension), [], "later still waits for y");
-    assert_eq!(story.end(own), [later]);
+    assert_eq!(story.release(suspension), [], "later still waits for y");
+    assert_eq!(story.release(own), [later]);
 }
 
 #[test]
@@ -400,7 +400,7 @@ fn a_holder_suspends_as_soon_as_only_its_own_locks_are_left() {
     let x = story.locks(ANN, "x");
     let y = story.locks(BOB, "y");
     let upgrade = story.suspends(ANN);
-    assert_eq!(story.end(y), [upgrade]);
+    assert_eq!(story.release(y), [upgrade]);
     assert!(story.holds(x));
     assert_eq!(story.try_as(BOB, lock("y")), Err(Refusal::Held(info(None, ANN, 3))));
 }
@@ -415,12 +415,12 @@ fn a_holder_suspends_before_those_who_wait_for_its_own_lock() {
     let behind = story.locks(DAN, "z");
     let for_y = story.locks(DAN, "y");
     let upgrade = story.suspends(ANN);
-    assert_eq!(story.end(y), [for_y], "it was there before");
-    assert_eq!(story.end(for_y), [upgrade], "the others wait for x, and its holder for the suspension");
-    assert_eq!(story.end(x), [], "nobody else holds anything while it is suspended");
-    assert_eq!(story.end(upgrade), [for_x]);
-    assert_eq!(story.end(for_x), [pair]);
-    assert_eq!(story.end(pair), [behind]);
+    assert_eq!(story.release(y), [for_y], "it was there before");
+    assert_eq!(story.release(for_y), [upgrade], "the others wait for x, and its holder for the suspension");
+    assert_eq!(story.release(x), [], "nobody else holds anything while it is suspended");
+    assert_eq!(story.release(upgrade), [for_x]);
+    assert_eq!(story.release(for_x), [pair]);
+    assert_eq!(story.release(pair), [behind]);
 }
 
 #[test]
@@ -430,8 +430,8 @@ fn a_holder_that_suspends_passes_the_suspension_that_waits_for_it() {
     let waiting = story.suspends(BOB);
     let upgrade = story.suspends(ANN);
     assert!(story.holds(upgrade));
-    assert_eq!(story.end(x), []);
-    assert_eq!(story.end(upgrade), [waiting]);
+    assert_eq!(story.release(x), []);
+    assert_eq!(story.release(upgrade), [waiting]);
 }
 
 #[test]
@@ -444,7 +444,7 @@ fn two_holders_that_both_suspend_do_not_wait_for_each_other() {
     assert_eq!(story.ask_as(BOB, BOB as u64, Want::Suspension), Err(Refusal::Deadlock));
     let patient = story.suspends(CYD);
     assert!(story.waits(patient), "who holds nothing may wait");
-    assert_eq!(story.end(y), [upgrade]);
+    assert_eq!(story.release(y), [upgrade]);
 }
 
 #[test]
@@ -466,11 +466,11 @@ fn a_holder_passes_a_suspension_but_not_those_who_wait_for_the_name() {
     let suspension = story.suspends(DAN);
     let late = story.locks(CYD, "y");
     let passer = story.locks(ANN, "y");
-    assert_eq!(story.end(y), [early]);
-    assert_eq!(story.end(early), [passer]);
-    assert_eq!(story.end(passer), []);
-    assert_eq!(story.end(x), [suspension]);
-    assert_eq!(story.end(suspension), [late]);
+    assert_eq!(story.release(y), [early]);
+    assert_eq!(story.release(early), [passer]);
+    assert_eq!(story.release(passer), []);
+    assert_eq!(story.release(x), [suspension]);
+    assert_eq!(story.release(suspension), [late]);
 }
 
 #[test]
@@ -480,9 +480,9 @@ fn of_those_who_passed_the_first_goes_first() {
     let y = story.locks(ANN, "y");
     story.suspends(DAN);
     let passers: Vec<RequestKey> = (0..3).map(|_| story.locks(ANN, "y")).collect();
-    assert_eq!(story.end(y), [passers[0]]);
-    assert_eq!(story.end(passers[0]), [passers[1]]);
-    assert_eq!(story.end(passers[1]), [passers[2]]);
+    assert_eq!(story.release(y), [passers[0]]);
+    assert_eq!(story.release(passers[0]), [passers[1]]);
+    assert_eq!(story.release(passers[1]), [passers[2]]);
 }
 
 #[test]
@@ -496,12 +496,12 @@ fn who_gave_no_owner_is_the_whole_member() {
     assert!(story.waits(other), "owner 6 holds nothing");
     let whole = story.ask_as(ANN, 0, Want::Suspension).expect("all holds are its member's");
     assert!(story.holds(whole));
-    assert_eq!(story.end(whole), []);
+    assert_eq!(story.release(whole), []);
     let part = story.ask_as(ANN, 5, Want::Suspension).expect("waits for y, of nobody in particular");
     assert!(story.waits(part));
-    assert_eq!(story.end(anybody), [part]);
-    assert_eq!(story.end(part), []);
-    assert_eq!(story.end(x), [suspension]);
+    assert_eq!(story.release(anybody), [part]);
+    assert_eq!(story.release(part), []);
+    assert_eq!(story.release(x), [suspension]);
 }
 
 #[test]
@@ -523,9 +523,9 @@ fn a_suspension_that_gives_up_lets_those_behind_it_go_and_the_holder_is_not_conc
     let x = story.locks(ANN, "x");
     let suspension = story.suspends(BOB);
     let behind = story.locks(CYD, "y");
-    assert_eq!(story.end(suspension), [behind]);
-    assert_eq!(story.end(x), []);
-    assert_eq!(story.end(behind), []);
+    assert_eq!(story.release(suspension), [behind]);
+    assert_eq!(story.release(x), []);
+    assert_eq!(story.release(behind), []);
     assert!(story.table.is_empty());
 }
 
@@ -542,8 +542,8 @@ fn whatever_ends_the_last_hold_the_suspension_comes_next() {
             story.table.end_all(ProcessId(ANN));
             assert_eq!(story.grants(), [suspension]);
         } else {
-            let own = story.end(x);
-            assert_eq!(story.end(own[0]), [suspension]);
+            let own = story.release(x);
+            assert_eq!(story.release(own[0]), [suspension]);
         }
         story.table.end_all(ProcessId(BOB));
         assert_eq!(story.grants(), [behind], "and whatever ends the suspension, those behind it come next");
@@ -571,7 +571,7 @@ fn a_try_does_not_wait_for_a_suspension() {
     assert_eq!(story.try_as(CYD, lock("x")), Err(Refusal::Held(info(Some("x"), ANN, 1))));
     assert_eq!(story.try_as(CYD, Want::Suspension), Err(Refusal::Held(info(Some("x"), ANN, 1))));
     assert_eq!(story.try_as(ANN, lock("y")), Ok(()));
-    assert_eq!(story.end(x), [suspension]);
+    assert_eq!(story.release(x), [suspension]);
     for want in [lock("y"), batch(&["x", "y"]), Want::Suspension] {
         assert_eq!(story.try_as(CYD, want), Err(Refusal::Held(info(None, BOB, 2))));
     }
@@ -595,9 +595,9 @@ fn a_suspension_and_a_lock_of_another_that_are_both_reported_are_both_kept() {
     assert!(story.holds(suspension) && story.holds(x));
     let late = story.locks(CYD, "y");
     assert!(story.waits(late));
-    assert_eq!(story.end(suspension), [late]);
-    assert_eq!(story.end(x), []);
-    assert_eq!(story.end(late), []);
+    assert_eq!(story.release(suspension), [late]);
+    assert_eq!(story.release(x), []);
+    assert_eq!(story.release(late), []);
     assert!(story.table.is_empty());
 }
 
@@ -608,15 +608,15 @@ fn those_left_behind_by_one_suspension_do_not_lock_under_the_next() {
     let whole = story.ask_as(ANN, 0, Want::Suspension).expect("all holds are its member's");
     let passer = story.ask_as(ANN, 6, lock("x")).expect("passes");
     assert!(story.holds(whole) && story.waits(passer));
-    assert_eq!(story.end(whole), []);
-    assert_eq!(story.end(y), []);
+    assert_eq!(story.release(whole), []);
+    assert_eq!(story.release(y), []);
     let next = story.ask_as(ANN, 5, Want::Suspension).expect("only its own is held");
     assert!(story.holds(next));
-    assert_eq!(story.end(x), [], "the service is suspended for others");
+    assert_eq!(story.release(x), [], "the service is suspended for others");
     let own = story.ask_as(ANN, 5, lock("x")).expect("passes");
     assert!(story.holds(own), "and not for its owner, who goes before those that were left");
-    assert_eq!(story.end(own), []);
-    assert_eq!(story.end(next), [passer]);
+    assert_eq!(story.release(own), []);
+    assert_eq!(story.release(next), [passer]);
 }
 
 #[test]
@@ -629,13 +629,13 @@ fn the_line_survives_recovery_also_of_a_held_suspension() {
     let passers = [story.locks(ANN, "y"), story.locks(ANN, "y")];
     story.recover(50);
     let third = story.locks(ANN, "y");
-    assert_eq!(story.end(y), [passers[0]]);
+    assert_eq!(story.release(y), [passers[0]]);
     story.recover(60);
-    assert_eq!(story.end(passers[0]), [passers[1]]);
-    assert_eq!(story.end(suspension), []);
-    assert_eq!(story.end(passers[1]), [third]);
-    assert_eq!(story.end(third), [next]);
-    assert_eq!(story.end(next), [late]);
+    assert_eq!(story.release(passers[0]), [passers[1]]);
+    assert_eq!(story.release(suspension), []);
+    assert_eq!(story.release(passers[1]), [third]);
+    assert_eq!(story.release(third), [next]);
+    assert_eq!(story.release(next), [late]);
 }
 
 #[test]
@@ -770,13 +770,13 @@ fn shares_are_granted_together_and_none_overtakes_a_lock() {
     let writer = story.locks(DAN, "x");
     let late = story.ask(ANN, share("x"));
     assert_eq!(story.try_as(BOB, share("x")), Err(Refusal::Held(info(Some("x"), ANN, 1))));
-    assert_eq!(story.end(holder), readers);
+    assert_eq!(story.release(holder), readers);
     assert_eq!(story.try_as(ANN, share("x")), Err(Refusal::Waited(Some(name("x")))));
     assert_eq!((story.place(writer), story.place(late)), (Some((0, 2, None)), Some((1, 0, None))));
-    assert_eq!(story.end(readers[1]), []);
-    assert_eq!(story.end(readers[0]), [writer]);
-    assert_eq!(story.end(writer), [late]);
-    assert_eq!(story.end(late), []);
+    assert_eq!(story.release(readers[1]), []);
+    assert_eq!(story.release(readers[0]), [writer]);
+    assert_eq!(story.release(writer), [late]);
+    assert_eq!(story.release(late), []);
     assert_eq!(story.table.forgetful(), Table::new(Epoch(token(0))));
 }
 
@@ -786,7 +786,7 @@ fn a_share_in_front_of_others_that_gives_up_lets_them_go_on() {
     let reader = story.ask(ANN, share("x"));
     let writer = story.locks(BOB, "x");
     let behind = story.ask(CYD, share("x"));
-    assert_eq!(story.end(writer), [behind]);
+    assert_eq!(story.release(writer), [behind]);
     assert!(story.holds(reader) && story.holds(behind));
 }
 
@@ -804,7 +804,7 @@ fn a_lock_that_becomes_a_share_lets_in_the_shares_that_are_first_in_line() {
     assert_eq!(story.grants(), [owner]);
     assert_eq!(story.table.place(writer), Some(EntryStatus::Holds(token(1))));
     assert_eq!(story.table.others_beside(writer), Some(1));
-    story.end(owner);
+    story.release(owner);
     story.table.upgrade(writer, token(8));
     story.table.narrow(writer, &share("x"), token(1));
     story.table.check();
@@ -813,7 +813,7 @@ fn a_lock_that_becomes_a_share_lets_in_the_shares_that_are_first_in_line() {
     story.table.check();
     assert_eq!(story.table.place(writer), Some(EntryStatus::Holds(token(9))));
     assert_eq!(story.try_as(BOB, share("x")), Err(Refusal::Held(info(Some("x"), ANN, 9))));
-    assert_eq!(story.end(writer), [next]);
+    assert_eq!(story.release(writer), [next]);
 }
 
 #[test]
@@ -841,14 +841,14 @@ fn permits_are_granted_in_line_up_to_the_limit() {
     let more = story.ask(ANN, permits("x", 2));
     story.table.write(ProcessId(ANN), &name("x"), limited(1), written(99, 50));
     story.table.check();
-    assert_eq!((story.end(three), story.end(two)), (vec![], vec![]), "there is one, and it is held");
+    assert_eq!((story.release(three), story.release(two)), (vec![], vec![]), "there is one, and it is held");
     story.table.write(ProcessId(ANN), &name("x"), limited(3), written(98, 51));
     story.table.check();
     assert_eq!(story.grants(), [more]);
     assert_eq!(story.table.held().count(), 2);
-    story.end(object);
+    story.release(object);
     assert!(story.table.content(&name("x")).is_none() && story.holds(one) && story.holds(more));
-    assert_eq!((story.end(one), story.end(more)), (vec![], vec![]));
+    assert_eq!((story.release(one), story.release(more)), (vec![], vec![]));
     assert_eq!(story.table.forgetful(), Table::new(Epoch(token(0))));
 }
 
@@ -861,10 +861,10 @@ fn an_object_is_opened_whatever_is_suspended_and_is_no_hold() {
     assert!(story.holds(first) && story.holds(second));
     assert_eq!(story.table.content(&name("x")).map(|content| content.value.limit()), Some(1), "the first one's counts");
     assert_eq!((story.table.load(), story.table.openers(&name("x")).count()), ((1, 0), 2));
-    story.end(suspended);
+    story.release(suspended);
     let again = story.suspends(DAN);
     assert!(story.holds(again), "who has an object open stands in nobody's way");
-    story.end(first);
+    story.release(first);
     assert!(story.table.content(&name("x")).is_some());
     story.table.end_all(ProcessId(CYD));
     assert!(story.table.content(&name("x")).is_none());
@@ -976,7 +976,7 @@ fn whatever_is_asked_for_in_whatever_order_nothing_is_held_beside_what_excludes_
             let key = keys.get(below(1 + keys.len() as u64) as usize).copied();
             match (below(14), key) {
                 (0..=3, Some(key)) => {
-                    story.end(key);
+                    story.release(key);
                 }
                 (4, Some(key)) => {
                     let to = if below(2) == 0 { share(text) } else { permits(text, 1) };
@@ -1017,7 +1017,7 @@ fn whatever_is_asked_for_in_whatever_order_nothing_is_held_beside_what_excludes_
             }
         }
         for key in keys {
-            story.end(key);
+            story.release(key);
         }
         assert_eq!(story.table.forgetful().renew(Epoch(token(0))), Table::new(Epoch(token(0))), "seed {seed}");
     }

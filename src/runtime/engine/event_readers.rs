@@ -40,7 +40,7 @@ pub(super) enum ReaderUpdate {
     Stands(ConnectionStatus),
 }
 
-/// How a member stands with its cluster, from [`Member::standing`](crate::Member::standing): its member lease, in one
+/// How a member stands with its cluster, from [`Member::connection_status`](crate::Member::connection_status): its member lease, in one
 /// word. Each implies what the guards of the member say.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize)]
 #[non_exhaustive]

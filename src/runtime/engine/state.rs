@@ -190,7 +190,7 @@ impl EngineState {
                 if self.phase.closed.is_some() {
                     return;
                 }
-                if self.node.at_once(now, &command).is_some() {
+                if self.node.try_fast(now, &command).is_some() {
                     after.at_once = true;
                 } else {
                     self.step(Input::Command(command), None, after);
@@ -208,7 +208,7 @@ impl EngineState {
     }
 
     /// Tells the core what was done in the lanes; if it is broken, only what is held is kept, to be ended.
-    pub(super) fn take_in(&mut self, is_broken: bool, next_request: impl Fn() -> RequestId) {
+    pub(super) fn absorb(&mut self, is_broken: bool, next_request: impl Fn() -> RequestId) {
         // Nobody else is here.
         let used = self.used.get_mut().unwrap_or_else(PoisonError::into_inner);
         for lane in used.drain(..) {
@@ -221,13 +221,13 @@ impl EngineState {
                 taken.push((request, hold));
             }
             if !is_broken {
-                self.node.take_in(&lane.service, spent, taken);
+                self.node.absorb(&lane.service, spent, taken);
             }
         }
     }
 
     /// Asks the core. `None`: wait, and `waker` is woken.
-    pub(super) fn ask(
+    pub(super) fn request(
         &mut self,
         (request, waker): (RequestId, Option<Waker>),
         command: &Command,
@@ -260,7 +260,7 @@ impl EngineState {
         command: &Command,
         after: &mut TurnEffects,
     ) -> Option<Arc<HoldCell>> {
-        let Some(FastOutcome::Granted(token, until)) = self.node.at_once(clock::now(), command) else { return None };
+        let Some(FastOutcome::Granted(token, until)) = self.node.try_fast(clock::now(), command) else { return None };
         after.at_once = true;
         if until < self.armed {
             self.armed = until;

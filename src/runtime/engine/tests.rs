@@ -31,7 +31,7 @@ fn ask(engine: &Engine, wait: Wait) -> (RequestId, Option<Answer>) {
     let name = LockName::new(b"a").unwrap();
     let (want, owner, metadata) = (Want::Lock(name), OwnerId::default(), Metadata::default());
     let mut command = Command::Lock { request, service, want, owner, wait, lease: None, revocable: false, metadata };
-    let (request, answer, _) = engine.ask(&mut command, &AtomicBool::new(false), None);
+    let (request, answer, _) = engine.request(&mut command, &AtomicBool::new(false), None);
     (request, answer)
 }
 
@@ -41,7 +41,7 @@ fn what_is_given_back_while_somebody_has_the_lock_is_done_when_he_lets_go() {
     let (request, answer) = ask(&engine, Wait::Forever);
     assert!(matches!(answer, Some(Ok(_))));
     engine.turn(|shell, _| {
-        std::thread::scope(|scope| scope.spawn(|| engine.give_back(request, clock::now())).join().unwrap());
+        std::thread::scope(|scope| scope.spawn(|| engine.release_request(request, clock::now())).join().unwrap());
         assert_eq!(shell.holds.len(), 1, "it neither waited nor went ahead");
     });
     assert!(engine.side.is_empty());
@@ -79,7 +79,7 @@ fn a_core_that_panics_ends_every_hold_and_every_wait() {
     let Some(Err(outcome)) = engine.poll(waits, Waker::noop()) else { panic!("not answered") };
     assert_eq!(*outcome, Outcome::Closed(LostReason::Left));
     assert_eq!(engine.phase().borrow().closed, Some(EngineClosed::Broken));
-    engine.give_back(waits, clock::now());
+    engine.release_request(waits, clock::now());
 }
 
 /// Notes until when guards believe whenever something is sent.
@@ -168,7 +168,7 @@ async fn a_disk_that_refuses_is_told_and_tried_again_by_a_thread_of_its_own() {
 fn a_reader_of_standings_begins_with_the_present_one_and_hears_each_change_once() {
     let engine = engine();
     let (first, mut changes) = engine.subscribe_standing();
-    assert_eq!((first, engine.standing()), (ConnectionStatus::Connected, ConnectionStatus::Connected));
+    assert_eq!((first, engine.connection_status()), (ConnectionStatus::Connected, ConnectionStatus::Connected));
     for standing in [ConnectionStatus::Suspended, ConnectionStatus::Suspended, ConnectionStatus::Lost] {
         // At its end the turn says what is so.
         engine.turn(|shell, after| shell.note_standing(standing, after));
@@ -181,7 +181,7 @@ fn a_reader_of_standings_begins_with_the_present_one_and_hears_each_change_once(
     engine.turn(|shell, after| shell.on_event(Event::Suspended, &mut None, after));
     assert!(heard.by_ref().eq([suspended, connected]));
     engine.close(EngineClosed::Broken);
-    assert_eq!((changes.try_recv(), engine.standing()), (Ok(ConnectionStatus::Lost), ConnectionStatus::Lost));
+    assert_eq!((changes.try_recv(), engine.connection_status()), (Ok(ConnectionStatus::Lost), ConnectionStatus::Lost));
     assert_eq!(engine.subscribe_standing().0, ConnectionStatus::Lost);
 }
 
@@ -190,7 +190,7 @@ fn lane(engine: &Engine) -> Arc<LocalGrants> {
     // The first one makes it the grantor, the second one finds out until when nothing is due.
     for _ in 0..2 {
         let (request, _) = ask(engine, Wait::Forever);
-        engine.give_back(request, clock::now());
+        engine.release_request(request, clock::now());
     }
     engine.lane(&ServiceName::new("inventory").unwrap())
 }

@@ -29,7 +29,7 @@ impl Inbox for Letters {
         self.arrived.notify_waiters();
     }
 
-    fn hear(&self, packets: &mut Vec<Input>) -> bool {
+    fn deliver(&self, packets: &mut Vec<Input>) -> bool {
         assert!(packets.is_empty() || !self.panics.swap(false, Ordering::Relaxed), "on purpose");
         packets.drain(..).for_each(|packet| self.input(packet));
         self.answers.load(Ordering::Relaxed)
@@ -110,7 +110,7 @@ impl TestPeer {
         let attends = matches!(packet, Packet::Linked { seq, .. } if seq % 21 == 0);
         self.transport.send(to.me.addr, Some(to.me.process), packet);
         if let Some(ear) = self.transport.flush(hurry).filter(|_| attends) {
-            ear.attend();
+            ear.busy_poll();
         }
     }
 
@@ -220,12 +220,12 @@ async fn who_attends_hears_what_has_come_before_any_task_runs() {
     let heard = || numbers(&a.letters.inputs.lock().unwrap(), b.me.process);
     let counted = || (a.transport.counters().attended, a.transport.counters().attended_in_vain);
     assert_eq!(heard(), [0]);
-    assert!(ear.attend());
+    assert!(ear.busy_poll());
     assert_eq!((heard(), counted()), (vec![0, 1], (1, 0)));
     // Nothing comes, and the next time it is not tried.
-    assert!(!ear.attend());
+    assert!(!ear.busy_poll());
     ask(&b, &a.me, 2);
-    assert!(!ear.attend());
+    assert!(!ear.busy_poll());
     assert_eq!((heard(), counted()), (vec![0, 1], (1, 1)));
     a.letters.until(|inputs| (numbers(inputs, b.me.process) == [0, 1, 2]).then_some(())).await;
     // What goes to two says nothing of where the answer comes.
@@ -244,7 +244,7 @@ async fn who_has_set_the_limit_to_zero_does_not_attend() {
     b.meet(&a).await;
     let ear = ask(&a, &b.me, 1).expect("it is written");
     ask(&b, &a.me, 1);
-    assert!(!ear.attend());
+    assert!(!ear.busy_poll());
     a.letters.until(|inputs| (numbers(inputs, b.me.process) == [0, 1]).then_some(())).await;
     let counters = a.transport.counters();
     assert_eq!((counters.attended, counters.attended_in_vain), (0, 0));
@@ -274,7 +274,7 @@ async fn a_panic_of_who_attends_ends_the_connection() {
     let ear = ask(&a, &b.me, 1).expect("it is written");
     ask(&b, &a.me, 1);
     a.letters.panics.store(true, Ordering::Relaxed);
-    let attending = std::panic::AssertUnwindSafe(|| ear.attend());
+    let attending = std::panic::AssertUnwindSafe(|| ear.busy_poll());
     assert!(std::panic::catch_unwind(attending).is_err());
     a.letters.hint(Hint::Unreachable(b.me.process)).await;
     b.send(&a, numbered(2));
@@ -307,26 +307,26 @@ async fn a_frame_that_begins_while_somebody_attends_has_to_end_as_well() {
     let limits = ConnectionTimeouts { frame: Duration::from_millis(100), ..ConnectionTimeouts::default() };
     let (a, me, mut stream, packet, ear) = with_a_member_by_hand(limits).await;
     stream.write_all(&packet[..9]).await.unwrap();
-    assert!(ear.attend(), "something came");
+    assert!(ear.busy_poll(), "something came");
     // From here on it is the task's.
     stream.write_all(&packet[9..12]).await.unwrap();
-    assert!(!ear.attend());
+    assert!(!ear.busy_poll());
     a.letters.hint(Hint::Unreachable(me.process)).await;
     assert_eq!(a.transport.counters().unfinished, 1);
-    assert!(!ear.attend(), "it is over");
+    assert!(!ear.busy_poll(), "it is over");
 }
 
 #[tokio::test]
 async fn an_end_that_is_seen_by_who_attends_is_told_as_any_other() {
     let (a, me, stream, _, ear) = with_a_member_by_hand(ConnectionTimeouts::default()).await;
     drop(stream);
-    assert!(!ear.attend());
+    assert!(!ear.busy_poll());
     a.letters.hint(Hint::Unreachable(me.process)).await;
     let (a, me, mut stream, packet, ear) = with_a_member_by_hand(ConnectionTimeouts::default()).await;
     let mut damaged = packet.clone();
     *damaged.last_mut().unwrap() ^= 1;
     stream.write_all(&[packet, damaged].concat()).await.unwrap();
-    assert!(!ear.attend());
+    assert!(!ear.busy_poll());
     assert_eq!(numbers(&a.letters.inputs.lock().unwrap(), me.process), [7], "what came before it was heard");
     a.letters.hint(Hint::Unreachable(me.process)).await;
     assert_eq!(a.transport.counters().damaged, 1);

@@ -32,14 +32,17 @@ async fn a_member_that_is_cut_off_and_expelled_is_suspended_lost_and_reconnected
         (guard.fence().unwrap_err().reason, watch.reason()),
         (LostReason::Suspended, Some(LostReason::Suspended))
     );
-    assert_eq!(other.standing(), ConnectionStatus::Suspended);
+    assert_eq!(other.connection_status(), ConnectionStatus::Suspended);
     assert_eq!(stock.try_lock("b").await.unwrap_err(), TryLockError::Undecided);
     come(|| sees(&elder, 1)).await;
     lan.heal();
 
     assert_eq!(next(&mut connection).await, Some(ConnectionState::Lost));
     assert_eq!(next(&mut connection).await, Some(ConnectionState::Reconnected));
-    assert_eq!((other.standing(), elder.standing()), (ConnectionStatus::Connected, ConnectionStatus::Connected));
+    assert_eq!(
+        (other.connection_status(), elder.connection_status()),
+        (ConnectionStatus::Connected, ConnectionStatus::Connected)
+    );
     assert!(guard.fence().is_err(), "what was lost stays lost");
     drop(guard);
     stock.lock("a").await.unwrap().release().await.unwrap();
@@ -70,7 +73,7 @@ async fn members_without_a_quorum_for_a_while_reconnect_as_the_same_processes_wi
     for connection in &mut connections {
         assert_eq!(next(connection).await, Some(ConnectionState::Suspended));
     }
-    assert_eq!(members.each_ref().map(Member::standing), [ConnectionStatus::Suspended; 3]);
+    assert_eq!(members.each_ref().map(Member::connection_status), [ConnectionStatus::Suspended; 3]);
     assert_eq!(guard.fence().unwrap_err().reason, LostReason::Suspended);
     assert!(!waiting.is_finished(), "whoever waits keeps his place");
     lan.heal();

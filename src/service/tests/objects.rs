@@ -80,8 +80,8 @@ async fn permits_never_exceed_the_limit_and_the_first_in_line_is_not_overtaken()
     size.set(limit(5)).await.unwrap();
     let three = three.await.unwrap();
     assert!(one.position().await.unwrap().is_some(), "five are in use");
-    two.give_back(1).unwrap();
-    assert_eq!(two.give_back(1), Err(ReturnPermitsError::TooMany { held: 1 }));
+    two.return_permits(1).unwrap();
+    assert_eq!(two.return_permits(1), Err(ReturnPermitsError::TooMany { held: 1 }));
     let one = one.await.unwrap();
     size.set(limit(1)).await.unwrap();
     assert!(two.fence().is_ok() && three.fence().is_ok() && one.fence().is_ok(), "nothing is taken away");
@@ -189,7 +189,7 @@ async fn a_grantor_that_leaves_hands_over_what_is_open_and_shared_and_nothing_is
     drop(other);
     come(|| size.get().unwrap().version == version).await;
     let mut permits = services[0].permits("pool", 3).await.unwrap();
-    permits.give_back(1).unwrap();
+    permits.return_permits(1).unwrap();
     let reader = services[0].share("a").await.unwrap();
     let writer = services[0].lock("b").await.unwrap().downgrade().unwrap();
     members[2].leave().await.unwrap();
@@ -261,7 +261,7 @@ async fn shares_and_permits_survive_the_loss_of_their_grantor() {
     lan.cut(&members[2]);
     come(|| members[..2].iter().all(|member| sees(member, 2))).await;
     assert!(services[0].lock("a").wait(50 * MS).await.unwrap_err().is_timeout());
-    permits.give_back(2).unwrap();
+    permits.return_permits(2).unwrap();
     let two = tokio::time::timeout(HANG, waiting).await.unwrap().unwrap();
     assert!(two.token() > permits.token());
     assert!(services[1].try_permits("pool", 1).await.is_err());

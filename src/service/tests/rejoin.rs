@@ -284,7 +284,7 @@ async fn a_member_whose_clock_is_slewed_loses_its_guards_at_once_and_comes_back_
         other.look_at_clocks(clocks.run(EVERY, 80_000));
     }
     assert_eq!(guard.fence().unwrap_err().reason, LostReason::Suspended);
-    assert_eq!(other.standing(), crate::ConnectionStatus::Suspended);
+    assert_eq!(other.connection_status(), crate::ConnectionStatus::Suspended);
     let told = happens(&mut events, |event| matches!(event, MemberEvent::ClockDistrusted { .. })).await;
     let MemberEvent::ClockDistrusted { boottime, raw } = told else { unreachable!() };
     assert!(boottime > raw + raw / 50, "{boottime:?} {raw:?}");
@@ -297,7 +297,7 @@ async fn a_member_whose_clock_is_slewed_loses_its_guards_at_once_and_comes_back_
         other.look_at_clocks(clocks.run(EVERY, 80_000));
     }
     assert!(stock.try_lock("b").await.is_err());
-    while other.standing() != crate::ConnectionStatus::Connected {
+    while other.connection_status() != crate::ConnectionStatus::Connected {
         other.look_at_clocks(clocks.run(EVERY, 100));
         tokio::time::sleep(5 * MS).await;
     }

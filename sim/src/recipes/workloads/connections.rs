@@ -104,7 +104,7 @@ impl Listener<'_> {
 
     /// Hears all that there is to hear. Whoever asks how the member stands makes it look at its clock.
     async fn hear(&mut self) {
-        let standing = self.player.member.standing();
+        let standing = self.player.member.connection_status();
         while !self.is_over {
             match at_once(self.connection.next()).await {
                 Some(Some(state)) => self.on_state(state),

@@ -86,7 +86,7 @@ async fn hold(player: &Workload, service: &LockService, guard: PermitGuard, bega
     player.rest(1, 150).await;
     if player.below(3) == 0 && guard.borrow().permits() > 1 {
         player.count("permits given back early");
-        let given = guard.borrow_mut().give_back(1);
+        let given = guard.borrow_mut().return_permits(1);
         player.note(|| format!("gave one back: {given:?}"));
         player.rest(1, 100).await;
     }

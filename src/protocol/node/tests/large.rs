@@ -173,9 +173,9 @@ fn a_step_of_a_member_that_holds_much_looks_at_little() {
     step(&mut node, Input::Timer);
     // Nobody is known to grant, and one more asks.
     let view = node.view.clone().expect("it has founded");
-    let mut mail = Vec::new();
+    let mut outbox = Vec::new();
     let touched = touched(|| {
-        node.act(NOW, &mut mail, |node, turn| {
+        node.act(NOW, &mut outbox, |node, turn| {
             let epoch = node.grantors.values().next().expect("it grants").epoch();
             node.holder.on_not_grantor(&service(), epoch, RequestId(next + 9), None, turn);
             node.holder.on_view(&view, turn);

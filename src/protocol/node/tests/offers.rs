@@ -52,7 +52,7 @@ fn what_is_taken_as_offered_comes_to_what_commands_come_to() {
                 left.push((request, taken));
             }
         }
-        offered.take_in(&service(), std::mem::take(&mut spent), left);
+        offered.absorb(&service(), std::mem::take(&mut spent), left);
         let command = match held.remove(&name) {
             Some(request) => Command::Release { request },
             None => {

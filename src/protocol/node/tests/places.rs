@@ -120,9 +120,9 @@ fn places_that_are_no_more_are_forgotten_together() {
         release(&mut two, 1, request);
     }
     two.pass(ALL_HEARD);
-    assert_eq!(two.nodes[0].places.len(), 3);
+    assert_eq!(two.nodes[0].pending_positions.len(), 3);
     come_to_it(&mut two);
-    assert_eq!((said(&two), two.nodes[0].places.len()), (vec![], 0));
+    assert_eq!((said(&two), two.nodes[0].pending_positions.len()), (vec![], 0));
 }
 
 #[test]
@@ -130,5 +130,5 @@ fn the_grantors_own_member_knows_its_place_at_once() {
     let mut two = one_waits();
     ask(&mut two, 0, 3);
     assert!(two.nodes[0].holder.place_of(RequestId(3)).is_some());
-    assert_eq!(two.nodes[0].places.len(), 1, "that of the other");
+    assert_eq!(two.nodes[0].pending_positions.len(), 1, "that of the other");
 }

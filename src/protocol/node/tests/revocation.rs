@@ -33,15 +33,15 @@ fn seen(holder: Option<HolderInfo>) -> QueryReply {
 
 /// What the holder of a node does, and what comes of it.
 struct SentMessages {
-    mail: Vec<(ProcessId, Message)>,
+    outbox: Vec<(ProcessId, Message)>,
     out: Vec<Output>,
 }
 
 fn act(node: &mut Node, role: impl FnOnce(&mut LockClient, &View, &mut StepContext)) -> SentMessages {
     let view = node.view.clone().expect("it is in a view");
     let mut out = Vec::new();
-    let mail = node.turn(NOW, &mut out, |node, turn| role(&mut node.holder, &view, turn));
-    SentMessages { mail: mail.into(), out }
+    let outbox = node.turn(NOW, &mut out, |node, turn| role(&mut node.holder, &view, turn));
+    SentMessages { outbox: outbox.into(), out }
 }
 
 fn revoke(node: &mut Node, what: RevokeCommand, wait: Wait) -> SentMessages {
@@ -85,14 +85,14 @@ fn told(told: &[HolderInfo], firm: &[HolderInfo]) -> Vec<Output> {
 fn asker() -> Node {
     let mut node = with_two_more();
     act(&mut node, |holder, _, turn| holder.on_grantor(&service(), ANN, EPOCH, turn));
-    assert_eq!(revoke(&mut node, ask(), Wait::Forever).mail, [look(ANN, EPOCH)]);
+    assert_eq!(revoke(&mut node, ask(), Wait::Forever).outbox, [look(ANN, EPOCH)]);
     node
 }
 
 #[test]
 fn the_grantor_says_who_holds_and_the_holder_s_member_says_that_it_is_told() {
     let mut node = asker();
-    assert_eq!(sees(&mut node, seen(Some(holder(BOB, 5)))).mail, [ask_back(BOB, 5, says("me"))]);
+    assert_eq!(sees(&mut node, seen(Some(holder(BOB, 5)))).outbox, [ask_back(BOB, 5, says("me"))]);
     assert_eq!(hears(&mut node, ANN, 5, RevocationAnswer::HolderTold).out, [], "not from somebody else");
     assert_eq!(hears(&mut node, BOB, 6, RevocationAnswer::HolderTold).out, [], "nor of another hold");
     assert_eq!(hears(&mut node, BOB, 5, RevocationAnswer::HolderTold).out, told(&[holder(BOB, 5)], &[]));
@@ -117,16 +117,16 @@ fn a_grantor_that_ends_before_it_has_said_who_holds_leaves_its_successor_to_be_a
     let (next, mut without) = (Epoch(token(200)), View::clone(node.view.as_deref().expect("it is in one")));
     without.members.retain(|member| member.info.process != ANN);
     let said = act(&mut node, |holder, _, turn| holder.on_view(&without, turn));
-    assert!(said.mail.iter().any(|(_, message)| matches!(message, Message::FindGrantor { .. })), "{:?}", said.mail);
+    assert!(said.outbox.iter().any(|(_, message)| matches!(message, Message::FindGrantor { .. })), "{:?}", said.outbox);
     assert_eq!(
-        act(&mut node, |holder, _, turn| holder.on_grantor(&service(), BOB, next, turn)).mail,
+        act(&mut node, |holder, _, turn| holder.on_grantor(&service(), BOB, next, turn)).outbox,
         [look(BOB, next)]
     );
     // And one that cannot say yet is asked again, in a while.
     assert_eq!(sees(&mut node, QueryReply::Undecided).out, []);
     let due = node.holder.deadline().expect("it asks again");
-    let mail = node.turn(due, &mut Vec::new(), |node, turn| node.holder.on_timer(turn));
-    assert_eq!(Vec::from(mail), [look(BOB, next)]);
+    let outbox = node.turn(due, &mut Vec::new(), |node, turn| node.holder.on_timer(turn));
+    assert_eq!(Vec::from(outbox), [look(BOB, next)]);
 }
 
 #[test]
@@ -134,7 +134,7 @@ fn a_grantor_that_ends_after_it_has_said_who_holds_is_needed_no_more() {
     let mut node = asker();
     sees(&mut node, seen(Some(holder(BOB, 5))));
     let next = Epoch(token(200));
-    assert_eq!(act(&mut node, |holder, _, turn| holder.on_grantor(&service(), BOB, next, turn)).mail, []);
+    assert_eq!(act(&mut node, |holder, _, turn| holder.on_grantor(&service(), BOB, next, turn)).outbox, []);
     assert_eq!(hears(&mut node, BOB, 5, RevocationAnswer::HolderTold).out, told(&[holder(BOB, 5)], &[]));
 }
 
@@ -154,7 +154,7 @@ fn of_a_holder_that_leaves_the_view_nothing_is_wanted_any_more() {
     let mut node = asker();
     node.view = Some(Arc::new(without(&node)));
     let said = sees(&mut node, seen(Some(holder(BOB, 5))));
-    assert_eq!((said.mail, said.out), (vec![], vec![]));
+    assert_eq!((said.outbox, said.out), (vec![], vec![]));
     assert_eq!(sees(&mut node, seen(None)).out, told(&[], &[]));
     assert_eq!(revoke(&mut node, RevokeCommand::Take(holder(BOB, 5)), Wait::Forever).out, told(&[], &[]));
 }
@@ -165,15 +165,15 @@ fn who_has_not_begun_to_hold_yet_is_asked_again() {
     sees(&mut node, seen(Some(holder(BOB, 5))));
     assert_eq!(hears(&mut node, BOB, 5, RevocationAnswer::TryAgain).out, []);
     let due = node.holder.deadline().expect("it asks again");
-    let mail = node.turn(due, &mut Vec::new(), |node, turn| node.holder.on_timer(turn));
-    assert_eq!(Vec::from(mail), [look(ANN, EPOCH)], "another may hold by now");
+    let outbox = node.turn(due, &mut Vec::new(), |node, turn| node.holder.on_timer(turn));
+    assert_eq!(Vec::from(outbox), [look(ANN, EPOCH)], "another may hold by now");
 
     let mut node = with_two_more();
-    assert_eq!(revoke(&mut node, RevokeCommand::Take(holder(BOB, 5)), Wait::Forever).mail, [ask_back(BOB, 5, None)]);
+    assert_eq!(revoke(&mut node, RevokeCommand::Take(holder(BOB, 5)), Wait::Forever).outbox, [ask_back(BOB, 5, None)]);
     assert_eq!(hears(&mut node, BOB, 5, RevocationAnswer::TryAgain).out, []);
     let due = node.holder.deadline().expect("it asks again");
-    let mail = node.turn(due, &mut Vec::new(), |node, turn| node.holder.on_timer(turn));
-    assert_eq!(Vec::from(mail), [ask_back(BOB, 5, None)]);
+    let outbox = node.turn(due, &mut Vec::new(), |node, turn| node.holder.on_timer(turn));
+    assert_eq!(Vec::from(outbox), [ask_back(BOB, 5, None)]);
     assert_eq!(hears(&mut node, BOB, 5, RevocationAnswer::Revoked).out, answer(Outcome::Revoked));
 }
 
@@ -188,7 +188,7 @@ fn what_is_not_answered_in_time_is_undecided_and_leaves_nothing_behind() {
     let mut sizes = Sizes::default();
     node.holder.count(&mut sizes);
     assert_eq!((sizes.requests, sizes.request_timers), (0, 0));
-    assert_eq!(sees(&mut node, seen(Some(holder(BOB, 5)))).mail, [], "nobody asks any more");
+    assert_eq!(sees(&mut node, seen(Some(holder(BOB, 5)))).outbox, [], "nobody asks any more");
 }
 
 /// A member that has asked the grantor Ann for `x`, as a revocable hold or not.
@@ -217,7 +217,7 @@ fn heard(said: &SentMessages) -> RevocationAnswer {
         Message::RevocationReply { heard, .. } if *to == BOB => Some(*heard),
         _ => None,
     };
-    said.mail.iter().find_map(to_bob).expect("Bob is answered")
+    said.outbox.iter().find_map(to_bob).expect("Bob is answered")
 }
 
 #[test]
@@ -265,7 +265,7 @@ fn a_hold_is_taken_away_only_after_its_holder_was_told_and_from_no_firm_one() {
     let said = bob_asks(&mut node, 3, 5, None);
     assert_eq!(heard(&said), RevocationAnswer::Revoked);
     assert_eq!(said.out, [Output::Lost { request: HOLDS, reason: LostReason::Revoked }]);
-    assert!(said.mail.contains(&(ANN, Message::Release { service: service(), request: HOLDS })), "{:?}", said.mail);
+    assert!(said.outbox.contains(&(ANN, Message::Release { service: service(), request: HOLDS })), "{:?}", said.outbox);
     assert_eq!(heard(&bob_asks(&mut node, 4, 5, None)), RevocationAnswer::NotHeld);
 
     let mut node = waiter(false);

@@ -58,11 +58,11 @@ fn notices(out: &[Output]) -> Vec<Notice> {
 
 fn said_in(node: &mut Node, leased: bool, act: impl FnOnce(&View, &mut StepContext)) -> Vec<Message> {
     let view = node.view.clone().expect("it has founded");
-    let mail = node.turn(NOW, &mut Vec::new(), |_, turn| {
+    let outbox = node.turn(NOW, &mut Vec::new(), |_, turn| {
         turn.leased = leased;
         act(&view, turn);
     });
-    mail.into_iter().map(|(_, message)| message).collect()
+    outbox.into_iter().map(|(_, message)| message).collect()
 }
 
 fn asked(from: ProcessId, request: u64) -> Asked {
@@ -169,7 +169,7 @@ rule!(an_unacknowledged_wait_stands_before_later_ones_of_its_member, ForgetOwnOr
         grantor.on_report(ANN, Vec::new(), (Vec::new(), waits), true, turn);
         grantor.on_report(BOB, Vec::new(), (vec![hold("x", 40)], vec![wait(4, Some(2))]), true, turn);
         grantor.on_report(me, Vec::new(), (Vec::new(), Vec::new()), true, turn);
-        turn.mail.clear();
+        turn.outbox.clear();
         grantor.on_done(BOB, RequestId(40), turn);
     });
     said.iter().any(|message| matches!(message, Message::Grant { request: RequestId(2), .. }))
@@ -185,7 +185,7 @@ rule!(a_view_without_its_decider_waits_for_those_who_go_on, ForgetAtOnce, |plant
     let step = ProposalPhase::Accepting { change, accepted: [me].into() };
     node.proposal = Some(Proposal::new(ballot, step, Time::MAX));
     node.on_accepted(NOW, BOB, ballot, &mut Vec::new());
-    node.stage == MemberPhase::Member && node.view.as_ref().is_some_and(|view| view.number == before)
+    node.phase == MemberPhase::Member && node.view.as_ref().is_some_and(|view| view.number == before)
 });
 
 rule!(a_grantor_without_a_lease_answers_no_question, SeeWithoutLease, |plant: Plant| {
@@ -207,7 +207,7 @@ rule!(nothing_is_done_at_once_when_something_is_due, AtOnceThoughLate, |plant: P
     node.step(NOW, Input::Command(Command::Release { request: RequestId(1) }), &mut Vec::new());
     let due = node.deadline().expect("it is the elder");
     plant(&mut node);
-    node.calm = QuietUntil(None);
+    node.quiet_until = QuietUntil(None);
     let command = Command::Lock {
         request: RequestId(2),
         service: service(),
@@ -218,7 +218,7 @@ rule!(nothing_is_done_at_once_when_something_is_due, AtOnceThoughLate, |plant: P
         revocable: false,
         metadata: Metadata::default(),
     };
-    node.at_once(due, &command).is_none()
+    node.try_fast(due, &command).is_none()
 });
 
 rule!(a_recovering_grantor_asks_members_that_join, AskNoJoiners, |plant: Plant| {
@@ -226,7 +226,7 @@ rule!(a_recovering_grantor_asks_members_that_join, AskNoJoiners, |plant: Plant| 
     plant(&mut node);
     let said = said_in(&mut node, true, |view, turn| {
         let mut grantor = Grantor::new(service(), range(), Origin::Everyone, view, turn);
-        turn.mail.clear();
+        turn.outbox.clear();
         let info = MemberInfo { process: CYD, ..view.members[0].info.clone() };
         let next = view.next(&Change { join: vec![info], ..Change::default() });
         grantor.on_view(&next, &[], &[CYD], turn);

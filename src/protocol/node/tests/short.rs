@@ -53,14 +53,14 @@ impl NodePair {
         let (mut out, node) = (Vec::new(), &mut self.nodes[at]);
         let is_heard = matches!(input, Input::Received { .. });
         let (mut twin, mut other) = (node.clone(), Vec::new());
-        twin.calm = QuietUntil(Some(Time::ZERO)); // it goes the long way
+        twin.quiet_until = QuietUntil(Some(Time::ZERO)); // it goes the long way
         twin.step(self.now, input.clone(), &mut other);
         node.step(self.now, input, &mut out);
         assert_eq!(out, other);
         assert_eq!(*node, twin);
         let [wake_by, due] = [node.wake_by(), node.deadline()].map(|at| at.unwrap_or(Time::MAX));
         assert!(wake_by <= due, "it would be woken too late");
-        match node.calm {
+        match node.quiet_until {
             QuietUntil(Some(_)) => self.short += usize::from(is_heard),
             QuietUntil(None) => self.long += 1,
         }
