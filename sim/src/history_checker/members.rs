@@ -7,7 +7,7 @@ use elderlock::protocol::Slot;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A process: its place, and which one there.
-type ProcessKey = (usize, u64);
+pub(super) type ProcessKey = (usize, u64);
 
 /// A view as a line tells it.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -2,6 +2,7 @@
 //!
 //! The record says it in calls. So this goes over the record once, knows of each call where it stands, and compares.
 
+use super::members::ProcessKey;
 use super::site_index::SiteIndex;
 use super::{Findings, Terms};
 use crate::record::{Entry, Record, RecordedRequest};
@@ -9,11 +10,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 const NAME: &str = "recovered_table_is_the_union";
 
-/// A process: its place, and which one there.
-type ProcessKey = (usize, u64);
-
 /// Where a call stands.
-struct EpochRecord<'a> {
+struct CallRecord<'a> {
     who: ProcessKey,
     service: &'a str,
     suspends: bool,
@@ -35,7 +33,7 @@ struct RecoveryQuery {
 pub(super) fn check(record: &Record, terms: &Terms, findings: &mut Findings) {
     let mut stage = SiteIndex::default();
     let mut views: BTreeMap<usize, BTreeSet<ProcessKey>> = BTreeMap::new();
-    let mut calls: BTreeMap<usize, EpochRecord<'_>> = BTreeMap::new();
+    let mut calls: BTreeMap<usize, CallRecord<'_>> = BTreeMap::new();
     let mut questions: BTreeMap<(&str, u64), RecoveryQuery> = BTreeMap::new();
     let mut newest: BTreeMap<&str, u64> = BTreeMap::new();
     for line in &record.lines {
@@ -43,7 +41,7 @@ pub(super) fn check(record: &Record, terms: &Terms, findings: &mut Findings) {
         let (at, place) = (line.at, line.place.unwrap_or_default());
         match &line.entry {
             Entry::Invoke { call, service, deed, wait, .. } if deed.is_hold() || *deed == RecordedRequest::Open => {
-                let standing = EpochRecord {
+                let standing = CallRecord {
                     who: (place, line.life),
                     service,
                     suspends: *deed == RecordedRequest::Suspend,
@@ -122,12 +120,12 @@ impl Table<'_> {
     /// What is in it and should not be: of others than the members, or over before anybody was asked.
     fn surplus(
         &self,
-        calls: &BTreeMap<usize, EpochRecord<'_>>,
+        calls: &BTreeMap<usize, CallRecord<'_>>,
         question: &RecoveryQuery,
         view: &BTreeSet<ProcessKey>,
     ) -> Vec<String> {
         let (place, service) = (self.place, self.service);
-        let is_right = |of: &EpochRecord<'_>| of.service == service && of.over >= question.at && view.contains(&of.who);
+        let is_right = |of: &CallRecord<'_>| of.service == service && of.over >= question.at && view.contains(&of.who);
         let wrong = self.calls().filter(|call| !calls.get(*call).is_some_and(is_right));
         wrong.map(|call| format!("m{place} begins to grant {service} with call {call}, which was over")).collect()
     }
@@ -135,7 +133,7 @@ impl Table<'_> {
     /// What should be in it and is not: each hold of a member with its token, and each wait of those who were asked.
     fn lacks(
         &self,
-        calls: &BTreeMap<usize, EpochRecord<'_>>,
+        calls: &BTreeMap<usize, CallRecord<'_>>,
         question: &RecoveryQuery,
         view: &BTreeSet<ProcessKey>,
         findings: &mut Findings,
@@ -153,7 +151,7 @@ impl Table<'_> {
             } else if !of.is_try && of.asked < question.at && question.asked.contains(&of.who) {
                 findings.premise(NAME);
                 // Of two holders that would suspend the service one is refused.
-                let suspends = |call| calls.get(call).is_some_and(|of: &EpochRecord<'_>| of.suspends);
+                let suspends = |call| calls.get(call).is_some_and(|of: &CallRecord<'_>| of.suspends);
                 let is_refused = of.suspends && self.calls().any(suspends);
                 if held.is_none() && !self.waits.contains(call) && !is_refused {
                     lacks.push(format!("m{place} begins to grant {service} without call {call}, which waits"));
