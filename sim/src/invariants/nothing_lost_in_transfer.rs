@@ -115,9 +115,7 @@ impl Invariant for NothingLostInTransfer {
             Fact::Sent {
                 packet: Packet::Linked { message: Message::Table { service, epoch, holds, last, .. }, .. },
                 ..
-            } if self.latest.of(service) < Some(*epoch)
-                && !self.recovering.contains(&(service.clone(), *epoch)) =>
-            {
+            } if self.latest.of(service) < Some(*epoch) && !self.recovering.contains(&(service.clone(), *epoch)) => {
                 let term = (service.clone(), *epoch);
                 let ages = self.ages.entry(term.clone()).or_default();
                 ages.extend(holds.iter().map(|(process, hold)| ((*process, hold.request), hold.held_for)));
