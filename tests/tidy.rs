@@ -3,6 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
+#[path = "tidy/ratchets.rs"]
+mod ratchets;
+
 /// The rooms, and what each may not name: everything that is not below it.
 const ROOMS: [(&str, &[&str]); 6] = [
     ("protocol", &["gossip", "wire", "runtime", "service", "recipes"]),

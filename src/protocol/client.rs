@@ -181,6 +181,9 @@ struct ServiceState {
     ended: Option<Epoch>,
     /// The last of this member's requests to be the grantor for which it was named.
     named_for: Option<RequestId>,
+    /// The last of them after which another member asked, and that member, while this one grants: if the grantor here ends
+    /// without giving its table away, that is the answer.
+    outbid: Option<(RequestId, ProcessId)>,
     /// The service was destroyed here, and nobody has asked for anything of it since.
     destroyed: bool,
     requests: PagedMap<ClientRequest>,

@@ -20,6 +20,8 @@ pub struct NothingLostInTransfer {
     handed: BTreeSet<(ServiceName, Epoch)>,
     /// How long each hold had lasted by the tables that were sent, before a grantor began with them.
     ages: BTreeMap<(ServiceName, Epoch), BTreeMap<(ProcessId, RequestId), Duration>>,
+    /// Terms whose grantor asks all members: a table that comes for it now is not taken.
+    recovering: BTreeSet<(ServiceName, Epoch)>,
     latest: Latest,
     /// One that began in the present step.
     begun: Option<(ServiceName, Epoch)>,
@@ -113,7 +115,7 @@ impl Invariant for NothingLostInTransfer {
             Observation::Sent {
                 packet: Packet::Linked { message: Message::TableChunk { service, epoch, holds, last, .. }, .. },
                 ..
-            } if self.latest.of(service) < Some(*epoch) => {
+            } if self.latest.of(service) < Some(*epoch) && !self.recovering.contains(&(service.clone(), *epoch)) => {
                 let term = (service.clone(), *epoch);
                 let ages = self.ages.entry(term.clone()).or_default();
                 ages.extend(holds.iter().map(|(process, hold)| ((*process, hold.request), hold.held_for)));
@@ -125,10 +127,14 @@ impl Invariant for NothingLostInTransfer {
             Observation::Sent {
                 packet: Packet::Linked { message: Message::Recover { service, epoch }, .. }, ..
             } if self.latest.of(service) < Some(*epoch) => {
-                self.ages.remove(&(service.clone(), *epoch));
+                let term = (service.clone(), *epoch);
+                self.ages.remove(&term);
+                self.handed.remove(&term);
+                self.recovering.insert(term);
             }
             Observation::Event { event: Event::BecameGrantor { service, epoch }, .. } => {
                 self.latest.begins(service, *epoch);
+                self.recovering.remove(&(service.clone(), *epoch));
                 if self.handed.remove(&(service.clone(), *epoch)) && self.latest.of(service) == Some(*epoch) {
                     self.begun = Some((service.clone(), *epoch));
                 }

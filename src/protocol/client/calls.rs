@@ -278,6 +278,21 @@ impl LockClient {
         }
     }
 
+    /// Another asked after this member had, which grants still: it may go on to win until it is asked for its table.
+    pub(crate) fn on_outbid_while_granting(&mut self, service: &ServiceName, last: RequestId, by: ProcessId) {
+        let session = self.session(service);
+        session.named_for = session.named_for.max(Some(last));
+        session.outbid = session.outbid.max(Some((last, by)));
+    }
+
+    /// The grantor here ended, and nobody has asked for its table.
+    pub(crate) fn on_ended_unasked(&mut self, service: &ServiceName, turn: &mut StepContext) {
+        let outbid = self.sessions.get_mut(service).and_then(|session| session.outbid.take());
+        if let Some((last, by)) = outbid {
+            self.on_outbid(service, last, by, turn);
+        }
+    }
+
     fn answer_bids(
         &mut self,
         service: &ServiceName,

@@ -313,7 +313,7 @@ impl Node {
                 // Who was named before goes on to win, or until it is asked for the table: it is only not named once more.
                 let goes_on = |grantor: &Grantor| grantor.state() != GrantorState::PassingOn;
                 if node.grantors.get(&service).is_some_and(goes_on) {
-                    node.holder.on_named(&service, Some(request));
+                    node.holder.on_outbid_while_granting(&service, request, by);
                 } else {
                     node.holder.on_outbid(&service, request, by, turn);
                 }

@@ -460,6 +460,9 @@ impl Node {
         if let Some(grantor) = self.grantors.remove(service) {
             self.on_grantor_end(service, &grantor, turn);
             grantor.close(next, turn);
+            if next.is_none() {
+                self.holder.on_ended_unasked(service, turn);
+            }
             if self.relinquishing.remove(service).is_some() {
                 self.holder.bid_again(service, turn);
             }

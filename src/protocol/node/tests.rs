@@ -139,6 +139,23 @@ fn who_was_outbid_and_says_again_what_it_asked_comes_after_nobody() {
     assert!(ask(ANN, 2), "this is not");
 }
 
+/// It grants still when it hears that another asked after it, and its table is empty before that one asks for it.
+#[test]
+fn a_bid_that_was_outbid_is_answered_when_its_member_ends_its_own_grantor() {
+    let mut node = with_two_more();
+    let view = node.view.clone().expect("it has founded");
+    let range = TokenRange { first: token(100), last: token(200) };
+    let (bid, mut out) = (RequestId(9), Vec::new());
+    node.turn(NOW, &mut out, |node, turn| {
+        let grantor = Grantor::new(service(), range, Origin::Free, &view, turn);
+        node.grantors.insert(service(), grantor);
+        node.holder.bid((bid, service()), (Wait::Forever, turn.retry), false, turn);
+        node.holder.on_outbid_while_granting(&service(), bid, BOB);
+        node.depart_service(&service(), turn);
+    });
+    assert!(out.contains(&Output::Answer { request: bid, outcome: Outcome::Superseded(BOB) }), "{out:?}");
+}
+
 /// The elder's member would never take the short way again.
 #[test]
 fn a_request_for_tokens_of_a_term_that_is_over_is_forgotten() {

@@ -1,0 +1,358 @@
+//! Measures of the text and the layout that may fall and never rise. Each limit is the value that was
+//! measured last; a change that makes a value smaller lowers its limit. Each measure is shown a breach.
+
+use super::{code, read, root, rust_files};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+/// Clauses with `who`, `whom` or `whoever`, or that begin with `what`, in 1,000 words of prose. The
+/// aim is 0.5 everywhere.
+const CLAUSES: [(&str, f64); 8] = [
+    ("src/protocol", 99.0),
+    ("src/runtime", 99.0),
+    ("src/service", 99.0),
+    ("src/recipes", 99.0),
+    ("sim", 99.0),
+    ("cli", 99.0),
+    ("tests", 99.0),
+    ("docs", 99.0),
+];
+
+/// Lines of more than 100 characters, outside tables and links. The aim is none.
+const LONG_LINES: [(&str, usize); 5] = [("src", 9999), ("sim", 9999), ("cli", 9999), ("tests", 9999), ("docs", 9999)];
+
+/// Types that share their name with another type of the crate. The aim is none.
+const SHARED_NAMES: [(&str, usize); 3] = [("src", 999), ("sim/src", 999), ("cli/src", 999)];
+
+/// Files of `src` in circles of imports, without the imports between a module and its own parts. The
+/// aim is none.
+const FILES_IN_CIRCLES: usize = 999;
+
+/// The most fields that a struct of the protocol has. The aim is 20.
+const MOST_FIELDS: usize = 99;
+
+/// The most lines of the two documents that are read first.
+const MOST_LINES: [(&str, usize); 2] = [("README.md", 150), ("DESIGN.md", 400)];
+
+#[test]
+fn bare_clauses_grow_rarer() {
+    for (folder, limit) in CLAUSES {
+        let prose: Vec<String> = texts(folder).into_iter().map(|(file, text)| prose(&file, &text)).collect();
+        let clauses: usize = prose.iter().map(|text| bare_clauses(text).len()).sum();
+        let words: usize = prose.iter().map(|text| text.split_whitespace().count()).sum();
+        let rate = (clauses * 1000) as f64 / words.max(1) as f64;
+        println!("{folder}: {rate:.2} bare clauses in 1,000 words ({clauses} in {words})");
+        assert!(rate <= limit, "{folder}: {rate:.2} bare clauses in 1,000 words; at most {limit}");
+    }
+}
+
+#[test]
+fn a_bare_clause_is_found() {
+    let file = Path::new("x.rs");
+    let found = |text: &str| bare_clauses(&prose(file, text)).len();
+    assert_eq!(found("/// Who waits hears of it.\nfn f() {}"), 1);
+    assert_eq!(found("const TEXT: &str = \"to whom it belongs, whoever asks\";"), 2);
+    assert_eq!(found("// What it holds is over. It says what it holds.\n"), 1);
+    assert_eq!(found("let who = what; // a process\n"), 0);
+    assert_eq!(bare_clauses(&prose(Path::new("x.md"), "Who asks?\n```sh\nwho\n```\n`who` it is")).len(), 1);
+}
+
+#[test]
+fn long_lines_grow_rarer() {
+    for (folder, limit) in LONG_LINES {
+        let long: usize = texts(folder).iter().map(|(file, text)| long_lines(file, text)).sum();
+        println!("{folder}: {long} lines of more than 100 characters");
+        assert!(long <= limit, "{folder}: {long} lines of more than 100 characters; at most {limit}");
+    }
+}
+
+#[test]
+fn a_long_line_is_found() {
+    let long = "word ".repeat(21);
+    assert_eq!(long_lines(Path::new("x.rs"), &format!("{long}\nshort\n")), 1);
+    assert_eq!(long_lines(Path::new("x.md"), &format!("| {long} |\n{long}\n[a]: https://{long}\n")), 1);
+}
+
+#[test]
+fn type_names_are_shared_by_fewer_types() {
+    for (folder, limit) in SHARED_NAMES {
+        let mut types: BTreeMap<String, usize> = BTreeMap::new();
+        for (_, text) in texts(folder).iter().filter(|(file, _)| is_rust(file)) {
+            defined(text).into_iter().for_each(|name| *types.entry(name).or_default() += 1);
+        }
+        let shared: Vec<_> = types.iter().filter(|(_, count)| **count > 1).collect();
+        println!("{folder}: {} type names are shared: {shared:?}", shared.len());
+        assert!(shared.len() <= limit, "{folder}: {} type names are shared; at most {limit}: {shared:?}", shared.len());
+    }
+}
+
+#[test]
+fn a_defined_type_is_found() {
+    let text = "pub(crate) struct One<T>(T);\n    enum Two {}\npub trait Three: Send {}\nimpl One { type Four = u8; }\ntype Five = u8;\n// struct Six";
+    assert_eq!(defined(text), ["One", "Two", "Three", "Five"]);
+}
+
+#[test]
+fn fewer_files_import_each_other_in_circles() {
+    let files: Vec<(PathBuf, String)> = texts("src").into_iter().filter(|(file, _)| is_rust(file)).collect();
+    let circles = circles(&imports(&files));
+    let count: usize = circles.iter().map(BTreeSet::len).sum();
+    println!("{count} files of src in circles: {circles:?}");
+    assert!(count <= FILES_IN_CIRCLES, "{count} files in circles; at most {FILES_IN_CIRCLES}: {circles:?}");
+}
+
+#[test]
+fn a_circle_of_files_is_found() {
+    let file = |path: &str, text: &str| (PathBuf::from(path), text.to_string());
+    let files = [
+        file("src/lib.rs", "mod a;"),
+        file("src/a.rs", "mod b; use crate::c::D;"),
+        file("src/a/b.rs", "use super::D;"),
+        file("src/c.rs", "use super::a::b;"),
+        file("src/d.rs", "use crate::a::b::X;"),
+    ];
+    let names = |circle: &BTreeSet<String>| circle.iter().cloned().collect::<Vec<_>>();
+    // The edge from a part to its own module does not count, so only what `c` names comes back to it.
+    assert_eq!(circles(&imports(&files)).iter().map(names).collect::<Vec<_>>(), Vec::<Vec<String>>::new());
+    let files = [file("src/lib.rs", "mod a;"), file("src/a.rs", "use crate::c::D;"), file("src/c.rs", "use super::a;")];
+    assert_eq!(circles(&imports(&files)).iter().map(names).collect::<Vec<_>>(), [["a", "c"]]);
+}
+
+#[test]
+fn structs_of_the_protocol_have_fewer_fields() {
+    for (file, text) in texts("src/protocol") {
+        for (name, fields) in fields(&text) {
+            assert!(fields <= MOST_FIELDS, "{}: {name} has {fields} fields; at most {MOST_FIELDS}", file.display());
+        }
+    }
+}
+
+#[test]
+fn a_field_is_counted() {
+    let text = "pub struct One {\n    /// A field: one.\n    pub(crate) a: u8,\n    #[cfg(test)]\n    b: Vec<u8>,\n}\nstruct Two(u8);\n";
+    assert_eq!(fields(text), [("One".to_string(), 2)]);
+}
+
+#[test]
+fn the_first_documents_stay_short() {
+    for (file, limit) in MOST_LINES {
+        let lines = read(&root().join(file)).lines().count();
+        assert!(lines <= limit, "{file} has {lines} lines; at most {limit}");
+    }
+}
+
+fn is_rust(file: &Path) -> bool {
+    file.extension().is_some_and(|extension| extension == "rs")
+}
+
+/// The sources and documents below a folder, with their paths from the top.
+fn texts(folder: &str) -> Vec<(PathBuf, String)> {
+    let mut files = rust_files(&root().join(folder));
+    files.extend(documents(&root().join(folder)));
+    let from_top = |file: &Path| file.strip_prefix(root()).map(Path::to_path_buf).unwrap_or_default();
+    files.iter().map(|file| (from_top(file), read(file))).collect()
+}
+
+fn documents(folder: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(folder).expect("a folder").map(|entry| entry.expect("an entry").path()) {
+        if entry.is_dir() && entry.file_name().is_some_and(|name| name != "target") {
+            found.extend(documents(&entry));
+        } else if entry.extension().is_some_and(|extension| extension == "md") {
+            found.push(entry);
+        }
+    }
+    found
+}
+
+/// What is written for people: comments and string literals, or a document without code.
+fn prose(file: &Path, text: &str) -> String {
+    let mut out = String::new();
+    if is_rust(file) {
+        for line in text.lines() {
+            let (code, comment) = match line.find("//").filter(|at| line[..*at].matches('"').count() % 2 == 0) {
+                Some(at) => (&line[..at], line[at..].trim_start_matches(['/', '!'])),
+                None => (line, ""),
+            };
+            for literal in code.split('"').skip(1).step_by(2) {
+                out.push_str(&format!("{literal}. "));
+            }
+            out.push_str(&format!("{comment}{}", if comment.is_empty() { " " } else { "\n" }));
+        }
+    } else {
+        let mut is_code = false;
+        for line in text.lines() {
+            is_code ^= line.trim_start().starts_with("```");
+            if !is_code {
+                out.push_str(&format!("{line}\n"));
+            }
+        }
+    }
+    // Names of the code are no prose.
+    out.split('`').step_by(2).collect::<Vec<_>>().join("x")
+}
+
+fn bare_clauses(prose: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut is_start = true;
+    for word in prose.split_whitespace() {
+        let plain = word.trim_matches(|letter: char| !letter.is_alphanumeric()).to_lowercase();
+        match plain.as_str() {
+            "who" | "whom" | "whoever" | "whomever" => found.push(plain),
+            "what" | "whatever" if is_start => found.push(plain),
+            _ => {}
+        }
+        is_start = word.ends_with(['.', ':', ';', ',', '?', '!', '|', '-', '*']);
+    }
+    found
+}
+
+fn long_lines(file: &Path, text: &str) -> usize {
+    let is_exempt = |line: &str| line.trim_start().starts_with('|') || line.contains("://") || line.contains("](");
+    text.lines().filter(|line| line.chars().count() > 100 && (is_rust(file) || !is_exempt(line))).count()
+}
+
+/// The types that a file defines.
+fn defined(text: &str) -> Vec<String> {
+    let mut names = Vec::new();
+    for line in text.lines() {
+        let mut words = line.split_whitespace().filter(|word| !word.starts_with("pub")).peekable();
+        let is_alias = words.peek() == Some(&"type") && !line.starts_with(' ');
+        if is_alias || words.peek().is_some_and(|word| ["struct", "enum", "trait", "union"].contains(word)) {
+            let name = words.nth(1).unwrap_or_default();
+            let end = name.find(|letter: char| !letter.is_alphanumeric()).unwrap_or(name.len());
+            names.push(name[..end].to_string());
+        }
+    }
+    names
+}
+
+/// The module that a file is: `a::b` for `src/a/b.rs`.
+fn module(file: &Path) -> Vec<String> {
+    let mut parts: Vec<String> =
+        file.with_extension("").iter().skip(1).map(|part| part.to_string_lossy().into_owned()).collect();
+    if parts.last().is_some_and(|last| last == "mod" || last == "lib") {
+        parts.pop();
+    }
+    parts
+}
+
+/// Of each module which others it names. A module and its own parts may name each other.
+fn imports(files: &[(PathBuf, String)]) -> BTreeMap<String, BTreeSet<String>> {
+    let modules: BTreeSet<Vec<String>> = files.iter().map(|(file, _)| module(file)).filter(|m| !m.is_empty()).collect();
+    let mut graph: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for (file, text) in files {
+        let own = module(file);
+        if own.is_empty() || file.iter().any(|part| part == "tests" || part == "tests.rs") {
+            continue;
+        }
+        for path in used(&code(text)) {
+            let mut at: Vec<String> = Vec::new();
+            let mut parts = path.split("::").map(str::trim).peekable();
+            match parts.next() {
+                Some("crate") => {}
+                Some("super") => {
+                    at = own[..own.len() - 1].to_vec();
+                    while parts.next_if_eq(&"super").is_some() {
+                        at.pop();
+                    }
+                }
+                _ => continue,
+            }
+            at.extend(parts.map(str::to_string));
+            while !at.is_empty() && !modules.contains(&at) {
+                at.pop();
+            }
+            let is_family = at.starts_with(&own) || own.starts_with(&at);
+            if !at.is_empty() && !is_family {
+                graph.entry(own.join("::")).or_default().insert(at.join("::"));
+            }
+        }
+    }
+    graph
+}
+
+/// The paths of all `use` statements, each written out.
+fn used(code: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    for (at, _) in code.match_indices("use ") {
+        let begins = code[..at].chars().next_back().is_none_or(char::is_whitespace);
+        if let Some(end) = code[at..].find(';').filter(|_| begins) {
+            expand("", &code[at + "use ".len()..at + end], &mut found);
+        }
+    }
+    found
+}
+
+/// Writes out the lists of a path: `a::{b, c::{d}}` is `a::b` and `a::c::d`.
+fn expand(before: &str, tree: &str, found: &mut Vec<String>) {
+    let (mut depth, mut begin) = (0, 0);
+    let ends: Vec<usize> = tree
+        .char_indices()
+        .filter_map(|(at, c)| {
+            depth += i32::from(c == '{') - i32::from(c == '}');
+            (c == ',' && depth == 0).then_some(at)
+        })
+        .chain([tree.len()])
+        .collect();
+    for end in ends {
+        let branch = tree[begin..end].trim();
+        begin = (end + 1).min(tree.len());
+        match branch.split_once('{') {
+            Some((stem, list)) => {
+                let list = list.trim_end().strip_suffix('}').unwrap_or(list);
+                expand(&format!("{before}{}", stem.trim()), list, found);
+            }
+            None if branch.is_empty() => {}
+            None => found.push(format!("{before}{}", branch.split(" as ").next().unwrap_or_default().trim())),
+        }
+    }
+}
+
+/// The sets of modules each of which comes to each other one.
+fn circles(graph: &BTreeMap<String, BTreeSet<String>>) -> Vec<BTreeSet<String>> {
+    let reach = |from: &String| {
+        let (mut seen, mut open) = (BTreeSet::new(), vec![from.clone()]);
+        while let Some(next) = open.pop() {
+            for to in graph.get(&next).into_iter().flatten() {
+                if seen.insert(to.clone()) {
+                    open.push(to.clone());
+                }
+            }
+        }
+        seen
+    };
+    let reached: BTreeMap<&String, BTreeSet<String>> = graph.keys().map(|from| (from, reach(from))).collect();
+    let mut found: BTreeSet<BTreeSet<String>> = BTreeSet::new();
+    for (from, there) in &reached {
+        let circle: BTreeSet<String> =
+            there.iter().filter(|to| reached.get(to).is_some_and(|back| back.contains(*from))).cloned().collect();
+        if circle.len() > 1 {
+            found.insert(circle);
+        }
+    }
+    found.into_iter().collect()
+}
+
+/// The structs with named fields of a file, and how many each has.
+fn fields(text: &str) -> Vec<(String, usize)> {
+    let mut found: Vec<(String, usize)> = Vec::new();
+    let mut is_inside = false;
+    for line in text.lines() {
+        if line.ends_with('{') && line.contains("struct ") && !line.starts_with(' ') {
+            found.push((defined(line).pop().unwrap_or_default(), 0));
+            is_inside = true;
+        } else if line == "}" {
+            is_inside = false;
+        } else if is_inside
+            && line.starts_with("    ")
+            && !line.starts_with("     ")
+            && !line.trim_start().starts_with(['/', '#'])
+            && line.contains(": ")
+            && let Some((_, count)) = found.last_mut()
+        {
+            *count += 1;
+        }
+    }
+    found
+}
